@@ -13,11 +13,12 @@ namespace witan::cuda {
 
 class HostLink {
  public:
-  // `on` is the stream whose trace context errors tell.
+  // `on` is the rank's main stream, whose trace context errors tell.
   HostLink(std::unique_ptr<HostGroup> group, Stream& on)
       : group_(std::move(group)), on_(on), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kBytes), pool_) {}
 
   HostGroup& group() { return *group_; }
+  Stream& main() const { return on_; }
   Tensor integers(const std::vector<int64_t>& values) {
     Tensor out = stream_.empty({static_cast<int64_t>(values.size())}, DType::i64, MemoryTag::communication);
     std::ranges::copy(values, out.data<int64_t>());

@@ -154,11 +154,11 @@ void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& 
 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                         const Tensor& remote) {
-  launch_push(stream, peers_, pools(Call::push, to), from, source, topk, remote);
+  launch_push(stream, peers_, pools(Call::push, to), from, source, topk, remote, most_blocks(stream));
 }
 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
-  launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote);
+  launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote, most_blocks(stream));
 }
 
 }  // namespace witan::cuda

@@ -43,6 +43,7 @@ class PeerExchange : public PeerMemory {
   // Throws CommError, on every rank, unless all say the same; returns what each tells besides, [n, told.size()].
   std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& told);
   Pools pools(Call call, const Rows& own);
+  unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }
 
   HostLink& link_;
   const int device_;

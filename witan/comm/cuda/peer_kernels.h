@@ -14,10 +14,11 @@ struct Pools {
 
 void launch_place(Stream& stream, const Peers& peers, const RowGroups& groups, const Tensor& remote,
                   const Tensor& counts, int64_t capacity);
+// In at most so many blocks, up to kMostBlocks.
 void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
-                 const Tensor& source, int64_t topk, const Tensor& remote);
+                 const Tensor& source, int64_t topk, const Tensor& remote, unsigned most_blocks);
 void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
-                 const Tensor& remote);
+                 const Tensor& remote, unsigned most_blocks);
 // Nothing but coming together.
 void launch_barrier(Stream& stream, const Peers& peers);
 

@@ -227,18 +227,18 @@ bool aligned(const Pools& pools, int ranks, const void* own, int64_t row_bytes) 
 }
 
 // Enough blocks to fill the links, and no more: others may compute beside them.
-unsigned blocks_for_rows(Stream& stream, int64_t rows, int per_multiprocessor) {
-  return std::min(kMostBlocks, kernels::cuda::blocks_for(stream, (rows + kWarps - 1) / kWarps, per_multiprocessor));
+unsigned blocks_for_rows(Stream& stream, int64_t rows, int per_multiprocessor, unsigned most) {
+  return std::min(most, kernels::cuda::blocks_for(stream, (rows + kWarps - 1) / kWarps, per_multiprocessor));
 }
 
 }  // namespace
 
 void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
-                 const Tensor& source, int64_t topk, const Tensor& remote) {
+                 const Tensor& source, int64_t topk, const Tensor& remote, unsigned most_blocks) {
   const int64_t N = remote.elements();
   require<ShapeError>(N * topk < int64_t{1} << 31, "push_rows: ", N, " rows are too many");
   const int64_t bytes = from.rows.defined() ? row_bytes(from.rows) : 0;
-  const unsigned blocks = blocks_for_rows(stream, N, 1);
+  const unsigned blocks = blocks_for_rows(stream, N, 1, most_blocks);
   const auto launch = [&]<class Unit, class Weight>() {
     const Push<Unit, Weight> args{to,
                                   kernels::cuda::ptr<Unit>(from.rows),
@@ -259,11 +259,11 @@ void launch_push(Stream& stream, const Peers& peers, const Pools& to, const Peer
 }
 
 void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
-                 const Tensor& remote) {
+                 const Tensor& remote, unsigned most_blocks) {
   const bool rows = to.rows.defined();
   const DType dtype = rows ? to.rows.dtype() : to.weights.dtype();
   const int64_t tokens = rows ? to.rows.size(0) : slot.elements(), D = rows ? to.rows.size(1) : 0;
-  const unsigned blocks = blocks_for_rows(stream, tokens, 2);
+  const unsigned blocks = blocks_for_rows(stream, tokens, 2, most_blocks);
   kernels::cuda::dispatch_device(dtype, [&]<class T>() {
     constexpr int N = kernels::cuda::kPack<T>;
     const bool wide = aligned(from, peers.size, rows ? to.rows.raw() : nullptr, D * static_cast<int64_t>(sizeof(T)));

@@ -9,6 +9,9 @@ namespace witan::cuda {
 
 inline constexpr int kMostPeers = 16;
 inline constexpr unsigned kMostBlocks = 320;  // of a call that moves rows
+// Of one on a side stream. A product's blocks take all registers of their multiprocessors, so that what computes
+// meanwhile runs on those where no block of the call waits; these few fill the links too.
+inline constexpr unsigned kMostBlocksBeside = 32;
 
 // Why a rank gave up, with the peer it waited for: a word that the host reads.
 enum class Trouble : uint32_t { counts, coming, leaving, capacity };
