@@ -88,6 +88,21 @@ TEST(MoeConfig, PoolsHoldAnEvenLoad) {
             "gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
 }
 
+TEST(MoeConfig, OverlapNeedsSharedExpertsAndTokensThatTravel) {
+  MoeConfig config;
+  config.moe_shared_expert_overlap = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_shared_expert_overlap = true needs a shared expert to compute while tokens travel: set "
+            "moe_shared_expert_intermediate_size");
+  config.moe_shared_expert_intermediate_size = 8;
+  config.validate(1);
+  config.moe_token_dispatcher_type = "allgather";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_shared_expert_overlap = true overlaps with tokens on their way to their experts, but "
+            "moe_token_dispatcher_type = \"allgather\" gathers all tokens first: set \"alltoall\", or "
+            "moe_shared_expert_overlap = false");
+}
+
 // Megatron-LM's get_capacity(tokens * topk, experts, factor).
 TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
   MoeConfig config;  // 8 experts, top-2

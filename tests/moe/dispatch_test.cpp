@@ -247,14 +247,15 @@ struct Exchanged {
   std::vector<double> rows, weights, sums, dx, dweights;
   bool operator==(const Exchanged&) const = default;
 };
-Exchanged exchange(ThreadRank& rank, Group& group, DType dtype, int64_t K, int64_t E, int64_t most) {
+Exchanged exchange(ThreadRank& rank, Group& group, DType dtype, int64_t K, int64_t E, int64_t most,
+                   const ops::Meanwhile* meanwhile = nullptr) {
   const int64_t T = 13, D = 5;
   Tape tape(rank.stream);
   const Routing all = routing_of(rank, random_ids(T, K, E, cat("ids ", rank.rank)), K, E);
   const DispatchMap map = make_dispatch_map(rank.stream, testing::limited(rank, all, most), group);
   const Var x = tape.input(rank.own_normal({T, D}, dtype, "x")),
             weights = tape.input(rank.own_normal({T, K}, accumulator(dtype), "w"));
-  const Dispatched out = dispatch(tape, x, weights, map);
+  const Dispatched out = dispatch(tape, x, weights, map, meanwhile);
   const Var y = combine(tape, out.rows, map);
   Exchanged seen;
   for (const Tensor& of : {map.groups.begin, map.groups.count, map.groups.source_begin, map.groups.source_count})
@@ -278,6 +279,32 @@ TEST(Dispatch, ThroughPeerMemoryGivesTheSameBits) {
         testing::PeeredGroup peered(*group);
         EXPECT_EQ(exchange(rank, peered, dtype, K, E, most), exchange(rank, *group, dtype, K, E, most));
       });
+}
+
+TEST(Dispatch, WhileSomethingIsComputedGivesTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const auto& [ranks, K, E, most] :
+         std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{{2, 3, 4, 13}, {4, 2, 8, 13}, {4, 4, 4, 3}})
+      on_ranks(ranks, [&, K = K, E = E, most = most](ThreadRank& rank) {
+        const auto group = rank.everyone("expert");
+        testing::PeeredGroup peered(*group);
+        Stream side(rank.stream, 512);
+        int times = 0;
+        const ops::Meanwhile meanwhile{&side, [&](Tape&) { ++times; }};
+        for (Group* of : {static_cast<Group*>(group.get()), static_cast<Group*>(&peered)})
+          EXPECT_EQ(exchange(rank, *of, dtype, K, E, most, &meanwhile), exchange(rank, *of, dtype, K, E, most));
+        EXPECT_EQ(times, 2) << "once for each";
+      });
+}
+
+TEST(Dispatch, ComputesNothingMeanwhileWhereNoRowTravels) {
+  Rank rank;
+  Alone alone;
+  Stream side(rank.stream, 512);
+  const ops::Meanwhile meanwhile{&side, [](Tape&) { FAIL() << "nothing travels"; }};
+  Tape tape(rank.stream);
+  dispatch(tape, tape.input(rank.normal({kTokens, kWidth}, DType::f64, "x")),
+           tape.input(rank.normal({kTokens, kTopk}, DType::f64, "w")), small_map(rank, alone), &meanwhile);
 }
 
 TEST(Dispatch, PushAndPullAreAdjoint) {

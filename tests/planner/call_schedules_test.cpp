@@ -55,6 +55,10 @@ void dense_without_sequence_parallelism(RunConfig& config) {
 void untied(RunConfig& config) {
   config.model.untie_embeddings_and_output_weights = true;
 }
+void overlapping_shared_experts(RunConfig& config) {
+  config.model.moe.moe_shared_expert_intermediate_size = 16;
+  config.model.moe.moe_shared_expert_overlap = true;
+}
 void on_gpus(RunConfig& config) {
   config.parallel.device = "cuda";
   config.model.dtype = "bfloat16";
@@ -80,6 +84,7 @@ const std::vector<Case> kCases = {
     {"expert", {"replicate=4,expert=4"}, without_overlap},
     {"expert_tensor", {"replicate=4,expert=2,expert_tensor=2"}},
     {"expert_on_gpus", {"replicate=2,shard=2,expert=4"}, on_gpus, PeerAccess::wanted},
+    {"expert_overlap", {"tensor=2,expert=2,expert_tensor=1"}, overlapping_shared_experts},
     {"mix_fsdp", {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", "optim_grads_params"}, untied},
     {"mix_zero1_without_overlap",
      {"replicate=2,shard=2,context=2,tensor=2,expert=2,expert_tensor=1", "optim"},

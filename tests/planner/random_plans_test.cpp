@@ -97,6 +97,8 @@ void draw_moe(Draw& draw, ModelConfig& model) {
   if (draw.rarely()) moe.moe_latent_size = draw.one_of<int64_t>({4, 12, 20});
   moe.moe_shared_expert_gate = moe.has_shared_experts() && draw.rarely(2);
   moe.moe_token_dispatcher_type = draw.one_of({"alltoall", "alltoall", "allgather"});
+  moe.moe_shared_expert_overlap =
+      moe.has_shared_experts() && moe.moe_token_dispatcher_type == "alltoall" && draw.rarely(2);
 }
 
 void draw_model(Draw& draw, ModelConfig& model) {

@@ -165,6 +165,8 @@ Fields MoeConfig::fields() {
           .at_least(0),
       Field{"moe_shared_expert_gate", &moe_shared_expert_gate,
             "Multiply the shared expert's output by a sigmoid of a projection of each token"},
+      Field{"moe_shared_expert_overlap", &moe_shared_expert_overlap,
+            "Compute the shared expert while tokens travel to the ranks of their experts"},
       Field{"moe_per_layer_logging", &moe_per_layer_logging,
             "Write what routers record of each layer to the metrics at every step, and to TensorBoard under "
             "Megatron-LM's names"},
@@ -260,6 +262,14 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(!moe_shared_expert_gate || has_shared_experts(),
                        "moe_shared_expert_gate = true needs a shared expert to gate: set "
                        "moe_shared_expert_intermediate_size");
+  require<ConfigError>(!moe_shared_expert_overlap || has_shared_experts(),
+                       "moe_shared_expert_overlap = true needs a shared expert to compute while tokens travel: set "
+                       "moe_shared_expert_intermediate_size");
+  require<ConfigError>(!moe_shared_expert_overlap || moe_token_dispatcher_type == "alltoall",
+                       "moe_shared_expert_overlap = true overlaps with tokens on their way to their experts, but "
+                       "moe_token_dispatcher_type = \"",
+                       moe_token_dispatcher_type,
+                       "\" gathers all tokens first: set \"alltoall\", or moe_shared_expert_overlap = false");
   require<ConfigError>(moe_pool_factor == 0 || moe_pool_factor >= 1, "moe_pool_factor = ", moe_pool_factor,
                        " has no room for an even load: set 1 or more, as 1.5, or 0 for the worst case");
   require<ConfigError>(moe_pool_factor == 0 || moe_token_dispatcher_type == "alltoall",

@@ -1,7 +1,9 @@
 #include "witan/moe/dispatch.h"
 
 #include <algorithm>
+#include <array>
 
+#include "witan/kernels/blocks.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/ops/redistribute.h"
 #include "witan/ops/view.h"
@@ -80,24 +82,37 @@ Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
 }
 
 // x [T, D], weights [T, K] -> the experts' pools on all ranks; here [capacity, D] and [capacity]
-Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map) {
+Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
+                            const ops::Meanwhile* meanwhile) {
   Stream& s = tape.stream();
   const PeerMemory::Rows pool{s.empty({map.capacity, x.size(1)}, x.dtype()), s.empty({map.capacity}, weights.dtype())};
   const PeerMemory::Rows own{x.value(), weights.value().reshape({map.tokens * map.topk})};
-  map.peers->push_rows(s, pool, own, map.source, map.topk, map.remote);
-  const auto out = tape.record("push_assignments", {pool.rows, pool.weights}, {x, weights},
-                               [x = tape.slot(x), weights = tape.slot(weights), rows_shape = x.shape(),
-                                weights_shape = weights.shape(), peers = map.peers, slot = tape.save(map.slot),
-                                remote = tape.save(map.remote)](Backward& b, const std::vector<Tensor>& gradients) {
-                                 const PeerMemory::Rows there{gradients[0], gradients[1]};
-                                 PeerMemory::Rows here;
-                                 if (there.rows.defined()) here.rows = b.stream().empty(rows_shape, there.rows.dtype());
-                                 if (there.weights.defined())
-                                   here.weights = b.stream().empty({weights_shape.elements()}, there.weights.dtype());
-                                 peers->pull_rows(b.stream(), here, there, b.value(slot), b.value(remote));
-                                 if (here.rows.defined()) b.add(x, here.rows);
-                                 if (here.weights.defined()) b.add(weights, here.weights.reshape(weights_shape));
-                               });
+  const auto push = [pool, own, &map](Stream& on) {
+    map.peers->push_rows(on, pool, own, map.source, map.topk, map.remote);
+  };
+  const auto pull = [rows_shape = x.shape(), weights_shape = weights.shape(), peers = map.peers,
+                     slot = tape.save(map.slot),
+                     remote = tape.save(map.remote)](Backward& b, Stream& on, const std::vector<Tensor>& gradients) {
+    const PeerMemory::Rows there{gradients[0], gradients[1]};
+    PeerMemory::Rows here;
+    if (there.rows.defined()) here.rows = on.empty(rows_shape, there.rows.dtype());
+    if (there.weights.defined()) here.weights = on.empty({weights_shape.elements()}, there.weights.dtype());
+    peers->pull_rows(on, here, there, b.value(slot), b.value(remote));
+    if (here.weights.defined()) here.weights = here.weights.reshape(weights_shape);
+    return std::vector{here.rows, here.weights};
+  };
+  if (meanwhile) {
+    const auto out = ops::overlapped(tape, {{x, weights}, {pool.rows, pool.weights}, push, pull}, *meanwhile);
+    return {out[0], out[1]};
+  }
+  push(s);
+  const auto out = tape.record(
+      "push_assignments", {pool.rows, pool.weights}, {x, weights},
+      [x = tape.slot(x), weights = tape.slot(weights), pull](Backward& b, const std::vector<Tensor>& gradients) {
+        const std::vector<Tensor> here = pull(b, b.stream(), gradients);
+        if (here[0].defined()) b.add(x, here[0]);
+        if (here[1].defined()) b.add(weights, here[1]);
+      });
   return {out[0], out[1]};
 }
 
@@ -113,6 +128,32 @@ Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
                        peers->push_rows(b.stream(), {dpool, {}}, {dy, {}}, b.value(source), topk, b.value(remote));
                        b.add(pool, dpool);
                      });
+}
+
+// Send rows [N, D] with their weights [N, 1] -> as they arrive, [capacity, D] and [capacity, 1]: ops::exchange_rows of
+// both. The small one goes first: where the host has to know how many rows travel, it learns so before the large one
+// begins.
+std::vector<Var> exchange_both(Tape& tape, const Var& rows, const Var& weights, const DispatchMap& map,
+                               const ops::Meanwhile& meanwhile) {
+  const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
+  std::vector<Tensor> arrived;
+  for (const Tensor& one : sent) arrived.push_back(tape.stream().empty(one.shape().with(0, map.capacity), one.dtype()));
+  const auto there = [sent, arrived, &map](Stream& on) {
+    for (const size_t i : {1U, 0U}) map.group->all_to_all(on, arrived[i], map.recv_counts, sent[i], map.send_counts);
+  };
+  const auto back = [group = map.group, shapes = std::array{rows.shape(), weights.shape()},
+                     sends = tape.save(map.send_counts), receives = tape.save(map.recv_counts)](
+                        Backward& b, Stream& on, const std::vector<Tensor>& gradients) {
+    std::vector<Tensor> returned(2);
+    for (const size_t i : {1U, 0U}) {
+      if (!gradients[i].defined()) continue;
+      returned[i] = on.empty(shapes[i], gradients[i].dtype());
+      group->all_to_all(on, returned[i], b.value(sends), gradients[i], b.value(receives));
+      kernels::zero_last_rows(on, returned[i], b.value(sends));
+    }
+    return returned;
+  };
+  return ops::overlapped(tape, {{rows, weights}, arrived, there, back}, meanwhile);
 }
 
 // Send rows -> this rank's expert pool.
@@ -164,12 +205,19 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   return map;
 }
 
-Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map) {
+Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
+                    const ops::Meanwhile* meanwhile) {
   require<ShapeError>(x.shape().dims() == 2 && x.size(0) == map.tokens, "dispatch: x must be [T=", map.tokens,
                       ", D], got ", x.shape());
   require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
                       ", K=", map.topk, "], got ", weights.shape());
-  if (map.peers) return push_assignments(tape, x, weights, map);
+  if (map.peers) return push_assignments(tape, x, weights, map, meanwhile);
+  if (meanwhile && map.group) {
+    const Var sent = copy_to_assignments(tape, x, map), sent_weights = sort_weights(tape, weights, map);
+    const std::vector<Var> arrived = exchange_both(tape, sent, sent_weights, map, *meanwhile);
+    const Var grouped = to_expert_order(tape, arrived[0], map);
+    return {grouped, ops::reshape(tape, to_expert_order(tape, arrived[1], map), {map.capacity})};
+  }
   const Var rows = send(tape, copy_to_assignments(tape, x, map), map);
   const Var row_weights = send(tape, sort_weights(tape, weights, map), map);
   return {rows, ops::reshape(tape, row_weights, {map.capacity})};

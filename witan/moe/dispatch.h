@@ -5,6 +5,7 @@
 #include "witan/comm/group.h"
 #include "witan/comm/threads/peer_memory.h"
 #include "witan/moe/routing.h"
+#include "witan/ops/overlap.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan {
@@ -35,8 +36,9 @@ struct Dispatched {
   Var rows;         // [capacity, D] grouped as map.groups says
   Var row_weights;  // [capacity] accumulator dtype
 };
-// x [T, D], weights [T, K]
-Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map);
+// x [T, D], weights [T, K]. `meanwhile` is computed while rows travel to other ranks, and not at all where none do.
+Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
+                    const ops::Meanwhile* meanwhile = nullptr);
 // rows [capacity, D] -> [T, D]: sums the K rows of each token. Weights are not applied here: experts did.
 Var combine(Tape& tape, const Var& rows, const DispatchMap& map);
 

@@ -30,16 +30,22 @@ class RowDispatcher : public TokenDispatcher {
  public:
   explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
 
-  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
-    const auto pass = [this, experts](Tape& on, const Var& x, const Routing& of) { return once(on, x, of, experts); };
+  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+              const ops::Meanwhile* meanwhile) override {
+    // A wave is computed again in the backward, with nothing beside it.
+    const bool waves = routing.pools && routing.pools->waves() > 1;
+    const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
+      return once(on, x, of, experts, beside);
+    };
     if (routing.pools && expert_.size() > 1) return pass_within_pools(tape, tokens, routing, expert_, pass);
     return pass(tape, tokens, routing);
   }
 
  private:
-  Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) {
+  Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+           const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    const Dispatched in = dispatch(tape, tokens, routing.weights, map);
+    const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
     return combine(tape, runner_.run(tape, in, map, experts), map);
   }
 
@@ -52,7 +58,8 @@ class AllGatherDispatcher : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
 
-  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) override {
+  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+              const ops::Meanwhile*) override {
     const DispatchMap map = make_gathered_map(tape.stream(), routing, expert_);
     const Dispatched in =
         dispatch(tape, gather_tokens(tape, tokens, expert_), gather_tokens(tape, routing.weights, expert_), map);

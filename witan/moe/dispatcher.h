@@ -17,8 +17,10 @@ class TokenDispatcher {
 
   virtual ~TokenDispatcher() = default;
   // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it. `experts` is kept for the backward
-  // where routing.pools makes it run them again.
-  virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts) = 0;
+  // where routing.pools makes it run them again. `meanwhile` is computed while rows travel to their experts, once, or
+  // not at all where they do not, or do so in waves.
+  virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+                      const ops::Meanwhile* meanwhile = nullptr) = 0;
 };
 
 std::unique_ptr<TokenDispatcher> make_dispatcher(const MoeConfig& config, const ModelAxes& axes);

@@ -42,10 +42,14 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
     return experts_.forward(on, in, groups, activations);
   };
   const Var dispatched = to_latent_ ? to_latent_->forward(tape, tokens) : tokens;
-  Var y = dispatcher_->forward(tape, dispatched, routing, run);
+  Var beside;
+  const auto run_shared = [&](Tape& on) { beside = shared(on, x, again, source.randomness); };
+  const ops::Meanwhile meanwhile{side_, run_shared};
+  Var y = dispatcher_->forward(tape, dispatched, routing, run, shared_ && side_ ? &meanwhile : nullptr);
   if (from_latent_) y = from_latent_->forward(tape, y);
   y = ops::reshape(tape, y, x.shape());
-  if (shared_) y = ops::add(tape, y, shared(tape, x, again, source.randomness));
+  if (shared_ && !beside.defined()) run_shared(tape);
+  if (shared_) y = ops::add(tape, y, beside);
   return {std::move(y), std::move(routing.record)};
 }
 

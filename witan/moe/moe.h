@@ -41,6 +41,9 @@ class Moe : public Module {
   }
   // Which bound the rows that come to a rank in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools) { pools_ = pools; }
+  // A side stream, on which rows travel to their experts while the shared experts compute; null: they compute after
+  // the routed ones. The stream must outlive its use.
+  void use_side(Stream* side) { side_ = side; }
   // The names of what forward() records.
   const RouterRecord& names() const { return names_; }
 
@@ -49,6 +52,7 @@ class Moe : public Module {
 
   RouterRecord names_;
   const ExpertPools* pools_ = nullptr;
+  Stream* side_ = nullptr;
   std::unique_ptr<Router> router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::optional<Linear> to_latent_, from_latent_;  // around dispatch, experts and combine

@@ -173,6 +173,11 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
   EXPECT_EQ(experts.moe.moe_token_dispatcher_type, "allgather");
   EXPECT_TRUE(experts.moe.moe_shared_expert_gate);
   EXPECT_EQ(experts.moe.moe_latent_size, 16);
+  const ModelConfig overlapping =
+      config_of({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type", "alltoall",
+                 "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-overlap"})
+          .model;
+  EXPECT_TRUE(overlapping.moe.moe_shared_expert_overlap);
   EXPECT_EQ(config_of({"--bf16", "--moe-token-dispatcher-type", "flex"}).model.moe.moe_token_dispatcher_type,
             "alltoall");
 }

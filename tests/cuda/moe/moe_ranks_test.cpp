@@ -13,6 +13,7 @@ using testing::on_gpus;
 using testing::values;
 
 constexpr int64_t T = 24, D = 64, F = 48;
+constexpr int64_t kShared = 80;  // hidden units of shared experts
 
 // What a rank sees of a forward and a backward pass.
 struct Seen {
@@ -22,14 +23,14 @@ struct Seen {
 
 class Layer {
  public:
-  Layer(Stream& stream, Group& group, DType dtype)
+  Layer(Stream& stream, Group& group, DType dtype, const MoeConfig& config = {})
       : stream_(stream),
         moe_({.stream = stream,
               .dtype = dtype,
               .expert_ranks = group.size(),
               .expert_rank = group.rank(),
               .path = "moe"},
-             {}, mlp(), D, group) {
+             config, mlp(), D, group) {
     for (Parameter* parameter : moe_.parameters())
       parameter->bind_gradient(stream.zeros(parameter->value().shape(), accumulator(dtype), MemoryTag::gradients));
   }
@@ -38,7 +39,9 @@ class Layer {
     const auto from = host.moe_.parameters(), to = moe_.parameters();
     for (size_t i = 0; i < to.size(); ++i) stream_.write(to[i]->value(), from[i]->value().raw());
   }
+  void use_side(Stream* side) { moe_.use_side(side); }
   Seen run(const Tensor& x, const Tensor& dy) {
+    for (Parameter* parameter : moe_.parameters()) parameter->clear_gradient();
     Tape tape(stream_);
     const Var in = tape.input(x);
     const MoeOutput out = moe_.forward(tape, in, false);
@@ -88,6 +91,33 @@ TEST_P(MoeOnGpus, EqualsTheCpu) {
     agree(seen.dx, expected.dx, "gradient of the input");
     for (size_t i = 0; i < expected.gradients.size(); ++i)
       agree(seen.gradients[i], expected.gradients[i], cat("gradient of parameter ", i));
+  });
+}
+
+// On a stream beside the main one rows travel while shared experts compute: the same bits, however often it is done,
+// and whoever waits for whom.
+TEST_P(MoeOnGpus, SharedExpertsMayComputeWhileRowsTravel) {
+  const auto [ranks, dtype] = GetParam();
+  on_gpus(ranks, [&, dtype = dtype](GpuRank& rank) {
+    GpuPeerGroup gpus(rank, "experts on GPUs");
+    ASSERT_NE(gpus.peers(), nullptr) << "these GPUs do not reach each other's memory";
+    MoeConfig config;
+    config.moe_shared_expert_intermediate_size = kShared;
+    config.moe_shared_expert_gate = true;
+    Layer layer(rank.gpu, gpus, dtype, config);
+    const Tensor x = rank.to_gpu(rank.own_normal({T, D}, dtype, "x")),
+                 dy = rank.to_gpu(rank.own_normal({T, D}, dtype, "dy"));
+    const auto seen = [&] {
+      const Seen one = layer.run(x, dy);
+      std::vector<std::vector<double>> all = {values(rank.to_host(one.y)), values(rank.to_host(one.dx))};
+      for (const Tensor& gradient : one.gradients) all.push_back(values(rank.to_host(gradient)));
+      return all;
+    };
+    const auto one_by_one = seen();
+    Stream side(rank.gpu, 512);
+    layer.use_side(&side);
+    for (int time = 0; time < 20; ++time) EXPECT_EQ(seen(), one_by_one) << "time " << time;
+    rank.gpu.wait();
   });
 }
 

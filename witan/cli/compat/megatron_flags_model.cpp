@@ -139,7 +139,7 @@ MegatronSection megatron_moe_flags() {
               same_truth("--moe-per-layer-logging"),
               same("--moe-shared-expert-intermediate-size"),
               same_truth("--moe-shared-expert-gate"),
-              harmless("--moe-shared-expert-overlap", "an overlap of shared experts with the dispatch"),
+              same_truth("--moe-shared-expert-overlap"),
               refused("--moe-extended-tp", "Megatron-LM has deprecated it: use `--expert-tensor-parallel-size`"),
               same("--expert-tensor-parallel-size"),
               refused("--moe-layer-recompute",

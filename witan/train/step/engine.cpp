@@ -13,6 +13,7 @@
 #include "witan/kernels/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/moe/experts.h"
+#include "witan/moe/moe.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
@@ -58,6 +59,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
       pools_(make_pools()),
+      expert_side_(make_expert_side()),
       global_load_(make_global_load()),
       gradients_(stream, parameters_, groups,
                  {.dtype = config->gradient_dtype(),
@@ -110,6 +112,17 @@ std::unique_ptr<ExpertPools> Engine::make_pools() const {
   const double factor = config_->model.moe.moe_pool_factor;
   if (config_->model.moe.num_experts == 0 || factor == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
   return std::make_unique<ExpertPools>(stream_, factor);
+}
+
+// A stream of its own: gradients that are reduced beside the backward would be in the way of rows.
+std::unique_ptr<Stream> Engine::make_expert_side() {
+  if (!config_->model.moe.moe_shared_expert_overlap || groups_.of(Axis::expert).size() == 1) return nullptr;
+  constexpr int64_t kScratch = 512;  // exchanges of rows need none
+  auto side = std::make_unique<Stream>(stream_, kScratch);
+  model_.visit([&](Module& module) {
+    if (auto* moe = dynamic_cast<Moe*>(&module)) moe->use_side(side.get());
+  });
+  return side;
 }
 
 std::unique_ptr<GlobalLoad> Engine::make_global_load() {

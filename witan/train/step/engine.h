@@ -136,6 +136,7 @@ class Engine {
 
   std::unique_ptr<UnitStore> make_unit_store();
   std::unique_ptr<ExpertPools> make_pools() const;
+  std::unique_ptr<Stream> make_expert_side();
   std::unique_ptr<GlobalLoad> make_global_load();
   std::optional<LossScaler> make_loss_scaler() const;
   void look_ahead_of(const std::vector<Batch>& batches);
@@ -166,6 +167,7 @@ class Engine {
   ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
   std::unique_ptr<ExpertPools> pools_;       // null: experts have room for whatever comes
+  std::unique_ptr<Stream> expert_side_;      // null: nothing computes while tokens travel to experts
   std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances it
   GradientBuckets gradients_;
   BufferSums buffer_sums_;
