@@ -1,6 +1,7 @@
 #include "witan/kernels/gemm.h"
 
 #include "witan/kernels/cuda/gemm/cublaslt.h"
+#include "witan/kernels/cuda/gemm/few_rows.h"
 #include "witan/kernels/cuda/gemm/plain_gemm.h"
 
 namespace witan::kernels::cuda {
@@ -10,6 +11,7 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
   if (c.elements() == 0) return;
   const bool has_terms = a.elements() > 0;
   if (!has_terms && write == Write::accumulate) return;
+  if (few_rows_gemm(stream, c, write, a, transpose_a, b, transpose_b, {})) return;
   if (has_terms && gemm_by_cublaslt(stream, c, write, a, transpose_a, b, transpose_b)) return;
   plain_gemm(stream, c, write, a, transpose_a, b, transpose_b);
 }
@@ -17,6 +19,7 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
 void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
                     Transpose transpose_b, const Tensor& bias) {
   if (c.elements() == 0) return;
+  if (few_rows_gemm(stream, c, Write::overwrite, a, transpose_a, b, transpose_b, bias)) return;
   if (a.elements() > 0 && gemm_with_bias_by_cublaslt(stream, c, a, transpose_a, b, transpose_b, bias)) return;
   cuda::repeat_row(stream, c, bias);
   cuda::gemm(stream, c, Write::accumulate, a, transpose_a, b, transpose_b);

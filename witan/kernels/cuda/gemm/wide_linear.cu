@@ -1,4 +1,6 @@
 #include "witan/kernels/cuda/gemm/wide_linear.cuh"
+
+#include "witan/kernels/cuda/gemm/few_rows.h"
 #include "witan/kernels/wide_linear.h"
 
 namespace witan::kernels::cuda {
@@ -185,7 +187,7 @@ void allow_shared(Kernel* kernel, int bytes) {
 }  // namespace
 
 void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w) {
-  if (y.elements() == 0) return;
+  if (y.elements() == 0 || few_rows_wide_linear(stream, y, x, w)) return;
   assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(y.raw(), y.size(1)));
   allow_shared(forward_kernel, kForwardBytes);
   const dim3 grid(tiles(x.size(0), kRows), tiles(w.size(0), kSide));

@@ -1,0 +1,24 @@
+#include "witan/kernels/few_rows.h"
+
+#include "witan/kernels/row_products.h"
+
+namespace witan::kernels {
+namespace {
+
+thread_local bool few_rows = false;
+
+}  // namespace
+
+FewRows::FewRows(bool on) : before_(few_rows) {
+  few_rows = few_rows || on;
+}
+
+FewRows::~FewRows() {
+  few_rows = before_;
+}
+
+bool FewRows::on() {
+  return few_rows && !RowProducts::on();
+}
+
+}  // namespace witan::kernels
