@@ -1,4 +1,5 @@
 #include "witan/kernels/activation.h"
+#include "witan/kernels/cuda/grouped/grouped_few_rows.h"
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 #include "witan/kernels/cuda/grouped/grouped_gemm_plain.h"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
@@ -30,6 +31,7 @@ bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, c
 }
 
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
+  if (few_rows_grouped(stream, y, x, groups, w)) return;
   if (takes_grouped(stream, groups, y, x, w))
     hopper_grouped_forward(stream, y, x, groups, w);
   else
@@ -38,6 +40,7 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
 
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
                             const Tensor& w, const Tensor& s) {
+  if (few_rows_grouped_swiglu(stream, y, h, x, groups, w, s)) return;
   if (pays_to_activate(groups, x) && takes_grouped(stream, groups, h, x, w) && stores_packs(y))
     return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s);
   grouped_gemm_forward(stream, h, x, groups, w);
