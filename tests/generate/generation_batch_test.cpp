@@ -431,6 +431,29 @@ TEST(GenerationBatchOnMeta, NeedsTheMemoryOfTheLongestTexts) {
   }
 }
 
+// Beside the logits, or on the host, which reads them for the likeliest few or for another's sampling.
+TEST(GenerationBatch, TheLikeliestTokensAreTheSameWhereverTheyAreChosen) {
+  for (const std::string dtype : {"bfloat16", "float64"}) {
+    Rank rank(2);
+    Alone alone;
+    Transformer model(rank.stream, base_config(dtype, 4), 8, alone);
+    auto requests = requests_of();
+    for (GenerationRequest& request : requests)
+      request.options.sampler.temperature = 0, request.prompt_logprobs = false, request.top_logprobs = -1;
+    const auto chosen_there = generate(rank.stream, model, requests);
+    for (GenerationRequest& request : requests) request.top_logprobs = 3;
+    const auto chosen_here = generate(rank.stream, model, requests);
+    for (GenerationRequest& request : requests) request.top_logprobs = 0;
+    requests.push_back(request_of({4, 2}, 9, 1.5, 1));
+    const auto beside_another = generate(rank.stream, model, requests);
+    for (size_t i = 0; i < chosen_there.size(); ++i) {
+      const Tokens text = text_of(requests[i], chosen_there[i]);
+      EXPECT_EQ(text_of(requests[i], chosen_here[i]), text) << "request " << i << ", " << dtype;
+      EXPECT_EQ(text_of(requests[i], beside_another[i]), text) << "request " << i << ", " << dtype;
+    }
+  }
+}
+
 // Of more tokens than are scored at once.
 TEST(GenerationBatch, ALongPromptIsScoredAsInTraining) {
   Rank rank(2);

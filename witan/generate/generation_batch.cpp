@@ -7,6 +7,8 @@
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
 #include "witan/generate/logprobs.h"
+#include "witan/kernels/few_rows.h"
+#include "witan/kernels/greedy.h"
 #include "witan/kernels/row_products.h"
 
 namespace witan {
@@ -107,6 +109,7 @@ size_t GenerationBatch::admit(GenerationRequest request) {
 void GenerationBatch::step(const OnToken& on_token) {
   if (running_.empty()) return;
   const kernels::RowProducts by_row(repeatable_);
+  const kernels::FewRows few;
   std::vector<kernels::CacheRun> runs;
   std::vector<int32_t> tokens;
   for (Text& text : running_) {
@@ -199,13 +202,31 @@ std::vector<float> GenerationBatch::row_of(const Tensor& logits, int64_t row) co
   return out;
 }
 
+// Where every text has the likeliest token of the same words, and its logits are not asked for: these tokens. Empty
+// where it is otherwise, or where a row has none: what a sampler says of it is said from its logits.
+std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const std::vector<Text*>& texts) {
+  const int64_t words = vocabulary(texts.front()->request.options);
+  for (const Text* text : texts) {
+    const GenerationRequest& request = text->request;
+    const bool plain = request.options.sampler.temperature == 0 && text->seen.empty() && request.top_logprobs <= 0;
+    if (!plain || vocabulary(request.options) != words) return {};
+  }
+  const Tensor ids = stream_.empty({logits.size(0)}, DType::i32);
+  kernels::likeliest_tokens(stream_, ids, logits, words);
+  std::vector<int32_t> tokens(texts.size());
+  stream_.read(tokens.data(), ids);
+  return std::ranges::count(tokens, -1) > 0 ? std::vector<int32_t>() : tokens;
+}
+
 void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
   std::vector<Text*> texts;
   for (Text& text : running_)
     if (!text.ended) texts.push_back(&text);
   std::vector<GeneratedToken> chosen(texts.size());
+  const std::vector<int32_t> greedy = greedy_choices(logits, texts);
+  for (size_t i = 0; i < greedy.size(); ++i) chosen[i].token = greedy[i];
   std::vector<std::vector<float>> floats(texts.size());
-  if (!stream_.is_meta()) {
+  if (greedy.empty() && !stream_.is_meta()) {
     read_rows(logits);
     stream_.pool().run(static_cast<int64_t>(texts.size()), [&](int64_t index) {
       const auto i = static_cast<size_t>(index);

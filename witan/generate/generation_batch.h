@@ -84,6 +84,7 @@ class GenerationBatch {
   int64_t vocabulary(const GenerateOptions& options) const;  // how many ids may be sampled
   void score_prompt(Text& text, const Residual& x, int64_t first);
   Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
+  std::vector<int32_t> greedy_choices(const Tensor& logits, const std::vector<Text*>& texts);
   void sample(const Tensor& logits, const OnToken& on_token);
   std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from what read_rows() brought
   void read_rows(const Tensor& logits);

@@ -270,12 +270,12 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
 }
 
 // One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.
-std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where) const {
+std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where, bool all) const {
   Positions known = where;
   if (config_.add_bias_linear) return known.tables;
   for (const LayerSpec& layer : layers_) {
     const kernels::RopeArgs& rope = layer.attention.rope;
-    if (layer.attention.prepares_heads()) continue;  // and turns them by itself
+    if (layer.attention.prepares_heads() && !all) continue;  // and turns them by itself
     if (rope.dims == 0 || std::ranges::find(known.tables, rope, &RotaryTable::rope) != known.tables.end()) continue;
     known.tables.push_back({rope, rotary_angles(stream, known, rope, accumulator(config_.compute_dtype()))});
   }
@@ -370,7 +370,7 @@ Residual Transformer::read(Stream& stream, const ModelInput& input, const std::v
       "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
-  where.tables = rotary_tables(stream, where);
+  where.tables = rotary_tables(stream, where, true);  // small, and each kernel less counts
   auto cache = caches.begin();
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
     return block.decode(tape, std::move(in), beside, input.tokens, where, *cache++);

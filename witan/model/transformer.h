@@ -96,7 +96,8 @@ class Transformer : public Module {
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
   const Chunk& whole() const;  // all layers, of a rank that holds them
-  std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where) const;
+  // `all`: for layers that prepare their heads by themselves too, as they ask for them.
+  std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool all = false) const;
   Embedded embed(Tape& tape, const ModelInput& input);
   Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
   // Of what the embedding's table gives, the residual stream.
