@@ -12,7 +12,7 @@ namespace {
 constexpr double kUsualShare = 0.8;
 
 // Of a thread's multiply-adds that LAPACK reaches where it decomposes a matrix.
-constexpr double kLapackShare = 0.03;
+constexpr double kLapackShare = 0.08;
 
 // How a run's optimizers decompose matrices, and in which dtype they multiply them.
 struct MatrixWork {

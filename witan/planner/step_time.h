@@ -23,7 +23,7 @@ struct StepTime {
 // how long they wait. More ranks than were measured at once, which is as many as there are cores, take turns.
 //
 // The work of Shampoo and SOAP is unlike all others. Their products are of float32 at least, which GPUs compute at
-// f32_flops; and the QR decompositions and eigenvectors that a CPU has of LAPACK take one thread of a rank, at 3 % of
+// f32_flops; and the QR decompositions and eigenvectors that a CPU has of LAPACK take one thread of a rank, at 8 % of
 // its multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
 //
 // On a cluster that is not here kernels reach 0.8 of the ceilings, each block's passes of a micro-batch cost 0.1 ms of
