@@ -201,24 +201,37 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
   for (int r = 0; r < heads; ++r) finish<Shape>(call, shared, token * call.H + head + r, r, part);
 }
 
-// A block for each head of each token.
+// A block for each head of each token. Parts without keys have a weight of 0, and zeros.
 template <class T>
 __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T> call) {
   using A = Acc<T>;
+  __shared__ A weights[kMostParts];
   const int64_t row = blockIdx.x;
-  const A* lse = call.part_lse + row * call.parts;
-  A top = -static_cast<A>(INFINITY), sum = 0;
-  for (int part = 0; part < call.parts; ++part) top = max(top, lse[part]);
-  for (int part = 0; part < call.parts; ++part) sum += exp(lse[part] - top);
-  const A factor = 1 / sum;
+  if (threadIdx.x < 32) {
+    constexpr int kEach = kMostParts / 32;
+    A lse[kEach], top = -static_cast<A>(INFINITY), sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int part = static_cast<int>(threadIdx.x) + 32 * i;
+      lse[i] = part < call.parts ? call.part_lse[row * call.parts + part] : -static_cast<A>(INFINITY);
+      top = max(top, lse[i]);
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (A& value : lse) sum += value = exp(value - top);
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) weights[threadIdx.x + 32 * i] = lse[i] / sum;
+    if (threadIdx.x == 0 && call.lse) call.lse[row] = top + log(sum);
+  }
+  __syncthreads();
   for (int d = threadIdx.x; d < call.hd_v; d += kMergeThreads) {
     A y = 0;
+#pragma unroll 8
     for (int part = 0; part < call.parts; ++part)
-      if (lse[part] != -static_cast<A>(INFINITY))
-        y += exp(lse[part] - top) * call.part_y[(row * call.parts + part) * call.hd_v + d];
-    call.y[row * call.hd_v + d] = convert<T>(y * factor);
+      y += weights[part] * call.part_y[(row * call.parts + part) * call.hd_v + d];
+    call.y[row * call.hd_v + d] = convert<T>(y);
   }
-  if (threadIdx.x == 0 && call.lse) call.lse[row] = top + log(sum);
 }
 
 template <class T, int D, int R>
