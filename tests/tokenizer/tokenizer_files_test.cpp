@@ -55,6 +55,41 @@ TEST(TokenizerFiles, EveryKindIsSavedAsTokenizerJsonWithTheSameIds) {
   }
 }
 
+// make_scores.py, too, makes these texts, and hashes their ids.
+std::string long_text(const Json& words, int count, uint64_t state) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    if (i > 0) text += ' ';
+    text += words[(state >> 33) % words.size()].get<std::string>();
+  }
+  return text;
+}
+
+std::string hash_of(const std::vector<int32_t>& ids) {
+  uint64_t total = 0;
+  for (const int32_t id : ids) total = (total * 31 + static_cast<uint64_t>(id) + 1) % (uint64_t{1} << 61);
+  return std::to_string(total);
+}
+
+TEST(TokenizerFiles, RoundsScoresLikeTheLibraries) {
+  const test::TempFolder folder;
+  const Json golden = parse_json(read_file(kKinds.parent_path() / "scores.json"), "scores.json");
+  ASSERT_EQ(golden["texts"].size(), 8u);
+  for (const Json& one : golden["texts"]) {
+    SCOPED_TRACE(one.dump());
+    const Tokenizer tokenizer = Tokenizer::load(kKinds / one["tokenizer"].get<std::string>());
+    const std::string text = long_text(golden["words"], one["words"].get<int>(), one["state"].get<uint64_t>());
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    EXPECT_EQ(ids.size(), one["ids"].get<size_t>());
+    EXPECT_EQ(hash_of(ids), one["hash"].get<std::string>());
+    tokenizer.save(folder / "tokenizer.json");
+    const Tokenizer again = Tokenizer::load(folder / "tokenizer.json");
+    EXPECT_EQ(again.hash(), tokenizer.hash());
+    EXPECT_EQ(again.encode(text), ids);
+  }
+}
+
 TEST(TokenizerFiles, DecodesToTheText) {
   const std::vector<std::string> texts = {"the council", " the  king's\npeople", "\xF0\x9F\x98\x80 zq\xC3\xA6 1234",
                                           ""};

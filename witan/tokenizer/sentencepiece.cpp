@@ -96,18 +96,17 @@ void SentencePiece::prepare_unigram() {
   std::vector<std::string> tokens(n);
   std::vector<double> scores(n);
   std::vector<bool> usable(n);
-  float least = std::numeric_limits<float>::max(), most = std::numeric_limits<float>::lowest();
+  float least = std::numeric_limits<float>::max();
   for (const Piece& piece : model_.pieces) {
     if (piece.type != Type::normal) continue;
     least = std::min(least, piece.score);
-    most = std::max(most, piece.score);
   }
   for (size_t id = 0; id < n; ++id) {
     const Piece& piece = model_.pieces[id];
     tokens[id] = piece.text;
     usable[id] = is_text(piece);
     // A user-defined piece is better than anything else that its bytes can be.
-    scores[id] = piece.type == Type::user_defined ? static_cast<float>(piece.text.size()) * most - 0.1
+    scores[id] = piece.type == Type::user_defined ? 0.1 * (static_cast<double>(piece.text.size()) - 1)
                                                   : static_cast<double>(piece.score);
   }
   unigram_ = std::make_unique<Unigram>(tokens, scores, usable, least - kUnknownPenalty, ScoreType::f32);

@@ -16,6 +16,7 @@
 #include "witan/tokenizer/byte_alphabet.h"
 #include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/sentencepiece.h"
+#include "witan/tokenizer/serde_number.h"
 #include "witan/tokenizer/token_map.h"
 
 namespace witan {
@@ -34,7 +35,7 @@ constexpr size_t kMaxDepth = 64;  // as parse_json has it
 // which are nearly all of it, stay there; the rest becomes a Json.
 class File {
  public:
-  File(std::string_view text, std::string_view source) : source_(source) {
+  File(std::string_view text, std::string_view source) : text_(text), source_(source) {
     Element root;
     auto error = parser_.allocate(text.size(), kMaxDepth);
     if (!error) error = parser_.parse(text.data(), text.size()).get(root);
@@ -50,6 +51,25 @@ class File {
   simdjson::dom::object vocab() const { return vocab_.value(); }
   simdjson::dom::array scored_vocab() const { return scored_vocab_.value(); }  // of a Unigram model
   simdjson::dom::array merges() const { return merges_.value(); }
+  // The scores of scored_vocab(), whose form has been checked, as the reference reads their text.
+  std::vector<double> scores() const {
+    std::vector<double> scores;
+    simdjson::ondemand::parser parser;
+    const simdjson::padded_string text(text_);
+    try {
+      simdjson::ondemand::document json = parser.iterate(text);
+      for (auto pair : json["model"]["vocab"].get_array()) {
+        auto value = pair.get_array().value().begin();
+        ++value;
+        std::string_view number = simdjson::ondemand::value(*value).raw_json_token();
+        number = number.substr(0, number.find_last_not_of(" \t\r\n") + 1);
+        scores.push_back(read_serde_number(number).value());
+      }
+    } catch (const std::exception&) {  // a key with escapes, or a number beyond float64
+      throw CorruptionError(cat(source_, ": model.vocab[", scores.size(), "] has a score that cannot be read"));
+    }
+    return scores;
+  }
 
  private:
   Json converted(const Element& element, const std::string& path) {
@@ -96,6 +116,7 @@ class File {
     return out;
   }
 
+  std::string_view text_;
   std::string source_;
   simdjson::dom::parser parser_;
   Json rest_;
@@ -335,7 +356,7 @@ class Vocabulary {
     index(node);
   }
   // Of a Unigram model: pairs of a token and its score, by id.
-  Vocabulary(const Node& node, const simdjson::dom::array& pairs, std::vector<double>& scores) {
+  Vocabulary(const Node& node, const simdjson::dom::array& pairs) {
     for (const Element each : pairs) {
       const auto id = node.checked_id(keys_.size());
       simdjson::dom::array pair;
@@ -346,7 +367,6 @@ class Vocabulary {
         node.corrupt("[", id, "] must be a text and a number");
       keys_.push_back(key);
       ids_.push_back(id);
-      scores.push_back(score);
     }
     index(node);
   }
@@ -485,7 +505,8 @@ void read_unigram(const File& file, const Node& model, const Node& added, Tokeni
   if (spec.byte_level) model.unsupported("of type \"Unigram\" behind ByteLevel");
   spec.byte_fallback = model["byte_fallback"].flag(false);
   model["vocab"].array();
-  const Vocabulary vocab(model["vocab"], file.scored_vocab(), spec.scores);
+  const Vocabulary vocab(model["vocab"], file.scored_vocab());
+  spec.scores = file.scores();
   read_vocabulary(model["vocab"], vocab, added, spec);
   if (model["unk_id"].is_null()) return;
   spec.unk = model["unk_id"].id();

@@ -8,6 +8,7 @@
 #include "witan/tokenizer/byte_alphabet.h"
 #include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/sentencepiece.h"
+#include "witan/tokenizer/serde_number.h"
 #include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan {
@@ -175,7 +176,7 @@ std::string unigram_json(const TokenizerSpec& spec) {
       ",\n    \"byte_fallback\": ", spec.byte_fallback ? "true" : "false", extension_json(spec), ",\n    \"vocab\": [");
   const char* separator = "\n      ";
   for (size_t id = 0; id < spec.scores.size(); ++id) {
-    out += cat(separator, "[", quoted(spec.tokens[id]), ", ", Json(spec.scores[id]).dump(), "]");
+    out += cat(separator, "[", quoted(spec.tokens[id]), ", ", write_serde_number(spec.scores[id]), "]");
     separator = ",\n      ";
   }
   return out + "\n    ]\n  }";

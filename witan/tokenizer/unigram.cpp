@@ -1,10 +1,17 @@
 #include "witan/tokenizer/unigram.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 #include "witan/tokenizer/characters.h"
 
 namespace witan {
+namespace {
+
+constexpr float kGreatestSum = 100'000;  // SentencePiece's kScoreResetThreshold
+
+}  // namespace
 
 Unigram::Unigram(const std::vector<std::string>& tokens, const std::vector<double>& scores,
                  const std::vector<bool>& usable, double unknown_score, ScoreType type)
@@ -28,12 +35,17 @@ void Unigram::segment_as(std::string_view text, std::vector<Piece>& out) const {
     int64_t begin = -1;  // of the last piece; -1: none ends here
   };
   std::vector<Best> best(text.size() + 1);
-  const auto offer = [&](size_t begin, size_t end, Score score, int32_t id) {
+  size_t reached = 0;  // the last end of a piece so far
+  const auto offer = [&](size_t begin, size_t end, double score, int32_t id) {
     Best& target = best[end];
-    const Score total = score + best[begin].score;
+    reached = std::max(reached, end);
+    const Score total = static_cast<Score>(score) + best[begin].score;
     if (target.begin < 0 || total > target.score) target = {total, id, static_cast<int64_t>(begin)};
   };
   for (size_t begin = 0; begin < text.size();) {
+    if (const Score sum = best[begin].score; std::is_same_v<Score, float> && std::abs(sum) > kGreatestSum)
+      for (size_t end = begin; end <= reached; ++end)
+        if (best[end].begin >= 0) best[end].score -= sum;
     const size_t length = character_length(text.substr(begin));
     bool single = false;  // whether the character alone is a token
     uint32_t node = ByteTrie::kRoot;
@@ -42,10 +54,10 @@ void Unigram::segment_as(std::string_view text, std::vector<Piece>& out) const {
       if (node == ByteTrie::kRoot) break;
       const int32_t id = trie_.id(node);
       if (id < 0) continue;
-      offer(begin, end, static_cast<Score>(scores_[static_cast<size_t>(id)]), id);
+      offer(begin, end, scores_[static_cast<size_t>(id)], id);
       single = single || end - begin == length;
     }
-    if (!single) offer(begin, begin + length, static_cast<Score>(unknown_score_), -1);
+    if (!single) offer(begin, begin + length, unknown_score_, -1);
     begin += length;
   }
   const size_t first = out.size();
