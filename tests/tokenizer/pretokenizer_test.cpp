@@ -28,7 +28,7 @@ Pieces scan(std::string_view pattern, std::string_view text) {
 const std::vector<std::string_view> kPatterns = {
     kGpt2Pattern,          kLlama3Pattern,      kQwen2Pattern,    kNumberPattern, kNumberRunPattern,
     kNumberTripletPattern, kDigitPattern,       kDigitRunPattern, kO200kPattern,  kTekkenPattern,
-    kKimiPattern,          kDeepSeekCjkPattern, kDeepSeekPattern};
+    kKimiPattern,          kDeepSeekCjkPattern, kDeepSeekPattern, kQwen35Pattern};
 
 // Characters at the borders of the classes; U+180E was a space before Unicode 6.3, U+11DE0 is a digit since 17.
 const std::vector<std::string> kAlphabet = {" ",      " ",          "\n",
@@ -80,7 +80,8 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnEveryCharacter) {
   };
   // Together they ask for every property that scanners know. Most of the characters behind U+2000 are in long runs of
   // one kind, so every seventh will do there; from U+32400 on there is nothing but U+E0000.
-  for (const std::string_view pattern : {kLlama3Pattern, kKimiPattern, kDeepSeekCjkPattern, kDeepSeekPattern}) {
+  for (const std::string_view pattern :
+       {kLlama3Pattern, kQwen35Pattern, kKimiPattern, kDeepSeekCjkPattern, kDeepSeekPattern}) {
     const Pretokenizer scanner({std::string(pattern)});
     const RegexSplitter reference{std::string(pattern)};
     for (uint32_t block = 0; block < 0x110000; block += 0x100) {
@@ -119,6 +120,8 @@ TEST(Pretokenizer, CutsAsThePatternsSay) {
   EXPECT_EQ(scan(kLlama3Pattern, "(ok) \n \n  z"), (Pieces{"(ok", ")", " \n \n", " ", " z"}));
   EXPECT_EQ(scan(kLlama3Pattern, "x'ſ"), (Pieces{"x", "'ſ"}));
   EXPECT_EQ(scan(kQwen2Pattern, " 12"), (Pieces{" ", "1", "2"}));
+  EXPECT_EQ(scan(kQwen2Pattern, "ก็ต"), (Pieces{"ก", "็ต"}));
+  EXPECT_EQ(scan(kQwen35Pattern, "ก็ต!\u0301"), (Pieces{"ก็ต", "!\u0301"}));
   EXPECT_EQ(scan(kDigitPattern, "ab12 c"), (Pieces{"ab", "1", "2", " c"}));
 }
 

@@ -7,6 +7,7 @@
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/tokenizer/base64.h"
+#include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
@@ -66,6 +67,19 @@ TEST(Tiktoken, DamagedBytesAreRefusedOrHarmless) {
     }
   }
   EXPECT_GT(refused, 200);
+}
+
+// A file of as many ranks as Qwen 3.5's.
+TEST(Tiktoken, KnowsPublishedFilesByTheirRanks) {
+  std::vector<std::string> words;
+  for (int i = 256; i < 248044; ++i) words.push_back(cat("w", i));
+  const TokenizerSpec spec = parse_tiktoken(ranks_of(words), "r", "");
+  EXPECT_EQ(spec.patterns, std::vector<SplitStep>{std::string(kQwen35Pattern)});
+  EXPECT_EQ(spec.normalizers.size(), 1u);
+  EXPECT_EQ(spec.added.size(), 33u);
+  EXPECT_EQ(spec.tokens[248046], "<|im_end|>");
+  EXPECT_EQ(spec.tokens[248069], "</think>");
+  EXPECT_EQ(split_pattern_named("qwen3.5"), kQwen35Pattern);
 }
 
 TEST(Base64, ComesBack) {

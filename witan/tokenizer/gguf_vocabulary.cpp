@@ -82,6 +82,7 @@ const std::vector<PreTokenizer>& pre_tokenizers() {
       {"gpt-2", one_pattern<kGpt2Pattern>},
       {"llama-bpe", one_pattern<kLlama3Pattern>, true},
       {"qwen2", one_pattern<kQwen2Pattern>, false, true},
+      {"qwen35", one_pattern<kQwen35Pattern>, false, true},
       {"gpt-4o", one_pattern<kO200kPattern>},
       {"tekken", one_pattern<kTekkenPattern>, true},
       {"deepseek-v3", deepseek3},

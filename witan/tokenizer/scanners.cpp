@@ -31,6 +31,7 @@ enum Kind : uint16_t {
   kHan = 1 << 11,       // \p{Han}
   kCjk = 1 << 12,       // DeepSeek's Chinese characters and kana
   kNewDigit = 1 << 13,  // see kDigitPattern
+  kNoMark = 1 << 14,    // kOther, but not \p{M}
 };
 using Kinds = uint16_t;
 
@@ -39,7 +40,7 @@ constexpr std::pair<int32_t, int32_t> kDigitsSinceUnicode17[] = {{0x11DE0, 0x11D
 
 // Of every character what the properties in the patterns say.
 std::vector<Kinds> make_kinds() {
-  std::vector<Kinds> kinds(kCodePoints, kOther);
+  std::vector<Kinds> kinds(kCodePoints, kOther | kNoMark);
   const auto change = [&](const CharacterRanges& ranges, auto apply) {
     for (const auto& [first, last] : ranges)
       std::for_each(kinds.begin() + first, kinds.begin() + last + 1, [&](Kinds& kind) { kind = apply(kind); });
@@ -57,8 +58,8 @@ std::vector<Kinds> make_kinds() {
   set("Lo", kLetter | kCaseless | kNoHan);
   set("M", kOther | kMark | kCaseless | kNoHan);
   set("N", kNumber);
-  set("P", kOther | kSymbol);
-  set("S", kOther | kSymbol);
+  set("P", kOther | kNoMark | kSymbol);
+  set("S", kOther | kNoMark | kSymbol);
   set("Space", kSpace);
   change(characters_with("Han").value(), [](Kinds kind) { return static_cast<Kinds>((kind & ~kNoHan) | kHan); });
   add({{'\n', '\n'}, {'\r', '\r'}}, kNewline);
@@ -81,8 +82,8 @@ constexpr std::array<Kinds, 128> make_ascii_kinds() {
                : lower                  ? kLetter | kLower
                : digit                  ? kNumber
                : space                  ? kSpace
-               : c < ' ' || c == '\x7F' ? kOther
-                                        : kOther | kSymbol;
+               : c < ' ' || c == '\x7F' ? kOther | kNoMark
+                                        : kOther | kNoMark | kSymbol;
   }
   kinds['\r'] = kinds['\n'] = kSpace | kNewline;
   return kinds;
@@ -97,7 +98,7 @@ struct Character {
 Character character_beyond_ascii(const char* p, const char* end) {
   utf8proc_int32_t c = 0;
   const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(p), end - p, &c);
-  if (length <= 0) return {kOther, 1};
+  if (length <= 0) return {kOther | kNoMark, 1};
   return {kinds_of_characters()[c], static_cast<uint8_t>(length)};
 }
 
@@ -167,18 +168,22 @@ struct Gpt2 {
   }
 };
 
-template <int kMaxDigits>
+enum class Marks { as_symbols, as_letters };
+template <int kMaxDigits, Marks kMarks = Marks::as_symbols>
 struct Cl100k {
+  static constexpr int kWord = kMarks == Marks::as_letters ? kLetter | kMark : kLetter;
+  static constexpr int kRest = kMarks == Marks::as_letters ? kNoMark : kOther;
+
   static const char* next(const char* p, const char* end) {
     if (*p == '\'')
       if (const size_t length = contraction(p, end, Case::folded)) return p + length;
     const Character c = character(p, end);
-    if (c.kind & kLetter) return run(p + c.length, end, kLetter);
+    if (c.kind & kWord) return run(p + c.length, end, kWord);
     if (c.kind & kNumber) return run(p, end, kNumber, kMaxDigits);
     const Character second = character(p + c.length, end);
-    if ((second.kind & kLetter) && !(c.kind & kNewline)) return run(p + c.length, end, kLetter);
-    if ((c.kind & kOther) || (*p == ' ' && (second.kind & kOther)))
-      return run(run(p + c.length, end, kOther), end, kNewline);
+    if ((second.kind & kWord) && !(c.kind & kNewline)) return run(p + c.length, end, kWord);
+    if ((c.kind & kRest) || (*p == ' ' && (second.kind & kRest)))
+      return run(run(p + c.length, end, kRest), end, kNewline);
     const char* behind = lines(p, end);
     return behind != p ? behind : white_space(p, end);
   }
@@ -299,6 +304,7 @@ Scanner scanner_for(std::string_view regex) {
   if (regex == kGpt2Pattern) return scan<Gpt2>;
   if (regex == kLlama3Pattern || regex == kCl100kPossessive) return scan<Cl100k<3>>;
   if (regex == kQwen2Pattern) return scan<Cl100k<1>>;
+  if (regex == kQwen35Pattern) return scan<Cl100k<1, Marks::as_letters>>;
   if (regex == kO200kPattern) return scan<Cased<Endings::contractions, 3, true, Han::as_letters>>;
   if (regex == kTekkenPattern) return scan<Cased<Endings::none, 1, true, Han::as_letters>>;
   if (regex == kKimiPattern) return scan<Cased<Endings::contractions, 3, false, Han::apart>>;

@@ -53,6 +53,45 @@ Specials qwen_specials() {
   return out;
 }
 
+Specials qwen35_specials() {
+  static constexpr std::array<const char*, 33> kNamed = {"<|endoftext|>",
+                                                         "<|im_start|>",
+                                                         "<|im_end|>",
+                                                         "<|object_ref_start|>",
+                                                         "<|object_ref_end|>",
+                                                         "<|box_start|>",
+                                                         "<|box_end|>",
+                                                         "<|quad_start|>",
+                                                         "<|quad_end|>",
+                                                         "<|vision_start|>",
+                                                         "<|vision_end|>",
+                                                         "<|vision_pad|>",
+                                                         "<|image_pad|>",
+                                                         "<|video_pad|>",
+                                                         "<tool_call>",
+                                                         "</tool_call>",
+                                                         "<|fim_prefix|>",
+                                                         "<|fim_middle|>",
+                                                         "<|fim_suffix|>",
+                                                         "<|fim_pad|>",
+                                                         "<|repo_name|>",
+                                                         "<|file_sep|>",
+                                                         "<tool_response>",
+                                                         "</tool_response>",
+                                                         "<think>",
+                                                         "</think>",
+                                                         "<|audio_start|>",
+                                                         "<|audio_end|>",
+                                                         "<tts_pad>",
+                                                         "<tts_text_bos>",
+                                                         "<tts_text_eod>",
+                                                         "<tts_text_bos_single>",
+                                                         "<|audio_pad|>"};
+  Specials out;
+  for (const char* name : kNamed) out.push_back({248044 + static_cast<int32_t>(out.size()), name});
+  return out;
+}
+
 // https://github.com/meta-llama/llama-models/blob/main/models/llama3/tokenizer.py
 Specials llama3_specials() {
   static constexpr std::array<const char*, 12> kNamed = {"<|begin_of_text|>",
@@ -119,7 +158,7 @@ Specials llama4_specials() {
   return out;
 }
 
-constexpr std::array<Published, 7> kPublished = {{
+constexpr std::array<Published, 8> kPublished = {{
     {50256, kGpt2Pattern, false, [] { return one_end(50256); }},
     {50280, kGpt2Pattern, false, [] { return one_end(50256); }},
     {100256, kLlama3Pattern, false, cl100k_specials},
@@ -130,12 +169,14 @@ constexpr std::array<Published, 7> kPublished = {{
        return Specials{{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}};
      }},
     {200000, kO200kPattern, false, llama4_specials},
+    {248044, kQwen35Pattern, true, qwen35_specials},
 }};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kNames = {{{"gpt2", kGpt2Pattern},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames = {{{"gpt2", kGpt2Pattern},
                                                                                   {"cl100k", kLlama3Pattern},
                                                                                   {"llama3", kLlama3Pattern},
                                                                                   {"qwen2", kQwen2Pattern},
+                                                                                  {"qwen3.5", kQwen35Pattern},
                                                                                   {"o200k", kO200kPattern},
                                                                                   {"tekken", kTekkenPattern},
                                                                                   {"kimi", kKimiPattern}}};
@@ -198,7 +239,7 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
   require<DataError>(!pattern.empty() || published != kPublished.end(), source, ": a file of ", ids.size(),
                      " ranks does not say how to split a text, and is none of those that are known: name its pattern, "
                      "as in --tokenizer ",
-                     source, "#cl100k (gpt2, cl100k, llama3, qwen2, o200k, tekken or kimi)");
+                     source, "#cl100k (gpt2, cl100k, llama3, qwen2, qwen3.5, o200k, tekken or kimi)");
   if (!pattern.empty()) {
     spec.patterns = {split_pattern_named(pattern)};
   } else {
