@@ -61,6 +61,34 @@ TEST(SentencePieceModel, NamesWhatIsBroken) {
             std::string::npos);
 }
 
+// Some files, such as Gemma 4's, have their settings before the pieces.
+TEST(SentencePieceModel, ReadsSettingsThatStandBeforeThePieces) {
+  const std::string given = model_bytes("bpe.model");
+  std::string first, settings;
+  size_t of_last = 0;
+  for (size_t at = 0; at < given.size();) {  // fields of wire type 2 alone
+    size_t end = at + 1, length = 0;
+    for (int shift = 0;; shift += 7) {
+      length |= static_cast<size_t>(given[end] & 0x7F) << shift;
+      if (!(given[end++] & 0x80)) break;
+    }
+    end += length;
+    (given[at] == 0x0A ? first : settings) += given.substr(at, end - at);
+    if (given[at] == 0x0A) of_last = end - at;
+    at = end;
+  }
+  const std::string other = settings + first;
+  ASSERT_NE(other, given);
+  EXPECT_TRUE(looks_like_sentencepiece(other));
+  for (const char* text : {"the council of the king", " a<ud>b \n \u65e5"})
+    EXPECT_EQ(Tokenizer(sentencepiece_spec(other, "m")).encode(text),
+              Tokenizer(sentencepiece_spec(given, "m")).encode(text));
+  EXPECT_NE(message(other.substr(0, other.size() - of_last)).find("it ends after 559 of the 560 pieces"),
+            std::string::npos);
+  for (const char* text : {"", "\x12", "\x12\x7F", "\x12\xFF\xFF\xFF\xFF\xFF\xFF", "\x22 a\", \"b\""})
+    EXPECT_FALSE(looks_like_sentencepiece(text));
+}
+
 // What is accepted encodes any text; the rest is refused.
 void expect_harmless(const std::string& bytes, int& refused) {
   try {

@@ -130,7 +130,9 @@ SentencePieceModel::Piece read_piece(Message message) {
   return piece;
 }
 
-void read_trainer(Message message, SentencePieceModel& model, std::string_view source) {
+// Returns how many pieces the trainer made.
+uint64_t read_trainer(Message message, SentencePieceModel& model, std::string_view source) {
+  uint64_t vocab_size = 0;
   while (const auto field = message.next()) {
     if (field->number == 3) {
       const uint64_t type = message.number(*field);
@@ -140,12 +142,15 @@ void read_trainer(Message message, SentencePieceModel& model, std::string_view s
                                      : "that is not known",
                          " is not supported: Witan reads BPE and unigram (spm_train --model_type)");
       model.algorithm = static_cast<SentencePieceModel::Algorithm>(type);
+    } else if (field->number == 4) {
+      vocab_size = message.number(*field);
     } else if (field->number == 24) {
       model.whitespace_as_suffix = message.flag(*field);
     } else if (field->number == 35) {
       model.byte_fallback = message.flag(*field);
     }
   }
+  return vocab_size;
 }
 
 void read_normalizer(Message message, SentencePieceModel& model) {
@@ -177,29 +182,54 @@ void check_pieces(SentencePieceModel& model, std::string_view source) {
   model.unk = *unk;
 }
 
+// The length of the settings, which stand before the pieces in some files: the fields 2 to 5.
+size_t settings_before_pieces(std::string_view bytes) {
+  constexpr std::string_view kTags = "\x12\x1A\x22\x2A";
+  size_t end = 0;
+  for (size_t fields = 0; fields < kTags.size() && end < bytes.size(); ++fields) {
+    if (kTags.find(bytes[end]) == std::string_view::npos) break;
+    uint64_t length = 0;
+    size_t at = end + 1;
+    for (int shift = 0;; shift += 7) {
+      if (at == bytes.size() || shift > 28) return 0;
+      const auto byte = static_cast<uint8_t>(bytes[at++]);
+      length |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) break;
+    }
+    if (length > bytes.size() - at) return 0;
+    end = at + length;
+  }
+  return end;
+}
+
 }  // namespace
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source) {
   SentencePieceModel model;
   Message message(bytes, source, 0);
-  bool trainer = false, normalizer = false;
+  bool trainer = false, normalizer = false, pieces_last = false;
+  uint64_t trained = 0;
   while (const auto field = message.next()) {
     trainer |= field->number == 2;
     normalizer |= field->number == 3;
+    pieces_last = field->number == 1;
     if (field->number == 1) {
       if (model.pieces.size() == kMostPieces) message.corrupt("more than ", kMostPieces, " pieces");
       model.pieces.push_back(read_piece(message.inside(*field)));
     }
-    if (field->number == 2) read_trainer(message.inside(*field), model, source);
+    if (field->number == 2) trained = read_trainer(message.inside(*field), model, source);
     if (field->number == 3) read_normalizer(message.inside(*field), model);
   }
   check_pieces(model, source);
-  // They follow the pieces: a file that ends with one of these is cut off, and would be another tokenizer.
+  // A file that was cut off between two pieces would be another tokenizer. Most have their settings behind the pieces.
   if (!trainer || !normalizer) message.corrupt("it ends before the settings that it was trained with");
+  if (pieces_last && model.pieces.size() < trained)
+    message.corrupt("it ends after ", model.pieces.size(), " of the ", trained, " pieces that it was trained with");
   return model;
 }
 
 bool looks_like_sentencepiece(std::string_view bytes) {
+  bytes.remove_prefix(settings_before_pieces(bytes));
   // Two times field 1, a message of `length` bytes, whose first field is 1, a text.
   for (int piece = 0; piece < 2; ++piece) {
     if (bytes.size() < 4 || bytes[0] != 0x0A || bytes[2] != 0x0A) return false;
