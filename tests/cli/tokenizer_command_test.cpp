@@ -31,6 +31,22 @@ TEST_F(TokenizerCommandTest, KeepsEveryByteOfALongInput) {
   EXPECT_EQ(witan({"tokenizer", "decode", "--tokenizer", json()}, encoded.out).out, text);
 }
 
+TEST_F(TokenizerCommandTest, EncodesAndDecodesTextsInJsonLines) {
+  const std::string texts = "\"the king\"\n\"\"\n\"a\\n\\u00e9\"\n";
+  const Said encoded = witan({"tokenizer", "encode", "--jsonl", "--tokenizer", json()}, texts);
+  EXPECT_EQ(encoded.code, 0) << encoded.err;
+  EXPECT_EQ(encoded.out.substr(0, encoded.out.find('\n') + 1),
+            witan({"tokenizer", "encode", "the king", "--tokenizer", json()}).out);
+  const Said decoded = witan({"tokenizer", "decode", "--jsonl", "--tokenizer", json()}, encoded.out);
+  EXPECT_EQ(decoded.out, "\"the king\"\n\"\"\n\"a\\n\u00e9\"\n");
+  EXPECT_EQ(witan({"tokenizer", "encode", "--jsonl", "--special", "--tokenizer", json()}, "\"<|endoftext|>\"").out,
+            "299\n");
+  const Said number = witan({"tokenizer", "encode", "--jsonl", "--tokenizer", json()}, "\"a\"\n12\n");
+  EXPECT_EQ(number.code, 4);
+  EXPECT_TRUE(contains(number.err, "standard input, line 2: not a text in JSON")) << number.err;
+  expect_refusal({"tokenizer", "encode", "x", "--jsonl", "--tokenizer", json()}, 2, {"--jsonl reads standard input"});
+}
+
 TEST_F(TokenizerCommandTest, SpecialTextIsPlainTextUnlessAsked) {
   const Said plain = witan({"tokenizer", "encode", "<|endoftext|>", "--tokenizer", json()});
   EXPECT_TRUE(contains(plain.out, " "));

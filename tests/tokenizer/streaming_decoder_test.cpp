@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "witan/base/error.h"
+#include "witan/base/file.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/bpe_trainer.h"
 
@@ -46,6 +47,22 @@ TEST(StreamingDecoder, ReplacesWhatCannotBecomeACharacter) {
   EXPECT_EQ(decoder.flush(), "\uFFFD");
   EXPECT_EQ(decoder.flush(), "");
   EXPECT_THROW(decoder.push(257), DataError);
+}
+
+// SentencePiece puts a space before a text, which is no part of it.
+TEST(StreamingDecoder, RemovesTheSpaceBeforeAText) {
+  const Tokenizer tokenizer = Tokenizer::load(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/llama2.json");
+  for (const char* text : {"the council", "  the council", "é", "", " ", "   "}) {
+    std::string whole, rest;
+    StreamingDecoder from_the_start(tokenizer, true), inside(tokenizer);
+    for (const int32_t id : tokenizer.encode(text)) {
+      whole += from_the_start.push(id);
+      rest += inside.push(id);
+    }
+    EXPECT_EQ(whole, text);
+    EXPECT_EQ(rest, *text ? cat(' ', text) : "");
+    EXPECT_EQ(whole, tokenizer.decode(tokenizer.encode(text)));
+  }
 }
 
 TEST(StreamingDecoder, IncompleteSuffix) {

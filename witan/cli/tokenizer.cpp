@@ -6,13 +6,17 @@
 
 #include <array>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
+#include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/input.h"
+#include "witan/cli/line_input.h"
 #include "witan/cli/options.h"
 #include "witan/cli/run_args.h"
 #include "witan/cli/text_args.h"
+#include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/train_tokenizer.h"
 
@@ -70,6 +74,7 @@ struct UseArgs {
   RunArgs run;
   std::vector<std::string> words;
   bool special = false;
+  bool jsonl = false;
 };
 
 Tokenizer load(const UseArgs& args) {
@@ -84,8 +89,32 @@ void add_use_args(CLI::App& command, UseArgs& args) {
   add_run_args(command, args.run);
 }
 
+// Calls `each` with every line of standard input and its name for messages.
+template <class Each>
+void for_each_line(Context& context, const UseArgs& args, Each each) {
+  require<UsageError>(args.words.empty(), "--jsonl reads standard input: give no text or ids as arguments");
+  LineInput lines(context.in, context.out, context.err, "witan");
+  for (int64_t number = 1;; ++number) {
+    const auto line = lines.next("");
+    if (!line) return;
+    each(*line, cat("standard input, line ", number));
+  }
+}
+
+void encode_lines(Context& context, const UseArgs& args, const Tokenizer& tokenizer) {
+  for_each_line(context, args, [&](const std::string& line, const std::string& source) {
+    const Json text = parse_json(line, source);
+    require<DataError>(text.is_string(), source, ": not a text in JSON, such as \"Hello\"");
+    fmt::print(context.out, "{}\n", fmt::join(tokenizer.encode(text.get_ref<const std::string&>(), args.special), " "));
+  });
+}
+
 ExitCode encode(Context& context, const UseArgs& args) {
   const Tokenizer tokenizer = load(args);
+  if (args.jsonl) {
+    encode_lines(context, args, tokenizer);
+    return ExitCode::done;
+  }
   const std::string text = args.words.empty() ? read_all(context.in) : args.words.front();
   fmt::print(context.out, "{}\n", fmt::join(tokenizer.encode(text, args.special), " "));
   return ExitCode::done;
@@ -96,12 +125,15 @@ void add_tokenizer_encode(CLI::App& group, Context& context) {
   CLI::App* command = add_command(group, context,
                                   {"encode", "Convert text to token ids", "",
                                    "witan tokenizer encode \"Hello there\"\n"
-                                   "witan tokenizer encode --tokenizer tokenizer.json < my.txt"},
+                                   "witan tokenizer encode --tokenizer tokenizer.json < my.txt\n"
+                                   "witan tokenizer encode --tokenizer tokenizer.json --jsonl < texts.jsonl"},
                                   [&context, args] { return encode(context, *args); });
   add_option(*command, "text", args->words, "Text to encode (default: standard input)").optional_value().type_name("");
   add_use_args(*command, *args);
   add_flag(*command, "--special", args->special,
            "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
+  add_flag(*command, "--jsonl", args->jsonl,
+           "Each line of standard input is a text in JSON (\"Hello\\n\"); print its ids on a line");
 }
 
 int32_t parse_id(std::string_view word) {
@@ -124,8 +156,21 @@ std::vector<int32_t> parse_ids(std::string_view text) {
   return ids;
 }
 
+void decode_lines(Context& context, const UseArgs& args, const Tokenizer& tokenizer) {
+  for_each_line(context, args, [&](const std::string& line, const std::string&) {
+    StreamingDecoder decoder(tokenizer, true);
+    std::string text;
+    for (const int32_t id : parse_ids(line)) text += decoder.push(id);
+    fmt::print(context.out, "{}\n", Json(text + decoder.flush()).dump());
+  });
+}
+
 ExitCode decode(Context& context, const UseArgs& args) {
   const Tokenizer tokenizer = load(args);
+  if (args.jsonl) {
+    decode_lines(context, args, tokenizer);
+    return ExitCode::done;
+  }
   const std::string ids = args.words.empty() ? read_all(context.in) : fmt::format("{}", fmt::join(args.words, " "));
   const std::string text = tokenizer.decode(parse_ids(ids));
   std::fwrite(text.data(), 1, text.size(), context.out);
@@ -143,6 +188,9 @@ void add_tokenizer_decode(CLI::App& group, Context& context) {
                                   [&context, args] { return decode(context, *args); });
   add_option(*command, "ids", args->words, "Token ids to decode (default: standard input)").type_name("");
   add_use_args(*command, *args);
+  add_flag(*command, "--jsonl", args->jsonl,
+           "Each line of standard input holds the ids of a text; print it on a line, in JSON. Bytes that are no UTF-8 "
+           "become U+FFFD");
 }
 
 struct InspectArgs {

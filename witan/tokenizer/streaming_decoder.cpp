@@ -25,6 +25,8 @@ size_t incomplete_utf8_suffix(std::string_view text) {
 std::string StreamingDecoder::push(int32_t id) {
   withheld_ += tokenizer_.token_bytes(id);
   std::string text = std::exchange(withheld_, {});
+  for (; spaces_ > 0 && text.starts_with(' '); --spaces_) text.erase(0, 1);
+  if (!text.empty()) spaces_ = 0;
   withheld_ = text.substr(text.size() - incomplete_utf8_suffix(text));
   text.resize(text.size() - withheld_.size());
   return replace_invalid_utf8(text);

@@ -12,7 +12,10 @@ namespace witan {
 
 class StreamingDecoder {
  public:
-  explicit StreamingDecoder(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  // `begins_text`: nothing stands before the first token, so that the spaces that Tokenizer::decode() removes there are
+  // removed here, too.
+  explicit StreamingDecoder(Tokenizer tokenizer, bool begins_text = false)
+      : tokenizer_(std::move(tokenizer)), spaces_(begins_text ? tokenizer_.spec().decoding.strip_spaces : 0) {}
 
   // The text that is certain after this token: valid UTF-8, with U+FFFD for bytes that can never become a character.
   // Throws DataError for an id outside the vocabulary.
@@ -22,6 +25,7 @@ class StreamingDecoder {
 
  private:
   Tokenizer tokenizer_;
+  int64_t spaces_;        // so many are still to be removed
   std::string withheld_;  // the start of one character: at most 3 bytes
 };
 
