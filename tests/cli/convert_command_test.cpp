@@ -234,6 +234,7 @@ TEST_F(ConvertCommands, WhatNoArchitectureIsIsComparedWithEach) {
   EXPECT_THAT(said.err, HasSubstr("the nearest first:\n  mixtral: swiglu = true, not false and 1 more\n"));
   EXPECT_THAT(said.err, HasSubstr("\n  llama: num_experts = 0, not 4 and 2 more\n"));
   EXPECT_THAT(said.err, HasSubstr("\n  deepseek_v3: multi_latent_attention = true, not false and "));
+  EXPECT_THAT(said.err, HasSubstr("\n  gpt2: num_experts = 0, not 4 and "));
   EXPECT_LT(said.err.find("  mixtral: "), said.err.find("  llama: "));
   EXPECT_LT(said.err.find("  llama: "), said.err.find("  deepseek_v3: "));
   EXPECT_FALSE(fs::exists(folder_ / "hf"));

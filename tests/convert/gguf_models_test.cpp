@@ -256,7 +256,6 @@ TEST_F(DamagedGguf, IsRefusedByName) {
               HasSubstr("\"blk.0.attn_q.weight\" is I8; Witan reads F32"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("general.architecture", "mamba"); }),
               HasSubstr("general.architecture = mamba: Witan cannot represent"));
-  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_u32("split.count", 3); }), HasSubstr("llama-gguf-split --merge"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_f32("llama.attention.softcap", 3); }),
               HasSubstr("llama.attention.softcap: Witan does not know"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.block_count", "2"); }),

@@ -62,8 +62,6 @@ class GgufConfigReader {
     require<ConfigError>(name.has_value(), metadata.source(), ": ", kGgufArchitecture,
                          " is missing: the file holds no model");
     name_ = *name;
-    require<ConfigError>(metadata.integer("split.count").value_or(1) <= 1, metadata.source(),
-                         " is one of several files of a model: join them with llama.cpp's llama-gguf-split --merge");
   }
 
   Json read() {

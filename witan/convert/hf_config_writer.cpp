@@ -147,7 +147,8 @@ class HfWriter {
     out_["n_embd"] = model_.hidden_size;
     out_["n_head"] = model_.attention.num_attention_heads;
     out_["n_inner"] = model_.mlp.ffn_hidden_size;
-    out_["n_positions"] = model_.attention.max_position_embeddings;
+    const int64_t learned = model_.attention.max_position_embeddings;  // 0: of a model that learns none
+    out_["n_positions"] = learned > 0 ? learned : positions_;
     out_["layer_norm_epsilon"] = model_.norm.norm_epsilon;
     out_["activation_function"] = model_.mlp.gelu_tanh ? "gelu_new" : "gelu";
     out_["resid_pdrop"] = out_["embd_pdrop"] = model_.hidden_dropout;
