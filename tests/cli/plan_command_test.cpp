@@ -43,19 +43,19 @@ class PlanCommandTest : public ::testing::Test {
 // By flags, and by files where they say more than the default; presets and defaults ask for nothing.
 TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
   write_text(own_ / "mine.toml", "kv_lora_rank = 64\nq_lora_rank = 0\n");
-  Said said = plan({"--config", own_ / "mine.toml", "--loss-scale", "1024", "--hysteresis", "2"});
+  Said said = plan({"--config", own_ / "mine.toml", "--loss-scale", "1024", "--hysteresis", "2", "--print-layout"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err,
                        "warning: kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true, and "
                        "multi_latent_attention = false\n"
-                       "warning: loss_scale = 1024 and hysteresis = 2 have no effect: they need dtype = float16, and "
+                       "warning: loss_scale = 1024.0 and hysteresis = 2 have no effect: they need dtype = float16, and "
                        "dtype = float32\n"))
       << said.err;
   EXPECT_FALSE(contains(said.err, "q_lora_rank"));
-  said = plan({"--dtype", "float16", "--loss-scale", "1024"});
+  said = plan({"--dtype", "float16", "--loss-scale", "1024", "--print-layout"});
   EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
   said = witan({"plan", "--preset", "gpt2-124m", "--tokenizer-vocab-size", "300", "--ranks", "1", "--runs-folder",
-                own_.path(), "--memory", "1TB"});
+                own_.path(), "--print-layout"});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
 }
@@ -63,7 +63,7 @@ TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
 // Who plans for the CPU without having said so is told how to plan for GPUs, unless there is one here.
 TEST_F(PlanCommandTest, AMachineWithoutGpusIsToldOfTheOptionsForGpus) {
   const std::string hint = "this machine has no usable GPU: give --gpus N --gpu NAME";
-  EXPECT_EQ(contains(plan({}).err, hint), cuda::devices() == 0);
+  EXPECT_EQ(contains(plan({"--print-layout"}).err, hint), cuda::devices() == 0);
   for (const std::vector<std::string>& said :
        {std::vector<std::string>{"--device", "cpu"}, {"--gpus", "2", "--gpu", "h100"}, {"--world-size", "2"}})
     EXPECT_FALSE(contains(plan(said).err, hint)) << said[0];

@@ -87,8 +87,7 @@ std::vector<Case> cases() {
   add({"min_lr", "lr_decay_iters"}, {"lr_decay_style = 'constant'"}, {}, "lr_decay_style = constant");
   add({"lr_wsd_decay_style", "lr_wsd_decay_iters"}, {}, {"lr_decay_style = 'WSD'", "lr_wsd_decay_iters = 5"},
       "lr_decay_style = WSD, and lr_decay_style = cosine");
-  add({"adam_beta1", "adam_beta2", "adam_eps", "exp_avg_dtype"}, {"optimizer = 'lion'"}, {},
-      "adam, and optimizer = lion");
+  add({"adam_beta1", "adam_beta2", "adam_eps", "exp_avg_dtype"}, {"optimizer = 'lion'"}, {}, "and optimizer = lion");
   add({"adam_beta2", "adam_eps"}, {"optimizer = 'shampoo'", "shampoo_grafting = 'sgd'"}, {"optimizer = 'shampoo'"},
       "shampoo_grafting = adam");
   add({"sgd_momentum"}, {}, {"optimizer = 'sgd'"}, "sgd, and optimizer = adam");
@@ -141,7 +140,7 @@ TEST(IdleKeys, AreSaidOnceForEachReason) {
       ::testing::ElementsAre(
           "kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true, and "
           "multi_latent_attention = false",
-          "loss_scale = 1024 and hysteresis = 3 have no effect: they need dtype = float16, and dtype = float32"));
+          "loss_scale = 1024.0 and hysteresis = 3 have no effect: they need dtype = float16, and dtype = float32"));
 }
 
 }  // namespace
