@@ -94,12 +94,12 @@ class StatementParser {
       cursor_.expect_end(Token::Kind::block_end);
       made.bodies.push_back(block({"elif", "else", "endif"}));
       cursor_.take();  // {%
-      const std::string word = cursor_.take().text;
-      if (word == "elif") {
+      const Token word = cursor_.take();
+      if (word.text == "elif") {
         made.conditions.push_back(parse_tuple_without_condition(cursor_));
         continue;
       }
-      if (word == "else") {
+      if (word.text == "else") {
         cursor_.expect_end(Token::Kind::block_end);
         made.bodies.push_back(block({"endif"}));
         cursor_.take();
