@@ -90,6 +90,13 @@ TEST(TokenizerFiles, RoundsScoresLikeTheLibraries) {
   }
 }
 
+// SentencePiece writes the model's unk_surface, whose default this is.
+TEST(TokenizerFiles, DecodesUnknownCharactersAsSentencePieceDoes) {
+  const Tokenizer tokenizer = Tokenizer::load(kKinds / "unigram.model");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("the \u9F98\u9F98 of")), "the  \u2047  of");
+  EXPECT_EQ(tokenizer.token_id("<unk>"), 0);
+}
+
 TEST(TokenizerFiles, DecodesToTheText) {
   const std::vector<std::string> texts = {"the council", " the  king's\npeople", "\xF0\x9F\x98\x80 zq\xC3\xA6 1234",
                                           ""};

@@ -30,6 +30,8 @@ class SentencePiece {
   // What the model sees of a text.
   std::string normalize(std::string_view text) const;
 
+  const SentencePieceModel& model() const { return model_; }
+
   // The merges of a BPE model, by rank.
   std::vector<Merge> merges() const;
 

@@ -148,6 +148,8 @@ uint64_t read_trainer(Message message, SentencePieceModel& model, std::string_vi
       model.whitespace_as_suffix = message.flag(*field);
     } else if (field->number == 35) {
       model.byte_fallback = message.flag(*field);
+    } else if (field->number == 44) {
+      model.unk_surface = message.text(*field);
     }
   }
   return vocab_size;

@@ -21,7 +21,8 @@ struct SentencePieceModel {
 
   std::vector<Piece> pieces;  // by id
   Algorithm algorithm = Algorithm::unigram;
-  int32_t unk = 0;  // the id of the piece of type unknown
+  int32_t unk = 0;                       // the id of the piece of type unknown
+  std::string unk_surface = " \u2047 ";  // what it becomes in a decoded text
   bool byte_fallback = false;
   bool whitespace_as_suffix = false;
   std::string charsmap;  // compiled (charsmap.h), or empty
@@ -32,7 +33,7 @@ struct SentencePieceModel {
 // themselves, DataError for a model that Witan does not support.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source);
 
-// Whether the bytes begin as a .model does: with two pieces.
+// Whether the bytes begin as a .model does: with two pieces, behind the settings in some files.
 bool looks_like_sentencepiece(std::string_view bytes);
 
 }  // namespace witan

@@ -199,6 +199,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   require<DataError>(id >= 0 && id < vocab_size(), "the token id ", id, " is outside the vocabulary of ", vocab_size(),
                      " tokens: are these tokens from another tokenizer?");
+  if (const auto* sentencepiece = std::get_if<SentencePiece>(&tables_->model))
+    if (id == sentencepiece->model().unk) return sentencepiece->model().unk_surface;
   return tables_->bytes_of()[static_cast<size_t>(id)];
 }
 
