@@ -11,6 +11,7 @@
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_files.h"
 
@@ -56,6 +57,14 @@ TEST(GgufVocabulary, EncodesAsHuggingFaceDoes) {
     }
   }
   EXPECT_GT(compared, 400);
+}
+
+TEST(GgufVocabulary, NamesThePatternOfQwen35) {
+  TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "qwen2.json");
+  spec.patterns = {std::string(kQwen35Pattern)};
+  const GgufMetadata metadata = metadata_of(spec);
+  EXPECT_EQ(metadata.text("tokenizer.ggml.pre"), "qwen35");
+  EXPECT_EQ(parse_gguf_vocabulary(metadata).patterns, spec.patterns);
 }
 
 TEST(GgufVocabulary, SentencePieceModelsComeBackTheSame) {
