@@ -111,6 +111,14 @@ TEST_F(ServiceTest, PromptsAreStringsAndTokensAndListsOfThem) {
   EXPECT_EQ(answer["choices"][2]["text"], "xx");
 }
 
+// As clients expect that know the model's tokenizer: they spell what begins a text.
+TEST_F(ServiceTest, SpecialTokensOfAPromptMayBeSpelled) {
+  start();
+  const json answer = complete({{"prompt", "<|endoftext|>a"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 0}});
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"], (json{"<|endoftext|>", "a"}));
+  EXPECT_EQ(answer["choices"][0]["text"], "<|endoftext|>a");
+}
+
 TEST_F(ServiceTest, EchoAndLogprobsAreThoseOfTheWholeText) {
   start();
   const json choice = complete({{"prompt", "ab"}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 2}})["choices"][0];
