@@ -80,7 +80,7 @@ std::vector<ChatMessage> messages_of(const nlohmann::ordered_json& messages) {
   return list;
 }
 
-std::string text_of(const nlohmann::ordered_json& value) {
+std::string json_text(const nlohmann::ordered_json& value) {
   return value.is_null() ? std::string() : value.dump();
 }
 
@@ -97,9 +97,9 @@ serve::ServedModel describe(const ServeArgs& args, const TrainedRun& run, CacheS
   if (!format) return served;
   format->add_stop_token(served.defaults.stop_tokens);
   served.tool_format = serve::find_tool_format(
-      [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), text_of(tools)); });
+      [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), json_text(tools)); });
   served.encode_chat = [format = *format](const serve::ChatRequest& request) {
-    return format.encode(messages_of(request.messages), text_of(request.tools), text_of(request.template_variables));
+    return format.encode(messages_of(request.messages), json_text(request.tools), json_text(request.template_variables));
   };
   return served;
 }
