@@ -201,8 +201,8 @@ std::string values_from(const GivenConfig& given, ValueSource source, const std:
                      fmt::join(flags, " and "), one ? "it" : "them");
 }
 
-// Whether the call asks for something by this key: by a value that is not the default, which files spell out as well, or
-// by a number on the command line.
+// Whether the call asks for something by this key: by a value that is not the default, which files spell out as well,
+// or by a number on the command line.
 bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
   const ValueSource source = given.source(field.name);
   if (source != ValueSource::file && source != ValueSource::flag) return false;

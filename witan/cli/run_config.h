@@ -30,10 +30,10 @@ enum class ValueSource : uint8_t { witan_default, megatron_default, init_from, s
 struct GivenConfig {
   RunConfig config;
   std::map<std::string, ValueSource> sources;  // of keys; those that are not here have Witan's defaults
-  fs::path run;                           // the run's folder
-  std::optional<RunConfig> saved;         // the configuration of the run that is there
-  std::vector<std::string> changes;       // of what makes it the same run (changed_identity)
-  std::string preset;                     // its name; empty: none was asked for
+  fs::path run;                                // the run's folder
+  std::optional<RunConfig> saved;              // the configuration of the run that is there
+  std::vector<std::string> changes;            // of what makes it the same run (changed_identity)
+  std::string preset;                          // its name; empty: none was asked for
 
   ValueSource source(const std::string& key) const;
   // Whether this call says it, by --preset, --config, a flag, or the mesh of one of them.
@@ -46,13 +46,13 @@ enum class OtherRun : uint8_t {
   leave,  // the call stands alone, as it would with a new --run NAME; this is said on context.err
 };
 
-// Reads what is given, by the order of ValueSource. `config` is what the flags, `args`, are bound to. Says on context.err
-// which of Megatron-LM's defaults and flags were taken how. Throws ConfigError, CheckpointError.
+// Reads what is given, by the order of ValueSource. `config` is what the flags, `args`, are bound to. Says on
+// context.err which of Megatron-LM's defaults and flags were taken how. Throws ConfigError, CheckpointError.
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);
 
-// A sentence for each reason why keys that this call's file or flags set have no effect in the configuration that it was
-// resolved to.
+// A sentence for each reason why keys that this call's file or flags set have no effect in the configuration that it
+// was resolved to.
 std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved);
 
 // Runs `body`. A ConfigError that names values which the run on disk or a preset has said, and neither the call's file

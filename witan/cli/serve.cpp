@@ -99,7 +99,8 @@ serve::ServedModel describe(const ServeArgs& args, const TrainedRun& run, CacheS
   served.tool_format = serve::find_tool_format(
       [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), json_text(tools)); });
   served.encode_chat = [format = *format](const serve::ChatRequest& request) {
-    return format.encode(messages_of(request.messages), json_text(request.tools), json_text(request.template_variables));
+    return format.encode(messages_of(request.messages), json_text(request.tools),
+                         json_text(request.template_variables));
   };
   return served;
 }

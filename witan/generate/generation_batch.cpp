@@ -208,8 +208,8 @@ std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const
   const int64_t words = vocabulary(texts.front()->request.options);
   for (const Text* text : texts) {
     const GenerationRequest& request = text->request;
-    const bool plain = request.options.sampler.temperature == 0 && !text->sampler.changes_logits() &&
-                       request.top_logprobs <= 0;
+    const bool plain =
+        request.options.sampler.temperature == 0 && !text->sampler.changes_logits() && request.top_logprobs <= 0;
     if (!plain || vocabulary(request.options) != words) return {};
   }
   const Tensor ids = stream_.empty({logits.size(0)}, DType::i32);

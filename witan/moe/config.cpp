@@ -243,9 +243,10 @@ void MoeConfig::validate(int64_t num_layers) const {
   validate_groups(*this);
   validate_selection(*this);
   balance_losses();  // throws where the two keys disagree
-  require<ConfigError>(!balances_by_quantiles() || (moe_router_selection == "topk" && moe_router_num_groups == 0),
-                       "moe_router_load_balancing_type = quantile_balancing chooses by logits and its bias alone: leave "
-                       "moe_router_selection and moe_router_num_groups out, or balance otherwise");
+  require<ConfigError>(
+      !balances_by_quantiles() || (moe_router_selection == "topk" && moe_router_num_groups == 0),
+      "moe_router_load_balancing_type = quantile_balancing chooses by logits and its bias alone: leave "
+      "moe_router_selection and moe_router_num_groups out, or balance otherwise");
   require<ConfigError>(!balances_by_quantiles() || !moe_router_enable_expert_bias,
                        "moe_router_load_balancing_type = quantile_balancing sets a bias of its own: leave "
                        "moe_router_enable_expert_bias out");

@@ -299,7 +299,8 @@ TEST(Megatron, FlagsThatGoTogether) {
     words.insert(words.end(), types.begin(), types.end());
     return config_refused(words);
   };
-  EXPECT_TRUE(contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them"));
+  EXPECT_TRUE(
+      contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "none"}), "the types are"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "aux_loss"}), "the types are"));
   const MoeConfig both = config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",

@@ -141,8 +141,8 @@ TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
     }
 }
 
-// What is left between logprobs of two roundings: the largest difference, or where tokens may choose other experts, which
-// changes what those few tokens get, the median.
+// What is left between logprobs of two roundings: the largest difference, or where tokens may choose other experts,
+// which changes what those few tokens get, the median.
 double apart(const std::vector<float>& got, const std::vector<float>& expected, bool routes_may_differ) {
   std::vector<double> differences;
   for (size_t i = 0; i < got.size(); ++i) {

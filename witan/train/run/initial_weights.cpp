@@ -59,9 +59,9 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
     if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
-  throw CheckpointError(
-      cat(asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
-          "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(), ", of that name"));
+  throw CheckpointError(cat(
+      asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
+      "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(), ", of that name"));
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {

@@ -1,6 +1,5 @@
-#include "witan/kernels/cuda/gemm/wide_linear.cuh"
-
 #include "witan/kernels/cuda/gemm/few_rows.h"
+#include "witan/kernels/cuda/gemm/wide_linear.cuh"
 #include "witan/kernels/wide_linear.h"
 
 namespace witan::kernels::cuda {
