@@ -108,9 +108,8 @@ bool is_integer(const std::string& word) {
   return std::from_chars(word.data(), end, number).ptr == end;
 }
 
-// A flag, but not one that never has a value.
 bool takes_number_or_nothing(const CLI::Option& option) {
-  return option.get_type_size_max() == 1 && option.get_expected_min() == 0 && option.get_expected_max() == 1;
+  return option.get_type_name() == "[N]" && option.get_expected_min() == 0;
 }
 
 // Where a number is left out, as in --logprobs "the king", CLI11 would take the next word for it.
