@@ -50,7 +50,8 @@ std::vector<int32_t> encode_by_definition(const TokenizerSpec& spec, std::string
 }
 
 TEST(Bpe, MergesByRankThenFromTheLeft) {
-  const Bpe bpe(spec_with_merges({{'b', 'c'}, {'a', 'b'}, {'a', 'a'}, {258, 258}}));  // bc, ab, aa, aaaa
+  const TokenizerSpec spec = spec_with_merges({{'b', 'c'}, {'a', 'b'}, {'a', 'a'}, {258, 258}});
+  const Bpe bpe(spec);  // bc, ab, aa, aaaa
   EXPECT_EQ(encode(bpe, "abc"), (std::vector<int32_t>{'a', 256}));
   EXPECT_EQ(encode(bpe, "abab"), (std::vector<int32_t>{257, 257}));
   EXPECT_EQ(encode(bpe, "aaa"), (std::vector<int32_t>{258, 'a'}));
@@ -82,7 +83,8 @@ TEST(Bpe, ShortAndLongWordsFollowTheDefinition) {
 }
 
 TEST(Bpe, MegabytesOfOneLetterTakeNoTime) {
-  const Bpe bpe(spec_with_merges({{'a', 'a'}, {256, 256}, {257, 257}}));
+  const TokenizerSpec spec = spec_with_merges({{'a', 'a'}, {256, 256}, {257, 257}});
+  const Bpe bpe(spec);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(encode(bpe, std::string(512 * 1024, 'a')), std::vector<int32_t>(64 * 1024, 258));
   // Quadratic merging takes minutes.

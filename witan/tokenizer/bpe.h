@@ -40,6 +40,7 @@ class Bpe {
   // Unicode has that byte in UTF-8 (those of the planes 4 to 11 are not assigned): some published vocabularies lack
   // these, and a word that holds them is encoded without them.
   explicit Bpe(const TokenizerSpec& spec);
+  explicit Bpe(TokenizerSpec&& spec) = delete;
 
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
   // applies. Takes O(n log n) for n bytes. Throws DataError for a word of 2 GiB or more.

@@ -45,7 +45,8 @@ void expect_golden(const std::string& source, const std::vector<ChatMessage>& me
 }
 
 TEST(ChatTemplate, WritesConversationsAsJinjaDoes) {
-  for (const Json& one : golden()["templates"]) {
+  const Json all = golden();
+  for (const Json& one : all["templates"]) {
     SCOPED_TRACE(one["name"]);
     for (const Json& test : one["cases"]) {
       SCOPED_TRACE(test.dump());
