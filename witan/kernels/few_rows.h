@@ -19,9 +19,10 @@ class FewRows {
 
   static bool on();  // on this thread
 
-  static constexpr int64_t kMost = 16;          // of a product
-  static constexpr int64_t kMostWide = 64;      // of wide_linear
-  static constexpr int64_t kMostPerExpert = 4;  // in the mean over all experts, of what a pool has room for
+  static constexpr int64_t kMost = 16;            // of a product
+  static constexpr int64_t kMostColumns = 16384;  // of its result: kernels for many rows fill a GPU with more
+  static constexpr int64_t kMostWide = 64;        // of wide_linear
+  static constexpr int64_t kMostPerExpert = 4;    // in the mean over all experts, of what a pool has room for
 
  private:
   bool before_;

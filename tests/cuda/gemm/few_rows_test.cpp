@@ -87,6 +87,8 @@ TEST_F(FewRowsOnGpu, TakesWhatItSays) {
     EXPECT_FALSE(taken(y, x.narrow(1, 1, 60), w.narrow(1, 0, 60))) << "rows off 16 bytes";
     const Tensor more = to_gpu(host.normal({17, 64}, dtype, "x")), of_more = poisoned({17, 40}, dtype);
     EXPECT_FALSE(taken(of_more, more, w));
+    const Tensor wide = to_gpu(host.normal({16'392, 64}, dtype, "w")), of_wide = poisoned({16, 16'392}, dtype);
+    EXPECT_FALSE(taken(of_wide, x, wide));
     const kernels::RowProducts as_training;
     EXPECT_FALSE(taken(y, x, w)) << "the bits are to be training's";
   }

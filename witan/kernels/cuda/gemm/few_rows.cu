@@ -146,7 +146,8 @@ FewRowsCall<X, W, Y> call_of(const Tensor& y, const Tensor& x, const Tensor& w, 
 bool few_rows_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
                    const Tensor& b, Transpose transpose_b, const Tensor& bias) {
   if (transpose_a == Transpose::yes || transpose_b == Transpose::no || write != Write::overwrite) return false;
-  if (a.dtype() != c.dtype() || a.dtype() == DType::f64 || !takes(stream, c, a, b, FewRows::kMost)) return false;
+  if (a.dtype() != c.dtype() || a.dtype() == DType::f64 || c.size(1) > FewRows::kMostColumns) return false;
+  if (!takes(stream, c, a, b, FewRows::kMost)) return false;
   if (a.dtype() == DType::f32)
     launch_wide(stream, call_of<float, float, float>(c, a, b, bias));
   else
