@@ -14,7 +14,7 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kMagic = "WITANRTE";
+constexpr std::string_view kRouteMagic = "WITANRTE";
 constexpr uint32_t kRouteVersion = 1;
 constexpr int64_t kHashBytes = 8;
 // No field of the header that counts things is larger, so that products of two fit 64 bits.
@@ -110,8 +110,8 @@ void read_layers(Reader& in, RouteFile& file, int64_t layers) {
 
 // All that stands before the tokens.
 Sizes read_header(Reader& in, RouteFile& file) {
-  for (const char letter : kMagic)
-    if (in.next<char>("the magic") != letter) in.fail("no file of routes: it does not begin with ", kMagic);
+  for (const char letter : kRouteMagic)
+    if (in.next<char>("the magic") != letter) in.fail("no file of routes: it does not begin with ", kRouteMagic);
   in.number<uint32_t>("the version", kRouteVersion, kRouteVersion);
   file.kind = static_cast<RouteFile::Kind>(in.number<uint8_t>("the kind", 0, 2));
   const int64_t width = in.number<uint8_t>("the bytes of an id", 1, 2);
@@ -208,7 +208,7 @@ int64_t RouteFile::positions_each() const {
 
 std::string encode_routes(const RouteFile& file) {
   Writer to;
-  to.out = kMagic;
+  to.out = kRouteMagic;
   to.put(kRouteVersion);
   to.put(static_cast<uint8_t>(file.kind));
   to.put(static_cast<uint8_t>(id_bytes(file.experts)));

@@ -17,7 +17,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SplitOptions, held_out_fraction, least_tokens
 namespace {
 
 constexpr const char* kFormat = "witan-token-shards";
-constexpr int kVersion = 1;
+constexpr int kManifestVersion = 1;
 constexpr uint64_t kMostManifestBytes = 1 << 30;
 // Larger shards are compared by size and index alone: reading them whole would delay every start.
 constexpr uint64_t kMostHashedBytes = 1 << 30;
@@ -73,7 +73,7 @@ nlohmann::json ShardManifest::describe_files(bool with_bin_hash) const {
 
 ShardManifest::Found ShardManifest::find(const SplitOptions& split, PreparedDataset& prepared) const try {
   const nlohmann::json manifest = parse_json(read_file(path_, kMostManifestBytes), path_.string());
-  if (manifest.at("format") != kFormat || manifest.at("version") != kVersion || manifest.at("key") != key_)
+  if (manifest.at("format") != kFormat || manifest.at("version") != kManifestVersion || manifest.at("key") != key_)
     return Found::nothing;
   const nlohmann::json& files = manifest.at("files");
   if (files != describe_files(files.at("bin").contains("xxh3_128"))) return Found::nothing;
@@ -96,7 +96,7 @@ void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prep
   const bool hash_bin = fs::file_size(prefix_.string() + ".bin") <= kMostHashedBytes;
   const nlohmann::json manifest = {
       {"format", kFormat},
-      {"version", kVersion},
+      {"version", kManifestVersion},
       {"key", key_},
       {"statistics", prepared.corpus},
       {"tokens", prepared.tokens},

@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kHeaderBytes = 256 * 4;
+constexpr int64_t kTokenHeaderBytes = 256 * 4;
 
 // The formats in use: magic, version, bytes per token.
 struct Version {
@@ -30,7 +30,7 @@ void TokenBin::check_header() {
   const auto fail = [&](int64_t offset, const auto&... pieces) {
     throw CorruptionError(cat(name(), ": byte ", offset, ": ", pieces...));
   };
-  if (size < kHeaderBytes) fail(size, "the file ends inside its header of ", kHeaderBytes, " bytes");
+  if (size < kTokenHeaderBytes) fail(size, "the file ends inside its header of ", kTokenHeaderBytes, " bytes");
   const auto field = [&](int i) { return load<int32_t>(file_.bytes().data() + i * 4); };
   for (const Version& v : kVersions)
     if (field(0) == v.magic && field(1) == v.version) width_ = v.width;
@@ -38,9 +38,9 @@ void TokenBin::check_header() {
     fail(0, "magic ", field(0), " with version ", field(1),
          " is no token file; wanted 20240520 with 1 or 20240801 with 7", " (a Megatron .bin needs its .idx beside it)");
   const int64_t count = field(2);
-  if (count < 0 || size != kHeaderBytes + count * width_)
+  if (count < 0 || size != kTokenHeaderBytes + count * width_)
     fail(8, "the header says ", count, " tokens of ", width_, " bytes, so the file must have ",
-         kHeaderBytes + count * width_, " bytes; it has ", size);
+         kTokenHeaderBytes + count * width_, " bytes; it has ", size);
   begins_ = {0, count};
 }
 
@@ -53,7 +53,7 @@ void TokenBin::find_documents(int32_t end_of_text) {
 }
 
 int64_t TokenBin::token(int64_t index) const {
-  const std::byte* at = file_.bytes().data() + kHeaderBytes + index * width_;
+  const std::byte* at = file_.bytes().data() + kTokenHeaderBytes + index * width_;
   return width_ == 2 ? int64_t{load<uint16_t>(at)} : int64_t{load<uint32_t>(at)};
 }
 
@@ -69,7 +69,7 @@ void TokenBin::read(int64_t document, int64_t offset, std::span<int32_t> out) co
   for (int32_t& slot : out) {
     const int64_t id = token(index);
     require<CorruptionError>(id <= std::numeric_limits<int32_t>::max(), name(), ": byte ",
-                             kHeaderBytes + index * width_, ": token id ", id, " is above 2^31 - 1");
+                             kTokenHeaderBytes + index * width_, ": token id ", id, " is above 2^31 - 1");
     slot = static_cast<int32_t>(id);
     ++index;
   }
