@@ -6,6 +6,8 @@ find_package(ZLIB REQUIRED)
 find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(snappy REQUIRED IMPORTED_TARGET snappy)
+pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc>=2.0)  # Unicode 9 or later: see witan/tokenizer/normalizer.h

@@ -1,0 +1,52 @@
+// Kinds of columns, and the column at the end of a path of names. What a tree of columns is made of has a `name`, a
+// `kind` and `children`: the fields of a struct, the one item of a list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/tables/table_reader.h"
+
+namespace witan::tables {
+
+enum class ColumnKind : uint8_t { text, integer, natural, real, boolean, structure, list, other };
+
+// "integers": what a column of the kind holds.
+const char* describe(ColumnKind kind);
+
+// The column at the end of the path below `column`: names of fields with dots between them, which may themselves have
+// dots; lists need not be named. Null if there is none.
+template <class Column>
+const Column* find_column(const Column& column, std::string_view path) {
+  const Column* at = &column;
+  while (at->kind == ColumnKind::list) at = &at->children.front();
+  if (path.empty()) return at;
+  if (at->kind != ColumnKind::structure) return nullptr;
+  for (const Column& child : at->children)
+    if (path == child.name) return find_column(child, {});
+  for (const Column& child : at->children)
+    if (path.starts_with(child.name) && path.substr(child.name.size()).starts_with('.'))
+      if (const Column* found = find_column(child, path.substr(child.name.size() + 1))) return found;
+  return nullptr;
+}
+
+// The same of a column of text. Throws DataError with the columns that there are, or that it is not text; `file` is for
+// messages.
+template <class Column>
+const Column& find_text_column(const Column& root, const std::string& path, const std::string& file) {
+  const Column* found = path.empty() ? nullptr : find_column(root, path);
+  if (!found) {
+    std::vector<std::string> names;
+    for (const Column& child : root.children) names.push_back(child.name);
+    refuse_column(file, path, names);
+  }
+  require<DataError>(found->kind == ColumnKind::text, file, ": the column ", clipped(path), " holds ",
+                     describe(found->kind), ", not text; name another with --json-key");
+  return *found;
+}
+
+}  // namespace witan::tables

@@ -1,0 +1,47 @@
+// Rows of a columnar file, one after the other: the texts of a column, or rows as lines of JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace witan {
+
+// Which columns are read; the bytes of all others are left alone.
+struct TableColumns {
+  // The column of the texts: its name, or a path through structs and lists with dots ("meta.pages.text"). A list holds
+  // one text after the other.
+  std::string text = "text";
+  // Not empty: rows are lines of JSON with those of these columns that the file has.
+  std::vector<std::string> json = {};
+  // Longer texts and lines are unusable.
+  uint64_t row_bytes = 64 << 20;
+};
+
+// A text, or a row as JSON.
+struct TableCell {
+  std::string_view text;  // of any bytes; valid until the next call of next()
+  int64_t row = 0;        // of the file, from 1; cells of one list have the same
+  std::string reason;     // why it is unusable; empty: it is usable
+};
+
+// Not thread-safe.
+class TableReader {
+ public:
+  virtual ~TableReader() = default;
+
+  // The next cell; false at the end. A null is unusable, an empty list and a null within a list an empty text. Throws
+  // IoError, CorruptionError naming file, place and reason, and DataError for what the format has and Witan does not
+  // read, with the way out.
+  virtual bool next(TableCell& cell) = 0;
+
+  // Bytes of the file behind which the last row lies, the measure of progress.
+  virtual uint64_t offset() const = 0;
+};
+
+// The error for a column that `file` does not have: DataError naming the nearest and all that there are.
+[[noreturn]] void refuse_column(const std::string& file, const std::string& wanted,
+                                const std::vector<std::string>& columns);
+
+}  // namespace witan
