@@ -1,0 +1,68 @@
+#include "witan/data/parquet/levels.h"
+
+#include <random>
+
+#include "data/data_support.h"
+#include "data/parquet/encoders.h"
+#include "witan/data/tables/damage.h"
+
+namespace witan::parquet {
+namespace {
+
+using tables::Damaged;
+
+std::vector<uint32_t> decoded_hybrid(const std::string& bytes, int width, size_t count, size_t step) {
+  HybridReader reader(bytes, width);
+  std::vector<uint32_t> values(count);
+  for (size_t at = 0; at < count; at += step) reader.read(std::span(values).subspan(at, std::min(step, count - at)));
+  return values;
+}
+
+// Encodings.md: 0 to 7 with three bits each.
+TEST(Levels, ReadsTheExampleOfTheFormat) {
+  const std::string bytes = "\x03\x88\xC6\xFA";
+  EXPECT_EQ(decoded_hybrid(bytes, 3, 8, 8), (std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Levels, ReadsWhatIsWrittenInRunsAndGroupsOfEveryWidth) {
+  std::mt19937_64 random(1);
+  for (int width = 0; width <= 32; ++width) {
+    const uint64_t most = width == 0 ? 0 : (uint64_t{1} << width) - 1;
+    std::vector<uint32_t> values;
+    std::string bytes;
+    for (int run = 0; run < 20; ++run) {
+      if (random() % 2) {
+        const uint32_t value = static_cast<uint32_t>(random() & most);
+        const size_t count = 1 + random() % 200;
+        append_run(bytes, value, count, width);
+        values.insert(values.end(), count, value);
+      } else {
+        std::vector<uint64_t> group(8 * (1 + random() % 20));
+        for (uint64_t& value : group) value = random() & most;
+        append_varint(bytes, group.size() / 8 << 1 | 1);
+        append_packed(bytes, group, width);
+        for (const uint64_t value : group) values.push_back(static_cast<uint32_t>(value));
+      }
+    }
+    for (const size_t step : {1u, 7u, 4096u})
+      EXPECT_EQ(decoded_hybrid(bytes, width, values.size(), step), values) << width;
+    EXPECT_THROW(decoded_hybrid(bytes, width, values.size() + 1, 64), Damaged);
+  }
+}
+
+TEST(Levels, TheLastGroupMayLackBytesThatNoValueNeeds) {
+  const std::string bytes = "\x03\x88";  // two whole values of three bits
+  EXPECT_EQ(decoded_hybrid(bytes, 3, 2, 2), (std::vector<uint32_t>{0, 1}));
+  EXPECT_THROW(decoded_hybrid(bytes, 3, 3, 3), Damaged);
+}
+
+TEST(Levels, RefusesEmptyRunsAndWideValues) {
+  EXPECT_THROW(decoded_hybrid(std::string(1, '\0'), 1, 1, 1), Damaged);
+  EXPECT_THROW(decoded_hybrid(std::string("\x01"), 1, 1, 1), Damaged);
+  EXPECT_THROW(decoded_hybrid(std::string("\xff\xff\xff\xff\xff\xff\xff"), 1, 1, 1), Damaged);
+  EXPECT_THROW(HybridReader({}, 33), Damaged);
+  EXPECT_THROW(decoded_hybrid({}, 0, 1, 1), Damaged);
+}
+
+}  // namespace
+}  // namespace witan::parquet

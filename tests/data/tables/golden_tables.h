@@ -1,0 +1,86 @@
+// The golden tables (tests/golden/data/tables/make_golden.py): one table in many files, and what is read from them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "data/data_support.h"
+#include "witan/base/json.h"
+#include "witan/data/tables/table_reader.h"
+
+namespace witan {
+
+inline fs::path golden_table(const std::string& name) {
+  return golden("tables/" + name);
+}
+
+// All files of the golden table whose names end with `suffix`.
+inline std::vector<fs::path> golden_tables(const std::string& suffix) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(golden("tables"))) {
+    const std::string name = entry.path().filename().string();
+    const std::string kind = name.substr(0, name.find_first_of("_."));
+    const bool is_other = kind == "refused" || kind == "empty" || kind == "other" || kind == "seed";
+    if (name.ends_with(suffix) && !is_other) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// A line of expected.jsonl: {"text", "pages", "row"}.
+inline std::vector<Json> expected_rows() {
+  std::vector<Json> rows;
+  std::istringstream lines(read_file(golden_table("expected.jsonl")));
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line, "expected.jsonl"));
+  return rows;
+}
+
+// The columns of the golden table that can be written as JSON, and some that cannot.
+inline TableColumns all_columns() {
+  return {.text = "",
+          .json = {"id", "text", "meta", "messages", "deep", "i32", "i64", "u8", "u32", "u64", "f32", "f64", "flag",
+                   "day", "price", "seen"}};
+}
+
+// What a reader gives for the texts of a column, null for what is unusable.
+inline Json texts_of(TableReader& reader) {
+  Json texts = Json::array();
+  for (TableCell cell; reader.next(cell);) {
+    if (!cell.reason.empty()) EXPECT_EQ(cell.reason, "the text is null");
+    texts.push_back(cell.reason.empty() ? Json(std::string(cell.text)) : Json());
+    EXPECT_EQ(cell.row, static_cast<int64_t>(texts.size()));
+  }
+  return texts;
+}
+
+// The texts of each row, of a column of lists.
+inline Json lists_of(TableReader& reader) {
+  Json rows = Json::array();
+  for (TableCell cell; reader.next(cell);) {
+    EXPECT_EQ(cell.reason, "");
+    if (cell.row > static_cast<int64_t>(rows.size())) rows.push_back(Json::array());
+    EXPECT_EQ(cell.row, static_cast<int64_t>(rows.size()));
+    rows.back().push_back(std::string(cell.text));
+  }
+  return rows;
+}
+
+inline Json rows_of(TableReader& reader) {
+  Json rows = Json::array();
+  for (TableCell cell; reader.next(cell);) {
+    EXPECT_EQ(cell.reason, "");
+    rows.push_back(parse_json(cell.text, "row"));
+    EXPECT_EQ(cell.row, static_cast<int64_t>(rows.size()));
+  }
+  return rows;
+}
+
+inline Json expected_column(const std::string& key) {
+  Json column = Json::array();
+  for (const Json& row : expected_rows()) column.push_back(row[key]);
+  return column;
+}
+
+}  // namespace witan

@@ -1,0 +1,39 @@
+// An opened Parquet file: its metadata and schema, checked, and the places of its errors.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/data/parquet/column_reader.h"
+#include "witan/data/parquet/metadata.h"
+#include "witan/data/parquet/schema.h"
+#include "witan/data/tables/random_access.h"
+
+namespace witan::parquet {
+
+class ParquetFile {
+ public:
+  // `name` is for messages. Throws CorruptionError, DataError (encrypted), IoError.
+  ParquetFile(std::string name, std::unique_ptr<tables::RandomAccess> bytes);
+
+  const std::string& name() const { return name_; }
+  const tables::RandomAccess& bytes() const { return *bytes_; }
+  const Schema& schema() const { return schema_; }
+  const std::vector<RowGroup>& row_groups() const { return metadata_.row_groups; }
+
+  // Throws DataError if one of the leaves is compressed or encrypted in a way that is not read, in any row group:
+  // before hours of work.
+  void check_readable(const std::vector<int>& leaves) const;
+
+  // "FILE: row group 2, column text, page 5"; without the page if it is negative.
+  std::string place(size_t row_group, const Leaf& leaf, int64_t page) const;
+
+ private:
+  std::string name_;
+  std::unique_ptr<tables::RandomAccess> bytes_;
+  FileMetadata metadata_;
+  Schema schema_;
+};
+
+}  // namespace witan::parquet
