@@ -1,0 +1,100 @@
+#include "witan/data/arrow/arrow_reader.h"
+
+#include <cstring>
+
+#include "data/tables/golden_tables.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::unique_ptr<TableReader> arrow_of(const std::string& bytes, const TableColumns& columns) {
+  return read_arrow("a.arrow", tables::open_memory(bytes), columns);
+}
+
+// Streams and files, uncompressed, zstd and LZ4; texts in dictionaries, with wide offsets, and as views.
+TEST(ArrowReader, ReadsTheTextsOfEveryGoldenFile) {
+  const Json expected = expected_column("text");
+  ASSERT_EQ(golden_tables(".arrow").size(), 9u);
+  for (const fs::path& path : golden_tables(".arrow"))
+    EXPECT_EQ(texts_of(*open_arrow(path, {.text = "text"})), expected) << path;
+}
+
+TEST(ArrowReader, ReadsTextsInsideStructsAndLists) {
+  const Json expected = expected_column("pages");
+  for (const fs::path& path : golden_tables(".arrow"))
+    EXPECT_EQ(lists_of(*open_arrow(path, {.text = "meta.pages.text"})), expected) << path;
+}
+
+TEST(ArrowReader, WritesRowsOfNestedColumns) {
+  const Json expected = expected_column("row");
+  for (const fs::path& path : golden_tables(".arrow"))
+    EXPECT_EQ(rows_of(*open_arrow(path, all_columns())), expected) << path;
+}
+
+TEST(ArrowReader, RefusesColumnsByName) {
+  const fs::path path = golden_table("stream_zstd.arrow");
+  const auto refusal = [&](const TableColumns& columns) {
+    return message_of<DataError>([&] { open_arrow(path, columns); });
+  };
+  EXPECT_THAT(refusal({.text = "txt"}), HasSubstr("stream_zstd.arrow: there is no column txt (did you mean text?)"));
+  EXPECT_THAT(refusal({.text = "u64"}), HasSubstr("the column u64 holds integers, not text"));
+  EXPECT_THAT(refusal({.json = {"day"}}), HasSubstr("there is no column day"));
+}
+
+TEST(ArrowReader, LongTextsAndRowsAreUnusable) {
+  const auto reader = open_arrow(golden_table("view.arrow"), {.text = "text", .row_bytes = 16});
+  int64_t too_long = 0;
+  for (TableCell cell; reader->next(cell);) too_long += cell.reason == "the text is longer than 16 bytes";
+  EXPECT_GT(too_long, 5);
+  TableColumns columns = all_columns();
+  columns.row_bytes = 300;
+  const auto rows = open_arrow(golden_table("file_none.arrow"), columns);
+  too_long = 0;
+  for (TableCell cell; rows->next(cell);) too_long += cell.reason == "the row is longer than 300 bytes";
+  EXPECT_GT(too_long, 3);
+}
+
+TEST(ArrowReader, NamesThePlaceOfDamage) {
+  const std::string file = read_file(golden_table("file_none.arrow"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { arrow_of(file.substr(0, file.size() - 1), {}); }),
+              AllOf(HasSubstr("a.arrow: schema: it does not end with a footer and ARROW1"),
+                    HasSubstr("copy or download the file again")));
+  const std::string stream = read_file(golden_table("stream_none.arrow"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { texts_of(*arrow_of(stream.substr(0, stream.size() * 3 / 4), {})); }),
+              AllOf(HasSubstr("a.arrow: record batch "), HasSubstr("column text: a message is said to have")));
+  EXPECT_THAT(message_of<CorruptionError>([&] { arrow_of("some text, and more", {}); }), HasSubstr("no Arrow file"));
+  EXPECT_THAT(message_of<DataError>([&] { arrow_of("FEA1....", {}); }), HasSubstr("Feather of version 1"));
+}
+
+// What can be read of damaged bytes is read, the rest is an error of ours; nothing else happens.
+void read_damaged_arrow(const std::string& bytes) {
+  for (const TableColumns& columns : {TableColumns{.text = "text", .row_bytes = 1 << 12},
+                                      TableColumns{.json = {"messages", "meta", "u64"}, .row_bytes = 1 << 12}}) {
+    try {
+      const auto reader = arrow_of(bytes, columns);
+      int64_t rows = 0;
+      for (TableCell cell; rows < 1000 && reader->next(cell);) ++rows;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("a.arrow: "));
+    }
+  }
+}
+
+TEST(ArrowReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
+  for (const char* name : {"stream_none.arrow", "file_lz4.arrow", "view.arrow", "dictionary.arrow"}) {
+    const std::string whole = read_file(golden_table(name));
+    for (size_t at = 0; at < whole.size(); at += 47) read_damaged_arrow(whole.substr(0, at));
+    for (size_t at = 0; at < whole.size(); at += 11) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << at % 8));
+      read_damaged_arrow(flipped);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace witan
