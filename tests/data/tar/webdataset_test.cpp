@@ -1,0 +1,127 @@
+#include "witan/data/tar/webdataset.h"
+
+#include "data/compress.h"
+#include "data/tables/golden_tables.h"
+#include "witan/base/error.h"
+#include "witan/data/tar/tar_reader.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Texts, and in brackets why a sample is unusable.
+std::vector<std::string> samples_of(const fs::path& path, const TableColumns& columns) {
+  std::vector<std::string> samples;
+  const auto reader = open_webdataset(path, columns);
+  for (TableCell cell; reader->next(cell);) {
+    samples.push_back(cell.reason.empty() ? std::string(cell.text) : "[" + cell.reason + "]");
+    EXPECT_EQ(cell.row, static_cast<int64_t>(samples.size()));
+  }
+  EXPECT_GT(reader->offset(), 100u);
+  EXPECT_LE(reader->offset(), fs::file_size(path)) << "padding is not read";
+  return samples;
+}
+
+TEST(Webdataset, ReadsTheTextOfEverySample) {
+  EXPECT_THAT(samples_of(golden_table("webdataset.tar"), {.text = "text"}),
+              ElementsAre("first", "zweiter Text, Größe", "[sample 000/three has no .json and no .txt]", "",
+                          "[sample 000/five: no key \"text\"]"));
+  EXPECT_THAT(samples_of(golden_table("webdataset.tar"), {.text = "caption"}),
+              ElementsAre("a", "b", "[sample 000/three has no .json and no .caption]",
+                          "[sample 000/four has no .json and no .caption]", "[sample 000/five: no key \"caption\"]"));
+  EXPECT_THAT(samples_of(golden_table("webdataset.tar"), {.text = "seg.txt"})[3], "not this");
+}
+
+TEST(Webdataset, ReadsTheJsonOfEverySample) {
+  const auto samples = samples_of(golden_table("webdataset.tar"), {.json = {"messages"}});
+  ASSERT_EQ(samples.size(), 5u);
+  EXPECT_EQ(parse_json(samples[4], "json")["messages"][1]["content"], "yo");
+  EXPECT_EQ(samples[2], "[sample 000/three has no .json]");
+}
+
+TEST(Webdataset, ReadsCompressedArchives) {
+  const TempFolder folder;
+  const std::string bytes = read_file(golden_table("webdataset.tar"));
+  put(folder / "a.tar.gz", gzip(bytes));
+  put(folder / "a.tar.zst", zstd(bytes));
+  const auto expected = samples_of(golden_table("webdataset.tar"), {});
+  EXPECT_EQ(samples_of(folder / "a.tar.gz", {}), expected);
+  EXPECT_EQ(samples_of(folder / "a.tar.zst", {}), expected);
+}
+
+TEST(Webdataset, LongFilesAreUnusable) {
+  EXPECT_THAT(samples_of(golden_table("webdataset.tar"), {.text = "text", .row_bytes = 4})[0],
+              "[it is longer than 4 bytes]");
+}
+
+// The long names of ustar, pax and GNU; folders and links are passed over.
+TEST(Webdataset, KnowsTheNamesOfEveryFormat) {
+  for (const char* name : {"names_ustar.tar", "names_pax.tar", "names_gnu.tar"}) {
+    const auto bytes = open_bytes(golden_table(name));
+    tar::TarReader archive(*bytes);
+    std::string folders, contents;
+    for (int i = 0; i < 8; ++i) folders += "folder/";
+    for (int i = 0; i < 2; ++i) {
+      tar::Member member;
+      ASSERT_TRUE(archive.next(member)) << name;
+      EXPECT_EQ(member.name, folders + (i == 0 ? "s0" : std::string(90, 'd') + "1") + ".txt") << name;
+      archive.read(contents, 100);
+      EXPECT_EQ(contents, "text " + std::to_string(i)) << name;
+    }
+    tar::Member member;
+    EXPECT_FALSE(archive.next(member));
+  }
+}
+
+class BytesInMemory final : public ByteReader {
+ public:
+  explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
+  size_t read(char* out, size_t bytes) override {
+    const size_t n = bytes_.copy(out, bytes, at_);
+    at_ += n;
+    return n;
+  }
+  uint64_t offset() const override { return at_; }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+void read_all_samples(const std::string& bytes) {
+  const auto reader = read_webdataset("a.tar", std::make_unique<BytesInMemory>(bytes), {.row_bytes = 1 << 12});
+  for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
+}
+
+TEST(Webdataset, NamesThePlaceOfDamage) {
+  const std::string whole = read_file(golden_table("webdataset.tar"));
+  EXPECT_THAT(
+      message_of<CorruptionError>([&] { read_all_samples("some text" + std::string(600, 'a')); }),
+      AllOf(HasSubstr("a.tar: its beginning: a number in its header is not octal"), HasSubstr("copy or download")));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(whole.substr(0, 2048)); }),
+              AllOf(HasSubstr("a.tar: at or behind 000/one"), HasSubstr("ends without its end mark")));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(""); }), HasSubstr("ends without its end mark"));
+}
+
+TEST(Webdataset, SurvivesTruncationAtEveryByteAndFlippedBits) {
+  for (const char* name : {"webdataset.tar", "names_pax.tar", "names_gnu.tar"}) {
+    const std::string whole = read_file(golden_table(name));
+    for (size_t at = 0; at < whole.size(); at += 13) {
+      for (const bool flip : {false, true}) {
+        std::string damaged = flip ? whole : whole.substr(0, at);
+        if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+        try {
+          read_all_samples(damaged);
+        } catch (const CorruptionError& error) {
+          EXPECT_THAT(error.what(), HasSubstr("a.tar: "));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,22 @@
+// WebDataset's archives as rows: files that follow one another and have the same name up to its first dot are one
+// sample (https://github.com/webdataset/webdataset). docs/formats/webdataset.md.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "witan/base/file.h"
+#include "witan/data/decompress.h"
+#include "witan/data/tables/table_reader.h"
+
+namespace witan {
+
+// A sample's text is its file of the ending `columns.text`; or .txt, if that is "text"; or the string under that key in
+// its .json. As JSON a sample is its .json. Throws CorruptionError, IoError.
+std::unique_ptr<TableReader> open_webdataset(const fs::path& path, const TableColumns& columns);
+
+// The same of any bytes; `name` is for messages.
+std::unique_ptr<TableReader> read_webdataset(std::string name, std::unique_ptr<ByteReader> bytes,
+                                             const TableColumns& columns);
+
+}  // namespace witan
