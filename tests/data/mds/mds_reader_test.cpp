@@ -1,0 +1,89 @@
+#include "witan/data/mds/mds_reader.h"
+
+#include <algorithm>
+
+#include "data/tables/golden_tables.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(MdsReader, ReadsTheTextsOfGoldenShards) {
+  for (const char* name : {"text.mds", "text.mds.zstd"}) {
+    const auto reader = open_mds(golden_table(name), {.text = "text"});
+    EXPECT_EQ(texts_of(*reader), (Json{"first", "", "Größe 专家", std::string(300, 'x')})) << name;
+    EXPECT_EQ(reader->offset(), fs::file_size(golden_table(name)));
+  }
+}
+
+TEST(MdsReader, WritesRows) {
+  const Json rows = rows_of(*open_mds(golden_table("chat.mds"), {.json = {"id", "messages", "tools", "other"}}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0], parse_json(R"({"id": 0, "tools": "none", "messages": [{"role": "user", "content": "hi"},
+                                                                            {"role": "assistant", "content": "yo"}]})",
+                                "row"));
+  EXPECT_EQ(rows[1]["messages"][0]["content"], "\"no\"");
+}
+
+TEST(MdsReader, RefusesColumnsAndLongSamples) {
+  EXPECT_THAT(message_of<DataError>([] { open_mds(golden_table("text.mds"), {.text = "txt"}); }),
+              HasSubstr("there is no column txt (did you mean text?)"));
+  EXPECT_THAT(message_of<DataError>([] { open_mds(golden_table("text.mds"), {.text = "id"}); }),
+              HasSubstr("the column id is encoded as int, not as text"));
+  const auto reader = open_mds(golden_table("text.mds"), {.text = "text", .row_bytes = 16});
+  TableCell cell;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(reader->next(cell));
+    EXPECT_EQ(cell.reason, "");
+  }
+  ASSERT_TRUE(reader->next(cell));
+  EXPECT_THAT(cell.reason, HasSubstr("is longer than"));
+  EXPECT_FALSE(reader->next(cell));
+}
+
+class ShardBytes final : public ByteReader {
+ public:
+  explicit ShardBytes(std::string bytes) : bytes_(std::move(bytes)) {}
+  size_t read(char* out, size_t bytes) override {
+    const size_t n = bytes_.copy(out, bytes, at_);
+    at_ += n;
+    return n;
+  }
+  uint64_t offset() const override { return at_; }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+void read_all_texts(const std::string& bytes) {
+  const auto reader = read_mds("a.mds", std::make_unique<ShardBytes>(bytes), {.text = "text"});
+  for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
+}
+
+TEST(MdsReader, NamesThePlaceOfDamage) {
+  const std::string whole = read_file(golden_table("text.mds"));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts(whole.substr(0, whole.size() - 1)); }),
+              AllOf(HasSubstr("a.mds: sample 3: the shard ends early"), HasSubstr("copy or download")));
+  EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts("some text, no shard"); }), HasSubstr("a.mds: head: "));
+}
+
+TEST(MdsReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
+  const std::string whole = read_file(golden_table("text.mds"));
+  for (size_t at = 0; at < whole.size(); ++at)
+    for (const bool flip : {false, true}) {
+      std::string damaged = flip ? whole : whole.substr(0, at);
+      if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+      try {
+        read_all_texts(damaged);
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("a.mds: "));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace witan
