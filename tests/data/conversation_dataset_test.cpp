@@ -14,6 +14,7 @@
 namespace witan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Conversation c has tokens 100 c, 100 c + 1, ...; its second half is learnt from.
@@ -166,7 +167,33 @@ TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
                 prepare_dataset(find_sources({folder / "text.txt"}).files, chat_encoder(), folder / "no",
                                 chat_options());
               }),
-              HasSubstr("conversations are read from JSON Lines alone"));
+              HasSubstr("conversations are rows of JSON Lines, Parquet or Arrow, not plain text"));
+}
+
+// Columns of structs are the rows that JSON Lines have; the second has no answer.
+TEST(ConversationShards, OfTablesAreThoseOfTheirRows) {
+  const TempFolder folder;
+  put(folder / "rows.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "name": "bot"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "no answer"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]})");
+  PrepareOptions options = chat_options();
+  options.corpus.bad_row_share = 0.5;
+  const auto prepare = [&](const fs::path& path, const std::string& name) {
+    const auto sources = find_sources({path}).files;
+    check_encoding(sources, options.corpus);
+    const PreparedDataset made = prepare_dataset(sources, chat_encoder(), folder / name, options);
+    EXPECT_EQ(made.corpus.bad_rows, made.corpus.rows == 1 ? 0 : 1) << path;
+    return read_file(folder / (name + ".bin")) + read_file(folder / (name + ".loss.bin"));
+  };
+  const std::string expected = prepare(folder / "rows.jsonl", "rows");
+  EXPECT_EQ(prepare(golden("tables/other_chat.parquet"), "parquet"), expected);
+  EXPECT_THAT(read_file(folder / "parquet.quarantine.jsonl"),
+              AllOf(HasSubstr("\"line\":2,"), HasSubstr("no message is the assistant's"), HasSubstr("no answer")));
+  EXPECT_EQ(prepare(golden("tables/other_chat.arrow"), "arrow"), expected);
+  EXPECT_FALSE(prepare(golden("tables/other_pairs.parquet"), "pairs").empty());
 }
 
 TEST(ConversationShards, OfOtherTokensAreRefused) {

@@ -44,6 +44,58 @@ TEST_F(SourcesTest, WalksFoldersInOrder) {
   EXPECT_GT(sources.files[1].modified_ns, 1'600'000'000'000'000'000);
 }
 
+// By their names, or by their first bytes: the hub's caches link names to files without any.
+TEST_F(SourcesTest, KnowsTables) {
+  put(folder_ / "a.parquet", "PAR1");
+  put(folder_ / "b.arrow", std::string("\xFF\xFF\xFF\xFF\0", 5));
+  put(folder_ / "blobs/1234", std::string("PAR1\0", 5));
+  put(folder_ / "blobs/5678", std::string("ARROW1\0\0", 8));
+  put(folder_ / ".cache/9", "{}");
+  fs::create_symlink(folder_ / ".cache/9", folder_ / "c.jsonl");
+  put(folder_ / "d.feather", "");
+  put(folder_ / "e.tar", "");
+  put(folder_ / "f.tgz", "");
+  put(folder_ / "g.tar.zst", "");
+  put(folder_ / "h.mds.zstd", "");
+  std::vector<std::pair<std::string, std::string>> kinds;
+  for (const Source& source : find_sources({folder_.path()}).files)
+    kinds.emplace_back(source.path.filename().string(), name_of(source.kind));
+  std::sort(kinds.begin(), kinds.end());
+  EXPECT_EQ(kinds, (std::vector<std::pair<std::string, std::string>>{{"1234", "parquet"},
+                                                                     {"5678", "arrow"},
+                                                                     {"9", "jsonl"},
+                                                                     {"a.parquet", "parquet"},
+                                                                     {"b.arrow", "arrow"},
+                                                                     {"d.feather", "arrow"},
+                                                                     {"e.tar", "webdataset"},
+                                                                     {"f.tgz", "webdataset"},
+                                                                     {"g.tar.zst", "webdataset"},
+                                                                     {"h.mds.zstd", "mds"}}));
+}
+
+// What `datasets` and writers of Parquet keep beside their tables.
+TEST_F(SourcesTest, LeavesBookkeepingOut) {
+  using Why = SkippedFile::Why;
+  put(folder_ / "a/data-00000-of-00001.arrow", "");
+  put(folder_ / "a/cache-0123.arrow", "");
+  put(folder_ / "a/dataset_info.json", "{\n}");
+  put(folder_ / "a/state.json", "{\n}");
+  put(folder_ / "b/_metadata", "PAR1");
+  put(folder_ / "b/state.json", "{}");
+  put(folder_ / "c/index.json", "{}");
+  put(folder_ / "c/shard.00000.mds", "");
+  put(folder_ / "dataset_dict.json", "{}");
+  const Sources sources = find_sources({folder_.path()});
+  EXPECT_EQ(names(sources),
+            (std::vector<std::string>{"a/data-00000-of-00001.arrow", "b/state.json:rows", "c/shard.00000.mds"}));
+  const std::vector<SkippedFile> expected = {
+      {folder_ / "a/cache-0123.arrow", Why::bookkeeping}, {folder_ / "a/dataset_info.json", Why::bookkeeping},
+      {folder_ / "a/state.json", Why::bookkeeping},       {folder_ / "b/_metadata", Why::bookkeeping},
+      {folder_ / "c/index.json", Why::bookkeeping},       {folder_ / "dataset_dict.json", Why::bookkeeping}};
+  EXPECT_EQ(sources.skipped, expected);
+  EXPECT_THAT(describe_skipped(sources.skipped), HasSubstr("6 bookkeeping files ("));
+}
+
 TEST_F(SourcesTest, TakesEachFileOnce) {
   const fs::path file = put(folder_ / "a.txt", "a");
   fs::create_symlink(file, folder_ / "link.txt");

@@ -68,14 +68,15 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
-  check_encoding(sources.files, args.prepare.corpus);
+  PrepareOptions options = args.prepare;
+  if (args.chat.data.sft) options.corpus.messages_key = args.chat.data.messages_key;
+  check_encoding(sources.files, options.corpus);
   require<UsageError>(!args.chat.data.sft || !args.tokenizer.empty(),
                       "witan data --sft: give the tokenizer of the model that is fine-tuned: --tokenizer FILE");
   const auto tokenizer = make_tokenizer(args, sources, progress);
   const TextEncoder encoder = text_encoder(tokenizer);
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
-  PrepareOptions options = args.prepare;
   RunConfig chat = args.chat;
   chat.data.tokenizer = args.tokenizer;
   options.corpus.conversations = find_conversation_format(chat, *tokenizer);
@@ -155,7 +156,8 @@ void add_data(CLI::App& app, Context& context) {
        "witan data messages.jsonl --sft --output data/chats --tokenizer model-folder\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
-  add_option(*command, "inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
+  add_option(*command, "inputs", args->inputs,
+             "Files and folders of text, JSON Lines, Parquet or Arrow, separated by spaces or commas")
       .type_name("");
   add_option(*command, "--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx").type_name("PREFIX");
   const Option tokenizer = add_option(*command, "--tokenizer", args->tokenizer,

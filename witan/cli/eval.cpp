@@ -180,7 +180,7 @@ void add_eval(CLI::App& app, Context& context) {
   add_run_args(*command, args->run);
   const Option data =
       add_option(*command, "--data", args->data,
-                 "Evaluate these files and folders of text or JSON Lines instead of the validation split")
+                 "Evaluate these files and folders of text or rows instead of the validation split")
           .type_name("FILE");
   const Option set = add_option(*command, "--set", args->set,
                                 "Evaluate on this set of the run's valid_data instead of the validation split")

@@ -5,7 +5,7 @@
 namespace witan::cli {
 
 void add_text_args(CLI::App& command, CorpusOptions& options) {
-  add_option(command, "--json-key", options.json_key, "JSON key of the text in JSON Lines rows")
+  add_option(command, "--json-key", options.json_key, "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots")
       .type_name("KEY")
       .show_default();
   add_option(command, "--bad-row-share", options.bad_row_share, "Fail when more than this share of rows is unusable")

@@ -50,7 +50,7 @@ void add_train_command(CLI::App& group, Context& context) {
        "witan tokenizer train my.txt --output tokenizer.json\n"
        "witan tokenizer train corpus/ rows.jsonl.gz --vocab-size 32000 --pattern gpt2 --output tokenizer.json"},
       [&context, args] { return train(context, *args); });
-  add_option(*command, "files", args->files, "Files and folders of text or JSON Lines, also .gz and .zst")
+  add_option(*command, "files", args->files, "Files and folders of text, JSON Lines (both also .gz and .zst), Parquet or Arrow")
       .required()
       .type_name("");
   add_option(*command, "--output", args->output, "Write the tokenizer to this file").required().type_name("FILE");

@@ -9,6 +9,7 @@
 #include "witan/data/encoding.h"
 #include "witan/data/jsonl.h"
 #include "witan/data/lines.h"
+#include "witan/data/tables/open_table.h"
 
 namespace witan {
 namespace {
@@ -62,6 +63,25 @@ ReadRow read_row(JsonlParser& parser, const CorpusOptions& options, const fs::pa
   return {std::move(row), std::move(mended)};
 }
 
+// What read_conversations() looks for in a row.
+TableColumns table_columns(const CorpusOptions& options) {
+  const std::string key = options.conversations ? options.conversations->messages_key : options.messages_key;
+  TableColumns columns{options.json_key, {}, options.row_bytes};
+  if (!key.empty()) columns.json = {key, "conversations", "tools"};
+  return columns;
+}
+
+// Whether the text is to be mended. Throws DataError if it is not UTF-8 and not to be mended.
+bool check_cell(const Source& source, const TableCell& cell, const CorpusOptions& options) {
+  const size_t at = find_invalid_utf8(cell.text);
+  if (at == std::string_view::npos) return false;
+  require<DataError>(options.replace_invalid_utf8, source.path.string(), ": row ", cell.row, ": byte ", at,
+                     " of the text, ", clipped(cell.text.substr(at, 1)),
+                     ", is not UTF-8; mend the column, or read it as it is with --replace-invalid-utf8 (replaces each "
+                     "such sequence by U+FFFD)");
+  return true;
+}
+
 class CorpusReader {
  public:
   CorpusReader(const CorpusOptions& options, const std::function<void(const Document&)>& visit)
@@ -74,8 +94,11 @@ class CorpusReader {
   }
 
   void read(const Source& source) {
-    require<DataError>(!options_.conversations || source.kind == SourceKind::jsonl, source.path.string(),
-                       ": conversations are read from JSON Lines alone, one in a row: give .jsonl files");
+    require<DataError>(
+        !options_.conversations || source.kind != SourceKind::text, source.path.string(),
+        ": conversations are rows of JSON Lines, Parquet or Arrow, not plain text: give .jsonl, .parquet "
+        "or .arrow files");
+    if (is_table(source.kind)) return read_table(source);
     const auto bytes = open_bytes(source.path);
     if (source.kind == SourceKind::jsonl)
       read_rows(source, *bytes);
@@ -103,24 +126,25 @@ class CorpusReader {
   }
 
  private:
-  void emit(std::string_view text, const ByteReader& bytes, std::span<const TextSpan> answers = {}) {
+  // `read`: bytes of the source so far.
+  void emit(std::string_view text, uint64_t read, std::span<const TextSpan> answers = {}) {
     if (text.empty()) {
       ++statistics_.empty_documents;
       return;
     }
     ++statistics_.documents;
     statistics_.text_bytes += text.size();
-    visit_({text, answers, finished_bytes_ + bytes.offset()});
+    visit_({text, answers, finished_bytes_ + read});
   }
 
   // `before`: bytes of the source before the text.
   void emit_plain(const Source& source, std::string_view text, uint64_t before, const ByteReader& bytes) {
     const size_t at = find_invalid_utf8(text);
-    if (at == std::string_view::npos) return emit(text, bytes);
+    if (at == std::string_view::npos) return emit(text, bytes.offset());
     if (!options_.replace_invalid_utf8) refuse_text(source.path, text, at, before);
     const std::string clean = replace_invalid_utf8(text);
     statistics_.replaced += count_replacements(clean) - count_replacements(text);
-    emit(clean, bytes);
+    emit(clean, bytes.offset());
   }
 
   void read_text(const Source& source, ByteReader& bytes) {
@@ -158,31 +182,54 @@ class CorpusReader {
       if (lines.number() == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
       if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       ++statistics_.rows;
+      const std::string too_long =
+          lines.too_long() ? cat("the row is longer than ", options_.row_bytes, " bytes") : std::string();
       if (options_.conversations) {
-        read_conversation(source, lines, text, bytes);
+        read_conversation(source, lines.number(), text, too_long, bytes.offset());
         continue;
       }
-      const ReadRow read = lines.too_long()
-                               ? ReadRow{{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}, {}}
-                               : read_row(parser_, options_, source.path, lines.number(), text);
+      const ReadRow read = lines.too_long() ? ReadRow{{{}, too_long}, {}}
+                                            : read_row(parser_, options_, source.path, lines.number(), text);
       if (!read.row.good()) {
         quarantine_.add(source.path, lines.number(), read.row.reason, text);
         continue;
       }
       if (!read.mended.empty()) statistics_.replaced += count_replacements(read.mended) - count_replacements(text);
-      emit(read.row.text, bytes);
+      emit(read.row.text, bytes.offset());
     }
   }
 
-  void read_conversation(const Source& source, const LineReader& lines, std::string_view text,
-                         const ByteReader& bytes) {
+  // `reason`: why the row is unusable before it is looked at; empty: it is not.
+  void read_conversation(const Source& source, int64_t row_number, std::string_view text, const std::string& reason,
+                         uint64_t bytes) {
     const std::string mended = options_.replace_invalid_utf8 ? replace_invalid_utf8(text) : std::string(text);
-    const ConversationRow row = lines.too_long()
-                                    ? ConversationRow{{}, cat("the row is longer than ", options_.row_bytes, " bytes")}
-                                    : witan::read_conversations(mended, *options_.conversations);
-    if (!row.reason.empty()) return quarantine_.add(source.path, lines.number(), row.reason, text);
+    const ConversationRow row =
+        reason.empty() ? witan::read_conversations(mended, *options_.conversations) : ConversationRow{{}, reason};
+    if (!row.reason.empty()) return quarantine_.add(source.path, row_number, row.reason, text);
     if (options_.replace_invalid_utf8) statistics_.replaced += count_replacements(mended) - count_replacements(text);
     for (const Conversation& one : row.conversations) emit(one.text, bytes, one.answers);
+  }
+
+  void read_table(const Source& source) {
+    const auto table = open_table(source.path, source.kind, table_columns(options_));
+    TableCell cell;
+    for (int64_t row = 0; table->next(cell); row = cell.row) {
+      if (cell.row != row) ++statistics_.rows;
+      if (options_.conversations)
+        read_conversation(source, cell.row, cell.text, cell.reason, table->offset());
+      else if (cell.reason.empty())
+        emit_cell(source, cell, table->offset());
+      else
+        quarantine_.add(source.path, cell.row, cell.reason, cell.text);
+    }
+    finished_bytes_ += table->offset();
+  }
+
+  void emit_cell(const Source& source, const TableCell& cell, uint64_t bytes) {
+    if (!check_cell(source, cell, options_)) return emit(cell.text, bytes);
+    const std::string clean = replace_invalid_utf8(cell.text);
+    statistics_.replaced += count_replacements(clean) - count_replacements(cell.text);
+    emit(clean, bytes);
   }
 
   const CorpusOptions& options_;
@@ -214,6 +261,16 @@ void check_rows(const Source& source, const CorpusOptions& options, ByteReader& 
       read_row(parser, options, source.path, lines.number(), lines.text());
 }
 
+// Opening it finds most of what can be wrong.
+void check_table(const Source& source, const CorpusOptions& options) {
+  const TableColumns columns = table_columns(options);
+  const auto table = open_table(source.path, source.kind, columns);
+  if (!columns.json.empty()) return;
+  TableCell cell;
+  for (size_t seen = 0; seen < kCheckedBytes && table->next(cell); seen += cell.text.size() + 1)
+    if (cell.reason.empty()) check_cell(source, cell, options);
+}
+
 }  // namespace
 
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
@@ -224,8 +281,13 @@ CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOpt
 }
 
 void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options) {
-  if (options.replace_invalid_utf8 || options.conversations) return;  // whose rows are unusable one by one
+  const bool lenient = options.replace_invalid_utf8 || options.conversations;  // whose rows are unusable one by one
   for (const Source& source : sources) {
+    if (is_table(source.kind)) {
+      check_table(source, options);
+      continue;
+    }
+    if (lenient) continue;
     const auto bytes = open_bytes(source.path);
     if (source.kind == SourceKind::jsonl)
       check_rows(source, options, *bytes);

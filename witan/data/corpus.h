@@ -15,6 +15,7 @@
 namespace witan {
 
 struct CorpusOptions {
+  // Key of the text in rows of JSON Lines; column of it in tables, or a path with dots (tables/table_reader.h).
   std::string json_key = "text";
   // A plain-text file up to this size is one document. A larger one is split into documents: at the last blank line in
   // the second half of each such window, else at its last newline, else between two characters.
@@ -27,6 +28,8 @@ struct CorpusOptions {
   bool replace_invalid_utf8 = false;
   // Rows are conversations in this format, not texts; null: they are not.
   std::shared_ptr<const ConversationFormat> conversations = {};
+  // Set before the format is known where rows will be conversations: the columns that check_encoding() looks for.
+  std::string messages_key = {};
   fs::path quarantine;  // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
 };
@@ -35,7 +38,7 @@ struct CorpusStatistics {
   int64_t documents = 0;        // without empty ones
   int64_t empty_documents = 0;  // skipped
   uint64_t text_bytes = 0;      // of the documents, UTF-8, after replacement
-  int64_t rows = 0;             // of jsonl, usable or not, without blank lines
+  int64_t rows = 0;             // of jsonl and tables, usable or not, without blank lines
   int64_t bad_rows = 0;
   int64_t replaced = 0;  // invalid UTF-8 sequences that were replaced by U+FFFD
 };
@@ -49,7 +52,7 @@ struct Document {
 // Calls `visit` with each document, sources in order. Unusable rows go to the quarantine and are only an error if their
 // share exceeds `bad_row_share`; a row that is only wrong in its encoding does not count as unusable. Throws DataError
 // for that share, for a NUL byte in plain text, for text that is not UTF-8 (unless it is to be replaced), and if there
-// is no document at all; CorruptionError for damaged archives; and what `visit` throws.
+// is no document at all; CorruptionError for damaged archives and tables; and what `visit` throws.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 
@@ -57,7 +60,8 @@ CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOpt
 std::vector<std::string> describe_losses(const CorpusStatistics& corpus);
 
 // Reads the first MiB of each source, and throws what read_corpus() would throw for text there that is not UTF-8: a
-// corpus in another encoding is detected before hours of work.
+// corpus in another encoding is detected before hours of work; and so is a table without the column, or in a codec that
+// is not read.
 void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options);
 
 }  // namespace witan

@@ -35,7 +35,7 @@ nlohmann::json sources_key(const std::vector<Source>& sources) {
   nlohmann::json files = nlohmann::json::array();
   for (const Source& source : sources)
     files.push_back({{"path", replace_invalid_utf8(source.path.string())},
-                     {"kind", source.kind == SourceKind::jsonl ? "jsonl" : "text"},
+                     {"kind", name_of(source.kind)},
                      {"bytes", source.bytes},
                      {"modified_ns", source.modified_ns}});
   return files;

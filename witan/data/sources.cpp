@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -21,25 +20,63 @@ namespace {
 
 constexpr size_t kLeastPodFiles = 150;
 
-SourceKind kind_of(fs::path path) {
-  if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
+SourceKind kind_of_name(fs::path path) {
+  if (path.extension() == ".parquet") return SourceKind::parquet;
+  if (path.extension() == ".arrow" || path.extension() == ".feather") return SourceKind::arrow;
+  if (path.extension() == ".tgz") return SourceKind::webdataset;
+  for (const char* compressed : {".gz", ".zst", ".zstd"})
+    if (path.extension() == compressed) path.replace_extension();
   const fs::path extension = path.extension();
+  if (extension == ".tar") return SourceKind::webdataset;
+  if (extension == ".mds") return SourceKind::mds;
   const bool rows = extension == ".jsonl" || extension == ".json" || extension == ".ndjson";
   return rows ? SourceKind::jsonl : SourceKind::text;
 }
 
-bool looks_binary(const fs::path& path) {
-  std::array<char, 8 << 10> head;
-  const size_t n = open_bytes(path)->read(head.data(), head.size());
-  return std::string_view(head.data(), n).find('\0') != std::string_view::npos;
+std::string head_of(const fs::path& path) {
+  std::string head(8 << 10, '\0');
+  head.resize(open_bytes(path)->read(head.data(), head.size()));
+  return head;
 }
 
-Source describe(const fs::path& path) {
+// The kind, and whether it is no text after all.
+struct Look {
+  SourceKind kind = SourceKind::text;
+  bool binary = false;
+};
+
+// What has no telling name is looked into.
+Look look_at(const fs::path& path) {
+  const SourceKind kind = kind_of_name(path);
+  if (kind != SourceKind::text) return {kind, false};
+  const std::string head = head_of(path);
+  if (head.starts_with("PAR1")) return {SourceKind::parquet, false};
+  if (head.starts_with("ARROW1")) return {SourceKind::arrow, false};
+  return {kind, head.find('\0') != std::string::npos};
+}
+
+Source describe(const fs::path& path, SourceKind kind) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     throw DataError(cat("cannot read ", path.string(), ": ", std::strerror(errno)));
-  return {path, kind_of(path), static_cast<uint64_t>(status.st_size),
+  return {fs::canonical(path), kind, static_cast<uint64_t>(status.st_size),
           int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+bool has_files_of(const fs::path& folder, SourceKind kind) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (kind_of_name(entry.path()) == kind) return true;
+  return false;
+}
+
+// What others write beside their tables: descriptions, and copies of the same rows.
+bool is_bookkeeping(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name == "_metadata" || name == "_common_metadata" || name == "dataset_dict.json") return true;
+  if (name == "dataset_info.json" || name == "state.json") return has_files_of(path.parent_path(), SourceKind::arrow);
+  if (name == "index.json") return has_files_of(path.parent_path(), SourceKind::mds);
+  return name.starts_with("cache-") && path.extension() == ".arrow";
 }
 
 class Finder {
@@ -51,10 +88,10 @@ class Finder {
     if (fs::is_directory(status)) return add_folder(path);
     require<DataError>(fs::is_regular_file(status), "cannot read ", path.string(),
                        ": it is neither a file nor a folder");
-    const Source source = describe(fs::canonical(path));
-    require<DataError>(source.kind == SourceKind::jsonl || !looks_binary(path), path.string(),
+    const Look look = look_at(path);
+    require<DataError>(!look.binary, path.string(),
                        ": this is a binary file (it has NUL bytes), not text; if it is UTF-16, convert it with iconv");
-    keep(source);
+    keep(describe(path, look.kind));
   }
 
   Sources finish() {
@@ -92,9 +129,10 @@ class Finder {
     }
     if (!fs::is_regular_file(status)) return skip(link && !fs::exists(status) ? Why::broken_link : Why::special);
     if (::access(entry.path().c_str(), R_OK) != 0) return skip(Why::unreadable);
-    const Source source = describe(fs::canonical(entry.path()));
-    if (source.kind == SourceKind::text && looks_binary(source.path)) return skip(Why::binary);
-    keep(source);
+    if (is_bookkeeping(entry.path())) return skip(Why::bookkeeping);
+    const Look look = look_at(entry.path());
+    if (look.binary) return skip(Why::binary);
+    keep(describe(entry.path(), look.kind));
   }
 
   void keep(const Source& source) {
@@ -107,6 +145,28 @@ class Finder {
 
 }  // namespace
 
+const char* name_of(SourceKind kind) {
+  switch (kind) {
+    case SourceKind::jsonl:
+      return "jsonl";
+    case SourceKind::parquet:
+      return "parquet";
+    case SourceKind::arrow:
+      return "arrow";
+    case SourceKind::webdataset:
+      return "webdataset";
+    case SourceKind::mds:
+      return "mds";
+    case SourceKind::text:
+      break;
+  }
+  return "text";
+}
+
+bool is_table(SourceKind kind) {
+  return kind != SourceKind::text && kind != SourceKind::jsonl;
+}
+
 Sources find_sources(const std::vector<fs::path>& paths) {
   Finder finder;
   std::string named;
@@ -116,18 +176,17 @@ Sources find_sources(const std::vector<fs::path>& paths) {
   }
   Sources sources = finder.finish();
   require<DataError>(!sources.files.empty(), "no text found in ", named.empty() ? "no paths" : named,
-                     ": give text files (.txt, .md, .pod, ...) or rows (.jsonl), plain, .gz or .zst");
+                     ": give text files (.txt, .md, .pod, ...) or rows (.jsonl), plain, .gz or .zst, or tables "
+                     "(.parquet, .arrow, .tar, .mds)");
   return sources;
 }
 
 std::string describe_skipped(const std::vector<SkippedFile>& skipped) {
   using Why = SkippedFile::Why;
   constexpr size_t kNamed = 3;
-  constexpr std::pair<Why, const char*> kKinds[] = {{Why::binary, "binary file"},
-                                                    {Why::broken_link, "broken link"},
-                                                    {Why::folder_link, "folder link"},
-                                                    {Why::unreadable, "unreadable file"},
-                                                    {Why::special, "special file"}};
+  constexpr std::pair<Why, const char*> kKinds[] = {
+      {Why::binary, "binary file"},         {Why::broken_link, "broken link"}, {Why::folder_link, "folder link"},
+      {Why::unreadable, "unreadable file"}, {Why::special, "special file"},    {Why::bookkeeping, "bookkeeping file"}};
   std::string text;
   for (const auto& [why, noun] : kKinds) {
     std::vector<std::string> names;

@@ -10,7 +10,11 @@
 
 namespace witan {
 
-enum class SourceKind { text, jsonl };
+enum class SourceKind { text, jsonl, parquet, arrow, webdataset, mds };
+
+const char* name_of(SourceKind kind);  // "jsonl"
+// Whether it is read by rows through open_table().
+bool is_table(SourceKind kind);
 
 struct Source {
   fs::path path;  // absolute
@@ -23,7 +27,7 @@ struct Source {
 
 // Found in a folder, but skipped.
 struct SkippedFile {
-  enum class Why : uint8_t { binary, broken_link, folder_link, unreadable, special };
+  enum class Why : uint8_t { binary, broken_link, folder_link, unreadable, special, bookkeeping };
   fs::path path;
   Why why = Why::binary;
 
@@ -35,11 +39,14 @@ struct Sources {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
-// Expands files and folders. Names in .jsonl, .json or .ndjson are rows, all others plain text, each optionally
-// followed by .gz or .zst. Folders are walked recursively, without hidden files. All other skipped files are listed in
-// `skipped`: binary files (a NUL byte near the start), symbolic links to folders, broken links, unreadable files, pipes
-// and devices.
-// Throws DataError for a missing, unreadable or binary path that was named itself, and if nothing was found.
+// Expands files and folders. Names in .jsonl, .json or .ndjson are rows, each optionally followed by .gz or .zst; those
+// in .parquet, .arrow or .feather, and files that begin as such, are tables, and so are WebDataset's archives in .tar,
+// .tar.gz, .tgz or .tar.zst, and shards in .mds; all others are plain text, optionally compressed. The name is that of
+// the link if the file is one, as in the caches of the Hugging Face hub. Folders are walked recursively, without hidden
+// files. All other skipped files are listed in `skipped`: binary files (a NUL byte near the start), symbolic links to
+// folders, broken links, unreadable files, pipes and devices, and what `datasets` and writers of Parquet keep beside
+// their tables (dataset_info.json, cache-*.arrow, _metadata) or shards (index.json). Throws DataError for a missing,
+// unreadable or binary path that was named itself, and if nothing was found.
 Sources find_sources(const std::vector<fs::path>& paths);
 
 // "2 binary files (a.png, b.png), 1 broken link (c.txt)": how many of each kind, and the first few; "" for none.

@@ -24,11 +24,11 @@ Fields DataConfig::fields() {
                   "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
                   "of data"},
             Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
-            Field{"json_key", &json_key, "JSON key of the text in JSON Lines rows"},
+            Field{"json_key", &json_key, "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
             Field{"valid_data", &valid_data,
                   "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them"},
             Field{"sft", &sft,
-                  "Fine-tune on conversations: rows of JSON Lines in the messages format, rendered by a chat template"},
+                  "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
             Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
             Field{"chat_template", &chat_template,
                   "File of the chat template, with sft; empty: that of the tokenizer's folder, or of init_from"},
@@ -38,7 +38,7 @@ Fields DataConfig::fields() {
                 {"greedy", "best_fit", "none"}),
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
                                                                                                                   0.5),
-            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of JSON Lines rows is unusable"}
+            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of rows is unusable"}
                 .between(0, 1),
             Field{"replace_invalid_utf8", &replace_invalid_utf8,
                   "Replace invalid UTF-8 by U+FFFD instead of refusing the text"},

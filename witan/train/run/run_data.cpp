@@ -95,6 +95,7 @@ CorpusOptions corpus_options(const DataConfig& config) {
   options.json_key = config.json_key;
   options.bad_row_share = config.bad_row_share;
   options.replace_invalid_utf8 = config.replace_invalid_utf8;
+  if (config.sft) options.messages_key = config.messages_key;
   return options;
 }
 
