@@ -121,6 +121,34 @@ def put_routes():
         put("routes", name, (GOLDEN / "routes" / f"{name}.routes").read_bytes()[:-8])
 
 
+def put_tables():
+    for path in sorted((GOLDEN / "data" / "tables").glob("seed_*")):
+        for mode in (0, 1):
+            put(path.suffix[1:], f"{path.stem[5:]}_{mode}", bytes([mode]) + path.read_bytes())
+    put("parquet", "values_delta", bytes.fromhex("020205080105020200"))
+    put("parquet", "values_bytes", bytes.fromhex("020600") + b"\x02\x00\x00\x00ab")
+    put("parquet", "values_shared", bytes.fromhex("020607") + bytes.fromhex("0801020002000000000801020402000000") + b"abcd")
+    put("parquet", "values_dictionary", bytes.fromhex("020608") + bytes.fromhex("010800"))
+
+
+def put_shards():
+    for name in ("chat", "text"):
+        shard = (GOLDEN / "data" / "tables" / f"{name}.mds").read_bytes()
+        for mode in (0, 1):
+            put("mds", f"{name}_{mode}", bytes([mode]) + shard)
+
+
+def put_archives():
+    """Headers have "SUM" for their checksums, which the target puts in."""
+    for name in ("names_gnu", "names_pax", "webdataset"):
+        archive = bytearray((GOLDEN / "data" / "tables" / f"{name}.tar").read_bytes())
+        for block in range(0, len(archive) - 511, 512):
+            if archive[block + 257:block + 262] == b"ustar":
+                archive[block + 148:block + 156] = b"SUM" + bytes(5)
+        for mode in (0, 1):
+            put("webdataset", f"{name}_{mode}", bytes([mode]) + bytes(archive[:6 * 512]) + bytes(1024))
+
+
 def put_rows():
     put("jsonl", "row", '{"text": "a \\u00e9\\ud83d\\ude00 \\"b\\"\\n", "meta": {"n": [1, -2.5e3, true, null]}}')
     put("jsonl", "twice", '{"text": "a", "text": "b"}')
@@ -162,5 +190,5 @@ def put_requests():
 
 if __name__ == "__main__":
     for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows,
-                  put_chat_templates, put_compressed, put_words, put_requests):
+                  put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests):
         write()
