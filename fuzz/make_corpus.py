@@ -116,6 +116,11 @@ def put_datasets():
         put("token_bin", name, file[:12] + file[1024:1024 + 256])
 
 
+def put_npy():
+    for path in sorted((GOLDEN / "data").glob("*.npy")):
+        put("npy", path.stem, path.read_bytes())
+
+
 def put_routes():
     for name in ("small", "wide"):
         put("routes", name, (GOLDEN / "routes" / f"{name}.routes").read_bytes()[:-8])
@@ -189,6 +194,6 @@ def put_requests():
 
 
 if __name__ == "__main__":
-    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_routes, put_rows,
+    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy, put_routes, put_rows,
                   put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests):
         write()

@@ -32,7 +32,7 @@ class TokenDataset {
 };
 
 // Opens PREFIX, PREFIX.bin or PREFIX.idx (with an .idx next to the .bin: Megatron-LM's format; otherwise llm.c's, split
-// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations). Throws DataError if there is no
+// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations), or OLMo's tokens in FILE.npy. Throws DataError if there is no
 // such file, CorruptionError if its bytes do not follow the format.
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
 
