@@ -10,9 +10,13 @@
 #include "witan/base/error.h"
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/safetensors.h"
+#include "witan/data/arrow/arrow_reader.h"
 #include "witan/data/decompress.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/jsonl.h"
+#include "witan/data/mds/mds_reader.h"
+#include "witan/data/npy_tokens.h"
+#include "witan/data/parquet/parquet_reader.h"
 #include "witan/data/token_bin.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
@@ -99,6 +103,35 @@ TEST(HeaderBombs, IndexedDatasets) {
   std::memcpy(header.data(), words, sizeof words);
   const fs::path path = write(folder / "llmc.bin", header + "tokens");
   expect_refused("2^31 tokens that are not there", [&] { TokenBin(path, {}); });
+}
+
+TEST(HeaderBombs, Tables) {
+  const auto refuse_parquet = [](const std::string& what, const std::string& metadata, uint32_t length) {
+    const std::string bytes = "PAR1" + metadata + bytes_of(length) + "PAR1";
+    expect_refused(what, [&] { read_parquet("a.parquet", tables::open_memory(bytes), {}); });
+  };
+  const auto refuse_thrift = [&](const std::string& what, const std::string& metadata) {
+    refuse_parquet(what, metadata, static_cast<uint32_t>(metadata.size()));
+  };
+  refuse_parquet("metadata of 2^32 - 1 bytes", "", ~uint32_t{0});
+  refuse_thrift("structs in structs", repeated("\x1C", 1 << 20));
+  refuse_thrift("lists in lists", repeated("\x19", 1 << 20));
+  refuse_thrift("a schema of 2^31 elements", "\x29\xFC\xFF\xFF\xFF\xFF\x07");
+  refuse_thrift("a name of 2^31 bytes", "\x29\x1C\x48\xFF\xFF\xFF\xFF\x07");
+  refuse_thrift("a hundred thousand groups in one another",
+                "\x29\xFC\xA0\x8D\x06" + repeated(std::string("\x48\x01g\x15\x02\0", 6), 100'000) + '\0');
+
+  const auto refuse_arrow = [](const std::string& what, const std::string& bytes) {
+    expect_refused(what, [&] { read_arrow("a.arrow", tables::open_memory(bytes), {}); });
+  };
+  refuse_arrow("metadata of 2^31 bytes", bytes_of(~uint32_t{0}) + bytes_of(uint32_t{0x7FFFFFFF}) + "bytes");
+  refuse_arrow("a footer of 2^32 - 1 bytes", std::string("ARROW1\0\0", 8) + bytes_of(~uint32_t{0}) + "ARROW1");
+
+  const TempFolder folder;
+  const fs::path shard = write(folder / "a.mds", bytes_of(uint32_t{0x3FFFFFFD}) + bytes_of(~uint32_t{0}) + "samples");
+  expect_refused("2^30 samples that are not there", [&] { open_mds(shard, {}); });
+  const fs::path saved = write(folder / "a.npy", std::string("\x93NUMPY\2\0\xFF\xFF\xFF\xFF", 12) + "{'descr'");
+  expect_refused("a header of 2^32 - 1 bytes", [&] { NpyTokens(saved, {}); });
 }
 
 TEST(HeaderBombs, TokenizerJson) {
