@@ -96,10 +96,11 @@ TEST(ParquetReader, LongTextsAndRowsAreUnusable) {
   int64_t short_rows = 0, long_rows = 0;
   for (TableCell cell; rows->next(cell);) {
     ++(cell.reason.empty() ? short_rows : long_rows);
-    if (cell.reason.empty())
+    if (cell.reason.empty()) {
       EXPECT_EQ(parse_json(cell.text, "row"), expected_rows()[static_cast<size_t>(cell.row - 1)]["row"]);
-    else
+    } else {
       EXPECT_EQ(cell.reason, "the row is longer than 300 bytes");
+    }
   }
   EXPECT_GT(short_rows, 3);
   EXPECT_GT(long_rows, 3);

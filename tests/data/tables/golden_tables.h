@@ -48,7 +48,9 @@ inline TableColumns all_columns() {
 inline Json texts_of(TableReader& reader) {
   Json texts = Json::array();
   for (TableCell cell; reader.next(cell);) {
-    if (!cell.reason.empty()) EXPECT_EQ(cell.reason, "the text is null");
+    if (!cell.reason.empty()) {
+      EXPECT_EQ(cell.reason, "the text is null");
+    }
     texts.push_back(cell.reason.empty() ? Json(std::string(cell.text)) : Json());
     EXPECT_EQ(cell.row, static_cast<int64_t>(texts.size()));
   }

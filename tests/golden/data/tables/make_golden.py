@@ -168,7 +168,7 @@ def write_others():
     with pa.OSFile(str(HERE / "other_chat.arrow"), "wb") as sink:
         with pa.ipc.new_stream(sink, chat.schema) as writer:
             writer.write_table(chat)
-    pairs = pa.table({"conversations": [[{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]]})
+    pairs = pa.table({"conversations": [[{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]] * 2})
     pq.write_table(pairs, HERE / "other_pairs.parquet", store_schema=False)
 
 
