@@ -74,6 +74,30 @@ TEST_F(DataCommandTest, TakesListsWithBlanksOrCommas) {
   EXPECT_EQ(documents({at("text/0.txt") + "," + at("text/1.txt"), at("text/2.txt")}, "b"), three);
 }
 
+// The same column of the same table gives the same shards, whatever file it lies in.
+TEST_F(DataCommandTest, TakesColumnsOfTables) {
+  const std::string tables = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/";
+  const auto shards = [&](const std::string& table, const std::string& to, const std::string& tokenizer) {
+    std::vector<std::string> command = {"data", tables + table, "--output", at(to), "--json-key", "meta.pages.text"};
+    if (tokenizer.empty())
+      command.insert(command.end(), {"--vocab-size", "300"});
+    else
+      command.insert(command.end(), {"--tokenizer", tokenizer});
+    const Said said = witan(command);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return read_text(at(to + ".bin"));
+  };
+  const std::string expected = shards("zstd_plain_v1.parquet", "a", "");
+  EXPECT_GT(expected.size(), 100u);
+  for (const char* table : {"duckdb_snappy_V1.parquet", "stream_lz4.arrow"})
+    EXPECT_EQ(shards(table, "b", at("a.tokenizer.json")), expected) << table;
+  expect_refusal({"data", tables + "pages.parquet", "--output", at("c"), "--json-key", "txt"}, 4,
+                 {"pages.parquet: there is no column txt (did you mean text?)", "--json-key"});
+  expect_refusal({"data", tables + "refused_brotli.parquet", "--output", at("c")}, 4,
+                 {"row group 0, column text: pages compressed with brotli"});
+  EXPECT_FALSE(std::filesystem::exists(at("c.tokenizer.json"))) << "before any work";
+}
+
 TEST_F(DataCommandTest, RefusesAnotherEncodingBeforeAnyWork) {
   write_text(at("text/zz.txt"), some_text(20) + "caf\xe9");
   for (const std::vector<std::string>& command :

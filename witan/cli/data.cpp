@@ -8,6 +8,7 @@
 #include "witan/cli/options.h"
 #include "witan/cli/text_args.h"
 #include "witan/data/indexed_dataset.h"
+#include "witan/data/npy_tokens.h"
 #include "witan/data/prepare.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"
@@ -110,6 +111,7 @@ void print_first_tokens(std::FILE* out, const TokenDataset& data, const std::opt
 
 std::string type_of(const TokenDataset& data) {
   const auto* indexed = dynamic_cast<const IndexedDataset*>(&data);
+  if (dynamic_cast<const NpyTokens*>(&data)) return "OLMo's or NumPy's .npy";
   if (!indexed) return "llm.c";
   const bool is_unsigned = indexed->type() == TokenType::u8 || indexed->type() == TokenType::u16;
   return fmt::format("Megatron-LM, {}int{}", is_unsigned ? "u" : "", 8 * token_width(indexed->type()));
