@@ -73,6 +73,29 @@ TEST_F(SourcesTest, KnowsTables) {
                                                                      {"h.mds.zstd", "mds"}}));
 }
 
+// An archive of programs, say, is no text; one that was named itself is taken at its word.
+TEST_F(SourcesTest, LeavesArchivesWithoutSamplesOut) {
+  std::string header(512, '\0');
+  header.replace(0, 6, "main.c");
+  header.replace(124, 2, "0 ");
+  header.replace(156, 1, "0");
+  const auto with_sum = [](std::string block) {
+    block.replace(148, 8, 8, ' ');
+    unsigned sum = 0;
+    for (const char byte : block) sum += static_cast<unsigned char>(byte);
+    const std::string digits = {static_cast<char>('0' + (sum >> 9)), static_cast<char>('0' + (sum >> 6 & 7)),
+                                static_cast<char>('0' + (sum >> 3 & 7)), static_cast<char>('0' + (sum & 7))};
+    return block.replace(148, 4, digits);
+  };
+  const fs::path sources = put(folder_ / "a.tar", with_sum(header) + std::string(1024, '\0'));
+  header.replace(0, 6, "1.json");
+  put(folder_ / "b.tar", with_sum(header) + std::string(1024, '\0'));
+  const Sources found = find_sources({folder_.path()});
+  EXPECT_EQ(names(found), std::vector<std::string>{"b.tar"});
+  EXPECT_EQ(found.skipped, (std::vector<SkippedFile>{{folder_ / "a.tar", SkippedFile::Why::binary}}));
+  EXPECT_EQ(names(find_sources({sources})), std::vector<std::string>{"a.tar"});
+}
+
 // What `datasets` and writers of Parquet keep beside their tables.
 TEST_F(SourcesTest, LeavesBookkeepingOut) {
   using Why = SkippedFile::Why;

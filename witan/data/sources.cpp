@@ -14,6 +14,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/decompress.h"
+#include "witan/data/tables/damage.h"
+#include "witan/data/tar/tar_reader.h"
 
 namespace witan {
 namespace {
@@ -53,6 +55,21 @@ Look look_at(const fs::path& path) {
   if (head.starts_with("PAR1")) return {SourceKind::parquet, false};
   if (head.starts_with("ARROW1")) return {SourceKind::arrow, false};
   return {kind, head.find('\0') != std::string::npos};
+}
+
+// Whether an archive may be one of samples: archives of anything else lie in folders, too. What is damaged may be.
+bool has_samples(const fs::path& path) try {
+  constexpr int kLooked = 64;  // files
+  const auto bytes = open_bytes(path);
+  tar::TarReader archive(*bytes);
+  tar::Member member;
+  for (int i = 0; i < kLooked && archive.next(member); ++i)
+    if (member.name.ends_with(".txt") || member.name.ends_with(".json")) return true;
+  return false;
+} catch (const tables::Damaged&) {
+  return true;
+} catch (const CorruptionError&) {  // of the compression
+  return true;
 }
 
 Source describe(const fs::path& path, SourceKind kind) {
@@ -131,7 +148,7 @@ class Finder {
     if (::access(entry.path().c_str(), R_OK) != 0) return skip(Why::unreadable);
     if (is_bookkeeping(entry.path())) return skip(Why::bookkeeping);
     const Look look = look_at(entry.path());
-    if (look.binary) return skip(Why::binary);
+    if (look.binary || (look.kind == SourceKind::webdataset && !has_samples(entry.path()))) return skip(Why::binary);
     keep(describe(entry.path(), look.kind));
   }
 
