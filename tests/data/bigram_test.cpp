@@ -91,5 +91,16 @@ TEST(Bigram, RefusesIdsOutsideTheVocabulary) {
   EXPECT_THROW(score_bigrams(model, *MemoryDataset::counting({5}), {}, [](int32_t) { return 1; }), DataError);
 }
 
+TEST(Bigram, CountsSoManyTokensOfAllOverALargeDataset) {
+  std::vector<std::vector<int32_t>> documents;
+  for (int32_t d = 0; d < 400; ++d) documents.emplace_back(10, d / 100);
+  const MemoryDataset dataset(documents);
+  const BigramModel part = count_bigrams(dataset, 5, std::nullopt, 400);
+  for (int32_t token = 0; token < 4; ++token)
+    EXPECT_GT(part.probability(token, token), 0.5) << "documents of every quarter are among them";
+  EXPECT_EQ(count_bigrams(dataset, 5, std::nullopt, 4000).probability(1, 1),
+            count_bigrams(dataset, 5, std::nullopt).probability(1, 1));
+}
+
 }  // namespace
 }  // namespace witan

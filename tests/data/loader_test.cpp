@@ -5,6 +5,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
+#include "witan/data/samples.h"
 
 namespace witan {
 namespace {

@@ -46,7 +46,7 @@ void validate(const BatchOptions& options) {
 
 namespace {
 
-void check_tokens(std::span<const int32_t> tokens, const Samples& samples, const BatchOptions& options) {
+void check_tokens(std::span<const int32_t> tokens, const SampleSource& samples, const BatchOptions& options) {
   const int32_t largest = *std::max_element(tokens.begin(), tokens.end());
   require<DataError>(options.vocab_size <= 0 || largest < options.vocab_size, samples.dataset().name(), ": token id ",
                      largest, " is outside the vocabulary of ", options.vocab_size,
@@ -54,7 +54,7 @@ void check_tokens(std::span<const int32_t> tokens, const Samples& samples, const
 }
 
 // One row of conversations, apart from each other, and of padding behind them.
-void fill_with_conversations(const Samples& samples, int64_t index, size_t row, const BatchOptions& options,
+void fill_with_conversations(const SampleSource& samples, int64_t index, size_t row, const BatchOptions& options,
                              Batch& batch) {
   const auto length = static_cast<size_t>(batch.sequence_length);
   size_t at = row;
@@ -85,7 +85,7 @@ void fill_with_conversations(const Samples& samples, int64_t index, size_t row, 
 
 }  // namespace
 
-Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options) {
+Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options) {
   const auto length = static_cast<size_t>(samples.sequence_length());
   const size_t count = static_cast<size_t>(sequences) * length;
   Batch batch{sequences,

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "witan/data/samples.h"
+#include "witan/data/sample_source.h"
 
 namespace witan {
 
@@ -38,7 +38,7 @@ void validate(const BatchOptions& options);
 // positions restart with each, and sequence_ids keep them apart, whatever the options; what is left of a row is padding
 // (end_of_text, or 0) with an id of its own and no target that counts. Throws DataError for an id outside the
 // vocabulary, CorruptionError for damage in the dataset.
-Batch make_batch(const Samples& samples, int64_t first, int64_t sequences, const BatchOptions& options);
+Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
 // Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of
 // the selected columns. The runs lie within the sequence. A batch with sizes only, without arrays, gives another one of

@@ -22,15 +22,27 @@ double discount_of(const Values& values, Get get) {
   return discount(with(1), with(2));
 }
 
-// Documents in pieces of bounded size; each piece starts with the token before it, if there is one.
-void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
+// Documents in pieces of bounded size; each piece starts with the token before it, if there is one. Of more than `most`
+// tokens: a piece of every so-many-th document.
+void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text, int64_t most,
                 const std::function<void(std::optional<int32_t> previous, std::span<const int32_t>)>& visit) {
   constexpr int64_t kPiece = 1 << 20;
+  constexpr int64_t kPlaces = 1024;  // all over a dataset that is not read whole
+  const bool whole = dataset.tokens() <= most;
+  const int64_t documents = dataset.documents();
+  const int64_t piece_of_one = whole ? kPiece : std::max<int64_t>(most / kPlaces, 2);
+  // As many documents as would have the tokens if all were of the mean length, or were cut.
+  const int64_t mean = std::max<int64_t>(dataset.tokens() / std::max<int64_t>(documents, 1), 1);
+  const int64_t stride =
+      whole ? 1 : std::max<int64_t>(documents / std::max<int64_t>(most / std::min(mean, piece_of_one), 1), 1);
+  int64_t visited = 0;
   std::vector<int32_t> piece;
-  for (int64_t d = 0; d < dataset.documents(); ++d) {
+  for (int64_t d = 0; d < documents && visited < most; d += stride) {
     std::optional<int32_t> previous = end_of_text;
-    for (int64_t begin = 0; begin < dataset.length(d); begin += kPiece) {
-      piece.resize(static_cast<size_t>(std::min(kPiece, dataset.length(d) - begin)));
+    const int64_t end = whole ? dataset.length(d) : std::min(dataset.length(d), piece_of_one);
+    for (int64_t begin = 0; begin < end; begin += kPiece) {
+      piece.resize(static_cast<size_t>(std::min(kPiece, end - begin)));
+      visited += static_cast<int64_t>(piece.size());
       dataset.read(d, begin, piece);
       visit(previous, piece);
       previous = piece.back();
@@ -111,10 +123,11 @@ double BigramModel::probability(std::optional<int32_t> previous, int32_t token) 
   return (std::max(count - discount_, 0.0) + discount_ * followers * q) / total;
 }
 
-BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text) {
+BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text,
+                          int64_t most_tokens) {
   BigramModel model(vocab_size);
   std::vector<int32_t> run;
-  visit_runs(train, end_of_text, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
+  visit_runs(train, end_of_text, most_tokens, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
     run.clear();
     if (previous) run.push_back(*previous);
     run.insert(run.end(), tokens.begin(), tokens.end());
@@ -127,7 +140,7 @@ BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::op
 BigramScore score_bigrams(const BigramModel& model, const TokenDataset& held_out, std::optional<int32_t> end_of_text,
                           const std::function<int64_t(int32_t)>& token_bytes) {
   BigramScore score;
-  visit_runs(held_out, end_of_text, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
+  visit_runs(held_out, end_of_text, INT64_MAX, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
     for (const int32_t token : tokens) {
       require<DataError>(token < model.vocab_size(), held_out.name(), ": token id ", token,
                          " is outside the vocabulary of ", model.vocab_size());

@@ -50,8 +50,10 @@ class BigramModel {
   double discount_ = 0;
 };
 
-// Counts every document; the first token of each follows `end_of_text`, if there is one.
-BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text);
+// Counts every document; the first token of each follows `end_of_text`, if there is one. Where there are more than
+// `most_tokens`, counts so many of them, of documents all over the dataset, of which long ones are cut.
+BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::optional<int32_t> end_of_text,
+                          int64_t most_tokens = INT64_MAX);
 
 struct BigramScore {
   int64_t tokens = 0, bytes = 0;

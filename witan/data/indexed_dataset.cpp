@@ -159,7 +159,21 @@ int64_t IndexedDataset::begin(int64_t document) const {
 void IndexedDataset::read(int64_t document, int64_t offset, std::span<int32_t> out) const {
   assert(document >= 0 && document < documents_);
   assert(offset >= 0 && offset + static_cast<int64_t>(out.size()) <= length(document));
-  const int64_t first = begin(document) + offset;
+  read_at(begin(document) + offset, out);
+}
+
+int64_t IndexedDataset::sequence_length(int64_t sequence) const {
+  assert(sequence >= 0 && sequence < sequences_);
+  return load<int32_t>(lengths_ + sequence * 4);
+}
+
+void IndexedDataset::read_sequence(int64_t sequence, int64_t offset, std::span<int32_t> out) const {
+  assert(offset >= 0 && offset + static_cast<int64_t>(out.size()) <= sequence_length(sequence));
+  read_at(load<int64_t>(pointers_ + sequence * 8) / width_ + offset, out);
+}
+
+// `first`: in tokens from the start of the .bin.
+void IndexedDataset::read_at(int64_t first, std::span<int32_t> out) const {
   const int64_t bad = convert(type_, bin_.bytes().data() + first * width_, out);
   check(bad < 0, bin_, static_cast<uint64_t>((first + bad) * width_), "a token id is negative or above 2^31 - 1");
 }

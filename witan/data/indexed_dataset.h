@@ -32,8 +32,13 @@ class IndexedDataset final : public TokenDataset {
 
   TokenType type() const { return type_; }
   int64_t sequences() const { return sequences_; }
+  // Of one of the sequences that documents consist of. 0 <= sequence < sequences().
+  int64_t sequence_length(int64_t sequence) const;
+  // As read().
+  void read_sequence(int64_t sequence, int64_t begin, std::span<int32_t> out) const;
 
  private:
+  void read_at(int64_t first, std::span<int32_t> out) const;
   int64_t begin(int64_t document) const;  // in tokens from the start of the .bin; begin(documents()) = tokens()
   void check_header();
   void check_sequences();

@@ -28,7 +28,7 @@ void check_options(const LoaderOptions& o, int64_t consumed_samples) {
 }  // namespace
 
 struct Loader::Worker {
-  Worker(std::shared_ptr<const Samples> samples_, LoaderOptions options_, int64_t consumed_samples)
+  Worker(std::shared_ptr<const SampleSource> samples_, LoaderOptions options_, int64_t consumed_samples)
       : samples(std::move(samples_)), options(options_), consumed(consumed_samples) {
     thread = std::thread([this] { run(); });
   }
@@ -92,7 +92,7 @@ struct Loader::Worker {
     return batches;
   }
 
-  const std::shared_ptr<const Samples> samples;
+  const std::shared_ptr<const SampleSource> samples;
   const LoaderOptions options;
   int64_t consumed;  // the caller's; the thread reads it once, before the caller can change it
   std::chrono::duration<double> waited{0};
@@ -105,7 +105,7 @@ struct Loader::Worker {
   std::thread thread;
 };
 
-Loader::Loader(std::shared_ptr<const Samples> samples, LoaderOptions options, int64_t consumed_samples) {
+Loader::Loader(std::shared_ptr<const SampleSource> samples, LoaderOptions options, int64_t consumed_samples) {
   check_options(options, consumed_samples);
   worker_ = std::make_unique<Worker>(std::move(samples), options, consumed_samples);
 }

@@ -26,7 +26,7 @@ class Loader {
  public:
   // Starts at `consumed_samples`. Throws ConfigError if the global batch is not divisible by ranks and micro-batch
   // size.
-  Loader(std::shared_ptr<const Samples> samples, LoaderOptions options, int64_t consumed_samples = 0);
+  Loader(std::shared_ptr<const SampleSource> samples, LoaderOptions options, int64_t consumed_samples = 0);
   // Returns promptly: at most one micro-batch is still being made.
   ~Loader();
   Loader(const Loader&) = delete;

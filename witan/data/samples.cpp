@@ -50,6 +50,10 @@ Samples::Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions opt
 
 Samples::~Samples() = default;
 
+std::vector<SourceUse> Samples::use_of(int64_t samples) const {
+  return {{dataset_->name(), samples, static_cast<double>(samples) / static_cast<double>(per_epoch_)}};
+}
+
 std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
   const MutexLock lock(mutex_);
   for (const auto& known : recent_)

@@ -12,7 +12,7 @@
 #include "witan/base/mutex.h"
 #include "witan/data/packing.h"
 #include "witan/data/permutation.h"
-#include "witan/data/token_dataset.h"
+#include "witan/data/sample_source.h"
 
 namespace witan {
 
@@ -33,31 +33,23 @@ struct SamplesOptions {
 // token to learn from is left out. They are packed once; what changes from epoch to epoch is the order of the samples.
 //
 // Immutable except for a cache of the last epochs used; thread-safe. Memory: 8 bytes per document and cached epoch.
-class Samples {
+class Samples final : public SampleSource {
  public:
   // Throws DataError when the dataset has too few tokens for one sample.
   Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions options);
-  ~Samples();
+  ~Samples() override;
 
-  int64_t sequence_length() const { return options_.sequence_length; }
-  int64_t per_epoch() const { return per_epoch_; }
-  const TokenDataset& dataset() const { return *dataset_; }
+  int64_t sequence_length() const override { return options_.sequence_length; }
+  int64_t per_epoch() const override { return per_epoch_; }
+  const TokenDataset& dataset() const override { return *dataset_; }
+  std::vector<SourceUse> use_of(int64_t samples) const override;
 
-  // Of a dataset of conversations: how they fill the samples.
-  struct PackedSize {
-    int64_t conversations = 0;  // in samples
-    int64_t cut = 0;            // of those, longer than a sample
-    int64_t left_out = 0;       // without a token to learn from, in their first S + 1
-    int64_t places = 0;         // of samples that hold tokens; the others are padding
-  };
-  bool packed() const { return packed_.has_value(); }
-  const PackedSize& packed_size() const { return packed_size_; }
-  // The conversations of a sample.
-  std::vector<int64_t> conversations_of(int64_t index) const;
+  bool packed() const override { return packed_.has_value(); }
+  PackedSize packed_size() const override { return packed_size_; }
+  std::vector<int64_t> conversations_of(int64_t index) const override;
 
-  // Of documents that are not conversations. Fills out [S + 1] with sample `index` >= 0 of the endless sequence of
-  // epochs: a pure function of (dataset, options, index), O(log documents) after an epoch's first use.
-  void read(int64_t index, std::span<int32_t> out) const;
+  // A pure function of (dataset, options, index), O(log documents) after an epoch's first use.
+  void read(int64_t index, std::span<int32_t> out) const override;
 
  private:
   struct Epoch;

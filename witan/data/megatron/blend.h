@@ -1,0 +1,51 @@
+// What Megatron-LM's data flags say: blends of datasets, and the shares of the training, validation and test split.
+// Definitions: megatron/core/datasets/utils.py, blended_megatron_dataset_config.py and helpers.cpp of
+// github.com/NVIDIA/Megatron-LM. Every number equals Megatron-Core's to the bit, since samples follow from them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace witan::megatron {
+
+struct Blend {
+  std::vector<std::string> prefixes;
+  std::vector<double> weights;  // as they were given; empty: each dataset counts by its samples
+
+  bool operator==(const Blend&) const = default;
+};
+
+// Words between commas: prefixes, or weights and prefixes by turns. Throws ConfigError naming `key` where a weight is
+// no number above 0, or stands beside prefixes without one.
+Blend parse_blend(const std::string& list, const std::string& key);
+
+// numpy.array(weights) / numpy.sum(weights), with NumPy's order of summation.
+std::vector<double> normalized(const std::vector<double>& weights);
+
+enum class Part : uint8_t { train, valid, test };
+inline constexpr std::array kParts = {Part::train, Part::valid, Part::test};
+inline constexpr std::array kPartNames = {"train", "valid", "test"};
+
+// Where a split begins and ends, as shares of the sequences; none: it is empty.
+struct Share {
+  double begin = 0, end = 0;
+};
+using Shares = std::array<std::optional<Share>, 3>;
+
+// "969,30,1": up to three numbers from 0 on, not all 0. Throws ConfigError.
+Shares parse_split(const std::string& split);
+
+// Of sample k: from which dataset it comes, and which of its samples it is.
+struct BlendIndex {
+  std::vector<int16_t> dataset;
+  std::vector<int64_t> sample;
+};
+
+// Each sample from the dataset that lags most behind its weight. `weights` are normalised.
+BlendIndex build_blending_indices(std::span<const double> weights, int64_t size);
+
+}  // namespace witan::megatron

@@ -1,0 +1,44 @@
+// Megatron-Core's GPTDataset, number for number: which tokens its samples are made of, and their order. Source:
+// megatron/core/datasets/gpt_dataset.py and build_sample_idx() of helpers.cpp, github.com/NVIDIA/Megatron-LM.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "witan/data/indexed_dataset.h"
+#include "witan/data/megatron/blend.h"
+#include "witan/data/megatron/index_cache.h"
+
+namespace witan::megatron {
+
+// How often a dataset is read for the samples that are asked of it.
+struct Epochs {
+  int64_t tokens = 0;             // of one
+  int64_t count = 1;              // whole ones, laid end to end
+  int64_t samples = 0;            // in all of them
+  std::optional<int64_t> before;  // samples before the last epoch, if that is shuffled apart from the others
+
+  bool operator==(const Epochs&) const = default;
+};
+
+// `wanted`: samples; none: those of one epoch. The last epoch is apart if fewer than 80 % of its samples are wanted.
+// Throws DataError if there is no token.
+Epochs plan_epochs(int64_t tokens, std::optional<int64_t> wanted, int64_t sequence_length);
+
+// The three indices.
+struct GptIndex {
+  std::vector<int32_t> document;  // [epochs * documents]: ids of sequences, in the order they are laid end to end
+  std::vector<int64_t> place;     // [samples + 1]: of the sequence in `document` that sample i begins in,
+  std::vector<int32_t> offset;    // and of its token there
+  std::vector<uint32_t> shuffle;  // [samples]: which sample is read as the i-th
+};
+
+// Sequences [begin, end) of the dataset, shuffled by `seed`. Throws DataError above 2^32 - 2 samples.
+GptIndex build_gpt_index(const IndexedDataset& dataset, int64_t begin, int64_t end, const Epochs& epochs,
+                         int64_t sequence_length, uint32_t seed);
+
+}  // namespace witan::megatron
