@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "witan/base/error.h"
 #include "witan/cli/presets.h"
@@ -20,7 +23,9 @@ bool is_boolean(const Field& field) {
 }  // namespace
 
 bool is_list(const Field& field) {
-  return field.name == "data" || field.name == "recompute_modules";
+  constexpr std::array<std::string_view, 6> kLists = {
+      "data", "data_path", "train_data_path", "valid_data_path", "test_data_path", "recompute_modules"};
+  return std::ranges::find(kLists, field.name) != kLists.end();
 }
 
 std::string list_of(const std::vector<std::string>& values) {

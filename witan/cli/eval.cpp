@@ -51,7 +51,7 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
 }
 
 // As training evaluates on a set of valid_data.
-TextBatches of_samples(const EvalArgs& args, const TrainedRun& run, const Samples& samples) {
+TextBatches of_samples(const EvalArgs& args, const TrainedRun& run, const SampleSource& samples) {
   const TrainConfig& train = run.config->train;
   TextBatches text;
   text.batches =
@@ -77,6 +77,11 @@ TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& 
 TextBatches validation_set(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
   const DataConfig& data = run.config->data;
   std::vector<std::string> names;
+  if (data.megatron_samples())
+    for (const ValidationSet& set : open_run_data(run).sets) {
+      names.push_back(set.name);
+      if (set.name == args.set) return of_samples(args, run, *set.samples);
+    }
   for (const auto& [name, file] : parse_validation_sets(data.valid_data)) {
     names.push_back(name);
     if (name != args.set) continue;

@@ -153,9 +153,10 @@ std::string longer(const Context& context, const RunConfig& config, int64_t done
 void announce_run(const RunConfig& config, bool exists, Progress& progress) {
   const std::string latest = latest_run(config.train.runs_folder);
   if (latest.empty() || latest == config.train.run) return;
-  const std::string text = !config.data.data_path.empty() ? config.data.data_path
-                           : config.data.data.empty()     ? "the built-in text"
-                                                          : config.data.data;
+  const DataConfig& data = config.data;
+  const std::string text = data.reads_shards() ? clipped(data.data_path.empty() ? data.train_data_path : data.data_path)
+                           : data.data.empty() ? "the built-in text"
+                                               : data.data;
   progress.note(fmt::format("run          {}, {} on {}; the latest run is {}: --run {} resumes that one",
                             config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
 }

@@ -191,6 +191,9 @@ void add_speed(Charts& charts, const Metrics& m) {
   charts.add("step", Style::line, 1, curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.step_s; }));
   charts.add("of which waiting for data", Style::line, 2,
              curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.data_wait_s; }));
+
+  charts.open(Section::speed, "Data read", "epochs", true);
+  charts.add("of the data read most", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.epochs; }));
 }
 
 bool same_shape(const ExpertsEvent& a, const ExpertsEvent& b) {

@@ -58,6 +58,7 @@ void visit(Archive& a, StepEvent& e) {
   a("router", e.router);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);
+  a("epochs", e.epochs);
 }
 
 template <class Archive>

@@ -60,6 +60,7 @@ struct StepEvent {
   std::map<std::string, double> router = {};  // what else routers record, by name, of all layers
   bool skipped = false;                       // non-finite gradients, or a spike: nothing was updated
   double elapsed_s = 0;                       // training time so far, over all resumptions
+  std::optional<double> epochs = {};          // how often the dataset was read that was read most
 };
 
 // A statistic of routers by its name, wherever it stands: the first ones have keys of their own.

@@ -36,6 +36,7 @@ std::vector<Item> items_of(const TrainStatus& s) {
   items.push_back({5, "", fmt::format("{:.3g}", s.gflops), std::move(share)});
   if (s.load_max_over_mean) items.push_back({4, "load max/mean ", fmt::format("{:.2f}", *s.load_max_over_mean), ""});
   if (s.dropped_share) items.push_back({4, "dropped ", fmt::format("{:.1f} %", 100 * *s.dropped_share), ""});
+  if (s.epochs && *s.epochs > 1) items.push_back({4, "epoch ", fmt::format("{:.2f}", *s.epochs), ""});
   items.push_back({6, "data wait ", fmt::format("{:.0f} %", 100 * s.data_wait_share), ""});
   if (s.params_norm) items.push_back({7, "params norm ", fmt::format("{:.3f}", *s.params_norm), ""});
   if (s.num_zeros) items.push_back({7, "zero gradients ", format_count(*s.num_zeros), ""});

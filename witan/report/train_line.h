@@ -22,6 +22,7 @@ struct TrainStatus {
   double data_wait_share = 0;                                                    // of the step's time, 0 to 1
   std::optional<double> params_norm = {}, num_zeros = {}, megatron_tflops = {};  // as in StepEvent
   std::optional<double> eta_s = {};
+  std::optional<double> epochs = {};  // as in StepEvent; shown from the second epoch on
 };
 
 // "step 120/500  loss 4.512  validation 4.630  2.413 bits/byte at step 100  lr 0.000981  grad norm 0.873  12.3 K tok/s

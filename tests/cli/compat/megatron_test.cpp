@@ -428,17 +428,56 @@ TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
                "contradicts --gradient-dtype bfloat16"));
 }
 
-TEST(Megatron, DataIsOnePrefix) {
-  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.data_path, "data/my");
-  EXPECT_EQ(config_of({"--bf16", "--data-path", "0.7", "data/my"}).data.data_path, "data/my");
+TEST(Megatron, DataIsABlendInMegatronsOrder) {
+  const DataConfig one = config_of({"--bf16", "--data-path", "data/my", "--tokenizer", "t"}).data;
+  EXPECT_EQ(one.data_path, "data/my");
+  EXPECT_EQ(one.data_samples, "megatron");
+  EXPECT_EQ(one.split, "969,30,1");
+  const Words blend = {"--bf16", "--tokenizer", "t", "--data-path", "0.7", "a", "0.3", "b"};
+  EXPECT_EQ(config_of(blend).data.data_path, "0.7,a,0.3,b");
+  const DataConfig ours = config_of({"--bf16", "--data-path", "a", "--tokenizer", "t", "--data-samples", "witan",
+                                     "--data-cache-path", "cache"})
+                              .data;
+  EXPECT_EQ(ours.data_samples, "witan");
+  EXPECT_EQ(ours.data_cache_path, "cache");
+  const DataConfig parts = config_of({"--bf16", "--tokenizer", "t", "--train-data-path", "1", "a", "2", "b",
+                                      "--valid-data-path", "c", "--test-data-path", "d"})
+                               .data;
+  EXPECT_EQ(parts.train_data_path, "1,a,2,b");
+  EXPECT_EQ(parts.valid_data_path, "c");
+  EXPECT_EQ(parts.test_data_path, "d");
+  EXPECT_EQ(parts.data_samples, "megatron");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--data-path", "0.7", "a", "x", "b"}),
+                       "some datasets have a weight and some have none"));
+}
+
+TEST(Megatron, BlendsAreReadFromFiles) {
+  const TempFolder folder;
+  write_text(folder / "blend", "0.3 a\n0.7\tb\n");
+  write_text(folder / "parts", R"({"train": ["1", "a", "2", "b"], "valid": "c", "test": null})");
+  const auto read = [&](const char* flag, const char* file) {
+    return config_of({"--bf16", "--tokenizer", "t", flag, (folder / file).string()}).data;
+  };
+  EXPECT_EQ(read("--data-args-path", "blend").data_path, "0.3,a,0.7,b");
+  const DataConfig parts = read("--per-split-data-args-path", "parts");
+  EXPECT_EQ(parts.train_data_path, "1,a,2,b");
+  EXPECT_EQ(parts.valid_data_path, "c");
+  EXPECT_EQ(parts.test_data_path, "");
+  const auto refused = [&](const char* flag, const char* file) {
+    return config_refused({"--bf16", flag, (folder / file).string()});
+  };
+  EXPECT_TRUE(contains(refused("--data-args-path", "none"), "none"));
+  EXPECT_TRUE(contains(refused("--per-split-data-args-path", "blend"), "blend: byte"));
+}
+
+TEST(Megatron, SharesOfTheSplitsAreKept) {
   EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.held_out_fraction, 0.031);
-  EXPECT_EQ(config_of({"--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
-  EXPECT_EQ(config_of({"--split", "90, 10"}).data.held_out_fraction, 0.1);
-  EXPECT_TRUE(contains(config_refused({"--bf16", "--data-path", "0.7", "a", "0.3", "b"}),
-                       "--data-path 0.7 a 0.3 b: blending datasets is not supported"));
-  EXPECT_TRUE(contains(config_refused({"--split", "100,0,0"}), "at least a millionth"));
+  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
+  EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.held_out_fraction, 0.1);
+  EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.split, "90, 10");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--split", "100,0,0"}), "at least a millionth"));
   for (const char* bad : {"", "a", "1,2,3,4", "1,-2", "0,0,0", "nan,1", "1,,2"})
-    EXPECT_TRUE(contains(config_refused({"--split", bad}), "--split")) << bad;
+    EXPECT_TRUE(contains(config_refused({"--bf16", "--split", bad}), "--split")) << bad;
 }
 
 TEST(Megatron, TokenizersAreFilesOfHuggingFace) {

@@ -6,12 +6,16 @@
 #include <map>
 #include <set>
 
+#include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
+#include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/data/bigram.h"
 #include "witan/data/indexed_dataset.h"
+#include "witan/data/loader.h"
 #include "witan/tokenizer/bpe_trainer.h"
+#include "witan/train/run/mixture_data.h"
 
 namespace witan {
 namespace {
@@ -54,7 +58,7 @@ class RunDataTest : public ::testing::Test {
 
 TEST_F(RunDataTest, NoTokenIsTrainedOnAndHeldOut) {
   const RunData data = open_letters();
-  const auto letters = [&](const Samples& samples) {
+  const auto letters = [&](const SampleSource& samples) {
     std::set<int32_t> seen;
     std::vector<int32_t> tokens(9);
     for (int64_t i = 0; i < samples.per_epoch(); ++i) {
@@ -162,6 +166,146 @@ TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
   const double found = bigram_bits_per_byte(data, batches);
   EXPECT_NEAR(found, bits / target_bytes(batches, *tokenizer_), 1e-9 * found);
   EXPECT_GT(found, 6);  // it never saw these letters; who did needs almost nothing
+}
+
+// As MegatronPretrainingSampler hands them out: micro-batch after micro-batch of consecutive samples.
+TEST_F(RunDataTest, MegatronsSamplesComeInItsOrderUnderAnyLayout) {
+  config_.data.data_samples = "megatron";
+  config_.data.split = "6,3,1";
+  config_.train.train_iters = 30;
+  config_.train.eval_interval = 10;
+  config_.train.micro_batch_size = 2;
+  config_.train.global_batch_size = 8;
+  const RunData data = open_letters();
+  EXPECT_GE(data.train->size(), 240);
+  EXPECT_GE(data.held_out->size(), 32);
+  ASSERT_EQ(data.sets.size(), 1u);
+  EXPECT_TRUE(data.sets[0].name == kTestSet && data.sets[0].at_end && data.sets[0].samples->size() >= 8);
+  EXPECT_EQ(evaluation_samples(data, config_.train), 8);
+
+  constexpr int64_t kConsumed = 80;
+  for (const int64_t ranks : {1, 2, 4})
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      Loader loader(data.train,
+                    {.micro_batch_size = 2,
+                     .global_batch_size = 8,
+                     .data_parallel_rank = rank,
+                     .data_parallel_size = ranks,
+                     .batch = data.batch},
+                    kConsumed);
+      const auto batches = loader.next();
+      for (size_t a = 0; a < batches.size(); ++a) {
+        const int64_t micro_batch = rank * 4 / ranks + static_cast<int64_t>(a);
+        const Batch expected = make_batch(*data.train, kConsumed + 2 * micro_batch, 2, data.batch);
+        EXPECT_EQ(batches[a].tokens, expected.tokens);
+      }
+    }
+}
+
+TEST_F(RunDataTest, MegatronsOrderDependsOnTheRunsLengthByItsEpochs) {
+  config_.data.data_samples = "megatron";
+  config_.data.split = "8,2";
+  config_.train.train_iters = 6;
+  const RunData data = open_letters();
+  config_.train.train_iters = 5;
+  EXPECT_EQ(open_letters().fingerprint, data.fingerprint);
+  config_.train.train_iters = 50;
+  EXPECT_NE(open_letters().fingerprint, data.fingerprint);
+  config_.data.split = "1,0,1";
+  EXPECT_NE(test::message_of<DataError>([&] { open_letters(); }).find("leaves nothing to evaluate on"),
+            std::string::npos);
+  const std::string tokens = (folder_ / "tokens").string();
+  config_.data.split = "8,2";
+  config_.data.data_path = tokens + "," + tokens + "," + tokens;
+  EXPECT_NE(test::message_of<DataError>([&] { open_letters(); }).find("give weights"), std::string::npos);
+}
+
+// Datasets of one letter each, in a folder and beside it.
+TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
+  const auto write = [&](const std::string& name, char letter, int documents) {
+    IndexedWriter writer(folder_ / name, tokenizer_->vocab_size());
+    for (int d = 0; d < documents; ++d) writer.add(tokenizer_->encode(std::string(30, letter)));
+    writer.finish();
+  };
+  write("shards/one", 'a', 20);
+  write("shards/two", 'a', 40);
+  write("b", 'b', 30);
+  write("c", 'c', 30);
+  const std::string place = folder_.path().string();
+  config_.data.data_path = place + "/shards," + place + "/b," + place + "/c";
+  config_.train.train_iters = 40;
+  const auto letters = [&](const SampleSource& samples, int64_t begin, int64_t end) {
+    std::map<char, int64_t> found;
+    std::vector<int32_t> tokens(9);
+    for (int64_t i = begin; i < end; ++i) {
+      samples.read(i, tokens);
+      ++found[tokenizer_->token_bytes(tokens[0])[0]];
+    }
+    return found;
+  };
+  const auto near = [](int64_t a, double b) { return std::abs(static_cast<double>(a) - b) <= 2; };
+  const auto opened = [&] { return open_run_data(config_, tokenizer_, config_.data.data_path); };
+
+  auto found = letters(*opened().train, 0, 240);  // by size: 60, 30, 30 documents
+  EXPECT_TRUE(near(found['a'], 120) && near(found['b'], 60)) << found['a'] << ' ' << found['b'];
+  config_.data.data_weights = "1,1,4";
+  config_.data.data_temperature = 2;  // 1, 1, 2
+  RunData data = opened();
+  found = letters(*data.train, 0, 240);
+  EXPECT_TRUE(near(found['a'], 60) && near(found['c'], 120)) << found['a'] << ' ' << found['c'];
+  const auto uses = data.train->use_of(240);
+  ASSERT_EQ(uses.size(), 3u) << "a folder is one dataset";
+  EXPECT_EQ(uses[0].samples, found['a']);
+  EXPECT_EQ(letters(*data.held_out, 0, data.held_out->per_epoch()).size(), 3u);
+
+  config_.data.data_temperature = 1;
+  config_.data.data_schedule = "11=0,1,0";
+  data = opened();
+  found = letters(*data.train, 70, 240);  // ten steps of seven samples
+  EXPECT_EQ(found['b'], 170);
+  config_.data.data_schedule.clear();
+  config_.data.data_max_epochs = 1;
+  config_.train.train_iters = 60;
+  EXPECT_NE(test::message_of<DataError>([&] { opened(); }).find("within data_max_epochs = 1"), std::string::npos);
+  config_.data.data_max_epochs = 2;
+  config_.data.data_weights = "0,1,1";
+  config_.train.train_iters = 10;
+  EXPECT_EQ(letters(*opened().train, 0, 70)['a'], 0);
+  config_.data.data_weights = "1,1";
+  EXPECT_NE(test::message_of<ConfigError>([&] { opened(); }).find("2 weights for 3 datasets"), std::string::npos);
+}
+
+TEST_F(RunDataTest, SchedulesOfWeightsRise) {
+  const auto refused = [](const char* schedule) {
+    return test::message_of<ConfigError>([&] { parse_data_schedule(schedule, 2); });
+  };
+  const auto phases = parse_data_schedule("10=1,0; 20=0.5,2", 2);
+  ASSERT_EQ(phases.size(), 2u);
+  EXPECT_EQ(phases[1].step, 20);
+  EXPECT_EQ(phases[1].weights, (std::vector<double>{0.5, 2}));
+  EXPECT_NE(refused("1=1,0").find("is not STEP=W1,W2"), std::string::npos);
+  EXPECT_NE(refused("9=1,0;9=0,1").find("is not STEP=W1,W2"), std::string::npos);
+  EXPECT_NE(refused("9").find("is not STEP=W1,W2"), std::string::npos);
+  EXPECT_NE(refused("9=1,x").find("x is not a number"), std::string::npos);
+  EXPECT_NE(refused("9=1").find("1 weights for 2 datasets"), std::string::npos);
+}
+
+// What evaluates beyond the last sample counts nothing.
+TEST_F(RunDataTest, SourcesThatEndAreFilledUp) {
+  config_.data.data_samples = "megatron";
+  config_.data.split = "8,2";
+  config_.train.train_iters = config_.train.eval_interval = 1;
+  const RunData data = open_letters();
+  const int64_t size = *data.held_out->size();
+  int64_t targets = 0;
+  for (int rank = 0; rank < 3; ++rank)
+    for (const Batch& batch : held_out_batches(data, size, 3, rank, 3)) {
+      EXPECT_EQ(batch.tokens.size(), 24u);
+      targets += batch.loss_tokens;
+    }
+  int64_t expected = 0;
+  for (int64_t i = 0; i < size; ++i) expected += make_batch(*data.held_out, i, 1, data.batch).loss_tokens;
+  EXPECT_EQ(targets, expected);
 }
 
 // A start that ended before a checkpoint was made, in each way, and then one with other text or another tokenizer.

@@ -5,20 +5,24 @@
 namespace witan::cli {
 
 MegatronSection megatron_data_flags() {
-  const std::string parts = "the splits are taken from one dataset: `--data-path` and `--split`";
   const std::string files = "give the tokenizer as a tokenizer.json: `--tokenizer FILE`";
   const std::string reading = "how files are read does not change the samples";
   return {"Data and tokenizer",
           {
               ruled("--data-path", Takes::some, rules::data_path,
-                    "`data_path`: one prefix, with or without a weight; a blend of several is refused"),
-              refused("--train-data-path", parts, Takes::some),
-              refused("--valid-data-path", parts, Takes::some),
-              refused("--test-data-path", parts, Takes::some),
-              refused("--data-args-path", parts, Takes::one),
+                    "`data_path`: prefixes, or weights and prefixes by turns; samples are Megatron-Core's to the index "
+                    "(`data_samples`)"),
+              ruled("--train-data-path", Takes::some, rules::train_data_path, "`train_data_path`, as `--data-path`"),
+              ruled("--valid-data-path", Takes::some, rules::valid_data_path, "`valid_data_path`, as `--data-path`"),
+              ruled("--test-data-path", Takes::some, rules::test_data_path,
+                    "`test_data_path`, as `--data-path`; evaluated after the last step"),
+              ruled("--data-args-path", Takes::one, rules::data_args_path,
+                    "`data_path`: the words of the file, read when the command starts"),
+              ruled("--per-split-data-args-path", Takes::one, rules::per_split_data_args_path,
+                    "`train_data_path`, `valid_data_path`, `test_data_path`: the lists of the JSON file"),
               ruled("--split", Takes::one, rules::split,
-                    "`held_out_fraction`: the shares of validation and test together, 969,30,1 unless given beside "
-                    "`--data-path`; documents are drawn at random, not taken from the end"),
+                    "`split`; and `held_out_fraction`, which `--data-samples witan` uses: the shares of validation and "
+                    "test together, of documents drawn at random"),
               harmless("--mock-data", "without data the default text is read"),
               ruled("--tokenizer-type", Takes::one, rules::tokenizer_type,
                     "nothing for `HuggingFaceTokenizer` and `NullTokenizer`; others are refused: " + files),
@@ -39,15 +43,17 @@ MegatronSection megatron_data_flags() {
                       "conversations are written by the model's own chat template, or "
                       "another one: `--chat-template FILE`",
                       Takes::one),
-              only("--dataloader-type", {"single"}, "samples are drawn epoch by epoch, and every epoch is complete"),
+              only("--dataloader-type", {"single"}, "samples are read in order, each once"),
               harmless("--num-workers", reading, Takes::one),
               harmless("--num-dataset-builder-threads", reading, Takes::one),
-              harmless("--data-cache-path", reading, Takes::one),
+              same("--data-cache-path"),
               harmless("--no-mmap-bin-files", reading),
               harmless("--no-create-attention-mask-in-dataloader", "masks are never materialised"),
               harmless("--dataloader-fast-cache-load", reading),
               refused("--fim-data", "samples are the text itself; leave it out"),
-              refused("--renormalize-blend-weights", "there is one dataset; leave it out"),
+              refused("--full-validation", "an evaluation takes `eval_iters` global batches; leave it out"),
+              refused("--multiple-validation-sets", "give each set a name: `--valid-data NAME=FILE,NAME=FILE`"),
+              refused("--renormalize-blend-weights", "a blend's weights are those given; leave it out"),
           }};
 }
 

@@ -6,12 +6,16 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
+#include "witan/base/json.h"
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
+#include "witan/data/megatron/blend.h"
 
 namespace witan::cli {
 namespace {
@@ -313,11 +317,73 @@ void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr beside it");
 }
 
+namespace {
+
+// A blend under its key.
+void set_blend(const std::string& key, const std::string& list, const GivenFlag& given, MegatronSettings& settings) {
+  try {
+    megatron::parse_blend(list, given.name);
+  } catch (const ConfigError& wrong) {
+    given.refuse(wrong.what());
+  }
+  settings.set(key, list, given);
+}
+
+std::string read_blend_file(const GivenFlag& given) {
+  try {
+    return read_file(given.value(), uint64_t{64} << 20);
+  } catch (const IoError& unread) {
+    given.refuse(unread.what());
+  }
+}
+
+}  // namespace
+
 void data_path(const GivenFlag& given, MegatronSettings& settings) {
-  const bool weighted = given.values.size() == 2 && number<double>(given.values.front()).has_value();
-  if (given.values.size() != 1 && !weighted)
-    given.refuse("blending datasets is not supported: give one prefix, or join them into one with `witan data`");
-  settings.set("data_path", given.values.back(), given);
+  set_blend("data_path", listed(given), given, settings);
+}
+
+void train_data_path(const GivenFlag& given, MegatronSettings& settings) {
+  set_blend("train_data_path", listed(given), given, settings);
+}
+
+void valid_data_path(const GivenFlag& given, MegatronSettings& settings) {
+  set_blend("valid_data_path", listed(given), given, settings);
+}
+
+void test_data_path(const GivenFlag& given, MegatronSettings& settings) {
+  set_blend("test_data_path", listed(given), given, settings);
+}
+
+// A file of the words of --data-path, with white space between them.
+void data_args_path(const GivenFlag& given, MegatronSettings& settings) {
+  if (settings.has("--data-path")) given.refuse("contradicts --data-path; leave one of them out");
+  std::istringstream words(read_blend_file(given));
+  std::string list;
+  for (std::string word; words >> word;) list += (list.empty() ? "" : ",") + word;
+  set_blend("data_path", list, given, settings);
+}
+
+// {"train": [words], "valid": [words], "test": [words]}, of which a value may be a text of words.
+void per_split_data_args_path(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string text = read_blend_file(given);
+  try {
+    const Json splits = parse_json(text, given.value());
+    for (const char* split : {"train", "valid", "test"}) {
+      const auto found = splits.find(split);
+      if (found == splits.end() || found->is_null()) continue;
+      std::string list;
+      std::istringstream spaced(found->is_string() ? found->get<std::string>() : "");
+      if (found->is_array())
+        for (const Json& word : *found) list += (list.empty() ? "" : ",") + word.get<std::string>();
+      for (std::string word; spaced >> word;) list += (list.empty() ? "" : ",") + word;
+      if (!list.empty()) set_blend(std::string(split) + "_data_path", list, given, settings);
+    }
+  } catch (const Json::exception&) {
+    given.refuse("must be JSON of the form {\"train\": [words], \"valid\": [words], \"test\": [words]}");
+  } catch (const CorruptionError& wrong) {
+    given.refuse(wrong.what());
+  }
 }
 
 void split(const GivenFlag& given, MegatronSettings& settings) {
@@ -340,6 +406,7 @@ void split(const GivenFlag& given, MegatronSettings& settings) {
   if (!(held_out >= 1e-6 && held_out <= 0.5))
     given.refuse("validation and test together must be at least a millionth and at most half of the data");
   settings.set("held_out_fraction", fmt::format("{}", held_out), given);
+  settings.set("split", text, given);
 }
 
 void tokenizer_type(const GivenFlag& given, MegatronSettings&) {

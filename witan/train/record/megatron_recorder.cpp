@@ -13,18 +13,19 @@ namespace witan {
 namespace {
 
 // What a run asks of its data, and what there is.
-std::string describe_data(const RunConfig& config, const Samples& samples) {
+std::string describe_data(const RunConfig& config, const SampleSource& samples) {
   const int64_t train = config.train.train_iters * config.train.global_batch_size;
+  const int64_t evaluated = config.train.eval_iters * config.train.global_batch_size;
   return fmt::format(
       "> building train, validation, and test datasets ...\n"
       " > datasets target sizes (minimum size):\n"
       "    train:      {}\n"
       "    validation: {}\n"
-      "    test:       0\n"
+      "    test:       {}\n"
       "> total number of documents: {}\n"
       "> total number of samples: {}\n"
       "> total number of epochs: {}",
-      train, config.train.eval_iters * config.train.global_batch_size, samples.dataset().documents(),
+      train, evaluated, config.data.megatron_samples() ? evaluated : 0, samples.dataset().documents(),
       samples.per_epoch(), (train + samples.per_epoch() - 1) / samples.per_epoch());
 }
 
@@ -44,7 +45,7 @@ std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBu
 MegatronRecorder::MegatronRecorder(const ResolvedConfig& config, std::function<void(const std::string&)> print)
     : config_(config), print_(std::move(print)) {}
 
-void MegatronRecorder::setup(const SetupReport& report, const Samples& samples) {
+void MegatronRecorder::setup(const SetupReport& report, const SampleSource& samples) {
   print_(
       fmt::format(" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {}", report.parameters));
   for (const auto& family : report.buckets)

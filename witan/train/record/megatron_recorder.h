@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/samples.h"
+#include "witan/data/sample_source.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/step/engine.h"
@@ -26,7 +26,7 @@ class MegatronRecorder {
   // `print` is given text of one line or more, without the last line feed.
   MegatronRecorder(const ResolvedConfig& config, std::function<void(const std::string&)> print);
 
-  void setup(const SetupReport& report, const Samples& samples);
+  void setup(const SetupReport& report, const SampleSource& samples);
   // A step that took `seconds`. Prints at the end of a log interval: train_iters' last steps need not be one.
   void step(const TrainState& state, const StepResult& result, double seconds);
   // What follows the line of an interval: memory, once, and the timers that ran.

@@ -74,7 +74,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
-void Recorder::setup(const SetupReport& report, const Samples& samples) {
+void Recorder::setup(const SetupReport& report, const SampleSource& samples) {
   megatron_->setup(report, samples);
 }
 
@@ -113,6 +113,31 @@ void Recorder::note_overflow(int64_t step, int64_t waves) {
   log_.info(note);
 }
 
+namespace {
+
+// Of the dataset that the first samples read most; null: there is none.
+std::optional<SourceUse> most_read(const SampleSource& train, int64_t samples) {
+  const std::vector<SourceUse> uses = train.use_of(samples);
+  if (uses.empty()) return {};
+  return *std::ranges::max_element(uses, {}, &SourceUse::epochs);
+}
+
+}  // namespace
+
+void Recorder::warn_of_repetition(const TrainState& state) {
+  if (!train_) return;
+  const auto before = most_read(*train_, state.consumed_samples - config_->train.global_batch_size);
+  const auto now = most_read(*train_, state.consumed_samples);
+  if (!now || now->epochs <= 1 || before->epochs > 1) return;
+  const auto end = most_read(*train_, config_->train.train_iters * config_->train.global_batch_size);
+  const std::string warning = fmt::format(
+      "step {}: {} was read once, and is read again from here on: {:.2f} times by the "
+      "end of the run",
+      state.step, now->name, end->epochs);
+  progress_.note("warning: " + warning);
+  log_.warn(warning);
+}
+
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
   interval_loss_ += result.loss;
   interval_s_ += step_s;
@@ -120,6 +145,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   rate_.update(progress_.now(), static_cast<double>(state.step));
   raise_ceiling(gflops_of(step_s));
   if (result.waves > 1) note_overflow(state.step, result.waves);
+  warn_of_repetition(state);
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
@@ -173,6 +199,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.skipped = result.skipped;
   if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
   event.elapsed_s = state.elapsed_s;
+  if (const auto most = train_ ? most_read(*train_, state.consumed_samples) : std::nullopt) event.epochs = most->epochs;
   for (const StepStatistics::Value& value : result.router.values())
     if (value.model) set_router_statistic(event, value.declared.name, *value.model);
   return event;
@@ -207,6 +234,7 @@ TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event)
   status.params_norm = params_norm_;
   status.num_zeros = event.num_zeros;
   status.megatron_tflops = event.megatron_tflops;
+  status.epochs = event.epochs;
   status.eta_s = rate_.remaining(static_cast<double>(config_->train.train_iters));
   if (!status.eta_s && plan_.step_seconds > 0)
     status.eta_s = plan_.step_seconds * static_cast<double>(config_->train.train_iters - state.step);

@@ -35,6 +35,9 @@ class Recorder {
   // own event is written anew where the run was given another length or layout, with the latter's memory.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
+  // Where the samples come from: lines then say how often the data were read, and warn where that begins anew.
+  void reads(std::shared_ptr<const SampleSource> train) { train_ = std::move(train); }
+
   // A line of train.log alone, about what was said on the progress line before there was a log.
   void warn(const std::string& line) { log_.warn(line); }
   // What the run is about until the next of these calls, where its line says nothing.
@@ -49,7 +52,7 @@ class Recorder {
   void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s,
             Line line = Line::now);
   // With log_format = megatron, after set-up and after the steps that end a log interval.
-  void setup(const SetupReport& report, const Samples& samples);
+  void setup(const SetupReport& report, const SampleSource& samples);
   void interval(const TrainState& state, const megatron_log::Memory& memory,
                 const std::vector<megatron_log::RankTimes>& times);
   // `times`: empty unless log_format = megatron. `sets`: of valid_data.
@@ -72,6 +75,7 @@ class Recorder {
   // No share of the ceiling is above 1: what a step reaches the machine can do.
   void raise_ceiling(double gflops);
   void note_overflow(int64_t step, int64_t waves);
+  void warn_of_repetition(const TrainState& state);
   double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
@@ -79,6 +83,7 @@ class Recorder {
   const ResolvedConfig config_;
   RunPlan plan_;
   const RunFolder& folder_;
+  std::shared_ptr<const SampleSource> train_;  // null: not told
   MetricsWriter metrics_;
   Log log_;
   Progress& progress_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/data/megatron/blend.h"
 #include "witan/kernels/router_limits.h"
 #include "witan/moe/experts.h"
 #include "witan/train/run/validation_sets.h"
@@ -22,7 +23,32 @@ Fields DataConfig::fields() {
                   ".zst …); empty: the English text of Debian's perl-doc"},
             Field{"data_path", &data_path,
                   "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
-                  "of data"},
+                  "of data; several with commas between them, with or without a weight before each"},
+            Field{"data_weights", &data_weights,
+                  "Weights of the datasets of data_path, with commas between them; empty: those that stand there, else "
+                  "their numbers of samples"},
+            Field{"data_temperature", &data_temperature, "Weights are raised to 1 / data_temperature"}.between(1e-3,
+                                                                                                               1e3),
+            Field{"data_max_epochs", &data_max_epochs,
+                  "A dataset of several that was read so often is not read any more (0: any number of times)"}
+                .at_least(0),
+            Field{"data_schedule", &data_schedule,
+                  "Other weights from a step on: STEP=W1,W2;STEP=W1,W2, counted from 1; empty: the same throughout"},
+            Field{
+                "data_samples", &data_samples,
+                "Order of the samples: Witan's, in which every epoch is shuffled by itself, or Megatron-Core's to the "
+                "index, which depends on the length of the run"}
+                .one_of({"witan", "megatron"}),
+            Field{"split", &split,
+                  "With data_samples = megatron: shares of training, validation and test, cut from the dataset in its "
+                  "order (held_out_fraction is Witan's)"},
+            Field{"train_data_path", &train_data_path,
+                  "With data_samples = megatron: shards to train on, as data_path, instead of data_path and split"},
+            Field{"valid_data_path", &valid_data_path, "Likewise: shards to evaluate on"},
+            Field{"test_data_path", &test_data_path,
+                  "Likewise: shards to evaluate on after the last step; may be empty"},
+            Field{"data_cache_path", &data_cache_path,
+                  "Folder of the indices of data_samples = megatron; empty: cache, beside the first dataset"},
             Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
             Field{"json_key", &json_key, "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
             Field{"valid_data", &valid_data,
@@ -50,6 +76,24 @@ Fields DataConfig::fields() {
        {"tokenizer", bpe.fields()}});
 }
 
+void DataConfig::validate_megatron() const {
+  require<ConfigError>(!sft,
+                       "data_samples = \"megatron\" with sft: conversations are packed whole, which Megatron-Core's "
+                       "index does not do; set data_samples = \"witan\"");
+  megatron::parse_split(split);
+  if (!data_path.empty()) megatron::parse_blend(data_path, "data_path");
+  require<ConfigError>(train_data_path.empty() || (data.empty() && data_path.empty()), "train_data_path and ",
+                       data.empty() ? "data_path" : "data",
+                       " are both set: give one dataset that split divides, or one for each split");
+  require<ConfigError>(train_data_path.empty() == valid_data_path.empty(),
+                       "train_data_path and valid_data_path: give both, since a run trains and evaluates");
+  require<ConfigError>(test_data_path.empty() || !train_data_path.empty(),
+                       "test_data_path needs train_data_path and valid_data_path beside it");
+  for (const auto& [name, file] : parse_validation_sets(valid_data))
+    require<ConfigError>(name != kTestSet, "valid_data: data_samples = \"megatron\" has a set of the name ", kTestSet,
+                         " already, its test split; give yours another name");
+}
+
 void DataConfig::validate() const {
   parse_validation_sets(valid_data);
   require<ConfigError>(
@@ -60,8 +104,22 @@ void DataConfig::validate() const {
                        "sft = true with eod_mask_loss: which tokens are learnt from is what loss_on says; set "
                        "eod_mask_loss = false");
   require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
-  require<ConfigError>(data_path.empty() || !tokenizer.empty(),
-                       "data_path needs tokenizer: the tokenizer.json that the shards were made with");
+  require<ConfigError>(!reads_shards() || !tokenizer.empty(), data_path.empty() ? "train_data_path" : "data_path",
+                       " needs tokenizer: the tokenizer.json that the shards were made with");
+  const bool mixed = !data_weights.empty() || !data_schedule.empty() || data_temperature != 1 || data_max_epochs > 0;
+  require<ConfigError>(
+      !mixed || (!megatron_samples() && !data_path.empty()),
+      "data_weights, data_temperature, data_max_epochs and data_schedule mix the datasets of data_path in "
+      "Witan's order: ",
+      megatron_samples() ? "data_samples = \"megatron\" takes weights in data_path"
+                         : "give token shards, which `witan data` writes");
+  if (megatron_samples())
+    validate_megatron();
+  else
+    require<ConfigError>(
+        train_data_path.empty() && valid_data_path.empty() && test_data_path.empty(),
+        "train_data_path, valid_data_path and test_data_path need data_samples = \"megatron\"; Witan's "
+        "order takes data_path and held_out_fraction");
 }
 
 Fields TrainConfig::fields() {
@@ -357,6 +415,8 @@ void RunConfig::validate() const {
   validate_experts_use(train, model.moe);
   model.validate();
   data.validate();
+  require<ConfigError>(!data.megatron_samples() || train.seed <= UINT32_MAX, "seed = ", train.seed,
+                       ": data_samples = \"megatron\" takes seeds below 2^32, as NumPy's generator does");
   optimizer.validate();
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
   validate_context(*this);

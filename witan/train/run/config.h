@@ -14,7 +14,7 @@ namespace witan {
 struct DataConfig {
   std::string data;             // files and folders, separated by commas (paths_of()); empty: the perl-doc package
   std::string data_path;        // prefix of prepared token shards, instead of `data`
-  std::string data_weights;     // of the parts of `data` or data_path, with commas between them; empty: as they are
+  std::string data_weights;     // of the datasets of data_path, with commas between them; empty: as they are
   double data_temperature = 1;  // weights are raised to 1 / data_temperature
   double data_max_epochs = 0;   // no source is repeated more often; 0: any number of times
   std::string data_schedule;    // other weights from a step on: STEP=W1,W2;STEP=…
@@ -39,8 +39,15 @@ struct DataConfig {
   bool eod_mask_loss = false;
   BpeTrainerConfig bpe;
 
+  // Whether tokens are read as they were prepared, by data_path or those of the splits; else text is.
+  bool reads_shards() const { return !data_path.empty() || !train_data_path.empty(); }
+  bool megatron_samples() const { return data_samples == "megatron"; }
+
   Fields fields();
   void validate() const;  // throws ConfigError
+
+ private:
+  void validate_megatron() const;
 };
 
 // How long, how much at once, and what is written on the way.

@@ -25,7 +25,8 @@ std::vector<fs::path> files_of(const std::string& list) {
 }
 
 bool says_the_same(const Field& before, const Field& now) {
-  constexpr std::array<std::string_view, 4> files = {"data", "data_path", "tokenizer", "chat_template"};
+  constexpr std::array<std::string_view, 7> files = {
+      "data", "data_path", "train_data_path", "valid_data_path", "test_data_path", "tokenizer", "chat_template"};
   if (before.text() == now.text()) return true;
   return std::ranges::find(files, now.name) != files.end() &&
          files_of(*std::get<std::string*>(before.value)) == files_of(*std::get<std::string*>(now.value));
@@ -36,10 +37,10 @@ bool says_the_same(const Field& before, const Field& now) {
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 11> free = {
+  constexpr std::array<std::string_view, 12> free = {
       "recompute_granularity",     "recompute_modules", "moe_grouped_gemm",  "moe_expert_backend", "moe_pool_factor",
       "moe_token_dispatcher_type", "hidden_dropout",    "attention_dropout", "lora_dropout",       "valid_data",
-      "moe_shared_expert_overlap"};
+      "moe_shared_expert_overlap", "data_cache_path"};
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };

@@ -89,8 +89,9 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
 }
 
 RunData open_run_data(const TrainedRun& run) {
-  const std::string& shards = run.config->data.data_path;
-  return open_run_data(run.config, run.tokenizer, shards.empty() ? run.folder / "data" / "tokens" : fs::path(shards));
+  const DataConfig& data = run.config->data;
+  return open_run_data(run.config, run.tokenizer,
+                       data.reads_shards() ? fs::path(data.data_path) : run.folder / "data" / "tokens");
 }
 
 Device device_named(const std::string& name) {

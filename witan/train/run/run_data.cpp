@@ -12,6 +12,9 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
+#include "witan/data/samples.h"
+#include "witan/train/run/megatron_samples.h"
+#include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/train_tokenizer.h"
 
@@ -41,19 +44,36 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
   return given;
 }
 
-// Of the files behind `prefix`: their sizes and first bytes, which the lengths of all documents are among.
-std::string fingerprint(const fs::path& prefix) {
-  constexpr size_t kMost = 64 << 20;
+// Of the files behind prefixes: their sizes and first bytes, which the lengths of all documents are among if there are
+// not many files.
+std::string fingerprint(const std::vector<fs::path>& prefixes, const std::string& order = "") {
+  const size_t most = (size_t{64} << 20) / std::max<size_t>(prefixes.size(), 1);
   Hasher hasher;
-  for (const char* suffix : {"", ".idx", ".bin", ".loss.bin"}) {
-    const fs::path path = prefix.string() + suffix;
-    if (!fs::is_regular_file(path)) continue;
-    const MappedFile file(path);
-    const uint64_t size = file.bytes().size();
-    hasher.update(&size, sizeof size);
-    hasher.update(file.bytes().data(), std::min<size_t>(size, kMost));
-  }
+  for (const fs::path& prefix : prefixes)
+    for (const char* suffix : {"", ".idx", ".bin", ".loss.bin"}) {
+      const fs::path path = prefix.string() + suffix;
+      if (!fs::is_regular_file(path)) continue;
+      const MappedFile file(path);
+      const uint64_t size = file.bytes().size();
+      hasher.update(&size, sizeof size);
+      hasher.update(file.bytes().data(), std::min<size_t>(size, most));
+    }
+  hasher.update(order.data(), order.size());
   return hasher.hex();
+}
+
+// Training and validation samples in Megatron-Core's order; the test split is evaluated once, at the end.
+RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer,
+                           const fs::path& prefix) {
+  const MegatronSamples samples = open_megatron_samples(config, prefix);
+  const auto& [train, valid, test] = samples.parts;
+  RunData data{.tokenizer = tokenizer,
+               .train = train,
+               .held_out = valid,
+               .batch = batch_options(config.data, *tokenizer),
+               .fingerprint = fingerprint(samples.prefixes, samples.fingerprint)};
+  if (test) data.sets.push_back({.name = kTestSet, .samples = test, .at_end = true});
+  return data;
 }
 
 // Adds to `warnings`.
@@ -88,7 +108,23 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
   return prepared.prefix;
 }
 
+RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  MixtureData mixture = open_mixture(config, tokenizer->end_of_text());
+  return {.tokenizer = tokenizer,
+          .train = std::move(mixture.train),
+          .held_out = std::move(mixture.held_out),
+          .batch = batch_options(config.data, *tokenizer),
+          .fingerprint = fingerprint(mixture.prefixes)};
+}
+
 }  // namespace
+
+void require_kind_of_shards(const DataConfig& config, const TokenDataset& tokens) {
+  require<ConfigError>(tokens.conversations() == config.sft, "sft = ", config.sft ? "true" : "false", ": ",
+                       tokens.name(), " has tokens of ",
+                       config.sft ? "text; give shards of conversations, which `witan data --sft` writes"
+                                  : "conversations; set sft = true");
+}
 
 CorpusOptions corpus_options(const DataConfig& config) {
   CorpusOptions options;
@@ -99,10 +135,10 @@ CorpusOptions corpus_options(const DataConfig& config) {
   return options;
 }
 
-std::vector<std::string> describe_packing(const Samples& samples) {
+std::vector<std::string> describe_packing(const SampleSource& samples) {
   std::vector<std::string> found;
   if (!samples.packed()) return found;
-  const Samples::PackedSize& size = samples.packed_size();
+  const SampleSource::PackedSize& size = samples.packed_size();
   const int64_t all = size.conversations + size.left_out, most = samples.sequence_length() + 1;
   if (size.cut > 0)
     found.push_back(cat(size.cut, " of ", counted(all, "conversation"), size.cut == 1 ? " is" : " are",
@@ -131,36 +167,43 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 }
 
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
+  if (config.data.megatron_samples()) return open_megatron_data(config, tokenizer, prefix);
+  if (is_mixture(config.data)) return open_mixture_data(config, tokenizer);
   const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
   const auto tokens = open_tokens(prefix, tokenizer->end_of_text());
-  require<ConfigError>(tokens->conversations() == config.data.sft, "sft = ", config.data.sft ? "true" : "false", ": ",
-                       prefix.string(), " has tokens of ",
-                       config.data.sft ? "text; give shards of conversations, which `witan data --sft` writes"
-                                       : "conversations; set sft = true");
+  require_kind_of_shards(config.data, *tokens);
   const auto split = split_documents(tokens, split_options(config.data));
   const Packing packing = packing_from_name(config.data.packing);
   return {.tokenizer = tokenizer,
           .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true, packing}),
           .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false, packing}),
           .batch = batch_options(config.data, *tokenizer),
-          .fingerprint = fingerprint(prefix)};
+          .fingerprint = fingerprint({prefix})};
 }
 
 void check_sources(const DataConfig& config) {
-  if (config.data_path.empty()) checked_sources(config);
+  if (!config.reads_shards()) checked_sources(config);
 }
 
 namespace {
 
+void add_validation_sets(const RunConfig& config, const RunFolder& folder, RunData& data) {
+  std::ranges::move(read_validation_sets(config.data, *data.tokenizer,
+                                         kept_conversation_format(config.data, *data.tokenizer, folder.path())),
+                    std::back_inserter(data.sets));
+}
+
 // What is not in the shards: the sets of valid_data, and what packing made of conversations.
 RunData completed(RunData data, const RunConfig& config, const RunFolder& folder, Progress& progress) {
-  data.sets = read_validation_sets(config.data, *data.tokenizer,
-                                   kept_conversation_format(config.data, *data.tokenizer, folder.path()));
+  add_validation_sets(config, folder, data);
   std::vector<std::string> warnings = describe_packing(*data.train);
   for (const ValidationSet& set : data.sets) std::ranges::copy(set.warnings, std::back_inserter(warnings));
   for (const std::string& warning : warnings) progress.note("warning: " + warning);
   std::ranges::move(warnings, std::back_inserter(data.warnings));
+  if (config.data.megatron_samples())
+    progress.note(cat("samples      in Megatron-Core's order: ", *data.train->size(), " to train on, ",
+                      *data.held_out->size(), " for validation"));
   if (data.train->packed())
     progress.note(cat("samples      ", data.train->per_epoch(), " of seq_length ", config.data.seq_length, ", ",
                       100 * data.train->packed_size().places / (data.train->per_epoch() * config.data.seq_length),
@@ -170,7 +213,7 @@ RunData completed(RunData data, const RunConfig& config, const RunFolder& folder
 
 RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progress& progress) {
   const DataConfig& data = config.data;
-  if (!data.data_path.empty()) {
+  if (data.reads_shards()) {
     const auto given = find_tokenizer(data, folder, {}, progress);
     if (data.sft && !has_saved(folder)) keep_chat_template(*find_conversation_format(config, *given), folder.path());
     return open_run_data(config, given, data.data_path);
@@ -204,10 +247,9 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
 }
 
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {
-  const fs::path tokens = config.data.data_path.empty() ? folder.tokens() : fs::path(config.data.data_path);
+  const fs::path tokens = config.data.reads_shards() ? fs::path(config.data.data_path) : folder.tokens();
   RunData data = open_run_data(config, std::make_shared<Tokenizer>(Tokenizer::load(folder.tokenizer())), tokens);
-  data.sets = read_validation_sets(config.data, *data.tokenizer,
-                                   kept_conversation_format(config.data, *data.tokenizer, folder.path()));
+  add_validation_sets(config, folder, data);
   return data;
 }
 
@@ -215,8 +257,8 @@ int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
   return evaluation_samples(*data.held_out, config);
 }
 
-int64_t evaluation_samples(const Samples& samples, const TrainConfig& config) {
-  return std::min(config.eval_iters * config.global_batch_size, samples.per_epoch());
+int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& config) {
+  return std::min(config.eval_iters * config.global_batch_size, samples.size().value_or(samples.per_epoch()));
 }
 
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank,
@@ -224,14 +266,35 @@ std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_
   return evaluation_batches(*data.held_out, data.batch, samples, micro_batch_size, rank, ranks);
 }
 
-std::vector<Batch> evaluation_batches(const Samples& held_out, const BatchOptions& options, int64_t samples,
+namespace {
+
+// Micro-batch of samples [first, first + size); of a source that ends before, its first sample stands for what lacks.
+Batch batch_within(const SampleSource& samples, int64_t first, int64_t size, const BatchOptions& options) {
+  const int64_t there = std::clamp<int64_t>(samples.size().value_or(first + size) - first, 0, size);
+  if (there == size) return make_batch(samples, first, size, options);
+  Batch batch = make_batch(samples, first, there, options);
+  const Batch filler = make_batch(samples, 0, 1, options);
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  for (; batch.sequences < size; ++batch.sequences) {
+    append(batch.tokens, filler.tokens);
+    append(batch.targets, filler.targets);
+    append(batch.positions, filler.positions);
+    append(batch.sequence_ids, filler.sequence_ids);
+    append(batch.loss_mask, filler.loss_mask);
+  }
+  return batch;
+}
+
+}  // namespace
+
+std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchOptions& options, int64_t samples,
                                       int64_t micro_batch_size, int rank, int64_t ranks) {
   const int64_t size = micro_batch_size;
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
   std::vector<Batch> batches;
   for (int64_t i = 0; i < per_rank; ++i) {
     const int64_t first = (rank * per_rank + i) * size;
-    Batch batch = make_batch(held_out, first, size, options);
+    Batch batch = batch_within(held_out, first, size, options);
     const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
     for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target)
       batch.loss_mask[target] = 0;
@@ -250,9 +313,16 @@ double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenize
   return bytes;
 }
 
+namespace {
+
+// A run of more tokens is compared with the bigrams of so many of them, so that its start takes no longer with more.
+constexpr int64_t kMostBigramTokens = 1 << 25;
+
+}  // namespace
+
 double bigram_bits_per_byte(const RunData& data, const std::vector<Batch>& batches) {
-  const BigramModel model =
-      count_bigrams(data.train->dataset(), data.tokenizer->vocab_size(), data.tokenizer->end_of_text());
+  const BigramModel model = count_bigrams(data.train->dataset(), data.tokenizer->vocab_size(),
+                                          data.tokenizer->end_of_text(), kMostBigramTokens);
   double bits = 0;
   for (const Batch& batch : batches)
     for (size_t i = 0; i < batch.targets.size(); ++i)

@@ -7,7 +7,7 @@
 
 #include "witan/data/batch.h"
 #include "witan/data/corpus.h"
-#include "witan/data/samples.h"
+#include "witan/data/sample_source.h"
 #include "witan/data/split.h"
 #include "witan/report/progress.h"
 #include "witan/tokenizer/tokenizer.h"
@@ -19,7 +19,7 @@ namespace witan {
 
 struct RunData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const Samples> train, held_out;
+  std::shared_ptr<const SampleSource> train, held_out;
   BatchOptions batch;
   std::string fingerprint;                 // of the tokens: a run resumes with those it began with
   std::vector<ValidationSet> sets = {};    // of valid_data
@@ -29,11 +29,14 @@ struct RunData {
 // How much of the text is held out, the same for a run and for who prepares its shards.
 SplitOptions split_options(const DataConfig& config);
 
+// Throws ConfigError unless shards hold conversations where sft is set, and text where it is not.
+void require_kind_of_shards(const DataConfig& config, const TokenDataset& tokens);
+
 // How its text is read, but for conversations.
 CorpusOptions corpus_options(const DataConfig& config);
 
 // What became of conversations that do not fit into samples: "3 of 9 conversations are longer than ...", if it applies.
-std::vector<std::string> describe_packing(const Samples& samples);
+std::vector<std::string> describe_packing(const SampleSource& samples);
 
 // How batches treat ends of text. Throws ConfigError when an option needs one and the tokenizer has none.
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer);
@@ -58,20 +61,21 @@ RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder)
 // Samples of held-out text, or of a validation set, that an evaluation takes: eval_iters global batches, or as many as
 // there are.
 int64_t evaluation_samples(const RunData& data, const TrainConfig& config);
-int64_t evaluation_samples(const Samples& samples, const TrainConfig& config);
+int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& config);
 
 // The first `samples` samples of held-out text in micro-batches of so many, for one of `ranks` data-parallel ranks: the
 // same in every evaluation. All ranks get equally many batches; where samples run out, batches without targets fill up.
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank = 0,
                                     int64_t ranks = 1);
 // Likewise of these samples.
-std::vector<Batch> evaluation_batches(const Samples& held_out, const BatchOptions& options, int64_t samples,
+std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchOptions& options, int64_t samples,
                                       int64_t micro_batch_size, int rank = 0, int64_t ranks = 1);
 
 // UTF-8 bytes of text that the batches' targets stand for.
 double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenizer);
 
-// Bits per byte of an interpolated Kneser-Ney bigram model of the training tokens, on the targets of the batches.
+// Bits per byte of an interpolated Kneser-Ney bigram model of the training tokens (of 2^25 of them, from documents all
+// over the data, where there are more), on the targets of the batches.
 double bigram_bits_per_byte(const RunData& data, const std::vector<Batch>& batches);
 
 }  // namespace witan

@@ -31,6 +31,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   if (start.from && set_damaged_metrics_aside(folder))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   recorder_.emplace(config, plan, folder, progress);
+  recorder_->reads(data.train);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
   for (const std::string& warning : data.warnings) recorder_->warn(warning);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);

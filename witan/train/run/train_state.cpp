@@ -39,6 +39,19 @@ LossScaler::State loss_scaler_from(const Json& json) {
   }
 }
 
+// Absent before there were any.
+std::vector<SourceUse> sources_from(const Json& json) {
+  std::vector<SourceUse> sources;
+  const auto found = json.find("sources");
+  if (found == json.end()) return sources;
+  try {
+    for (const Json& one : *found) sources.push_back({one.at("name"), one.at("samples"), one.at("epochs")});
+  } catch (const Json::exception&) {
+    throw CheckpointError("the checkpoint's sources must have names, samples and epochs");
+  }
+  return sources;
+}
+
 }  // namespace
 
 Json TrainState::to_json() const {
@@ -49,6 +62,8 @@ Json TrainState::to_json() const {
   if (loss_scaler.scale > 0)
     json["loss_scaler"] = {
         {"scale", loss_scaler.scale}, {"growth", loss_scaler.growth}, {"hysteresis", loss_scaler.hysteresis}};
+  for (const SourceUse& one : sources)
+    json["sources"].push_back({{"name", one.name}, {"samples", one.samples}, {"epochs", one.epochs}});
   return json;
 }
 
@@ -59,8 +74,8 @@ TrainState TrainState::from_json(const Json& json) {
                              " must be a whole number, not negative");
     return found->get<int64_t>();
   };
-  TrainState state{count("step"),     count("consumed_samples"), count("updates"), count("skipped_in_a_row"), 0, {},
-                   spikes_from(json), loss_scaler_from(json)};
+  TrainState state{count("step"),     count("consumed_samples"), count("updates"),  count("skipped_in_a_row"), 0, {},
+                   spikes_from(json), loss_scaler_from(json),    sources_from(json)};
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "witan/base/json.h"
+#include "witan/data/sample_source.h"
 #include "witan/optim/loss_scaler.h"
 #include "witan/optim/spike_skip.h"
 
@@ -19,6 +20,7 @@ struct TrainState {
   std::string data;              // fingerprint of the tokens it trains on
   SpikeSkip::History spikes{};   // what skip_step_sigma compares with
   LossScaler::State loss_scaler{};
+  std::vector<SourceUse> sources{};  // what consumed_samples took of each dataset
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.

@@ -135,6 +135,12 @@ class RankTrainer {
     return groups;
   }
 
+  static std::vector<int64_t> samples_of(const std::vector<SourceUse>& uses) {
+    std::vector<int64_t> samples;
+    for (const SourceUse& use : uses) samples.push_back(use.samples);
+    return samples;
+  }
+
   bool leads() const { return groups_.rank() == 0; }
 
   // A step that is a multiple of the interval, or the last one.
@@ -168,9 +174,17 @@ class RankTrainer {
     engine_.restore_spike_history(state_.spikes);
     if (!anew) engine_.restore_loss_scaler(state_.loss_scaler);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
-    require<DataError>(state_.data == run_.data.fingerprint, "the text has changed since ", from.folder.string(),
-                       " was saved, so the run would resume with different samples. Restore the text, train the new "
-                       "one under another name (--run NAME), or start over (--fresh)");
+    require<DataError>(
+        state_.data == run_.data.fingerprint &&
+            samples_of(state_.sources) == samples_of(state_.sources.empty()
+                                                         ? std::vector<SourceUse>{}
+                                                         : run_.data.train->use_of(state_.consumed_samples)),
+        "the text has changed since ", from.folder.string(), " was saved",
+        run_.config->data.megatron_samples()
+            ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
+            : "",
+        ", so the run would resume with different samples. Restore the text, train the new "
+        "one under another name (--run NAME), or start over (--fresh)");
   }
 
   // The first weights of a new run.
@@ -262,13 +276,16 @@ class RankTrainer {
     begins(StepWatch::Doing::evaluation, state_.step);
     const Evaluation evaluation = engine_.evaluate(held_out_);
     std::vector<Evaluation> of_sets;
-    for (const std::vector<Batch>& set : sets_) of_sets.push_back(engine_.evaluate(set));
+    const bool ends = state_.step == run_.config->train.train_iters;
+    for (size_t i = 0; i < sets_.size(); ++i)
+      of_sets.push_back(ends || !run_.data.sets[i].at_end ? engine_.evaluate(sets_[i]) : Evaluation{});
     std::vector<megatron_log::RankTimes> times;
     if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
     if (!leads()) return;
     std::vector<SetEvaluation> sets;
     for (size_t i = 0; i < of_sets.size(); ++i)
-      sets.push_back({run_.data.sets[i].name, of_sets[i], run_.records->set_bytes()[i]});
+      if (ends || !run_.data.sets[i].at_end)
+        sets.push_back({run_.data.sets[i].name, of_sets[i], run_.records->set_bytes()[i]});
     run_.recorder().evaluation(state_, evaluation, run_.records->evaluated_bytes(), times, sets);
   }
 
@@ -306,6 +323,7 @@ class RankTrainer {
     content.tensors = engine_.state();
     state_.spikes = engine_.spike_history();
     state_.loss_scaler = engine_.loss_scaler();
+    state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
     if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
     saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config->train.keep_last,

@@ -8,6 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/corpus.h"
+#include "witan/data/samples.h"
 #include "witan/data/text_encoder.h"
 #include "witan/train/run/run_data.h"
 

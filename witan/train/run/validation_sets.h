@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/data/conversations.h"
-#include "witan/data/samples.h"
+#include "witan/data/sample_source.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 
@@ -16,9 +16,13 @@ namespace witan {
 
 struct ValidationSet {
   std::string name;
-  std::shared_ptr<const Samples> samples;  // in the order of the file
+  std::shared_ptr<const SampleSource> samples;  // in the order of the file
   std::vector<std::string> warnings = {};
+  bool at_end = false;  // evaluated once, after the last step
 };
+
+// The set that data_samples = "megatron" adds: its test split.
+inline constexpr const char* kTestSet = "test";
 
 // "NAME=FILE" pairs with commas between them; a file with a comma in its name cannot be given. Throws ConfigError for
 // what is no such list, and for names that are there twice or are not letters, digits, _ and -.

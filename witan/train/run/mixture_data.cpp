@@ -1,0 +1,167 @@
+#include "witan/train/run/mixture_data.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/conversation_dataset.h"
+#include "witan/data/megatron/blend.h"
+#include "witan/data/split.h"
+#include "witan/train/run/run_data.h"
+
+namespace witan {
+namespace {
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+// The prefix itself, or those of the shards in a folder, by their names.
+std::vector<fs::path> shards_of(const std::string& word) {
+  std::error_code error;
+  if (!fs::is_directory(word, error)) return {word};
+  std::vector<fs::path> shards;
+  for (const auto& file : fs::directory_iterator(word)) {
+    fs::path prefix = file.path();
+    if (prefix.extension() != ".bin") continue;
+    prefix.replace_extension();
+    if (!prefix.string().ends_with(kLossSuffix))
+      shards.push_back(fs::exists(prefix.string() + ".idx") ? prefix : file.path());
+  }
+  require<DataError>(!shards.empty(), "data_path: the folder ", word, " holds no .bin file of tokens");
+  std::ranges::sort(shards);
+  return shards;
+}
+
+struct Dataset {
+  std::string name;
+  std::vector<MixedSamples::Source> train, held_out;
+};
+
+// Weights of datasets, of each source by its share of its dataset's samples.
+std::vector<double> of_sources(const std::vector<Dataset>& datasets, const std::vector<double>& weights,
+                               std::vector<MixedSamples::Source> Dataset::*part) {
+  std::vector<double> spread;
+  for (size_t d = 0; d < datasets.size(); ++d) {
+    double all = 0;
+    for (const auto& source : datasets[d].*part) all += static_cast<double>(source.samples->per_epoch());
+    for (const auto& source : datasets[d].*part)
+      spread.push_back(weights[d] * static_cast<double>(source.samples->per_epoch()) / all);
+  }
+  return spread;
+}
+
+std::vector<MixedSamples::Source> joined(const std::vector<Dataset>& datasets,
+                                         std::vector<MixedSamples::Source> Dataset::*part) {
+  std::vector<MixedSamples::Source> all;
+  for (const Dataset& dataset : datasets) all.insert(all.end(), (dataset.*part).begin(), (dataset.*part).end());
+  return all;
+}
+
+std::vector<double> tempered(std::vector<double> weights, double temperature) {
+  if (temperature != 1)
+    for (double& weight : weights) weight = weight > 0 ? std::pow(weight, 1 / temperature) : 0;
+  return weights;
+}
+
+std::vector<double> weights_of(const DataConfig& config, const megatron::Blend& blend,
+                               const std::vector<Dataset>& datasets) {
+  if (!config.data_weights.empty()) return parse_data_weights(config.data_weights, "data_weights", datasets.size());
+  if (!blend.weights.empty()) return blend.weights;
+  std::vector<double> sizes;
+  for (const Dataset& dataset : datasets) {
+    sizes.push_back(0);
+    for (const auto& source : dataset.train) sizes.back() += static_cast<double>(source.samples->per_epoch());
+  }
+  return sizes;
+}
+
+}  // namespace
+
+bool is_mixture(const DataConfig& config) {
+  const std::string& path = config.data_path;
+  if (path.empty()) return false;
+  if (!config.data_weights.empty() || !config.data_schedule.empty() || config.data_max_epochs > 0) return true;
+  std::error_code error;
+  if (fs::is_directory(path, error)) return !fs::exists(path + ".bin", error);
+  return path.find(',') != std::string::npos && !fs::exists(path, error) && !fs::exists(path + ".bin", error);
+}
+
+std::vector<double> parse_data_weights(const std::string& weights, const std::string& key, size_t datasets) {
+  std::vector<double> parsed;
+  std::istringstream pieces(weights);
+  for (std::string piece; std::getline(pieces, piece, ',');) {
+    const auto weight = number_of<double>(piece);
+    require<ConfigError>(weight && *weight >= 0 && std::isfinite(*weight), key, ": ", clipped(piece),
+                         " is not a number from 0 on");
+    parsed.push_back(*weight);
+  }
+  require<ConfigError>(parsed.size() == datasets, key, ": ", parsed.size(), " weights for ", datasets,
+                       " datasets of data_path: give one for each, with commas between them");
+  return parsed;
+}
+
+std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, size_t datasets) {
+  std::vector<ScheduledWeights> phases;
+  std::istringstream pieces(schedule);
+  for (std::string piece; std::getline(pieces, piece, ';');) {
+    const size_t equals = piece.find('=');
+    const int64_t step = equals == piece.npos ? 0 : number_of<int64_t>(piece.substr(0, equals)).value_or(0);
+    require<ConfigError>(step > (phases.empty() ? 1 : phases.back().step), "data_schedule: ", clipped(piece),
+                         " is not STEP=W1,W2 with a step after the one before it, and after the first");
+    phases.push_back({step, parse_data_weights(piece.substr(equals + 1), "data_schedule", datasets)});
+  }
+  return phases;
+}
+
+MixtureData open_mixture(const RunConfig& config, std::optional<int32_t> end_of_text) {
+  const DataConfig& data = config.data;
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  const Packing packing = packing_from_name(data.packing);
+  const megatron::Blend blend = megatron::parse_blend(data.data_path, "data_path");
+  MixtureData mixture;
+  std::vector<Dataset> datasets;
+  for (const std::string& word : blend.prefixes) {
+    Dataset& dataset = datasets.emplace_back();
+    for (const fs::path& shard : shards_of(word)) {
+      const auto tokens = open_tokens(shard, end_of_text);
+      require_kind_of_shards(data, *tokens);
+      const Split split = split_documents(tokens, split_options(data));
+      const auto samples = [&](const auto& part, bool shuffle) {
+        return std::make_shared<Samples>(part, SamplesOptions{data.seq_length, seed, shuffle, packing});
+      };
+      dataset.train.push_back({word, samples(split.train, true)});
+      dataset.held_out.push_back({word, samples(split.held_out, false)});
+      mixture.prefixes.push_back(shard);
+    }
+  }
+  const auto phase = [&](int64_t step, const std::vector<double>& weights, auto part) {
+    return MixturePhase{(step - 1) * config.train.global_batch_size,
+                        of_sources(datasets, tempered(weights, data.data_temperature), part)};
+  };
+  const std::vector<double> first = weights_of(data, blend, datasets);
+  std::vector<MixturePhase> phases = {phase(1, first, &Dataset::train)};
+  for (const ScheduledWeights& later : parse_data_schedule(data.data_schedule, datasets.size()))
+    phases.push_back(phase(later.step, later.weights, &Dataset::train));
+  mixture.train =
+      std::make_shared<MixedSamples>(joined(datasets, &Dataset::train), std::move(phases), data.data_max_epochs, seed);
+  mixture.held_out = std::make_shared<MixedSamples>(joined(datasets, &Dataset::held_out),
+                                                    std::vector{phase(1, first, &Dataset::held_out)}, 0, seed);
+  const int64_t wanted = config.train.train_iters * config.train.global_batch_size;
+  require<DataError>(mixture.train->size().value_or(wanted) >= wanted, "the run takes ", wanted,
+                     " samples, and the data have ", mixture.train->size().value_or(0),
+                     " within data_max_epochs = ", data.data_max_epochs,
+                     ": raise it, lower train_iters, or give more data");
+  return mixture;
+}
+
+}  // namespace witan

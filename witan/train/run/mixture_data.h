@@ -1,0 +1,38 @@
+// Several datasets of token shards, read in Witan's own order by their weights.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/data/mixed_samples.h"
+#include "witan/train/run/config.h"
+
+namespace witan {
+
+// Whether data_path names more than one dataset, several prefixes or a folder of shards, or says how it is mixed.
+bool is_mixture(const DataConfig& config);
+
+struct MixtureData {
+  std::shared_ptr<const SampleSource> train, held_out;
+  std::vector<fs::path> prefixes;
+};
+
+// Each dataset of data_path with its weight: what stands before it there or in data_weights, else its number of
+// samples; raised to 1 / data_temperature, and from the steps of data_schedule on another. A folder is all shards in
+// it, which share its weight by their size. Each is split as held_out_fraction says; validation has the first weights.
+// Throws ConfigError, DataError, CorruptionError, IoError, also where data_max_epochs leaves too little for the run.
+MixtureData open_mixture(const RunConfig& config, std::optional<int32_t> end_of_text);
+
+// The phases of data_schedule, "STEP=W1,W2;STEP=W1,W2", counted from step 1, with the weights of `datasets` datasets.
+// Throws ConfigError.
+struct ScheduledWeights {
+  int64_t step = 1;
+  std::vector<double> weights;
+};
+std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, size_t datasets);
+// "W1,W2": numbers from 0 on. Throws ConfigError naming `key`.
+std::vector<double> parse_data_weights(const std::string& weights, const std::string& key, size_t datasets);
+
+}  // namespace witan
