@@ -1,5 +1,8 @@
 #include "witan/data/indexed_dataset.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cassert>
 #include <cstring>
 #include <limits>
@@ -47,6 +50,20 @@ int64_t convert(TokenType type, const std::byte* from, std::span<int32_t> out) {
   return 0;
 }
 
+// Samples lie anywhere in a file: the kernel is to read what they need, and no more. Its own guess, of up to megabytes
+// for each, would take a thousand times as long where files are larger than memory.
+void expect_random_reads(std::span<const std::byte> bytes) {
+  if (!bytes.empty()) ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_RANDOM);
+}
+
+// All of it at once, where it has several pages.
+void read_ahead(const std::byte* begin, size_t bytes) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes <= page) return;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(begin), first = address / page * page;
+  ::madvise(reinterpret_cast<void*>(first), address - first + bytes, MADV_WILLNEED);
+}
+
 // Throws unless `condition`: "FILE: byte OFFSET: ...".
 template <class... Pieces>
 void check(bool condition, const MappedFile& file, uint64_t offset, Pieces&&... pieces) {
@@ -88,6 +105,7 @@ TokenType token_type_for(int64_t vocab_size) {
 
 IndexedDataset::IndexedDataset(const fs::path& prefix)
     : idx_(with_suffix(prefix, ".idx")), bin_(with_suffix(prefix, ".bin")) {
+  expect_random_reads(bin_.bytes());
   check_header();
   check_sequences();
   check_documents();
@@ -174,6 +192,7 @@ void IndexedDataset::read_sequence(int64_t sequence, int64_t offset, std::span<i
 
 // `first`: in tokens from the start of the .bin.
 void IndexedDataset::read_at(int64_t first, std::span<int32_t> out) const {
+  read_ahead(bin_.bytes().data() + first * width_, out.size() * static_cast<size_t>(width_));
   const int64_t bad = convert(type_, bin_.bytes().data() + first * width_, out);
   check(bad < 0, bin_, static_cast<uint64_t>((first + bad) * width_), "a token id is negative or above 2^31 - 1");
 }

@@ -126,10 +126,12 @@ std::optional<SourceUse> most_read(const SampleSource& train, int64_t samples) {
 
 void Recorder::warn_of_repetition(const TrainState& state) {
   if (!train_) return;
-  const auto before = most_read(*train_, state.consumed_samples - config_->train.global_batch_size);
-  const auto now = most_read(*train_, state.consumed_samples);
-  if (!now || now->epochs <= 1 || before->epochs > 1) return;
-  const auto end = most_read(*train_, config_->train.train_iters * config_->train.global_batch_size);
+  const int64_t batch = config_->train.global_batch_size;
+  const auto before = most_read_ ? most_read_ : most_read(*train_, state.consumed_samples - batch);
+  most_read_ = most_read(*train_, state.consumed_samples);
+  const auto& now = most_read_;
+  if (!now || now->epochs <= 1 || (before && before->epochs > 1)) return;
+  const auto end = most_read(*train_, config_->train.train_iters * batch);
   const std::string warning = fmt::format(
       "step {}: {} was read once, and is read again from here on: {:.2f} times by the "
       "end of the run",
@@ -199,7 +201,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.skipped = result.skipped;
   if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
   event.elapsed_s = state.elapsed_s;
-  if (const auto most = train_ ? most_read(*train_, state.consumed_samples) : std::nullopt) event.epochs = most->epochs;
+  if (most_read_) event.epochs = most_read_->epochs;
   for (const StepStatistics::Value& value : result.router.values())
     if (value.model) set_router_statistic(event, value.declared.name, *value.model);
   return event;

@@ -84,6 +84,7 @@ class Recorder {
   RunPlan plan_;
   const RunFolder& folder_;
   std::shared_ptr<const SampleSource> train_;  // null: not told
+  std::optional<SourceUse> most_read_;         // of it, by the last step
   MetricsWriter metrics_;
   Log log_;
   Progress& progress_;

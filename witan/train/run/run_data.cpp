@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <iterator>
 
 #include "witan/base/counted.h"
@@ -49,14 +50,18 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
 std::string fingerprint(const std::vector<fs::path>& prefixes, const std::string& order = "") {
   const size_t most = (size_t{64} << 20) / std::max<size_t>(prefixes.size(), 1);
   Hasher hasher;
+  std::vector<char> head;
   for (const fs::path& prefix : prefixes)
     for (const char* suffix : {"", ".idx", ".bin", ".loss.bin"}) {
       const fs::path path = prefix.string() + suffix;
       if (!fs::is_regular_file(path)) continue;
-      const MappedFile file(path);
-      const uint64_t size = file.bytes().size();
+      const uint64_t size = fs::file_size(path);
+      head.resize(std::min<size_t>(size, most));
+      std::ifstream file(path, std::ios::binary);
+      require<IoError>(file.read(head.data(), static_cast<std::streamsize>(head.size())).good(), "cannot read ",
+                       path.string());
       hasher.update(&size, sizeof size);
-      hasher.update(file.bytes().data(), std::min<size_t>(size, most));
+      hasher.update(head.data(), head.size());
     }
   hasher.update(order.data(), order.size());
   return hasher.hex();
