@@ -275,6 +275,41 @@ TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   EXPECT_NE(test::message_of<ConfigError>([&] { opened(); }).find("2 weights for 3 datasets"), std::string::npos);
 }
 
+// Files and folders of text are tokenized each for itself; a run that has begun reads their tokens again.
+TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
+  for (const auto& [name, letter] : {std::pair{"a.txt", 'a'}, {"b.txt", 'b'}, {"more/b.txt", 'b'}}) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += std::string(20, letter) + "\n\n";
+    fs::create_directories((folder_ / name).parent_path());
+    write_file_atomically(folder_ / name, text);
+  }
+  const std::string place = folder_.path().string();
+  config_.data.data = place + "/a.txt," + place + "/b.txt," + place + "/more";
+  config_.data.data_weights = "3,1,0";
+  config_.data.bpe.vocab_size = 257;
+  config_.train.runs_folder = place + "/runs";
+  std::FILE* quiet = std::fopen("/dev/null", "w");
+  {
+    Progress progress(quiet, progress_options(quiet));
+    const RunFolder folder(config_.train.runs_folder, "mixed");
+    const RunData data = prepare_run_data(config_, folder, progress);
+    const auto uses = data.train->use_of(80);
+    ASSERT_EQ(uses.size(), 3u);
+    EXPECT_EQ(uses[0].name, place + "/a.txt");
+    EXPECT_NEAR(static_cast<double>(uses[0].samples), 60, 2);
+    EXPECT_EQ(uses[2].samples, 0);
+    const RunData again = open_prepared_run_data(config_, folder);
+    EXPECT_EQ(again.fingerprint, data.fingerprint);
+    std::vector<int32_t> one(9), other(9);
+    for (int64_t i = 0; i < 80; ++i) {
+      data.train->read(i, one);
+      again.train->read(i, other);
+      EXPECT_EQ(one, other);
+    }
+  }
+  std::fclose(quiet);
+}
+
 TEST_F(RunDataTest, SchedulesOfWeightsRise) {
   const auto refused = [](const char* schedule) {
     return test::message_of<ConfigError>([&] { parse_data_schedule(schedule, 2); });

@@ -24,9 +24,10 @@ Fields DataConfig::fields() {
             Field{"data_path", &data_path,
                   "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
                   "of data; several with commas between them, with or without a weight before each"},
-            Field{"data_weights", &data_weights,
-                  "Weights of the datasets of data_path, with commas between them; empty: those that stand there, else "
-                  "their numbers of samples"},
+            Field{
+                "data_weights", &data_weights,
+                "Weights of the datasets of data_path, or of the files and folders of data, with commas between them; "
+                "empty: those that stand in data_path, else their numbers of samples"},
             Field{"data_temperature", &data_temperature, "Weights are raised to 1 / data_temperature"}.between(1e-3,
                                                                                                                1e3),
             Field{"data_max_epochs", &data_max_epochs,
@@ -106,13 +107,11 @@ void DataConfig::validate() const {
   require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
   require<ConfigError>(!reads_shards() || !tokenizer.empty(), data_path.empty() ? "train_data_path" : "data_path",
                        " needs tokenizer: the tokenizer.json that the shards were made with");
-  const bool mixed = !data_weights.empty() || !data_schedule.empty() || data_temperature != 1 || data_max_epochs > 0;
   require<ConfigError>(
-      !mixed || (!megatron_samples() && !data_path.empty()),
-      "data_weights, data_temperature, data_max_epochs and data_schedule mix the datasets of data_path in "
-      "Witan's order: ",
+      !is_weighted() || (!megatron_samples() && !(data.empty() && data_path.empty())),
+      "data_weights, data_temperature, data_max_epochs and data_schedule mix datasets in Witan's order: ",
       megatron_samples() ? "data_samples = \"megatron\" takes weights in data_path"
-                         : "give token shards, which `witan data` writes");
+                         : "name them with data or data_path");
   if (megatron_samples())
     validate_megatron();
   else

@@ -41,6 +41,10 @@ struct DataConfig {
 
   // Whether tokens are read as they were prepared, by data_path or those of the splits; else text is.
   bool reads_shards() const { return !data_path.empty() || !train_data_path.empty(); }
+  // Whether it says how datasets are mixed.
+  bool is_weighted() const {
+    return !data_weights.empty() || !data_schedule.empty() || data_temperature != 1 || data_max_epochs > 0;
+  }
   bool megatron_samples() const { return data_samples == "megatron"; }
 
   Fields fields();

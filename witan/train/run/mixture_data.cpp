@@ -9,6 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/megatron/blend.h"
+#include "witan/data/sources.h"
 #include "witan/data/split.h"
 #include "witan/train/run/run_data.h"
 
@@ -43,7 +44,6 @@ std::vector<fs::path> shards_of(const std::string& word) {
 }
 
 struct Dataset {
-  std::string name;
   std::vector<MixedSamples::Source> train, held_out;
 };
 
@@ -89,11 +89,19 @@ std::vector<double> weights_of(const DataConfig& config, const megatron::Blend& 
 
 bool is_mixture(const DataConfig& config) {
   const std::string& path = config.data_path;
+  if (config.megatron_samples()) return false;
+  if (config.is_weighted()) return true;
   if (path.empty()) return false;
-  if (!config.data_weights.empty() || !config.data_schedule.empty() || config.data_max_epochs > 0) return true;
   std::error_code error;
   if (fs::is_directory(path, error)) return !fs::exists(path + ".bin", error);
   return path.find(',') != std::string::npos && !fs::exists(path, error) && !fs::exists(path + ".bin", error);
+}
+
+std::vector<TextPart> text_parts(const DataConfig& config, const fs::path& prefix) {
+  std::vector<TextPart> parts;
+  for (const fs::path& text : paths_of({config.data}))
+    parts.push_back({text, cat(prefix.string(), '-', parts.size() + 1)});
+  return parts;
 }
 
 std::vector<double> parse_data_weights(const std::string& weights, const std::string& key, size_t datasets) {
@@ -106,7 +114,7 @@ std::vector<double> parse_data_weights(const std::string& weights, const std::st
     parsed.push_back(*weight);
   }
   require<ConfigError>(parsed.size() == datasets, key, ": ", parsed.size(), " weights for ", datasets,
-                       " datasets of data_path: give one for each, with commas between them");
+                       " datasets: give one for each, with commas between them");
   return parsed;
 }
 
@@ -123,24 +131,34 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
   return phases;
 }
 
-MixtureData open_mixture(const RunConfig& config, std::optional<int32_t> end_of_text) {
+MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::optional<int32_t> end_of_text) {
   const DataConfig& data = config.data;
   const auto seed = static_cast<uint64_t>(config.train.seed);
   const Packing packing = packing_from_name(data.packing);
-  const megatron::Blend blend = megatron::parse_blend(data.data_path, "data_path");
+  megatron::Blend blend;
+  std::vector<std::string> names;
+  if (data.data_path.empty()) {
+    for (const TextPart& part : text_parts(data, prefix)) {
+      blend.prefixes.push_back(part.tokens.string());
+      names.push_back(part.text.string());
+    }
+  } else {
+    blend = megatron::parse_blend(data.data_path, "data_path");
+    names = blend.prefixes;
+  }
   MixtureData mixture;
   std::vector<Dataset> datasets;
-  for (const std::string& word : blend.prefixes) {
+  for (size_t i = 0; i < names.size(); ++i) {
     Dataset& dataset = datasets.emplace_back();
-    for (const fs::path& shard : shards_of(word)) {
+    for (const fs::path& shard : shards_of(blend.prefixes[i])) {
       const auto tokens = open_tokens(shard, end_of_text);
       require_kind_of_shards(data, *tokens);
       const Split split = split_documents(tokens, split_options(data));
       const auto samples = [&](const auto& part, bool shuffle) {
         return std::make_shared<Samples>(part, SamplesOptions{data.seq_length, seed, shuffle, packing});
       };
-      dataset.train.push_back({word, samples(split.train, true)});
-      dataset.held_out.push_back({word, samples(split.held_out, false)});
+      dataset.train.push_back({names[i], samples(split.train, true)});
+      dataset.held_out.push_back({names[i], samples(split.held_out, false)});
       mixture.prefixes.push_back(shard);
     }
   }

@@ -1,4 +1,4 @@
-// Several datasets of token shards, read in Witan's own order by their weights.
+// Several datasets, read in Witan's own order by their weights.
 #pragma once
 
 #include <memory>
@@ -11,19 +11,28 @@
 
 namespace witan {
 
-// Whether data_path names more than one dataset, several prefixes or a folder of shards, or says how it is mixed.
+// Whether data_path names more than one dataset, several prefixes or a folder of shards, or data or data_path are said
+// to be mixed (DataConfig::is_weighted()).
 bool is_mixture(const DataConfig& config);
+
+// The parts of `data` that are mixed: files and folders, each with the prefix that its tokens have in a run whose
+// tokens begin with `prefix`.
+struct TextPart {
+  fs::path text, tokens;
+};
+std::vector<TextPart> text_parts(const DataConfig& config, const fs::path& prefix);
 
 struct MixtureData {
   std::shared_ptr<const SampleSource> train, held_out;
   std::vector<fs::path> prefixes;
 };
 
-// Each dataset of data_path with its weight: what stands before it there or in data_weights, else its number of
-// samples; raised to 1 / data_temperature, and from the steps of data_schedule on another. A folder is all shards in
-// it, which share its weight by their size. Each is split as held_out_fraction says; validation has the first weights.
-// Throws ConfigError, DataError, CorruptionError, IoError, also where data_max_epochs leaves too little for the run.
-MixtureData open_mixture(const RunConfig& config, std::optional<int32_t> end_of_text);
+// Each dataset of data_path, or part of `data`, whose tokens begin with `prefix`, with its weight: what stands before
+// it there or in data_weights, else its number of samples; raised to 1 / data_temperature, and from the steps of
+// data_schedule on another. A folder is all shards in it, which share its weight by their size. Each is split as
+// held_out_fraction says; validation has the first weights. Throws ConfigError, DataError, CorruptionError, IoError,
+// also where data_max_epochs leaves too little for the run.
+MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::optional<int32_t> end_of_text);
 
 // The phases of data_schedule, "STEP=W1,W2;STEP=W1,W2", counted from step 1, with the weights of `datasets` datasets.
 // Throws ConfigError.

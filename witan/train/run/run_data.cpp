@@ -81,10 +81,10 @@ RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const 
   return data;
 }
 
-// Adds to `warnings`.
-fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sources& sources,
-                  const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const ConversationFormat> format,
-                  Progress& progress, std::vector<std::string>& warnings) {
+// To shards of this prefix. Adds to `warnings`.
+void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path& prefix, const Sources& sources,
+              const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const ConversationFormat> format,
+              Progress& progress, std::vector<std::string>& warnings) {
   const double start = progress.now();
   fs::create_directories(folder.tokens().parent_path());
   PrepareOptions options;
@@ -95,7 +95,7 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   const PreparedDataset prepared =
-      prepare_dataset(sources.files, text_encoder(tokenizer), folder.tokens(), options,
+      prepare_dataset(sources.files, text_encoder(tokenizer), prefix, options,
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
   // Else the run is about to say that the text is too short for it.
@@ -107,14 +107,14 @@ fs::path tokenize(const DataConfig& config, const RunFolder& folder, const Sourc
             format_count(static_cast<double>(prepared.held_out.tokens)), " for validation",
             prepared.reused ? " (tokenized before)" : cat(", tokenized in ", format_duration(progress.now() - start))));
   std::vector<std::string> losses = describe_losses(corpus);
-  const fs::path quarantine = folder.place() / folder.tokens().lexically_relative(folder.path());
+  const fs::path quarantine = folder.place() / prefix.lexically_relative(folder.path());
   if (corpus.bad_rows > 0) losses.front() += cat("; see ", quarantine.string(), ".quarantine.jsonl");
   std::ranges::move(losses, std::back_inserter(warnings));
-  return prepared.prefix;
 }
 
-RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer) {
-  MixtureData mixture = open_mixture(config, tokenizer->end_of_text());
+RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer,
+                          const fs::path& prefix) {
+  MixtureData mixture = open_mixture(config, prefix, tokenizer->end_of_text());
   return {.tokenizer = tokenizer,
           .train = std::move(mixture.train),
           .held_out = std::move(mixture.held_out),
@@ -173,7 +173,7 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
   if (config.data.megatron_samples()) return open_megatron_data(config, tokenizer, prefix);
-  if (is_mixture(config.data)) return open_mixture_data(config, tokenizer);
+  if (is_mixture(config.data)) return open_mixture_data(config, tokenizer, prefix);
   const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
   const auto tokens = open_tokens(prefix, tokenizer->end_of_text());
@@ -223,7 +223,9 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
     if (data.sft && !has_saved(folder)) keep_chat_template(*find_conversation_format(config, *given), folder.path());
     return open_run_data(config, given, data.data_path);
   }
-  const fs::path shards = folder.tokens().string() + ".idx";
+  const bool mixed = is_mixture(data);
+  const fs::path shards =
+      (mixed ? text_parts(data, folder.tokens()).front().tokens : folder.tokens()).string() + ".idx";
   if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
     progress.note(cat("text         the tokens that the run started with, ", folder.tokens().string()));
     return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
@@ -238,9 +240,13 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   const auto tokenizer = find_tokenizer(data, folder, sources, progress);
   auto format = find_conversation_format(config, *tokenizer);
   if (format) keep_chat_template(*format, folder.path());
-  const fs::path tokens = tokenize(data, folder, sources, tokenizer, std::move(format), progress, warnings);
+  if (mixed)
+    for (const TextPart& part : text_parts(data, folder.tokens()))
+      tokenize(data, folder, part.tokens, find_sources({part.text}), tokenizer, format, progress, warnings);
+  else
+    tokenize(data, folder, folder.tokens(), sources, tokenizer, std::move(format), progress, warnings);
   warn();
-  RunData opened = open_run_data(config, tokenizer, tokens);
+  RunData opened = open_run_data(config, tokenizer, folder.tokens());
   opened.warnings = std::move(warnings);
   return opened;
 }
