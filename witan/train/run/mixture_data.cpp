@@ -73,8 +73,8 @@ std::vector<double> tempered(std::vector<double> weights, double temperature) {
   return weights;
 }
 
-std::vector<double> weights_of(const DataConfig& config, const megatron::Blend& blend,
-                               const std::vector<Dataset>& datasets) {
+std::vector<double> first_weights(const DataConfig& config, const megatron::Blend& blend,
+                                  const std::vector<Dataset>& datasets) {
   if (!config.data_weights.empty()) return parse_data_weights(config.data_weights, "data_weights", datasets.size());
   if (!blend.weights.empty()) return blend.weights;
   std::vector<double> sizes;
@@ -166,7 +166,7 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
     return MixturePhase{(step - 1) * config.train.global_batch_size,
                         of_sources(datasets, tempered(weights, data.data_temperature), part)};
   };
-  const std::vector<double> first = weights_of(data, blend, datasets);
+  const std::vector<double> first = first_weights(data, blend, datasets);
   std::vector<MixturePhase> phases = {phase(1, first, &Dataset::train)};
   for (const ScheduledWeights& later : parse_data_schedule(data.data_schedule, datasets.size()))
     phases.push_back(phase(later.step, later.weights, &Dataset::train));
