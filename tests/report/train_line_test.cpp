@@ -29,6 +29,14 @@ TEST(TrainLine, Golden) {
       "load max/mean 1.32  data wait 0 %  ETA 2 min 10 s");
 }
 
+TEST(TrainLine, CountsEpochsFromTheSecondOn) {
+  TrainStatus repeating = status();
+  repeating.epochs = 0.99;
+  EXPECT_EQ(format_train_line(repeating, 0, false), format_train_line(status(), 0, false));
+  repeating.epochs = 1.256;
+  EXPECT_NE(format_train_line(repeating, 0, false).find("  epoch 1.26  data wait"), std::string::npos);
+}
+
 TEST(TrainLine, OptionalItemsAreLeftOut) {
   TrainStatus dense;
   dense.step = 1;

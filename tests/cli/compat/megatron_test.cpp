@@ -439,6 +439,7 @@ TEST(Megatron, DataIsABlendInMegatronsOrder) {
                                      "--data-cache-path", "cache"})
                               .data;
   EXPECT_EQ(ours.data_samples, "witan");
+  EXPECT_EQ(config_of({"--bf16", "--sft", "--data-path", "a", "--tokenizer", "t"}).data.data_samples, "witan");
   EXPECT_EQ(ours.data_cache_path, "cache");
   const DataConfig parts = config_of({"--bf16", "--tokenizer", "t", "--train-data-path", "1", "a", "2", "b",
                                       "--valid-data-path", "c", "--test-data-path", "d"})

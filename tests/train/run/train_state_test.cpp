@@ -12,7 +12,8 @@ namespace {
 using test::message_of;
 
 TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
-  const TrainState state{7, 56, 6, 1, 2.5, "tokens"};
+  TrainState state{7, 56, 6, 1, 2.5, "tokens"};
+  state.sources = {{"a", 40, 1.5}, {"b", 16, 0.25}};
   const TrainState copy = TrainState::from_json(state.to_json());
   EXPECT_EQ(copy.step, 7);
   EXPECT_EQ(copy.consumed_samples, 56);
@@ -20,6 +21,7 @@ TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
   EXPECT_EQ(copy.skipped_in_a_row, 1);
   EXPECT_EQ(copy.elapsed_s, 2.5);
   EXPECT_EQ(copy.data, "tokens");
+  EXPECT_EQ(copy.sources, state.sources);
   Json broken = state.to_json();
   broken["updates"] = -1;
   EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);

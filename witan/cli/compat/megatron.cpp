@@ -285,7 +285,7 @@ Defaults derived_defaults(const RunConfig& config) {
       {"moe_expert_add_bias", model.add_bias_linear && model.moe.num_experts > 0 ? "true" : "false"},
       {"global_batch_size", std::to_string(config.train.micro_batch_size * ranks)}};
   if (!config.data.data_path.empty()) defaults.push_back({"held_out_fraction", "0.031"});  // --split 969,30,1
-  if (config.data.reads_shards()) defaults.push_back({"data_samples", "megatron"});
+  if (config.data.reads_shards() && !config.data.sft) defaults.push_back({"data_samples", "megatron"});
   return defaults;
 }
 
@@ -333,7 +333,8 @@ std::string megatron_reference() {
       "| `gelu_tanh` | `add_bias_linear`: the fused bias kernel uses the tanh approximation |\n"
       "| `moe_expert_add_bias` | `add_bias_linear`, where there are experts |\n"
       "| `global_batch_size` | one micro-batch for each rank |\n"
-      "| `data_samples` | megatron with token shards (`--data-path`, `--train-data-path`); otherwise witan |\n"
+      "| `data_samples` | megatron with token shards (`--data-path`, `--train-data-path`) and without `--sft`; "
+      "otherwise witan |\n"
       "| `held_out_fraction` | 0.031 with `--data-path` (`--split 969,30,1`); otherwise Witan's |\n\n"
       "Other keys keep Witan's defaults: they change neither the model nor its training.\n\n"
       "## Flags\n";
