@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fuzz/support.h"
-#include "witan/cli/config_args.h"
+#include "witan/cli/args/config_args.h"
 #include "witan/train/run/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // A checkpoint of Megatron-LM's that opens has tensors whose pieces lie within their files and cover them. The input is
 // the description of a torch_dist checkpoint, the file of its tensors, and the file of a legacy one.
 #include "fuzz/support.h"
-#include "witan/convert/megatron_folder.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

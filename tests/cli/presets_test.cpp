@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/cli_support.h"
-#include "witan/cli/run_config.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/model/counts.h"
 
 namespace witan::test {

@@ -12,7 +12,7 @@
 #include "witan/base/file.h"
 #include "witan/checkpoint/safetensors_header.h"
 #include "witan/checkpoint/stored_writer.h"
-#include "witan/convert/hf_folder.h"
+#include "witan/convert/hf/hf_folder.h"
 
 namespace witan::testing {
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/options.h"
-#include "witan/cli/run_args.h"
-#include "witan/cli/text_args.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
@@ -183,10 +183,9 @@ void add_eval(CLI::App& app, Context& context) {
                    "witan eval --data other.txt --json"},
                   [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
-  const Option data =
-      add_option(*command, "--data", args->data,
-                 "Evaluate these files and folders of text or rows instead of the validation split")
-          .type_name("FILE");
+  const Option data = add_option(*command, "--data", args->data,
+                                 "Evaluate these files and folders of text or rows instead of the validation split")
+                          .type_name("FILE");
   const Option set = add_option(*command, "--set", args->set,
                                 "Evaluate on this set of the run's valid_data instead of the validation split")
                          .type_name("NAME");

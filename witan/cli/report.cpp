@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 
 #include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/options.h"
-#include "witan/cli/run_args.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
 #include "witan/train/run/load_run.h"

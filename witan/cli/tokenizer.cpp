@@ -10,12 +10,12 @@
 
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/input.h"
-#include "witan/cli/line_input.h"
-#include "witan/cli/options.h"
-#include "witan/cli/run_args.h"
-#include "witan/cli/text_args.h"
+#include "witan/cli/generate/line_input.h"
+#include "witan/cli/train/input.h"
 #include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/train_tokenizer.h"
@@ -50,7 +50,8 @@ void add_train_command(CLI::App& group, Context& context) {
        "witan tokenizer train my.txt --output tokenizer.json\n"
        "witan tokenizer train corpus/ rows.jsonl.gz --vocab-size 32000 --pattern gpt2 --output tokenizer.json"},
       [&context, args] { return train(context, *args); });
-  add_option(*command, "files", args->files, "Files and folders of text, JSON Lines (both also .gz and .zst), Parquet or Arrow")
+  add_option(*command, "files", args->files,
+             "Files and folders of text, JSON Lines (both also .gz and .zst), Parquet or Arrow")
       .required()
       .type_name("");
   add_option(*command, "--output", args->output, "Write the tokenizer to this file").required().type_name("FILE");

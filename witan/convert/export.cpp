@@ -11,7 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/stored_writer.h"
 #include "witan/convert/export_account.h"
-#include "witan/convert/hf_folder.h"
+#include "witan/convert/hf/hf_folder.h"
 
 namespace witan {
 namespace {

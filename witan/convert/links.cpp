@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/ggml_blocks.h"
+#include "witan/convert/gguf/ggml_blocks.h"
 
 namespace witan {
 namespace {

@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/cli_support.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/run_config.h"
 
 namespace witan::test {
 

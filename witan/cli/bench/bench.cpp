@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/file.h"
+#include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/machine.h"
-#include "witan/cli/options.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/options.h"
 #include "witan/kernels/gemm.h"
 #include "witan/tensor/cuda.h"
 

@@ -8,10 +8,10 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/options.h"
-#include "witan/cli/planning.h"
-#include "witan/cli/run_config.h"
+#include "witan/cli/train/planning.h"
 #include "witan/generate/generator.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/groups.h"

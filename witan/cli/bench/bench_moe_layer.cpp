@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "witan/base/rng.h"
+#include "witan/cli/args/config_args.h"
+#include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/config_args.h"
-#include "witan/cli/options.h"
 #include "witan/comm/meta.h"
 #include "witan/kernels/elementwise.h"
 #include "witan/moe/balance.h"

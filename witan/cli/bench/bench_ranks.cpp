@@ -4,7 +4,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
-#include "witan/cli/options.h"
+#include "witan/cli/args/options.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"

@@ -10,8 +10,8 @@
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/text.h"
+#include "witan/cli/args/config_args.h"
 #include "witan/cli/compat/megatron_flags.h"
-#include "witan/cli/config_args.h"
 
 namespace witan::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "witan/cli/args/response_file.h"
 #include "witan/cli/compat/megatron_rules.h"
-#include "witan/cli/response_file.h"
 #include "witan/train/run/config.h"
 
 namespace witan::cli {

@@ -1,0 +1,137 @@
+#include "witan/cli/train/train_page.h"
+
+#include "cli/cli_support.h"
+#include "train/run/run_support.h"
+
+namespace witan::test {
+namespace {
+
+// What `say` says into a log.
+std::string said(const std::function<void(Progress&)>& say) {
+  Capture err;
+  {
+    Progress progress(err.file(), {.now = [] { return 0.0; }});
+    say(progress);
+  }
+  return err.text();
+}
+
+// Ceilings that were measured while the machine did other work are too low: a step cannot be faster than the machine.
+TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
+  RunConfig config = witan::testing::small_config();
+  Plan plan = make_plan(resolve(config, {}));
+  plan.step_flops = 1e9;
+  Timing timing;
+  timing.step.seconds = 1;
+  timing.steps = 30;
+  timing.run_seconds = 30;
+  const auto work = [&](double ceiling, bool busy) {
+    timing.ceilings.fma_flops = ceiling;
+    timing.ceilings.busy = busy;
+    const std::string all =
+        said([&](Progress& progress) { cli::announce(resolve(config, {}), plan, timing, 0, progress); });
+    return all.substr(all.find("work  "));
+  };
+  EXPECT_TRUE(contains(work(2e9, false), "each: about 30 s at 50 % of this machine's 2 GFLOP/s\n")) << work(2e9, false);
+  EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy (`witan doctor` measures again)\n"))
+      << work(2e9, true);
+  config.parallel.ranks_per_process = 1;  // of a launcher's, which measure it at every start
+  EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy\n")) << work(2e9, true);
+  config.parallel.ranks_per_process = 0;
+  const std::string above = work(0.5e9, false);
+  EXPECT_TRUE(
+      contains(above,
+               "each: about 30 s; this machine was busy when its ceiling was measured, so that no share of it is "
+               "known: `witan doctor` measures it again\n"))
+      << above;
+}
+
+// A tag may be off where the arena's end is not.
+TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
+  const RunConfig config = witan::testing::small_config();
+  MemoryEvent rank;
+  rank.tags = {{"communication", 512}, {"weights", 1024}};
+  rank.peak = 1536;
+  MemoryEvent other = rank;
+  other.rank = 1;
+  RunPlan plan;
+  plan.memory = {rank, other};
+  RunResult result;
+  result.finished = true;
+  result.memory = plan.memory;
+  const auto summary = [&] {
+    return said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
+      std::fclose(in);
+    });
+  };
+  EXPECT_TRUE(contains(summary(), "arenas of 2 ranks used 3.00 KiB, as planned\n")) << summary();
+  result.memory[1].tags["communication"] = 1024;
+  EXPECT_TRUE(contains(summary(),
+                       "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n"
+                       "             rank 1: communication 1024 of 512 bytes planned\n"))
+      << summary();
+  result.finished = false;
+  EXPECT_TRUE(contains(summary(), "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n")) << summary();
+  EXPECT_FALSE(contains(summary(), "rank 1")) << summary();
+}
+
+// A process knows its own memory alone, where the arenas are those of all ranks.
+TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
+  RunConfig config = witan::testing::small_config();
+  RunPlan plan;
+  for (int rank = 0; rank < 4; ++rank) {
+    plan.memory.emplace_back();
+    plan.memory.back().rank = rank;
+    plan.memory.back().peak = 1024;
+  }
+  plan.resident_bytes = 8192;
+  RunResult result;
+  result.finished = true;
+  const auto summary = [&](size_t ranks, int64_t of_process) {
+    config.parallel.ranks = static_cast<int64_t>(ranks);
+    config.parallel.ranks_per_process = of_process;
+    plan.memory.resize(ranks);
+    result.memory = plan.memory;
+    result.peak_resident = 4096;
+    const std::string all = said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
+      std::fclose(in);
+    });
+    const size_t begin = all.find("arenas");
+    return all.substr(begin, all.find('\n', begin) - begin);
+  };
+  const std::string most = " 4.00 KiB at most, of 8.00 KiB planned";
+  EXPECT_EQ(summary(4, 2), "arenas of 4 ranks used 4.00 KiB, as planned; the process of ranks 0 to 1" + most);
+  EXPECT_EQ(summary(4, 1), "arenas of 4 ranks used 4.00 KiB, as planned; the process of rank 0" + most);
+  EXPECT_EQ(summary(4, 0), "arenas of 4 ranks used 4.00 KiB, as planned; the process" + most);
+  EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most);
+}
+
+TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
+  RunConfig before = witan::testing::small_config();
+  before.train.train_iters = 100;
+  const auto warning = [&](const RunConfig& now, int64_t done) {
+    return said([&](Progress& progress) { cli::announce_schedule(before, now, done, progress); });
+  };
+  RunConfig longer = before;
+  longer.train.train_iters = 200;
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 100 keeps the old one\n")) << warning(longer, 100);
+  longer.optimizer.lr_decay_iters = 100;
+  EXPECT_EQ(warning(longer, 100), "");
+  before.optimizer.lr_decay_iters = 80;
+  longer.optimizer.lr_decay_iters = 0;
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 80 keeps the old one\n")) << warning(longer, 100);
+  RunConfig faster = before;
+  faster.optimizer.lr *= 2;
+  EXPECT_TRUE(contains(warning(faster, 50), "; --use-checkpoint-opt-param-scheduler keeps the old one\n"))
+      << warning(faster, 50);
+  EXPECT_EQ(warning(faster, 0), "") << "nothing was trained";
+}
+
+}  // namespace
+}  // namespace witan::test

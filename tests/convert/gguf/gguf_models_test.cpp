@@ -1,0 +1,335 @@
+// Models in GGUF files are the models that Hugging Face folders are: files that llama.cpp's converter wrote
+// (tests/golden/gguf/make_golden.py) are read to the bit and come back as they were.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "convert/convert_support.h"
+#include "support/message_of.h"
+#include "witan/base/half.h"
+#include "witan/checkpoint/store.h"
+#include "witan/convert/gguf/gguf_export.h"
+#include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/import.h"
+#include "witan/convert/model_function.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using ::testing::ElementsAre;
+using testing::golden;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+fs::path golden_gguf(const std::string& model) {
+  return fs::path(WITAN_SOURCE_DIR) / "tests/golden/gguf" / (model + ".gguf");
+}
+
+std::vector<double> values_of(WeightSource& source, const std::string& name, const Shape& shape) {
+  std::vector<double> values(static_cast<size_t>(shape.elements()));
+  source.read(name, 0, shape.elements(), values.data());
+  return values;
+}
+
+using Bytes = std::map<std::string, std::pair<std::string, std::string>>;  // of tensors: type and bytes
+
+Bytes tensors_of_file(const fs::path& path) {
+  const GgufFile file(path);
+  Bytes all;
+  for (const auto& tensor : file.tensors())
+    all[tensor.info.name] = {std::string(tensor.info.type->name),
+                             {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}};
+  return all;
+}
+
+class GgufFiles : public ::testing::Test {
+ protected:
+  // A checkpoint of the golden Hugging Face folder.
+  CheckpointWeights from_hf(const std::string& model, Ledger* ledger = nullptr) {
+    HfWeights weights(golden(model));
+    return imported(weights, ledger);
+  }
+  CheckpointWeights imported(ForeignWeights& weights, Ledger* ledger = nullptr) {
+    const fs::path folder = folder_ / ("checkpoints" + std::to_string(++imports_));
+    Ledger made = import_weights(weights, folder, {}, Json::object());
+    if (ledger) *ledger = std::move(made);
+    return {open_checkpoint(folder / "step-0"), weights.model()};
+  }
+  fs::path exported(CheckpointWeights& weights, const GgufExport& how, const std::string& name = "out.gguf") {
+    export_gguf(weights, how, folder_ / name);
+    return folder_ / name;
+  }
+
+  TempFolder folder_;
+  int imports_ = 0;
+};
+
+class GgufModels : public GgufFiles, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(GgufModels, HaveTheWeightsOfTheFolder) {
+  GgufWeights gguf(golden_gguf(GetParam()));
+  HfWeights hf(golden(GetParam()));
+  const bool rounded = GetParam() == "llama3";  // its matrices are bfloat16
+  ASSERT_EQ(gguf.weights(), hf.weights());
+  for (const auto& [name, shape] : hf.weights()) {
+    std::vector<double> expected = values_of(hf, name, shape);
+    if (rounded && name.find("norm") == std::string::npos)
+      for (double& value : expected) value = static_cast<double>(static_cast<float>(bf16(value)));
+    EXPECT_EQ(values_of(gguf, name, shape), expected) << name;
+  }
+  // The converter leaves out windows and groups of experts, which llama.cpp of then did not know.
+  std::vector<std::string> different;
+  for (const std::string& difference : differences(gguf.model(), hf.model()))
+    different.push_back(difference.substr(0, difference.find(' ')));
+  if (GetParam() == "mixtral")
+    EXPECT_THAT(different, ElementsAre("window_size"));
+  else if (GetParam() == "deepseek_v3")
+    EXPECT_THAT(different,
+                ElementsAre("moe_router_num_groups", "moe_router_group_topk", "moe_router_group_score_topk"));
+  else
+    EXPECT_THAT(different, IsEmpty());
+}
+
+TEST_P(GgufModels, ComeBackByteForByteWithEveryTensorInTheLedger) {
+  GgufWeights gguf(golden_gguf(GetParam()));
+  Ledger ledger;
+  CheckpointWeights weights = imported(gguf, &ledger);
+  GgufExport how{&gguf.architecture(), gguf.positions()};
+  for (const LedgerEntry& entry : ledger.source) how.types[entry.name] = entry.dtype;
+  const Bytes before = tensors_of_file(golden_gguf(GetParam())), after = tensors_of_file(exported(weights, how));
+  EXPECT_EQ(ledger.source.size(), before.size());
+  for (const LedgerEntry& entry : ledger.source)
+    EXPECT_TRUE(!entry.others.empty() || !entry.note.empty()) << entry.name;
+  ASSERT_EQ(after.size(), before.size());
+  for (const auto& [name, tensor] : before) {
+    if (name == kRopeFactors) continue;  // computed: equal but for rounding
+    EXPECT_EQ(after.at(name), tensor) << name;
+  }
+  const Ledger read = parse_ledger(ledger.text(), "ledger");
+  EXPECT_EQ(read.text(), ledger.text());
+}
+
+TEST_P(GgufModels, KeysThatAreWrittenAreTheConverters) {
+  GgufWeights gguf(golden_gguf(GetParam()));
+  const GgufMetadata written = write_gguf_config(gguf.architecture(), gguf.model(), gguf.positions());
+  for (const auto& [key, value] : gguf.file().metadata().values()) {
+    if (key.starts_with("general.") && key != "general.architecture") continue;
+    if (key.starts_with("tokenizer.") || key.ends_with(".file_type")) continue;
+    const GgufValue* found = written.find(key);
+    ASSERT_NE(found, nullptr) << key;
+    EXPECT_EQ(found->integers, value.integers) << key;
+    EXPECT_EQ(found->texts, value.texts) << key;
+    ASSERT_EQ(found->numbers.size(), value.numbers.size()) << key;
+    for (size_t i = 0; i < value.numbers.size(); ++i)
+      EXPECT_EQ(static_cast<float>(found->numbers[i]), static_cast<float>(value.numbers[i])) << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GgufModels, ::testing::Values("mixtral", "llama3", "gpt2", "olmo2", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
+
+TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
+  const GgufWeights gguf(golden_gguf("llama3"));
+  const auto bytes = gguf.file().find(kRopeFactors)->bytes;
+  std::vector<float> expected(bytes.size() / sizeof(float));
+  std::memcpy(expected.data(), bytes.data(), bytes.size());
+  const auto made = llama3_factors(gguf.model());
+  ASSERT_EQ(made.size(), expected.size());
+  for (size_t i = 0; i < made.size(); ++i) EXPECT_NEAR(made[i], expected[i], 1e-6F * expected[i]);
+}
+
+// All architectures that llama.cpp has as the golden model is.
+TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
+  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "deepseek_v3", "gpt_oss"}) {
+    SCOPED_TRACE(model);
+    HfWeights hf(golden(model));
+    CheckpointWeights weights = imported(hf);
+    const fs::path path = exported(weights, {&hf.architecture(), hf.positions()}, cat(model, ".gguf"));
+    GgufWeights again(path);
+    EXPECT_THAT(differences(again.model(), hf.model()), IsEmpty());
+    EXPECT_EQ(again.positions(), hf.positions());
+    for (const auto& [name, shape] : hf.weights())
+      EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape)) << name;
+  }
+}
+
+TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
+  const auto refusal = [&](const std::string& model) {
+    HfWeights hf(golden(model));
+    try {
+      write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(refusal("mixtral"), HasSubstr("llama.cpp's model of type llama cannot be what this one is: window_size"));
+  EXPECT_THAT(refusal("mistral"), HasSubstr("window_size"));
+  EXPECT_THAT(refusal("olmoe"), HasSubstr("olmoe.attention.head_count_kv = 2"));
+  EXPECT_THAT(refusal("qwen3_moe"), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
+}
+
+// Rows of 32 in blocks; others in float16, and vectors in float32, as llama.cpp's converter does.
+TEST_F(GgufFiles, Q8HasTheTypesOfTheConverterAndIsStable) {
+  CheckpointWeights weights = from_hf("qwen3");  // rows of 16, 24 and 32
+  const Architecture& architecture = *find_architecture("qwen3");
+  GgufExport how{&architecture, 128};
+  how.type = Element::q8_0;
+  const fs::path path = exported(weights, how);
+  const Bytes tensors = tensors_of_file(path);
+  EXPECT_EQ(tensors.at("token_embd.weight").first, "F16");
+  EXPECT_EQ(tensors.at("blk.0.attn_output.weight").first, "Q8_0");
+  EXPECT_EQ(tensors.at("blk.0.attn_norm.weight").first, "F32");
+  GgufWeights again(path);
+  EXPECT_EQ(again.model().dtype, "float32");
+  Ledger ledger;
+  CheckpointWeights read = imported(again, &ledger);
+  EXPECT_EQ(tensors_of_file(exported(read, how, "second.gguf")), tensors);
+  EXPECT_THAT(ledger.summary(), HasSubstr("Q8_0"));
+}
+
+// Norms and routers are float32 in a bfloat16 file; the model is bfloat16 all the same where these values fit.
+TEST_F(GgufFiles, ABfloat16FileIsABfloat16ModelIfItsNormsFit) {
+  testing::OwnTensors tensors = testing::tensors_in(golden("qwen3"));
+  for (auto& [name, tensor] : tensors) {
+    std::vector<std::byte> rounded(tensor.bytes.size() / 2);
+    copy_elements(Element::bf16, rounded.data(), Element::f32, tensor.bytes.data(), 1, tensor.info.shape.elements());
+    tensor.info.dtype = "BF16";
+    tensor.bytes = std::move(rounded);
+  }
+  testing::write_model(folder_ / "bf16", "qwen3", tensors);
+  HfWeights hf(folder_ / "bf16");
+  ASSERT_EQ(hf.model().dtype, "bfloat16");
+  CheckpointWeights weights = imported(hf);
+  const fs::path path = exported(weights, {&hf.architecture(), hf.positions()});
+  EXPECT_EQ(tensors_of_file(path).at("blk.0.attn_norm.weight").first, "F32");
+  EXPECT_EQ(tensors_of_file(path).at("blk.0.attn_q.weight").first, "BF16");
+  GgufWeights again(path);
+  EXPECT_EQ(again.model().dtype, "bfloat16");
+  for (const auto& [name, shape] : hf.weights()) EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape));
+  EXPECT_EQ(GgufWeights(golden_gguf("llama3")).model().dtype, "float32");  // whose norms do not fit
+}
+
+class DamagedGguf : public GgufFiles {
+ protected:
+  // The golden file of Mixtral after a change of its parts.
+  std::string refusal(const std::function<void(GgufMetadata&, std::vector<GgufTensor>&)>& change) {
+    const GgufFile file(golden_gguf("mixtral"));
+    GgufMetadata metadata = file.metadata();
+    std::vector<GgufTensor> tensors;
+    for (const auto& tensor : file.tensors()) tensors.push_back(tensor.info);
+    change(metadata, tensors);
+    std::string bytes = gguf_header(metadata, tensors);
+    for (const GgufTensor& tensor : tensors) bytes.append(tensor.bytes() + gguf_padding(tensor.bytes()), '\0');
+    std::ofstream(folder_ / "damaged.gguf", std::ios::binary) << bytes;
+    try {
+      GgufWeights weights(folder_ / "damaged.gguf");
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+};
+
+TEST_F(DamagedGguf, IsRefusedByName) {
+  EXPECT_EQ(refusal([](auto&, auto&) {}), "");
+  EXPECT_THAT(refusal([](auto&, auto& t) { t.pop_back(); }), HasSubstr("has no tensor \""));
+  EXPECT_THAT(refusal([](auto&, auto& t) {
+                t.push_back({"blk.0.extra.weight", {4}, ggml_type("F32")});
+              }),
+              HasSubstr("has no place for: \"blk.0.extra.weight\". They would be lost"));
+  EXPECT_THAT(refusal([](auto&, auto& t) {
+                for (auto& tensor : t)
+                  if (tensor.name == "blk.0.attn_q.weight") tensor.dims = {8, 32};
+              }),
+              HasSubstr("\"blk.0.attn_q.weight\" is [8, 32], but its keys ask for [16, 16]"));
+  EXPECT_THAT(refusal([](auto&, auto& t) {
+                for (auto& tensor : t)
+                  if (tensor.name == "blk.0.attn_q.weight") tensor = {tensor.name, {16, 16}, ggml_type("I8")};
+              }),
+              HasSubstr("\"blk.0.attn_q.weight\" is I8; Witan reads F32"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("general.architecture", "mamba"); }),
+              HasSubstr("general.architecture = mamba: Witan cannot represent"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_f32("llama.attention.softcap", 3); }),
+              HasSubstr("llama.attention.softcap: Witan does not know"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.block_count", "2"); }),
+              HasSubstr("llama.block_count must be a whole number"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_u32("llama.rope.dimension_count", 2); }),
+              HasSubstr("llama.rope.dimension_count = 2: Witan rotates all channels"));
+  EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.rope.scaling.type", "longrope"); }),
+              HasSubstr("longrope"));
+}
+
+// As llama.cpp's converter has them, whatever the file is of.
+TEST_F(GgufFiles, LearnedPositionsAreFloat32) {
+  HfWeights hf(golden("gpt2"));
+  CheckpointWeights weights = imported(hf);
+  GgufExport how{&hf.architecture(), hf.positions()};
+  how.type = Element::bf16;
+  const Bytes tensors = tensors_of_file(exported(weights, how));
+  EXPECT_EQ(tensors.at("token_embd.weight").first, "BF16");
+  EXPECT_EQ(tensors.at("position_embd.weight").first, "F32");
+}
+
+// tests/golden/gguf/make_split.py
+const fs::path kSplit = fs::path(WITAN_SOURCE_DIR) / "tests/golden/gguf/split";
+constexpr const char* kParts[] = {"mixtral-00001-of-00003.gguf", "mixtral-00002-of-00003.gguf",
+                                  "mixtral-00003-of-00003.gguf"};
+
+// Whatever part of it, or the folder, is given.
+TEST_F(GgufFiles, PartsAreTheModelThatTheWholeFileIs) {
+  GgufWeights whole(golden_gguf("mixtral"));
+  for (const fs::path& given : {kSplit, kSplit / kParts[0], kSplit / kParts[2]}) {
+    EXPECT_TRUE(is_gguf_model(given)) << given;
+    GgufWeights parts(given);
+    EXPECT_EQ(parts.where(), (kSplit / kParts[0]).string());
+    EXPECT_THAT(differences(parts.model(), whole.model()), IsEmpty());
+    EXPECT_EQ(parts.sources().size(), whole.sources().size());
+    ASSERT_EQ(parts.weights(), whole.weights());
+    for (const auto& [name, shape] : whole.weights())
+      EXPECT_EQ(values_of(parts, name, shape), values_of(whole, name, shape)) << name;
+  }
+  EXPECT_FALSE(is_gguf_model(golden("mixtral"))) << "a Hugging Face folder";
+}
+
+TEST_F(GgufFiles, PartsThatAreMissingOrStrangeAreNamed) {
+  const auto fresh = [&](const std::string& name) {
+    fs::copy(kSplit, folder_ / name);
+    return folder_ / name;
+  };
+  const auto refusal = [](const fs::path& path) { return test::message_of<Error>([&] { GgufParts{path}; }); };
+  const fs::path lacking = fresh("lacking");
+  fs::remove(lacking / kParts[1]);
+  for (const fs::path& given : {lacking, lacking / kParts[0], lacking / kParts[2]})
+    EXPECT_THAT(refusal(given), HasSubstr((lacking / kParts[1]).string() + " is missing: the model is in 3 parts"));
+  const fs::path twice = fresh("twice");
+  fs::copy_file(kSplit / kParts[1], twice / kParts[2], fs::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal(twice), HasSubstr(std::string(kParts[2]) + " is part 3 of 3 by its name, but says split.no = 1"));
+  const fs::path renamed = fresh("renamed");
+  fs::rename(renamed / kParts[0], renamed / "first.gguf");
+  EXPECT_THAT(refusal(renamed / "first.gguf"),
+              HasSubstr("first.gguf is part 1 of 3 of a model, and the others are found by its name: call it as it was "
+                        "called, NAME-00001-of-00003.gguf"));
+  EXPECT_THAT(refusal(renamed),
+              HasSubstr("has several models: first, mixtral; give the file of one, or its first part"));
+  // A part of another model, which has the same place in it and other tensors.
+  const fs::path mixed = fresh("mixed");
+  GgufMetadata keys("part");
+  const auto put = [&](const char* key, GgufType type, int64_t value) {
+    keys.put(key, {.type = type, .integers = {value}});
+  };
+  put("split.no", GgufType::u16, 2);
+  put("split.count", GgufType::u16, 3);
+  put("split.tensors.count", GgufType::i32, 23);
+  write_file_atomically(mixed / kParts[2], gguf_header(keys, {}));
+  EXPECT_THAT(refusal(mixed), HasSubstr("split.tensors.count = 23, but its parts have 16 tensors"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,141 @@
+#include "witan/convert/hf/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/convert_support.h"
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/convert/model_function.h"
+
+namespace witan {
+namespace {
+
+using testing::golden;
+using ::testing::HasSubstr;
+
+Json config_of(const std::string& model) {
+  return Json::parse(read_file(golden(model) / kHfConfig));
+}
+
+// A golden configuration with some keys changed; null takes a key away.
+Json with(Json config, const Json& changes) {
+  for (const auto& [key, value] : changes.items())
+    if (value.is_null())
+      config.erase(key);
+    else
+      config[key] = value;
+  return config;
+}
+
+std::string refusal(const Json& config) {
+  return test::message_of<ConfigError>([&] { read_hf_config(config.dump(), "config.json"); });
+}
+
+TEST(HfConfig, MixtralsKeysAreWitans) {
+  const HfModel hf = read_hf_config(config_of("mixtral").dump(), "config.json");
+  EXPECT_EQ(hf.architecture->name, "MixtralForCausalLM");
+  EXPECT_EQ(hf.model.moe.num_experts, 4);
+  EXPECT_EQ(hf.model.moe.moe_router_topk, 2);
+  EXPECT_EQ(hf.model.mlp.ffn_hidden_size, 12);
+  EXPECT_EQ(hf.model.attention.num_query_groups, 2);
+  EXPECT_EQ(hf.model.attention.rotary_base, 1e6);
+  EXPECT_EQ(hf.model.attention.window_size, "6,0");  // of seven tokens, one is its own
+  EXPECT_TRUE(hf.model.untie_embeddings_and_output_weights);
+  EXPECT_EQ(hf.positions, 128);
+}
+
+// transformers before v5 wrote rope_theta and rope_scaling.
+TEST(HfConfig, OlderRotaryKeysSayTheSame) {
+  const Json now = config_of("mixtral"),
+             before = with(now, {{"rope_parameters", nullptr}, {"rope_theta", 1e6}, {"rope_scaling", nullptr}});
+  EXPECT_THAT(differences(read_hf_config(now.dump(), "a").model, read_hf_config(before.dump(), "b").model),
+              ::testing::IsEmpty());
+}
+
+TEST(HfConfig, WhatCannotBeSaidIsNamed) {
+  const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2");
+  const auto rope = [&](const Json& value) { return with(llama, {{"rope_parameters", value}}); };
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {with(llama, {{"model_type", "mamba"}}), "model_type = mamba: Witan cannot represent models of this type"},
+      {with(llama, {{"model_type", nullptr}}), "model_type is missing"},
+      {with(llama, {{"hidden_act", "gelu"}}), "hidden_act = \"gelu\": "},
+      {with(llama, {{"attention_bias", true}}), "attention_bias = true: "},
+      {with(llama, {{"mlp_bias", true}}), "mlp_bias = true: "},
+      {with(llama, {{"some_new_feature", 3}}), "some_new_feature = 3: Witan does not know what this key asks for"},
+      {with(llama, {{"hidden_size", "16"}}), "hidden_size = \"16\": must be a whole number"},
+      {with(llama, {{"hidden_size", -16}}), "hidden_size = -16: must be a whole number"},
+      {with(llama, {{"hidden_size", nullptr}}), "hidden_size is missing"},
+      {with(llama, {{"num_key_value_heads", 3}}), "num_query_groups = 3 does not divide num_attention_heads = 4"},
+      {rope({{"rope_type", "longrope"}, {"factor", 4.0}}), "rope_parameters: rope_type = \"longrope\": "},
+      {with(mixtral, {{"router_jitter_noise", 0.1}}), "router_jitter_noise = 0.1: "},
+      {with(mixtral, {{"sliding_window", 1}}), "sliding_window = 1: "},
+      {with(gpt2, {{"scale_attn_by_inverse_layer_idx", true}}), "scale_attn_by_inverse_layer_idx = true: "},
+      {with(gpt2, {{"activation_function", "relu"}}), "activation_function = \"relu\": "},
+      {with(gpt2, {{"embd_pdrop", 0.3}}), "embd_pdrop = 0.3: "},
+      {with(llama, {{"quantization_config", {{"quant_method", "gptq"}}}}), "quant_method = \"gptq\": "},
+      {Json::array(), "a config.json is an object, found array"},
+  };
+  for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
+}
+
+// In the file's words, wherever it is Witan's keys that refuse.
+TEST(HfConfig, WhatWitansKeysRefuseIsNamedAsTheFileHasIt) {
+  const Json llama = config_of("llama"), gpt2 = config_of("gpt2"), mixtral = config_of("mixtral"),
+             deepseek = config_of("deepseek_v3");
+  const auto yarn = [&](const Json& changes) {
+    Json rope = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 4.0}};
+    return with(llama, {{"rope_parameters", with(rope, changes)}});
+  };
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {with(llama, {{"num_key_value_heads", 3}}),
+       "config.json: num_attention_heads = 4, num_key_value_heads = 3: Witan cannot represent this model: "
+       "num_query_groups = 3 does not divide num_attention_heads = 4"},
+      {with(llama, {{"num_hidden_layers", 0}}),
+       "config.json: num_hidden_layers = 0: Witan cannot represent this model: "},
+      {with(gpt2, {{"n_embd", 0}}), "config.json: n_embd = 0: Witan cannot represent this model: hidden_size = 0: "},
+      {with(gpt2, {{"n_head", 5}}), "n_head = 5: Witan cannot represent this model: num_attention_heads = 5 does not"},
+      {with(mixtral, {{"num_experts_per_tok", 9}}),
+       "num_local_experts = 4, num_experts_per_tok = 9: Witan cannot represent this model: moe_router_topk = 9 is more "
+       "than num_experts = 4"},
+      {with(llama, {{"rms_norm_eps", -1.0}}), "rms_norm_eps = -1.0: Witan cannot represent this model: norm_epsilon"},
+      {yarn({{"factor", 0.5}}), "factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"},
+      {yarn({{"beta_fast", 1.0}, {"beta_slow", 2.0}}), "beta_fast = 1.0, beta_slow = 2.0: Witan cannot represent"},
+      {with(deepseek, {{"qk_rope_head_dim", 3}, {"qk_head_dim", nullptr}}),
+       "qk_rope_head_dim = 3: Witan cannot represent this model: "},
+      {with(deepseek, {{"topk_group", 7}}), "topk_group = 7: Witan cannot represent this model: "},
+  };
+  for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
+}
+
+TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
+  const Json fp8 = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
+  const Json config = with(config_of("llama"), {{"quantization_config", fp8}});
+  EXPECT_EQ(read_hf_config(config.dump(), "config.json").fp8_block, 128);
+  EXPECT_THAT(refusal(with(config, {{"quantization_config", with(fp8, {{"weight_block_size", {128, 64}}})}})),
+              HasSubstr("weight_block_size = [128,64]: "));
+}
+
+// What a run of Witan's has is written as a config.json only where that says the same.
+TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
+  ModelConfig model = read_hf_config(config_of("mixtral").dump(), "config.json").model;
+  const auto error = [&](const char* type) {
+    return test::message_of<ConfigError>([&] { write_hf_config(*find_architecture(type), model, 128, "float32"); });
+  };
+  model.moe.moe_shared_expert_intermediate_size = 8;
+  EXPECT_THAT(error("mixtral"), HasSubstr("moe_shared_expert_intermediate_size = 0, not 8"));
+  model.moe.moe_shared_expert_intermediate_size = 0;
+  EXPECT_THAT(error("llama"), HasSubstr("cannot be what this one is: window_size = \"none\", not \"6,0\""));
+  model.moe.moe_aux_loss_coeff = "0.5";  // of training
+  model.moe.moe_router_pre_softmax = true;
+  EXPECT_THAT(error("mixtral"), HasSubstr("moe_router_pre_softmax = false, not true"));
+  model.moe.moe_router_norm_topk_prob = "true";  // in other words what it was
+  EXPECT_NO_THROW(write_hf_config(*find_architecture("mixtral"), model, 128, "float32"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,183 @@
+// Models of transformers compute in Witan what they compute there, and come back as they were
+// (tests/golden/convert/make_golden.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "convert/convert_support.h"
+#include "model/model_support.h"
+#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/import.h"
+#include "witan/convert/model_function.h"
+#include "witan/generate/generator.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using testing::Alone;
+using testing::golden;
+using testing::OwnTensors;
+using testing::Rank;
+using testing::tensors_in;
+
+class HfModels : public ::testing::TestWithParam<std::string> {
+ protected:
+  HfModels() : weights_(golden(GetParam())), expected_(tensors_in(golden(GetParam()) / "expected.safetensors")) {
+    const Json scalars = Json::object();
+    ledger_ = import_weights(weights_, folder_ / "checkpoints", {}, scalars);
+    checkpoint_ = open_checkpoint(folder_ / "checkpoints/step-0");
+  }
+
+  template <class T>
+  std::vector<T> expected(const std::string& name) const {
+    const auto& bytes = expected_.at(name).bytes;
+    std::vector<T> values(bytes.size() / sizeof(T));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  // The model with the imported weights.
+  Transformer& load(Rank& rank, Alone& alone) {
+    ModelConfig config = weights_.model();
+    config.hidden_dropout = config.attention.attention_dropout = 0;
+    model_ = std::make_unique<Transformer>(rank.stream, config, 0, alone);
+    std::vector<StateTensor> state;
+    for (const Parameter* parameter : model_->parameters())
+      state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
+    for (const Buffer* buffer : model_->buffers())
+      state.push_back({.name = buffer->name(),
+                       .local = buffer->value(),
+                       .global_shape = buffer->spec().shape,
+                       .region = {0, buffer->spec().shape.elements()},
+                       .kind = StateTensor::Kind::buffer});
+    load_tensors(checkpoint_, state);
+    return *model_;
+  }
+
+  TempFolder folder_;
+  HfWeights weights_;
+  const OwnTensors expected_;
+  Ledger ledger_;
+  Checkpoint checkpoint_;
+  std::unique_ptr<Transformer> model_;
+};
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+// Equal but for 1e-5 of the largest, or for `rounding` where that is more.
+::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected,
+                                  double rounding = 0) {
+  return testing::close(found, expected, std::max(1e-5 * largest_of(expected), rounding), 0);
+}
+
+template <class T>
+std::vector<double> widened(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
+  Rank rank;
+  Alone alone;
+  Transformer& model = load(rank, alone);
+  testing::bind_gradients(rank.stream, model);
+  const int64_t B = expected_.at("tokens").info.shape[0], S = expected_.at("tokens").info.shape[1];
+  const auto tokens = expected<int64_t>("tokens");
+  std::vector<int32_t> ids, positions, targets;
+  std::vector<float> share;
+  for (int64_t i = 0; i < B * S; ++i) {
+    const bool last = i % S == S - 1;
+    ids.push_back(static_cast<int32_t>(tokens[static_cast<size_t>(i)]));
+    positions.push_back(static_cast<int32_t>(i % S));
+    targets.push_back(last ? 0 : static_cast<int32_t>(tokens[static_cast<size_t>(i + 1)]));
+    share.push_back(last ? 0 : 1 / static_cast<float>(B * (S - 1)));
+  }
+  ModelInput input{rank.tensor(Shape{B, S}, ids),
+                   {rank.tensor(Shape{B, S}, positions), rank.tensor(Shape{B, S}, std::vector<int32_t>(ids.size()))}};
+  input.dropping = Dropping::never;
+  Tape tape(rank.stream);
+  const ModelOutput out = model.forward(tape, input);
+  EXPECT_TRUE(agrees(testing::values(out.logits.value()), widened(expected<float>("logits"))));
+  const Var loss =
+      model.loss(tape, out.logits, rank.tensor(Shape{B * S}, targets), rank.tensor(Shape{B * S}, share)).loss;
+  tape.backward({{loss, {}}});
+
+  const fs::path gradients = folder_ / "gradients";
+  testing::write_model(gradients, GetParam(), tensors_in(golden(GetParam()) / "gradient"));
+  HfWeights expected_gradients(gradients);
+  std::map<std::string, std::vector<double>> of_parameters;
+  double largest = 0;
+  for (Parameter* parameter : model.parameters()) {
+    std::vector<double>& values = of_parameters[parameter->name()];
+    values.resize(static_cast<size_t>(parameter->elements()));
+    expected_gradients.read(parameter->name(), 0, parameter->elements(), values.data());
+    largest = std::max(largest, largest_of(values));
+  }
+  EXPECT_GT(largest, 1e-2);
+  // Some are 0 but for rounding: a bias of keys shifts all logits of a query alike.
+  for (Parameter* parameter : model.parameters())
+    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), 1e-6 * largest))
+        << parameter->name();
+}
+
+TEST_P(HfModels, GreedyTokensAreTransformers) {
+  Rank rank;
+  Alone alone;
+  Transformer& model = load(rank, alone);
+  const auto tokens = expected<int64_t>("tokens"), generated = expected<int64_t>("generated");
+  const std::vector<int32_t> prompt(tokens.begin(), tokens.begin() + 4);
+  GenerateOptions options;
+  options.max_tokens = static_cast<int64_t>(generated.size());
+  options.sampler.temperature = 0;
+  EXPECT_EQ(options.max_tokens, 64);
+  EXPECT_THAT(generate(rank.stream, model, prompt, options), ::testing::ElementsAreArray(generated));
+}
+
+TEST_P(HfModels, ComeBackByteForByte) {
+  CheckpointWeights weights(checkpoint_, weights_.model());
+  HfExport how{weights_.hf().architecture, weights_.style()};
+  fs::create_directories(folder_ / "out");
+  const Ledger back = export_weights(weights, how, folder_ / "out");
+  const OwnTensors before = tensors_in(golden(GetParam()));
+  EXPECT_EQ(tensors_in(folder_ / "out"), before);
+  // Both ledgers know every tensor, with the same hashes.
+  std::map<std::string, std::string> source, target;
+  for (const LedgerEntry& entry : ledger_.source) source[entry.name] = entry.hash;
+  for (const LedgerEntry& entry : back.target) target[entry.name] = entry.hash;
+  EXPECT_EQ(source, target);
+  EXPECT_EQ(source.size(), before.size());
+  for (const LedgerEntry& entry : ledger_.source) EXPECT_TRUE(!entry.others.empty() || !entry.note.empty());
+}
+
+TEST_P(HfModels, SmallShardsHoldTheSameTensors) {
+  CheckpointWeights weights(checkpoint_, weights_.model());
+  HfExport how{weights_.hf().architecture, weights_.style()};
+  how.shard_bytes = 5000;
+  fs::create_directories(folder_ / "out");
+  export_weights(weights, how, folder_ / "out");
+  EXPECT_TRUE(fs::exists(folder_ / "out" / kHfIndex));
+  EXPECT_EQ(tensors_in(folder_ / "out"), tensors_in(golden(GetParam())));
+}
+
+TEST_P(HfModels, AreSaidByAConfigOfWitansOwn) {
+  const HfModel& hf = weights_.hf();
+  const std::string text = write_hf_config(*hf.architecture, hf.model, hf.positions, "float32");
+  const HfModel again = read_hf_config(text, "written");
+  EXPECT_THAT(differences(again.model, hf.model), ::testing::IsEmpty());
+  EXPECT_EQ(again.positions, hf.positions);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
+                         ::testing::Values("mixtral", "llama", "mistral", "gpt2", "llama3", "qwen2", "qwen3",
+                                           "qwen3_moe", "olmoe", "olmo2", "gpt_oss", "deepseek_v2", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace witan

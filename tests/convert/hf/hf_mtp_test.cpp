@@ -1,0 +1,103 @@
+// DeepSeek-V3's module of multi-token prediction, which is a layer behind its own, comes in and goes out unchanged.
+#include <gtest/gtest.h>
+
+#include "convert/convert_support.h"
+#include "support/message_of.h"
+#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/import.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::golden;
+using testing::OwnTensor;
+using testing::OwnTensors;
+using testing::tensors_in;
+
+constexpr const char* kEmbedding = "model.layers.3.embed_tokens.weight";
+constexpr const char* kHead = "model.layers.3.shared_head.head.weight";
+
+OwnTensor shaped(OwnTensor like, const Shape& shape) {
+  like.info.shape = shape;
+  like.bytes.resize(static_cast<size_t>(shape.elements()) * 4);
+  return like;
+}
+
+// The golden model of three layers, which transformers saved without it, with a fourth as DeepSeek has it.
+OwnTensors with_module() {
+  OwnTensors all = tensors_in(golden("deepseek_v3"));
+  const OwnTensors before = all;
+  const std::string last = "model.layers.2.", next = "model.layers.3.";
+  for (const auto& [name, tensor] : before)
+    if (name.starts_with(last)) all[next + name.substr(last.size())] = tensor;
+  all[next + "enorm.weight"] = before.at(last + "input_layernorm.weight");
+  all[next + "hnorm.weight"] = before.at(last + "post_attention_layernorm.weight");
+  all[next + "shared_head.norm.weight"] = before.at("model.norm.weight");
+  all[next + "eh_proj.weight"] = shaped(before.at("lm_head.weight"), {16, 32});  // of a width of 16
+  all[kEmbedding] = before.at("model.embed_tokens.weight");
+  all[kHead] = before.at("lm_head.weight");
+  return all;
+}
+
+TEST(HfMtp, ComesBackByteForByte) {
+  const TempFolder folder;
+  const OwnTensors tensors = with_module();
+  testing::write_model(folder / "in", "deepseek_v3", tensors);
+  HfWeights weights(folder / "in");
+  EXPECT_EQ(weights.model().mtp_num_layers, 1);
+  EXPECT_TRUE(weights.weights().contains("mtp.0.eh_proj.weight"));
+  EXPECT_EQ(weights.notes().at(kHead), "equal to \"lm_head.weight\", which it is again");
+  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object());
+  CheckpointWeights checkpoint(open_checkpoint(folder / "checkpoints/step-0"), weights.model());
+  const HfExport how{weights.hf().architecture, parse_ledger(in.text(), "ledger").style};
+  fs::create_directories(folder / "out");
+  export_weights(checkpoint, how, folder / "out");
+  EXPECT_EQ(tensors_in(folder / "out"), tensors);
+}
+
+TEST(HfMtp, WithoutCopiesStaysWithoutThem) {
+  const TempFolder folder;
+  OwnTensors tensors = with_module();
+  tensors.erase(kEmbedding);
+  EXPECT_EQ(message_of<CheckpointError>([&] {
+              testing::write_model(folder / "half", "deepseek_v3", tensors);
+              HfWeights(folder / "half");
+            }),
+            (folder / "half").string() +
+                " has no tensor \"model.layers.3.embed_tokens.weight\", though it has others like it: files are "
+                "missing. Leave multi-token prediction out with --without-mtp");
+  tensors.erase(kHead);
+  testing::write_model(folder / "none", "deepseek_v3", tensors);
+  EXPECT_FALSE(HfWeights(folder / "none").style().mtp_copies);
+}
+
+TEST(HfMtp, OfAnotherEmbeddingIsRefusedOrLeftOut) {
+  const TempFolder folder;
+  OwnTensors tensors = with_module();
+  tensors[kEmbedding].bytes[5] ^= std::byte{1};
+  testing::write_model(folder / "in", "deepseek_v3", tensors);
+  EXPECT_EQ(message_of<CheckpointError>([&] { HfWeights(folder / "in"); }),
+            (folder / "in").string() +
+                ": \"model.layers.3.embed_tokens.weight\" is not equal to \"model.embed_tokens.weight\": Witan's "
+                "modules of multi-token prediction share the model's embedding and head; leave them out with "
+                "--without-mtp");
+  const HfWeights without(folder / "in", MtpLayers::leave_out);
+  EXPECT_EQ(without.model().mtp_num_layers, 0);
+  EXPECT_EQ(without.notes().at("model.layers.3.eh_proj.weight"),
+            "of multi-token prediction, left out as asked (--without-mtp)");
+}
+
+TEST(HfMtp, IsSaidByTheConfig) {
+  const TempFolder folder;
+  testing::write_model(folder / "in", "deepseek_v3", with_module());
+  const HfWeights weights(folder / "in");
+  const std::string text = write_hf_config(*weights.hf().architecture, weights.model(), 64, "float32");
+  EXPECT_EQ(read_hf_config(text, "written").mtp_layers, 1);
+  EXPECT_EQ(HfWeights(golden("deepseek_v3")).model().mtp_num_layers, 0) << "transformers saves none of its weights";
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,183 @@
+// Models of Megatron-Core compute in Witan what they compute there, and what is exported is what was imported
+// (tests/golden/convert_megatron/make_golden.py, which also loads exports into Megatron-Core).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "convert/convert_support.h"
+#include "model/model_support.h"
+#include "witan/base/error.h"
+#include "witan/convert/import.h"
+#include "witan/convert/megatron/megatron_export.h"
+#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_weights.h"
+#include "witan/convert/model_function.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using testing::Alone;
+using ::testing::HasSubstr;
+using testing::OwnTensors;
+using testing::Rank;
+using testing::tensors_in;
+
+fs::path megatron_golden(const std::string& model) {
+  return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert_megatron" / model;
+}
+
+// All weights of a source, by Witan's names.
+std::map<std::string, std::vector<double>> values_of(WeightSource& source) {
+  std::map<std::string, std::vector<double>> all;
+  for (const auto& [name, shape] : source.weights()) {
+    all[name].resize(static_cast<size_t>(shape.elements()));
+    source.read(name, 0, shape.elements(), all[name].data());
+  }
+  return all;
+}
+
+class MegatronModels : public ::testing::TestWithParam<std::string> {
+ protected:
+  TempFolder folder_;
+
+  Checkpoint imported(const char* format) {
+    MegatronWeights weights(megatron_golden(GetParam()) / format);
+    import_weights(weights, folder_ / format, {}, Json::object());
+    return open_checkpoint(folder_ / (std::string(format) + "/step-0"));
+  }
+};
+
+TEST_P(MegatronModels, ComputeTheSameLogits) {
+  const OwnTensors expected = tensors_in(megatron_golden(GetParam()) / "expected.safetensors");
+  std::vector<int64_t> ids(12);
+  std::vector<float> logits(12 * 40);
+  std::memcpy(ids.data(), expected.at("input_ids").bytes.data(), ids.size() * sizeof(int64_t));
+  std::memcpy(logits.data(), expected.at("logits").bytes.data(), logits.size() * sizeof(float));
+  const Checkpoint checkpoint = imported("torch_dist");
+  MegatronWeights weights(megatron_golden(GetParam()) / "torch_dist");
+  ModelConfig config = weights.model();
+  if (config.attention.learned_positions()) config.attention.max_position_embeddings = weights.positions();
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, config, 0, alone);
+  std::vector<StateTensor> state;
+  for (const Parameter* parameter : model.parameters())
+    state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
+  for (const Buffer* buffer : model.buffers())
+    if (checkpoint.manifest.tensors.contains(buffer->name()))
+      state.push_back({.name = buffer->name(),
+                       .local = buffer->value(),
+                       .global_shape = buffer->spec().shape,
+                       .region = {0, buffer->spec().shape.elements()},
+                       .kind = StateTensor::Kind::buffer});
+  load_tensors(checkpoint, state);
+  std::vector<int32_t> tokens(ids.begin(), ids.end()), positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const Shape one{1, 12};
+  ModelInput input{rank.tensor(one, tokens),
+                   {rank.tensor(one, positions), rank.tensor(one, std::vector<int32_t>(ids.size()))}};
+  input.dropping = Dropping::never;
+  const std::vector<double> found = testing::logits_of(rank.stream, model, input);
+  ASSERT_EQ(found.size(), logits.size());
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(logits[i])));
+    worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - found[i]));
+  }
+  EXPECT_LE(worst, 1e-5 * largest);
+}
+
+TEST_P(MegatronModels, AreTheSameInBothFormats) {
+  MegatronWeights dist(megatron_golden(GetParam()) / "torch_dist"), legacy(megatron_golden(GetParam()) / "legacy");
+  EXPECT_EQ(values_of(dist), values_of(legacy));
+}
+
+TEST_P(MegatronModels, AreExportedAsTheyWereImported) {
+  MegatronWeights source(megatron_golden(GetParam()) / "torch_dist");
+  CheckpointWeights weights(imported("torch_dist"), source.model());
+  fs::create_directory(folder_ / "out");
+  const Ledger ledger = export_megatron(weights, {{}, source.positions()}, folder_ / "out");
+  EXPECT_EQ(ledger.source.size(), weights.weights().size());
+  MegatronWeights again(folder_ / "out");
+  EXPECT_EQ(values_of(again), values_of(source));
+  EXPECT_THAT(differences(again.model(), source.model()), ::testing::IsEmpty());
+}
+
+// The golden "dense" model, of which a file is changed.
+class MegatronFolders : public ::testing::Test {
+ protected:
+  MegatronFolders() { fs::copy(megatron_golden("dense"), folder_ / "dense", fs::copy_options::recursive); }
+  static std::string refusal(const fs::path& folder) {
+    try {
+      const MegatronWeights weights(folder);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  }
+  fs::path dist() const { return folder_ / "dense/torch_dist/iter_0000005"; }
+
+  TempFolder folder_;
+};
+
+TEST_F(MegatronFolders, AreKnown) {
+  EXPECT_TRUE(is_megatron_folder(folder_ / "dense/torch_dist"));
+  EXPECT_TRUE(is_megatron_folder(dist()));
+  EXPECT_TRUE(is_megatron_folder(folder_ / "dense/legacy"));
+  EXPECT_FALSE(is_megatron_folder(folder_ / "dense"));
+  EXPECT_EQ(refusal(dist()), "none");
+}
+
+TEST_F(MegatronFolders, MissingAndDamagedFilesAreNamed) {
+  const std::string description = read_file(dist() / ".metadata");
+  write_file_atomically(dist() / ".metadata", description.substr(0, description.size() / 2));
+  EXPECT_THAT(refusal(dist()), HasSubstr(".metadata: the pickle ends in the middle"));
+  write_file_atomically(dist() / ".metadata", description);
+  const std::string data = read_file(dist() / "__0_0.distcp");
+  write_file_atomically(dist() / "__0_0.distcp", data.substr(0, data.size() / 2));
+  EXPECT_THAT(refusal(dist()), HasSubstr("lies beyond the end of __0_0.distcp"));
+  fs::remove(dist() / "__0_0.distcp");
+  EXPECT_THAT(refusal(dist()), HasSubstr("__0_0.distcp is missing"));
+  fs::remove(dist() / "common.pt");
+  write_file_atomically(dist() / "__0_0.distcp", data);
+  EXPECT_THAT(refusal(dist()), HasSubstr("does not say which model it is of"));
+  fs::remove_all(folder_ / "dense/legacy/mp_rank_01");
+  EXPECT_THAT(refusal(folder_ / "dense/legacy"), HasSubstr("mp_rank_01/model_optim_rng.pt is missing"));
+}
+
+TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
+  PickleWriter writer;
+  writer.arguments({{"num_layers", int64_t{2}}, {"apply_layernorm_1p", true}});
+  const std::string bytes = writer.finish();
+  const Pickle pickle(bytes, "file");
+  try {
+    read_megatron_arguments(pickle.root().state->members(), "folder");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("folder: args.apply_layernorm_1p = true: in Witan weights of norms"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
+                         [](const auto& model) { return model.param; });
+
+// A head that is not the embedding, of a model whose arguments say that it is.
+TEST_F(MegatronFolders, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
+  fs::copy(megatron_golden("gpt"), folder_ / "gpt", fs::copy_options::recursive);
+  const fs::path folder = folder_ / "gpt/torch_dist/iter_0000005";
+  std::string common = read_file(folder / "common.pt");
+  const size_t name = common.find("untie_embeddings_and_output_weights");
+  ASSERT_NE(name, std::string::npos);
+  const size_t value = common.find('\x88', name);  // the pickle's True
+  ASSERT_LT(value, name + 45);
+  common[value] = '\x89';
+  write_file_atomically(folder / "common.pt", common);
+  EXPECT_THAT(refusal(folder), HasSubstr("its arguments tie the output layer to the embedding, but"));
+}
+
+}  // namespace
+}  // namespace witan

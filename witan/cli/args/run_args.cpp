@@ -1,0 +1,35 @@
+#include "witan/cli/args/run_args.h"
+
+#include "witan/base/threads.h"
+#include "witan/cli/args/options.h"
+
+namespace witan::cli {
+
+void add_run_args(CLI::App& command, RunArgs& args) {
+  add_option(command, "--run", args.run, "Name of the run (default: the latest)").type_name("NAME");
+  add_option(command, "--runs-folder", args.runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+}
+
+void add_threads(CLI::App& command, RunArgs& args) {
+  add_option(command, "--threads", args.threads, "Compute threads (0: one per core)")
+      .type_name("N")
+      .range(0, 4096)
+      .show_default();
+}
+
+void add_device(CLI::App& command, RunArgs& args) {
+  add_option(command, "--device", args.device, "Device to compute on; auto: a GPU if there is one")
+      .type_name("DEVICE")
+      .one_of({"auto", "cpu", "cuda"})
+      .show_default();
+  add_flag(
+      command, "--deterministic", args.deterministic,
+      "On a GPU, give each token the log probability of deterministic training to the bit, whatever else is computed "
+      "beside it; slower (a CPU always does; a run that was trained so needs no flag)");
+}
+
+int resolved_threads(const RunArgs& args) {
+  return args.threads > 0 ? args.threads : usable_cores();
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,295 @@
+#include "witan/cli/args/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/compat/megatron.h"
+#include "witan/convert/model_function.h"
+#include "witan/parallel/mesh_shorthand.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/vocabulary_match.h"
+#include "witan/train/run/identity.h"
+#include "witan/train/run/idle_keys.h"
+#include "witan/train/run/initial_weights.h"
+#include "witan/train/run/saved_config.h"
+
+namespace witan::cli {
+namespace {
+
+// Unlike fmt::print it does not throw: talk that cannot be heard ends nothing.
+void say(std::FILE* err, const std::string& line) {
+  std::fputs((line + "\n").c_str(), err);
+}
+
+// Each flag once; those that share a reason stand together, those that need none first.
+void say_harmless(std::FILE* err, const MegatronLine& line) {
+  std::vector<std::pair<std::string, std::string>> reasons = {{"", ""}};
+  for (const auto& [flag, why] : line.harmless) {
+    auto known = std::find_if(reasons.begin(), reasons.end(), [&](const auto& reason) { return reason.first == why; });
+    if (known == reasons.end()) known = reasons.insert(reasons.end(), {why, ""});
+    known->second += (known->second.empty() ? "" : ", ") + flag;
+  }
+  std::string flags;
+  for (const auto& [why, names] : reasons)
+    if (!names.empty())
+      flags += fmt::format("{}{}{}", flags.empty() ? "" : ", ", names, why.empty() ? "" : " (" + why + ")");
+  if (!flags.empty()) say(err, "accepted without effect: " + flags);
+}
+
+void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<std::string>& changed) {
+  say(err, fmt::format("Megatron-LM's defaults apply ({}; --no-megatron: Witan's): {}", line.why,
+                       changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
+}
+
+void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource source) {
+  for (const std::string& key : keys) given.sources[key] = source;
+}
+
+// Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
+// asks for tensor-parallel ranks and does not set sequence_parallel in the same place or in one that beats it.
+void follow_tensor_ranks(GivenConfig& given) {
+  const ValueSource source = given.source("tensor_model_parallel_size");
+  if (!given.said("tensor_model_parallel_size") || given.source("sequence_parallel") >= source) return;
+  RunConfig& config = given.config;
+  if (config.parallel.tensor_model_parallel_size == 1 || config.model.moe.num_experts == 0) return;
+  config.parallel.sequence_parallel = true;
+  given.sources["sequence_parallel"] = source;
+}
+
+// Sets what neither the file nor the flags say, and says so.
+void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::FILE* err) {
+  std::set<std::string> said;
+  for (const auto& [key, source] : given.sources)
+    if (given.said(key)) said.insert(key);
+  require_megatron_sizes(said, line);
+  RunConfig before = given.config;
+  say_defaults(err, line, set_megatron_defaults(given.config, said));
+  const Fields was = before.fields(), is = given.config.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != is[i].text()) given.sources[is[i].name] = ValueSource::megatron_default;
+}
+
+// Sets what the preset, the file and the flags say, each with the keys that its mesh stands for.
+void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
+  given.preset = args.preset();
+  std::set<std::string> keys = args.apply_preset();
+  keys.merge(expand_mesh(config.parallel, keys, given.preset));
+  record(given, keys, ValueSource::preset);
+  keys = args.apply_file();
+  keys.merge(expand_mesh(config.parallel, keys, args.file()));
+  record(given, keys, ValueSource::file);
+  keys = args.apply_flags();
+  keys.merge(expand_mesh(config.parallel, keys));
+  record(given, keys, ValueSource::flag);
+}
+
+// Sets what the run on disk says, and the call over it.
+void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
+  config = *given.saved;
+  RunConfig defaults;
+  const Fields was = config.fields(), usual = defaults.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (was[i].text() != usual[i].text()) given.sources[was[i].name] = ValueSource::saved_run;
+  apply(given, config, args);
+  given.changes = changed_identity(*given.saved, config);
+}
+
+// Whether the files are one, byte for byte; not where one cannot be read.
+bool equal_files(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  if (fs::equivalent(a, b, error)) return true;
+  if (!fs::is_regular_file(a, error) || !fs::is_regular_file(b, error)) return false;
+  if (fs::file_size(a, error) != fs::file_size(b, error)) return false;
+  return std::ranges::equal(MappedFile(a).bytes(), MappedFile(b).bytes());
+}
+
+// Nothing where there is none that can be read: who uses it says why.
+std::optional<TokenizerSpec> readable(const fs::path& tokenizer) try {
+  return read_tokenizer(tokenizer);
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+// Weights know tokens by their numbers: refuses a tokenizer that gives these to other tokens than the one that the
+// weights were trained with, and says where it differs without harm.
+void require_same_vocabulary(const std::string& given, const WeightSource& source, const std::string& asked,
+                             std::FILE* err) {
+  const fs::path own = tokenizer_of(source).value_or(source.where());
+  if (equal_files(own, given)) return;
+  const auto theirs = readable(own), ours = readable(given);
+  if (!theirs || !ours) return;
+  const VocabularyMatch match = match_vocabularies(*theirs, *ours);
+  const std::string both = cat("tokenizer = ", given, " is not that of the weights, ", own.string(), ": ");
+  const auto first = static_cast<size_t>(match.first.value_or(0));
+  const auto token = [&] {
+    return cat("token ", first, " is \"", clipped(ours->tokens[first]), "\" in the one and \"",
+               clipped(theirs->tokens[first]), "\" in the other");
+  };
+  require<ConfigError>(match.different == 0, asked, both, token(), ", and ", match.different, " of ", match.common,
+                       " differ: what the weights know of a token would be said of another one. Leave tokenizer out, "
+                       "and the run takes the model's own; or leave init_from out");
+  if (match.renamed > 0)
+    say(err, cat("warning: ", asked, both, token(), ", and so do ", match.renamed,
+                 " added tokens in all; their embeddings are what the weights have of them"));
+  else if (theirs->tokens.size() == ours->tokens.size() && Tokenizer(*theirs).hash() != Tokenizer(*ours).hash())
+    say(err, cat("warning: ", asked, both, "both have the same tokens, but do not divide every text into them alike"));
+}
+
+// A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
+// there. What the call says otherwise must leave the function that the weights are of.
+void take_model(GivenConfig& given, std::FILE* err) {
+  TrainConfig& train = given.config.train;
+  if (train.init_from.empty()) return;
+  const std::string asked = cat("init_from = ", train.init_from, ": ");
+  const auto source = open_weights(train.init_from, train.runs_folder, asked);
+  ModelConfig model = source->model();
+  const Fields theirs = model.fields(), ours = given.config.model.fields();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const bool takes = shapes_function(theirs[i]) || theirs[i].name == "dtype";
+    if (!takes || given.said(ours[i].name) || ours[i].text() == theirs[i].text()) continue;
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
+    given.sources[ours[i].name] = ValueSource::init_from;
+  }
+  require_same_function(given.config.model, *source, asked);
+  if (const std::string& own = given.config.data.tokenizer; !own.empty())
+    return require_same_vocabulary(own, *source, asked, err);
+  const auto tokenizer = tokenizer_of(*source);
+  if (!tokenizer) return;
+  given.config.data.tokenizer = tokenizer->string();
+  given.sources["tokenizer"] = ValueSource::init_from;
+}
+
+// Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
+bool names(const std::string& message, const std::string& key, const std::string& value) {
+  const auto is_word = [&](size_t at) {
+    return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 || message[at] == '_');
+  };
+  const std::string words = key + " = " + value;
+  for (size_t at = message.find(words); at != std::string::npos; at = message.find(words, at + 1))
+    if (!(at > 0 && is_word(at - 1)) && !is_word(at + words.size())) return true;
+  return false;
+}
+
+// Of the values that the message names, those that `source` has said and this call may say otherwise; or nothing.
+// `where` that is.
+std::string values_from(const GivenConfig& given, ValueSource source, const std::string& where,
+                        const std::string& message) {
+  RunConfig said = given.config;
+  std::vector<std::string> values, flags;
+  for (const Field& field : said.fields()) {
+    const std::string& key = field.name;
+    if (given.source(key) != source || (source == ValueSource::saved_run && is_identity(field))) continue;
+    std::string value = field.text();  // texts carry TOML's quotes
+    std::erase(value, '"');
+    if (!names(message, key, value)) continue;
+    values.push_back(key + " = " + value);
+    const std::string_view axis = expert_axis_of(key);
+    flags.push_back(axis.empty() ? flag_name(key) : fmt::format("{} (or {}=N in --mesh)", flag_name(key), axis));
+  }
+  if (values.empty()) return "";
+  const bool one = values.size() == 1;
+  return fmt::format("{} {} from {}: give {} to change {}", fmt::join(values, " and "), one ? "is" : "are", where,
+                     fmt::join(flags, " and "), one ? "it" : "them");
+}
+
+// Whether the call asks for something by this key: by a value that is not the default, which files spell out as well,
+// or by a number on the command line.
+bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
+  const ValueSource source = given.source(field.name);
+  if (source != ValueSource::file && source != ValueSource::flag) return false;
+  const bool number = std::holds_alternative<int64_t*>(field.value) || std::holds_alternative<double*>(field.value);
+  return field.text() != usual.text() || (number && source == ValueSource::flag);
+}
+
+}  // namespace
+
+void add_megatron_flag(CLI::App& command) {
+  add_flag(command, "--megatron,--no-megatron", "Megatron-LM's defaults [where its flags or an @FILE are given]")
+      .group("configuration");
+}
+
+ValueSource GivenConfig::source(const std::string& key) const {
+  const auto found = sources.find(key);
+  return found == sources.end() ? ValueSource::witan_default : found->second;
+}
+
+GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {
+  const MegatronLine* line = context.megatron.get();
+  GivenConfig given;
+  apply(given, config, args);
+  if (line && line->defaults && !given.said("run")) {
+    config.train.run = line->name;
+    given.sources["run"] = ValueSource::megatron_default;
+  }
+  given.run = fs::path(config.train.runs_folder) / config.train.run;
+  given.saved = saved_config(given.run);
+  given.config = config;
+  const GivenConfig alone = given;
+  if (given.saved) {
+    given.saved->train.runs_folder = config.train.runs_folder;  // where it was found, should it have been moved
+    given.saved->train.run = config.train.run;
+    resume(given, config, args);
+    given.config = config;
+  }
+  if (other == OtherRun::leave && !given.changes.empty()) {
+    say(context.err,
+        fmt::format(
+            "planned as a new run (--run NAME) with this command's options: `witan train` would refuse to resume {} "
+            "with {}",
+            given.run.string(), fmt::join(given.changes, ", ")));
+    given = alone;
+    given.saved.reset();
+  }
+  if (given.saved) {
+    if (line)
+      say(context.err,
+          fmt::format("the run {} is resumed: its saved configuration applies where the command line sets nothing",
+                      given.run.string()));
+  } else {
+    if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
+    take_model(given, context.err);
+  }
+  follow_tensor_ranks(given);
+  if (line) say_harmless(context.err, *line);
+  return given;
+}
+
+std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved) {
+  RunConfig values = resolved, defaults;
+  const Fields fields = values.fields(), usual = defaults.fields();
+  std::vector<IdleKey> idle = idle_keys(resolved);
+  std::erase_if(idle, [&](const IdleKey& one) {
+    const auto field = std::ranges::find(fields, one.key, &Field::name);
+    return !asks(given, *field, usual[static_cast<size_t>(field - fields.begin())]);
+  });
+  std::vector<std::string> warnings = describe_idle(idle, fields);
+  for (std::string& warning : warnings) warning.insert(0, "warning: ");
+  return warnings;
+}
+
+ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body) {
+  try {
+    return body();
+  } catch (const ConfigError& error) {
+    std::string remembered;
+    const auto add = [&](ValueSource source, const std::string& where) {
+      const std::string values = values_from(given, source, where, error.what());
+      if (!values.empty()) remembered += ". " + values;
+    };
+    if (given.saved) add(ValueSource::saved_run, "config.toml of the run " + given.run.string());
+    if (!given.preset.empty()) add(ValueSource::preset, "the preset " + given.preset);
+    if (remembered.empty()) throw;
+    throw ConfigError(error.what() + remembered);
+  }
+}
+
+}  // namespace witan::cli

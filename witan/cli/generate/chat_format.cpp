@@ -1,0 +1,46 @@
+#include "witan/cli/generate/chat_format.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/convert/companions.h"
+
+namespace witan::cli {
+
+std::optional<ChatFormat> ChatFormat::open(const TrainedRun& run, const std::string& file) {
+  auto found = file.empty() ? find_chat_template(run.folder) : std::optional(read_chat_template(file));
+  if (!found) return {};
+  return ChatFormat(std::move(*found), *run.tokenizer);
+}
+
+std::string ChatFormat::missing(const TrainedRun& run) {
+  return cat(
+      "the run ", run.folder.filename().string(), " has no chat template: ", (run.folder / kCompanionFolder).string(),
+      " has neither a chat_template.jinja nor a tokenizer_config.json with one. Give the template that the model "
+      "was fine-tuned with (--chat-template FILE); a model that was not continues prompts (`witan generate`, "
+      "/v1/completions)");
+}
+
+std::string ChatFormat::render(std::span<const ChatMessage> messages, const std::string& tools,
+                               const std::string& variables) const {
+  ChatTemplateOptions options;
+  options.add_generation_prompt = true;
+  options.bos_token = found_.bos_token;
+  options.eos_token = found_.eos_token;
+  options.tools = tools;
+  options.variables = variables;
+  return found_.chat.render(messages, options);
+}
+
+std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, const std::string& tools,
+                                        const std::string& variables) const {
+  return tokenizer_.encode(render(messages, tools, variables), true);
+}
+
+void ChatFormat::add_stop_token(std::vector<int32_t>& tokens) const {
+  if (found_.eos_token.empty()) return;
+  const auto id = tokenizer_.token_id(found_.eos_token);
+  if (id && std::ranges::find(tokens, *id) == tokens.end()) tokens.push_back(*id);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,178 @@
+// witan export: a run's weights as files that other programs read.
+#include "witan/convert/export.h"
+
+#include <fmt/core.h>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/models/exported_run.h"
+#include "witan/cli/models/gguf.h"
+#include "witan/cli/models/hf_companions.h"
+#include "witan/cli/train/unfinished.h"
+#include "witan/convert/adapters.h"
+#include "witan/convert/companions.h"
+#include "witan/convert/gguf/gguf_export.h"
+#include "witan/convert/hf/peft.h"
+#include "witan/convert/megatron/megatron_export.h"
+
+namespace witan::cli {
+namespace {
+
+bool is_there(const fs::path& path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
+
+std::optional<Element> wanted_element(const ExportArgs& args) {
+  if (args.dtype.empty()) return std::nullopt;
+  return args.dtype == "q8_0" ? Element::q8_0 : *element_of(dtype_from_name(args.dtype));
+}
+
+// Writes with write(out) -> Ledger what must be new.
+template <class Write>
+Ledger write_folder(const fs::path& out, const Write& write) {
+  UnfinishedFolder unfinished(out);
+  std::error_code none;
+  require<ConfigError>(!is_there(out) || fs::is_empty(out, none), out.string(),
+                       " is not empty: give a folder that does not exist yet, so that nothing of another model stays");
+  unfinished.begin();
+  const Ledger ledger = write(out);
+  unfinished.finish();
+  return ledger;
+}
+
+Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
+                    CheckpointWeights& weights) {
+  HfExport how{&architecture, style_for(run, architecture), {}, wanted_element(args), parse_bytes(args.max_shard_size)};
+  require<ConfigError>(how.shard_bytes > 0, "--max-shard-size ", args.max_shard_size,
+                       ": a file must hold something, as of 5GB");
+  if (run.ledger)
+    for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
+  return write_folder(args.out, [&](const fs::path& out) {
+    Ledger ledger = export_weights(weights, how, out);
+    write_companions(run, architecture, how, out, ledger);
+    return ledger;
+  });
+}
+
+Ledger export_as_gguf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
+                      CheckpointWeights& weights) {
+  GgufExport how{&architecture, run.config.data.seq_length};
+  how.more = gguf_vocabulary_of(run.tokenizer(), run.folder / kCompanionFolder, run.config.model);
+  how.type = wanted_element(args);
+  if (run.ledger && run.ledger->from == "gguf")
+    for (const LedgerEntry& entry : run.ledger->source) how.types[entry.name] = entry.dtype;
+  require<ConfigError>(!is_there(args.out), args.out, " exists already: give a file that does not");
+  return export_gguf(weights, how, args.out);
+}
+
+Ledger export_as_megatron(const ExportedRun& run, const ExportArgs& args, CheckpointWeights& weights) {
+  require<UsageError>(args.architecture.empty(), "--architecture is of --format hf and gguf: leave it out");
+  const MegatronExport how{wanted_element(args), run.config.data.seq_length};
+  return write_folder(args.out, [&](const fs::path& out) { return export_megatron(weights, how, out); });
+}
+
+Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
+                      CheckpointWeights& weights) {
+  require<UsageError>(!args.merge_lora,
+                      "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
+                      "adapters alone: leave one of them out");
+  require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
+  return write_folder(args.out, [&](const fs::path& out) {
+    return export_peft(weights, architecture, run.config.train.init_from, out);
+  });
+}
+
+void check_args(const ExportedRun& run, const ExportArgs& args) {
+  require<UsageError>(!args.merge_lora || run.has_adapters(), "--merge-lora: the run ", run.folder.filename().string(),
+                      " has no adapters (lora_rank = 0); leave it out");
+  require<UsageError>(args.dtype != "q8_0" || args.format == "gguf",
+                      "--dtype q8_0 is a type of GGUF files: add --format gguf");
+  const int64_t modules = run.config.model.mtp_num_layers;
+  require<UsageError>(!args.without_mtp || modules > 0, "--without-mtp: the run ", run.folder.filename().string(),
+                      " has no modules of multi-token prediction (mtp_num_layers = 0); leave it out");
+  require<ConfigError>(args.format != "megatron" || modules == 0 || args.without_mtp, "mtp_num_layers = ", modules,
+                       ": modules of multi-token prediction are not written for Megatron-LM; --without-mtp leaves them "
+                       "out");
+}
+
+void print_exported(Context& context, const ExportedRun& run, const ExportArgs& args, const Ledger& ledger,
+                    const std::string& model) {
+  const ModelConfig& config = run.config.model;
+  const int64_t padding = config.padded_vocab_size() - config.vocab_size;
+  fmt::print(context.out, "{}", ledger.summary());
+  if (run.has_adapters())
+    fmt::print(context.out, "adapters     {} of rank {}, {}\n", adapters_of(config).size(), config.lora_rank,
+               args.format == "peft" ? "to be loaded on the base model"
+                                     : "merged: W + (alpha / rank) B A in float32, rounded once");
+  if (padding > 0 && args.format != "peft")
+    fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
+  fmt::print(context.out, "step         {}\nmodel        {}\nledger       {}\n{:<13}{}\n", run.checkpoint.step, model,
+             (run.folder / "export-ledger.json").string(), args.format == "gguf" ? "file" : "folder", args.out);
+}
+
+ExitCode export_run(Context& context, const ExportArgs& args) {
+  const ExportedRun run = open_exported(args, context.err);
+  check_args(run, args);
+  CheckpointWeights weights(run.checkpoint, run.config.model);
+  if (run.has_adapters() && args.format != "peft") weights.merge_adapters();
+  if (args.without_mtp) weights.leave_out_mtp();
+  Ledger ledger;
+  std::string model = "a release checkpoint of Megatron-Core (torch_dist)";
+  if (args.format == "megatron") {
+    ledger = export_as_megatron(run, args, weights);
+  } else {
+    const Architecture& architecture = architecture_of(run, args);
+    model = cat(architecture.name, " (",
+                args.format == "gguf" ? gguf_architecture(architecture) : std::string(architecture.model_type), ")");
+    ledger = args.format == "gguf"   ? export_as_gguf(run, args, architecture, weights)
+             : args.format == "peft" ? export_as_peft(run, args, architecture, weights)
+                                     : export_as_hf(run, args, architecture, weights);
+  }
+  write_file_atomically(run.folder / "export-ledger.json", ledger.text());
+  print_exported(context, run, args, ledger, model);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<ExportArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"export", "Write a run's weights for other programs",
+       "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
+       "was made of, byte for byte, and the files that came with them. LoRA adapters are merged into their matrices by "
+       "the other formats, and written alone by --format peft.",
+       "witan export --run my-run --format hf exported\n"
+       "witan export --run my-run --format gguf exported.gguf --dtype q8_0\n"
+       "witan export --run my-run --format megatron for-megatron\n"
+       "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
+      [&context, args] { return export_run(context, *args); });
+  std::vector<std::string> types;
+  for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
+  add_option(*command, "--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_option(*command, "--format", args->format,
+             "hf: Hugging Face's safetensors; gguf: llama.cpp's file; megatron: Megatron-Core's torch_dist; peft: "
+             "the adapters alone")
+      .one_of({"hf", "gguf", "megatron", "peft"})
+      .show_default();
+  add_flag(*command, "--merge-lora", args->merge_lora,
+           "Merge LoRA adapters, as every format but peft does anyway; an error where there are none");
+  add_flag(*command, "--without-mtp", args->without_mtp,
+           "Leave out the modules of multi-token prediction; an error where there are none");
+  add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
+  add_option(*command, "--architecture", args->architecture,
+             "model_type of the folder (default: as imported, else the first that can be this model)")
+      .one_of(types);
+  add_option(*command, "--dtype", args->dtype, "Dtype of all tensors (default: as imported, else the model's)")
+      .one_of({"float32", "bfloat16", "float16", "float64", "q8_0"});
+  add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
+      .type_name("SIZE")
+      .show_default();
+}
+
+}  // namespace witan::cli

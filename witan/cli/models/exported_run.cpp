@@ -1,0 +1,141 @@
+#include "witan/cli/models/exported_run.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/convert/adapters.h"
+#include "witan/convert/gguf/gguf_config.h"
+#include "witan/convert/hf/hf_config.h"
+#include "witan/convert/import.h"
+#include "witan/convert/model_function.h"
+#include "witan/train/run/idle_keys.h"
+#include "witan/train/run/load_run.h"
+
+namespace witan::cli {
+namespace {
+
+// Keys that say which kind of model it is. One of these is named before those that only give sizes.
+constexpr std::string_view kKinds[] = {"multi_latent_attention",
+                                       "num_experts",
+                                       "position_embedding_type",
+                                       "normalization",
+                                       "norm_placement",
+                                       "swiglu",
+                                       "softmax_type",
+                                       "qk_layernorm",
+                                       "qk_l2_norm",
+                                       "qk_layernorm_full_width",
+                                       "moe_router_score_function"};
+
+// "hidden_size" of "hidden_size = 16, not 32"; as it is what has no such beginning.
+std::string_view key_of(std::string_view difference) {
+  return difference.substr(0, difference.find(' '));
+}
+
+// Of differences between two models those that are not the consequence of another: a key that has no effect in one of
+// them differs because of the key that decides this. The one that matters most comes first.
+std::vector<std::string> essential(const ModelConfig& a, const ModelConfig& b) {
+  std::set<std::string, std::less<>> idle;
+  for (const ModelConfig* model : {&a, &b}) {
+    RunConfig config;
+    config.model = *model;
+    for (const IdleKey& one : idle_keys(config)) idle.insert(one.key);
+  }
+  const std::vector<std::string> all = differences(a, b);
+  std::vector<std::string> kept;
+  std::ranges::copy_if(all, std::back_inserter(kept),
+                       [&](const std::string& one) { return !idle.contains(key_of(one)); });
+  if (kept.empty()) kept = all;
+  std::ranges::stable_sort(
+      kept, {}, [](const std::string& one) { return std::ranges::find(kKinds, key_of(one)) - std::begin(kKinds); });
+  return kept;
+}
+
+// What the model has otherwise than an architecture's files can say, the most important first; none: it is one.
+struct Tried {
+  std::string_view model_type;
+  bool possible = true;  // there is a model of this architecture that has its sizes
+  std::vector<std::string> different;
+};
+
+Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
+  ModelConfig model = without_adapters(config.model);
+  if (args.without_mtp) model.mtp_num_layers = 0;
+  Tried tried{one.model_type, true, {}};
+  std::vector<std::string>& different = tried.different;
+  try {
+    different = essential(as_architecture(one, model, config.data.seq_length), model);
+  } catch (const ConfigError& error) {
+    different.emplace_back(error.what());
+    tried.possible = false;
+  }
+  if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))
+    different.insert(different.begin(), cat("mtp_num_layers = ", model.mtp_num_layers,
+                                            ": it has no modules of multi-token prediction; --without-mtp leaves them "
+                                            "out"));
+  if (args.format != "gguf" || !different.empty()) return tried;
+  try {
+    write_gguf_config(one, model, config.data.seq_length);
+  } catch (const ConfigError& error) {
+    different.emplace_back(error.what());
+  }
+  return tried;
+}
+
+}  // namespace
+
+std::optional<std::string> ExportedRun::tokenizer() const {
+  const auto& files = checkpoint.manifest.files;
+  if (std::ranges::find(files, "tokenizer.json", &Manifest::File::name) == files.end()) return std::nullopt;
+  return read_extra_file(checkpoint, "tokenizer.json");
+}
+
+ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
+  const fs::path folder = find_run(args.runs_folder, args.run), checkpoints = folder / "checkpoints";
+  std::vector<std::string> warnings;
+  auto newest = latest_checkpoint(checkpoints, warnings);
+  for (const std::string& warning : warnings) fmt::print(err, "warning: {}\n", warning);
+  require<CheckpointError>(newest.has_value(), checkpoints.string(),
+                           " has no intact checkpoint: train the run further, or restore one from a copy");
+  ExportedRun run{folder, std::move(*newest), {}, {}};
+  parse_toml(run.config.fields(), read_extra_file(run.checkpoint, "config.toml"),
+             (run.checkpoint.folder / "config.toml").string());
+  const fs::path ledger = folder / kLedgerName;
+  std::error_code none;
+  if (fs::is_regular_file(ledger, none)) run.ledger = parse_ledger(read_file(ledger), ledger.string());
+  return run;
+}
+
+const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& args) {
+  const std::string asked = !args.architecture.empty() ? args.architecture : run.ledger ? run.ledger->architecture : "";
+  if (const Architecture* known = find_architecture(asked)) {  // null of one imported from Megatron-LM
+    const bool has_mtp = run.config.model.mtp_num_layers > 0 && !args.without_mtp;
+    require<ConfigError>(!has_mtp || (args.format != "gguf" && known->model_type == "deepseek_v3"), "a model of type ",
+                         known->model_type, args.format == "gguf" ? " in a GGUF file" : "",
+                         " has no modules of multi-token prediction, and the run has mtp_num_layers = ",
+                         run.config.model.mtp_num_layers, ": --without-mtp leaves them out");
+    return *known;
+  }
+  std::vector<Tried> tried;
+  for (const Architecture& one : architectures()) {
+    tried.push_back(try_as(args, one, run.config));
+    if (tried.back().different.empty()) return one;
+  }
+  std::ranges::stable_sort(tried, {}, [](const Tried& one) { return std::pair(!one.possible, one.different.size()); });
+  std::string why;
+  for (const auto& [type, possible, different] : tried)
+    why += cat("\n  ", type, ": ", different.front(),
+               different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "");
+  throw ConfigError(
+      cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
+          why));
+}
+
+}  // namespace witan::cli

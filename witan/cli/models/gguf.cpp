@@ -1,0 +1,130 @@
+#include "witan/cli/models/gguf.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+#include "witan/convert/hf/hf_config.h"
+#include "witan/convert/hf/hf_folder.h"
+#include "witan/tokenizer/gguf_vocabulary.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/tokenizer_json.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+constexpr const char* kChatTemplateFile = "chat_template.jinja";
+constexpr const char* kSentencePieceFile = "tokenizer.model";
+constexpr const char* kChatTemplate = "tokenizer.chat_template";
+
+// The tokens with a part, by the key that names each in a GGUF file and in tokenizer_config.json.
+struct NamedToken {
+  const char* gguf;
+  const char* hf;
+};
+constexpr NamedToken kNamedTokens[] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
+                                       {"tokenizer.ggml.eos_token_id", "eos_token"},
+                                       {"tokenizer.ggml.padding_token_id", "pad_token"},
+                                       {"tokenizer.ggml.unknown_token_id", "unk_token"}};
+constexpr NamedToken kAddedAround[] = {{"tokenizer.ggml.add_bos_token", "add_bos_token"},
+                                       {"tokenizer.ggml.add_eos_token", "add_eos_token"}};
+
+Json json_file(const fs::path& path) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return Json::object();
+  Json json = parse_json(read_file(path), path.string());
+  return json.is_object() ? json : Json::object();
+}
+
+// A token is a text, or an object with its content.
+std::optional<std::string> token_text(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end()) return std::nullopt;
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_object() && found->contains("content") && (*found)["content"].is_string())
+    return (*found)["content"].get<std::string>();
+  return std::nullopt;
+}
+
+std::optional<std::string> chat_template(const Json& config, const fs::path& companions) {
+  std::error_code none;
+  if (fs::is_regular_file(companions / kChatTemplateFile, none)) return read_file(companions / kChatTemplateFile);
+  const auto found = config.find("chat_template");
+  if (found != config.end() && found->is_string()) return found->get<std::string>();
+  return std::nullopt;
+}
+
+// Of an imported SentencePiece model its own file says more than the tokenizer.json made of it.
+TokenizerSpec exact_spec(const std::string& tokenizer, const fs::path& companions) {
+  TokenizerSpec spec = parse_tokenizer_json(tokenizer, "tokenizer.json");
+  std::error_code none;
+  const fs::path model = companions / kSentencePieceFile;
+  if (spec.byte_level || !spec.sentencepiece.empty() || !fs::is_regular_file(model, none)) return spec;
+  TokenizerSpec exact = read_tokenizer(model);
+  for (size_t id = 0; id < exact.tokens.size(); ++id)
+    if (id >= spec.tokens.size() || spec.tokens[id] != exact.tokens[id]) return spec;
+  return exact;
+}
+
+void put_named_tokens(const Json& config, const Tokenizer& tokenizer, GgufMetadata& metadata) {
+  for (const NamedToken& token : kNamedTokens)
+    if (const auto text = token_text(config, token.hf))
+      if (const auto id = tokenizer.token_id(*text)) metadata.put_u32(token.gguf, *id);
+  const NamedToken& end = kNamedTokens[1];
+  if (metadata.find(end.gguf) == nullptr)
+    if (const auto id = tokenizer.end_of_text()) metadata.put_u32(end.gguf, *id);
+  for (const NamedToken& around : kAddedAround) {
+    const auto found = config.find(around.hf);
+    metadata.put_flag(around.gguf, found != config.end() && found->is_boolean() && found->get<bool>());
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> tokenizer_of_gguf(const GgufWeights& weights, std::FILE* err) try {
+  const TokenizerSpec spec = parse_gguf_vocabulary(weights.file().metadata());
+  const Tokenizer checked(spec);
+  return write_tokenizer_json(spec);
+} catch (const Error& error) {
+  fmt::print(err, "warning: no tokenizer: {}. `witan generate` and `witan eval` need one\n", error.what());
+  return std::nullopt;
+}
+
+void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder) {
+  fs::create_directories(folder);
+  write_file_atomically(folder / kHfConfig, write_hf_config(weights.architecture(), weights.model(),
+                                                            weights.positions(), weights.model().dtype));
+  const GgufMetadata& metadata = weights.file().metadata();
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  const auto tokens = metadata.texts("tokenizer.ggml.tokens");
+  for (const NamedToken& token : kNamedTokens)
+    if (const auto id = metadata.integer(token.gguf); id && *id >= 0 && *id < static_cast<int64_t>(tokens.size()))
+      config[token.hf] = replace_invalid_utf8(tokens[static_cast<size_t>(*id)]);
+  for (const NamedToken& around : kAddedAround)
+    if (const auto flag = metadata.flag(around.gguf)) config[around.hf] = *flag;
+  if (const auto text = metadata.text(kChatTemplate)) config["chat_template"] = replace_invalid_utf8(*text);
+  if (!config.empty()) write_file_atomically(folder / kTokenizerConfig, config.dump(2) + "\n");
+}
+
+GgufMetadata gguf_vocabulary_of(const std::optional<std::string>& tokenizer, const fs::path& companions,
+                                const ModelConfig& model) {
+  GgufMetadata metadata;
+  if (!tokenizer) {
+    metadata.put_text("tokenizer.ggml.model", "no_vocab");
+    return metadata;
+  }
+  const TokenizerSpec spec = exact_spec(*tokenizer, companions);
+  write_gguf_vocabulary(spec, model.vocab_size, metadata);
+  const Json config = json_file(companions / kTokenizerConfig);
+  put_named_tokens(config, Tokenizer(spec), metadata);
+  if (const auto text = chat_template(config, companions)) metadata.put_text(kChatTemplate, *text);
+  return metadata;
+}
+
+}  // namespace witan::cli

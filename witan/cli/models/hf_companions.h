@@ -1,0 +1,17 @@
+// What `witan export --format hf` writes beside the weights.
+#pragma once
+
+#include "witan/cli/models/exported_run.h"
+#include "witan/convert/export.h"
+
+namespace witan::cli {
+
+// The names that the import found, but for what is only read.
+NameStyle style_for(const ExportedRun& run, const Architecture& architecture);
+
+// config.json as it was imported, where it still says what the model is, with the files that came with it; else one of
+// the model, and the run's own tokenizer. Then the chat template that the run was fine-tuned by.
+void write_companions(const ExportedRun& run, const Architecture& architecture, const HfExport& how,
+                      const fs::path& out, Ledger& ledger);
+
+}  // namespace witan::cli

@@ -1,0 +1,148 @@
+// witan import: a run made of a model that another program has trained.
+#include "witan/convert/import.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/models/gguf.h"
+#include "witan/cli/train/unfinished.h"
+#include "witan/convert/companions.h"
+#include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/megatron/megatron_weights.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/tokenizer_json.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_start.h"
+#include "witan/train/run/saved_config.h"
+#include "witan/train/run/train_state.h"
+
+namespace witan::cli {
+namespace {
+
+struct ImportArgs {
+  std::string folder, run, runs_folder = "runs", tokenizer;
+  bool without_mtp = false;
+};
+
+// The configuration of a run that only says which model it is.
+RunConfig imported_config(const ImportArgs& args, const ForeignWeights& weights) {
+  RunConfig config;
+  config.model = weights.model();
+  config.train.run = args.run;
+  config.train.runs_folder = args.runs_folder;
+  config.data.seq_length = std::max<int64_t>(weights.positions(), 1);
+  return resolve(config, {});
+}
+
+// The tokenizer.json of the folder, if Witan can read it; says so if it cannot.
+std::optional<std::string> readable_tokenizer(const fs::path& folder, const ModelConfig& model, std::FILE* err) {
+  const fs::path path = folder / "tokenizer.json";
+  std::error_code none;
+  std::string why = "there is none";
+  if (fs::is_regular_file(path, none)) try {
+      const Tokenizer tokenizer = Tokenizer::load(path);
+      require<DataError>(tokenizer.vocab_size() <= model.vocab_size, "it has ", tokenizer.vocab_size(),
+                         " entries, the model ", model.vocab_size);
+      return read_file(path);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  fmt::print(err,
+             "warning: no tokenizer.json of {} can be used: {}. `witan generate` and `witan eval` need one: give it "
+             "with --tokenizer FILE\n",
+             folder.string(), why);
+  return std::nullopt;
+}
+
+// Of --tokenizer, of any kind that Witan reads.
+std::string given_tokenizer(const fs::path& path, const ModelConfig& model) {
+  const TokenizerSpec spec = read_tokenizer(path);
+  const int64_t entries = Tokenizer(spec).vocab_size();
+  require<DataError>(entries <= model.vocab_size, "--tokenizer ", path.string(), " has ", entries,
+                     " entries, more than the model's ", model.vocab_size, ": it is another model's");
+  return write_tokenizer_json(spec);
+}
+
+std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
+  if (is_gguf_model(args.folder)) return std::make_unique<GgufWeights>(args.folder);
+  if (is_megatron_folder(args.folder)) return std::make_unique<MegatronWeights>(args.folder);
+  return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
+}
+
+// The files beside the weights, for other programs.
+void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledger& ledger) {
+  if (const auto* hf = dynamic_cast<const HfWeights*>(&weights))
+    ledger.files = copy_companions(hf->folder().path(), hf->folder().companions(), folder);
+  if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
+}
+
+ExitCode import_model(Context& context, const ImportArgs& args) {
+  const auto source = open_foreign(args);
+  ForeignWeights& weights = *source;
+  const RunConfig config = imported_config(args, weights);
+  const auto* gguf = dynamic_cast<const GgufWeights*>(source.get());
+  const auto tokenizer = !args.tokenizer.empty() ? given_tokenizer(args.tokenizer, config.model)
+                         : gguf                  ? tokenizer_of_gguf(*gguf, context.err)
+                                                 : readable_tokenizer(args.folder, config.model, context.err);
+  const RunFolder folder(args.runs_folder, args.run);
+  UnfinishedFolder unfinished(folder.path(), ".lock");
+  require<ConfigError>(folder.empty(), "there is a run ", folder.path().string(),
+                       " already: import under another name (--run NAME), or remove that folder");
+  unfinished.begin();
+  std::vector<std::pair<std::string, std::string>> files = {{"config.toml", config_to_save(config)}};
+  if (tokenizer) files.emplace_back("tokenizer.json", *tokenizer);
+  Json scalars = TrainState().to_json();
+  scalars[kImported] = true;
+  Ledger ledger = import_weights(weights, folder.checkpoints(), files, scalars);
+  keep_companions(weights, folder.path() / kCompanionFolder, ledger);
+  write_file_atomically(folder.path() / kLedgerName, ledger.text());
+  if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
+  write_file_atomically(folder.config(), config_to_save(config, true));
+  unfinished.finish();
+  fmt::print(context.out, "{}dtype        {}\nvocabulary   {} entries{}\nledger       {}\nrun          {}\n",
+             ledger.summary(), config.model.dtype, config.model.vocab_size, tokenizer ? "" : ", without a tokenizer",
+             (folder.path() / kLedgerName).string(), folder.path().string());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<ImportArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"import", "Make a run of another program's model",
+       "Reads a Hugging Face folder (config.json and safetensors files), a GGUF file, or a checkpoint of Megatron-LM "
+       "(torch_dist, or legacy), and writes a run with its weights, which `witan generate`, `witan eval` and `witan "
+       "train "
+       "--init-from` use. Every tensor is accounted for in the run's ledger.json; one without a place is an error. "
+       "docs/convert.md lists the architectures.",
+       "witan import model-folder --run base\n"
+       "witan import model.gguf --run small\n"
+       "witan import model-folder --run base --runs-folder my-runs"},
+      [&context, args] { return import_model(context, *args); });
+  add_option(*command, "folder", args->folder,
+             "Folder with config.json and safetensors files, a .gguf file, or a folder of a Megatron-LM checkpoint")
+      .type_name("FOLDER|FILE")
+      .required();
+  add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_option(
+      *command, "--tokenizer", args->tokenizer,
+      "Tokenizer of the run, instead of the model's own: a tokenizer.json, tekken.json, .model, .tiktoken or .gguf "
+      "file, or a folder with one")
+      .type_name("FILE");
+  add_flag(*command, "--without-mtp", args->without_mtp,
+           "Leave out layers that predict further tokens (multi-token prediction), which become MTP modules otherwise");
+}
+
+}  // namespace witan::cli

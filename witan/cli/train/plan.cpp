@@ -1,0 +1,279 @@
+// witan plan: what a run would need, before it runs.
+#include <fmt/format.h>
+
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_config.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/train/planning.h"
+#include "witan/planner/changes.h"
+#include "witan/planner/cluster.h"
+#include "witan/planner/fit.h"
+#include "witan/planner/layout_page.h"
+#include "witan/planner/megatron_memory.h"
+#include "witan/planner/search_page.h"
+#include "witan/train/run/resolve.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr uint64_t kLeastMemory = 1'000'000;  // less is a number without its unit
+
+// A world that need not be here.
+struct Elsewhere {
+  int64_t ranks = 0, gpus = 0;  // of it; 0: those of this machine
+  std::string gpu;              // which; empty: any
+  int gpus_per_host = 8;
+  double link = 0, network = 50;  // GB/s; 0: as the GPU's data sheet has it
+
+  bool asked() const { return ranks > 0 || gpus > 0; }
+};
+
+struct PlanArgs {
+  RunConfig flags;  // which `args` set
+  std::optional<ConfigArgs> args;
+  std::string memory;  // of another machine; empty: of this one
+  Elsewhere elsewhere;
+  bool processes = false;
+  bool search = false;
+  bool keep_micro_batch_size = false;
+  bool json = false;
+  bool layout = false;
+};
+
+std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
+  constexpr const char* kUsual = "h100";
+  constexpr double kGiga = 1e9;
+  if (elsewhere.gpu.empty() && !search) return std::nullopt;
+  Cluster cluster{find_gpu(elsewhere.gpu.empty() ? kUsual : elsewhere.gpu), elsewhere.gpus_per_host,
+                  elsewhere.link * kGiga, elsewhere.network * kGiga};
+  if (elsewhere.link == 0) cluster.link_bytes_s = cluster.gpu.link_bytes_s;
+  return cluster;
+}
+
+// The configuration given, as --processes, --world-size and --gpus have it: as many ranks as were asked for, on hosts
+// of so many GPUs, whatever a file or the run on disk says. Flags must say the same.
+RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
+  const Elsewhere& elsewhere = state.elsewhere;
+  RunConfig config = given.config;
+  auto& parallel = config.parallel;
+  if (state.processes) parallel.ranks_per_process = 1;
+  if (!elsewhere.asked()) return config;
+  const auto flagged = [&](const char* key) { return given.source(key) == ValueSource::flag; };
+  const bool gpus = elsewhere.gpus > 0;
+  const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
+  require<ConfigError>(!flagged("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
+                       gpus ? "--gpus " : "--world-size ", ranks, " and ranks = ", parallel.ranks,
+                       " differ: remove one of them");
+  require<ConfigError>(!gpus || !flagged("device") || parallel.device != "cpu", "--gpus ", ranks,
+                       " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
+  parallel.ranks = ranks;
+  if (gpus) parallel.device = "cuda";
+  if (parallel.ranks_per_process > 0) return config;
+  if (!gpus) parallel.ranks_per_process = 1;
+  if (gpus && ranks > elsewhere.gpus_per_host)  // a process for each host
+    parallel.ranks_per_process = std::gcd(ranks, static_cast<int64_t>(elsewhere.gpus_per_host));
+  return config;
+}
+
+// What --memory or the GPU's data sheet says, of a run or of a GPU; nothing where neither does.
+std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::optional<Cluster>& cluster) {
+  if (!state.memory.empty()) {
+    const uint64_t asked = parse_bytes(state.memory);
+    require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
+                         format_bytes(static_cast<double>(asked)),
+                         ": give the memory of a machine with its unit, as in 8GB");
+    return static_cast<int64_t>(asked);
+  }
+  return cluster ? std::optional(static_cast<int64_t>(cluster->gpu.memory_bytes)) : std::nullopt;
+}
+
+// The same, or else of this machine; 0: unknown.
+int64_t memory_of(const ResolvedConfig& config, const PlanArgs& state, const std::optional<Cluster>& cluster) {
+  if (const auto known = memory_elsewhere(state, cluster)) return *known;
+  return state.elsewhere.asked() ? 0 : usable_memory(config);
+}
+
+PlanOptions options_of(const ResolvedConfig& config, const PlanArgs& state, const Tokenizer* tokenizer) {
+  constexpr int64_t kFew = 16;  // ranks that a page can show one by one
+  PlanOptions options;
+  options.balanced = true;
+  options.prompt_tokens = prompt_tokens(config, tokenizer);
+  options.spread = state.elsewhere.asked();
+  if (config->parallel.ranks > kFew) options.ranks = PlanOptions::Ranks::by_class;
+  return options;
+}
+
+// A call that comes to this configuration, with Witan's defaults for what it leaves out. How a checkpoint is loaded is
+// no part of it.
+std::string full_command(const Context& context, RunConfig config) {
+  config.load = {};
+  return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
+}
+
+ExitCode search(Context& context, const PlanArgs& state, const RunConfig& given, const Cluster& cluster,
+                int64_t vocab_size, std::optional<int64_t> assumed) {
+  SearchOptions options;
+  options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
+  options.memory = memory_elsewhere(state, cluster).value();
+  options.vocab_size = vocab_size;
+  options.assumed_vocabulary = assumed;
+  const SearchResult result = search_layouts(given, cluster, options);
+  const auto command = [&](const RunConfig& asked) { return full_command(context, asked); };
+  const std::string page =
+      state.json ? search_json(result, given, options) : format_search(result, given, cluster, options, command);
+  std::fputs(page.c_str(), context.out);
+  std::fflush(context.out);  // the page comes before the error
+  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus,
+                       " GPUs is compatible with this model and its ", "batch sizes; ", nearest_gpus_text(result));
+  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus, " GPUs was found that fits in ",
+                            format_bytes(static_cast<double>(options.memory)), " per GPU");
+  return ExitCode::done;
+}
+
+// What the configuration left to Witan, and why it is what it is.
+std::string format_decisions(const ResolvedConfig& config) {
+  std::string out;
+  for (const Decision& one : config.decisions())
+    out += fmt::format("  {:<34} {}\n", cat(one.key, " = ", one.value), one.reason);
+  return out.empty() ? out : "\nChosen automatically\n" + out;
+}
+
+// What a person may have meant who plans without a word on a machine without GPUs.
+void hint_at_gpus(const Context& context, const PlanArgs& state, const GivenConfig& given,
+                  const ResolvedConfig& config) {
+  if (state.elsewhere.asked() || config->parallel.on_gpu() || given.config.parallel.device != "auto") return;
+  std::fputs(
+      "planned for the CPU, as this machine has no usable GPU: give --gpus N --gpu NAME to plan for N GPUs elsewhere "
+      "(add --search for their best layout), --device cuda --memory SIZE for GPUs like these ranks, or --device cpu to "
+      "mean it\n",
+      context.err);
+}
+
+std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, const PlanArgs& state,
+                              const std::optional<Cluster>& cluster) {
+  if (cluster) return timing_on(*cluster, plan, config);
+  return state.elsewhere.asked() ? std::nullopt : timing_of(plan, config, 0);
+}
+
+ExitCode print_plan(Context& context, const PlanArgs& state, const ResolvedConfig& config, const Tokenizer* tokenizer,
+                    const std::optional<Cluster>& cluster, std::optional<int64_t> assumed) {
+  const int64_t bytes = memory_of(config, state, cluster);
+  const PlanOptions options = options_of(config, state, tokenizer);
+  Plan plan = make_plan(config, options);
+  plan.assumed_vocabulary = assumed;
+  const std::optional<Timing> timing = predict(config, plan, state, cluster);
+  std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
+  if (!state.json) std::fputs((format_decisions(config) + format_megatron_memory(config)).c_str(), context.out);
+  std::fflush(context.out);  // the page comes before the error
+  require_fits(config, plan, bytes, options);
+  return ExitCode::done;
+}
+
+ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given) {
+  std::optional<Tokenizer> tokenizer;
+  if (given.saved) {
+    tokenizer = run_tokenizer(given.config);
+    std::fputs(cat("planned for the run ", given.run.string(), ", whose configuration sets all other keys\n").c_str(),
+               context.err);
+  }
+  const RunConfig asked = moved(given, state);
+  const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
+  Facts facts = facts_of_machine();
+  // Weights that come without a tokenizer have one that fits them.
+  const bool of_weights = !asked.train.init_from.empty() && asked.data.tokenizer.empty();
+  facts.vocabulary = tokenizer    ? tokenizer->vocab_size()
+                     : of_weights ? asked.model.vocab_size
+                                  : expected_vocabulary(asked.data);
+  const bool known = tokenizer || !asked.data.tokenizer.empty() || asked.model.vocab_size > 0;
+  const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
+  if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
+  const ResolvedConfig config = resolve(asked, facts);
+  for (const std::string& warning : idle_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
+  hint_at_gpus(context, state, given, config);
+  if (state.layout) {
+    std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
+    return ExitCode::done;
+  }
+  return print_plan(context, state, config, tokenizer ? &*tokenizer : nullptr, cluster, assumed);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context) {
+  auto state = std::make_shared<PlanArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"plan", "Plan a run before it starts: parameters, FLOPs, memory, communication and time",
+       cat("Runs the real training step on a meta device, which computes nothing. Memory is exact to the byte; if the "
+           "run does not fit, the exit code is 8 and the nearest configuration that fits is shown. ",
+           kListsHelp),
+       "witan plan\n"
+       "witan plan --num-layers 24 --hidden-size 512 --num-experts 64 --ranks 2 --memory 24GB\n"
+       "witan plan --device cuda --ranks 8 --global-batch-size 32 --dtype bfloat16 --memory 141GB\n"
+       "witan plan --device cuda --ranks 16 --processes --global-batch-size 64 --dtype bfloat16 --memory 80GB\n"
+       "witan plan --config recipes/default.toml --recompute-granularity full --json\n"
+       "witan plan --preset mixtral-8x7b --gpus 64 --gpu h100 --mesh shard=64,expert=8 \\\n"
+       "  --recompute-granularity full\n"
+       "witan plan @recipes/megatron/mixtral.args --gpus 1024 --gpu h100 --global-batch-size 1024\n"
+       "witan plan @recipes/megatron/mixtral.args --search --gpus 64 --memory 80GB\n"
+       "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
+       "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
+      [state, &context] {
+        const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        return naming_sources(given, [&] { return plan(context, *state, given); });
+      });
+  add_option(*command, "--memory", state->memory,
+             "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
+      .type_name("SIZE");
+  add_flag(*command, "--processes", state->processes,
+           "Plan each rank as a process of its own, as started by a launcher, not as a thread");
+  Elsewhere& elsewhere = state->elsewhere;
+  const Option world =
+      add_option(*command, "--world-size", elsewhere.ranks,
+                 "Plan for N ranks, each a process, on other hosts; --memory is then the memory of one rank")
+          .type_name("N")
+          .range(1, 1 << 16);
+  const Option gpus =
+      add_option(*command, "--gpus", elsewhere.gpus,
+                 "Plan for N GPUs on other hosts, one rank per GPU; ranks of one host are threads of one process")
+          .type_name("N")
+          .range(1, 1 << 16)
+          .excludes(world);
+  add_option(*command, "--gpu", elsewhere.gpu,
+             "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
+      .type_name("NAME")
+      .needs(gpus);
+  add_option(*command, "--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")
+      .type_name("N")
+      .range(1, 1 << 16)
+      .needs(gpus);
+  add_option(*command, "--link-bandwidth", elsewhere.link,
+             "GB/s from a GPU to the others of its host [from the data sheet]")
+      .type_name("GB/S")
+      .range(0.01, 1e5)
+      .needs(gpus);
+  add_option(*command, "--network-bandwidth", elsewhere.network, "GB/s from a GPU to other hosts [50]")
+      .type_name("GB/S")
+      .range(0.01, 1e5)
+      .needs(gpus);
+  add_flag(*command, "--json", state->json, "Print JSON");
+  const Option layout = add_flag(*command, "--print-layout", state->layout,
+                                 "Print only the layout: mesh, groups, sharding and the placement of each parameter");
+  const Option search = add_flag(*command, "--search", state->search,
+                                 "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]")
+                            .needs(gpus)
+                            .excludes(layout);
+  add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,
+           "Search only with the given micro-batch size, not with smaller ones")
+      .needs(search);
+  add_megatron_flag(*command);
+  state->args.emplace(*command, state->flags.fields());
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,136 @@
+#include "witan/cli/train/planning.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "witan/base/threads.h"
+#include "witan/cli/machine.h"
+#include "witan/kernels/ceiling.h"
+#include "witan/tensor/cuda.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr double kUsualShare = 0.6;                    // of the peak, over whole steps of the default recipe
+constexpr int64_t kContextBytes = int64_t{400} << 20;  // that asking a GPU takes of it
+
+int64_t steps_left(const RunConfig& config, int64_t done) {
+  return std::max<int64_t>(config.train.train_iters - done, 0);
+}
+
+Timing timing_from(const Ceilings& ceilings, std::string source, const Plan& plan, const RunConfig& config,
+                   int64_t done, std::optional<int64_t> held_out = std::nullopt) {
+  Timing timing;
+  timing.ceilings = ceilings;
+  timing.source = std::move(source);
+  timing.step = predict_step(plan, config, ceilings);
+  timing.steps = steps_left(config, done);
+  timing.run_seconds = predict_run(timing.step, config, done, held_out);
+  return timing;
+}
+
+std::string kept_in(const CeilingsFile& file) {
+  return "saved in " + file.path().string();
+}
+
+}  // namespace
+
+CeilingsFile ceilings_file() {
+  return {ceilings_path(), machine_identity()};
+}
+
+Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer) {
+  return make_plan(config, {.prompt_tokens = prompt_tokens(config, tokenizer)});
+}
+
+std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer) {
+  if (!tokenizer) return std::nullopt;
+  return static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
+}
+
+int64_t usable_memory(const ResolvedConfig& config) {
+  if (!config->parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
+  // More ranks than GPUs are planned for such GPUs as are here.
+  const int ranks = static_cast<int>(std::min<int64_t>(config->parallel.ranks, cuda::devices()));
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int device = 0; device < ranks; ++device) least = std::min(least, usable_memory_of_gpu(device));
+  return ranks > 0 ? least : 0;
+}
+
+int64_t usable_memory_of_gpu(int device) {
+  return cuda::free_memory(device) + kContextBytes;  // what this process has of it already is in the reserve
+}
+
+std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done) {
+  if (config->parallel.on_gpu() && config->parallel.ranks > cuda::devices()) return std::nullopt;
+  const CeilingsFile file = ceilings_file();
+  const Load load = load_of(config, usable_cores());
+  const bool kept = file.find(load).has_value();
+  const Ceilings ceilings = file.get(load);
+  std::string source = kept ? kept_in(file) : "measured now";
+  if (ceilings.busy)
+    source += "; the machine was busy when they were measured: `witan doctor` measures them again when it is idle";
+  return timing_from(ceilings, std::move(source), plan, config, done);
+}
+
+Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig& config) {
+  Timing timing;
+  timing.ceilings = cluster.ceilings({config->model.dtype, static_cast<int>(config->parallel.ranks), 1});
+  timing.source =
+      fmt::format("of {}'s data sheet; links {:.0f} GB/s, hosts of {} GPUs, network {:.0f} GB/s a GPU",
+                  cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
+  timing.step = predict_step(plan, config, timing.ceilings, &cluster);
+  timing.steps = steps_left(config, 0);
+  timing.run_seconds = predict_run(timing.step, config, 0);
+  return timing;
+}
+
+Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
+                       const std::optional<JobCeilings>& job) {
+  const Load load = job ? Load{config->model.dtype, static_cast<int>(config->parallel.ranks),
+                               static_cast<int>(config->parallel.threads)}
+                        : load_of(config, usable_cores());
+  const auto peak_alone = [&](double flops, bool busy) {
+    Timing timing;
+    timing.ceilings.load = load;
+    timing.source = "the peak of multiply-adds";
+    timing.ceilings.busy = busy;
+    timing.ceilings.fma_flops = flops;
+    timing.step.seconds = plan.step_flops / (kUsualShare * flops) + lapack_seconds(plan, config, timing.ceilings);
+    timing.steps = steps_left(config, done);
+    timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
+    return timing;
+  };
+  if (job) return peak_alone(job->ceilings.flops, job->busy);
+  const CeilingsFile file = ceilings_file();
+  const auto peak = [&] {
+    ThreadPool pool(load.ranks * load.threads);
+    return 1e9 * kernels::measure_fma_gflops(pool);
+  };
+  if (auto kept = file.find(load)) {
+    if (kept->busy && load.gpu.empty()) kept->fma_flops = std::max(kept->fma_flops, peak());
+    return timing_from(*kept, kept_in(file), plan, config, done, held_out);
+  }
+  if (config->parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
+  const bool busy = machine_is_busy(load);
+  return peak_alone(peak(), busy);
+}
+
+void note_speed(const ResolvedConfig& config, double gflops) {
+  ceilings_file().raise(load_of(config, usable_cores()), 1e9 * gflops);
+}
+
+std::optional<Tokenizer> run_tokenizer(const RunConfig& config) {
+  const fs::path folder = fs::path(config.train.runs_folder) / config.train.run, path = folder / "tokenizer.json";
+  // Without these it is what a start has left that did not come to its first step.
+  const bool begun = fs::exists(folder / "config.toml") || fs::exists(folder / "checkpoints");
+  return begun && fs::exists(path) ? std::optional(Tokenizer::load(path)) : std::nullopt;
+}
+
+int64_t expected_vocabulary(const DataConfig& config) {
+  return config.tokenizer.empty() ? config.bpe.vocab_size : Tokenizer::load(config.tokenizer).vocab_size();
+}
+
+}  // namespace witan::cli

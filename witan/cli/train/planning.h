@@ -1,0 +1,52 @@
+// What `plan` and `train` share: the plan of a configuration on this machine.
+#pragma once
+
+#include <optional>
+
+#include "witan/cli/train/job_ceilings.h"
+#include "witan/planner/ceilings_file.h"
+#include "witan/planner/cluster.h"
+#include "witan/planner/format.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan::cli {
+
+// The ceilings that this machine and this program were measured to have.
+CeilingsFile ceilings_file();
+
+// The plan of a configuration, for every rank. A tokenizer tells how long the sample's prompt is.
+Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer);
+// Nothing without a tokenizer.
+std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer);
+
+// Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown.
+int64_t usable_memory(const ResolvedConfig& config);
+// The same of one GPU, in which this process opens a context.
+int64_t usable_memory_of_gpu(int device);
+
+// How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
+// Nothing for GPUs that are not here.
+std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done);
+
+// How long the plan's run takes on a cluster that need not be here. Throws ConfigError as Cluster::ceilings() does.
+Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig& config);
+
+// timing_of() without holding up a start: ceilings of a busy machine are not measured again, but for the peak of
+// multiply-adds. Where no ceilings are kept it comes from that, and from the share of it that steps usually reach.
+// `held_out`: samples that the held-out text has. `job`: of several processes on the CPU, what they measured together;
+// kept ceilings say nothing about them, whose cores are not those of this process.
+Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
+                       const std::optional<JobCeilings>& job);
+
+// A run of this config, in one process or on GPUs, had a step of so many GFLOP/s: kept ceilings that are below it are
+// raised.
+void note_speed(const ResolvedConfig& config, double gflops);
+
+// The tokenizer of a run that has begun to train; nothing where there is none yet.
+std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
+
+// Entries of the vocabulary before there is a tokenizer: that of the file that the config names, or as many as a
+// trained one has at most.
+int64_t expected_vocabulary(const DataConfig& config);
+
+}  // namespace witan::cli

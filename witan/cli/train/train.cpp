@@ -1,0 +1,89 @@
+// witan train: from text to a trained model, or from where a run stopped.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/train/job.h"
+#include "witan/cli/train/train_call.h"
+#include "witan/convert/ledger.h"
+#include "witan/train/run/run_start.h"
+#include "witan/train/signals/signals.h"
+
+namespace witan::cli {
+namespace {
+
+struct TrainCommandArgs {
+  RunConfig flags;  // which `args` set
+  std::optional<ConfigArgs> args;
+  TrainOptions options;
+};
+
+// What this call says over the run on disk, if there is one. What makes a run the same run must not change.
+GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
+  GivenConfig given = read_given_config(context, state.flags, *state.args);
+  const std::string& source = given.config.train.init_from;
+  require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
+                       ": the model has no tokenizer that Witan can read; give the one that it was trained with: "
+                       "--tokenizer FILE");
+  require<ConfigError>(state.options.fresh || given.changes.empty() || !fs::exists(given.run / kLedgerName),
+                       not_resumable(given.run));
+  require<ConfigError>(state.options.fresh || given.changes.empty(), "the run ", given.run.string(),
+                       " was started with another configuration: ", fmt::format("{}", fmt::join(given.changes, ", ")),
+                       ". Train under another name with --run NAME, or start over with --fresh");
+  return given;
+}
+
+ExitCode train_command(Context& context, TrainCommandArgs& state) {
+  using Voice = StopSignals::Voice;
+  const auto launch = find_launch();
+  const bool leads = !launch || launch->rank == 0;
+  // Until there is something to save, and after it is saved.
+  const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
+  return run_process(context, launch, [&](Context& own) {
+    const GivenConfig given = read_given(own, state);
+    return naming_sources(given, [&] { return run_training(own, state.options, given, launch, context.err); });
+  });
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+  auto state = std::make_shared<TrainCommandArgs>();
+  CLI::App* command =
+      add_command(app, context,
+                  {"train", "Train a model from text, or resume a run",
+                   "Without options, trains a small MoE on English text for some minutes. Ctrl-C saves the run, and "
+                   "the same command resumes it. " +
+                       std::string(kListsHelp),
+                   "witan train\n"
+                   "witan train --data my.txt --run mine\n"
+                   "witan train --config recipes/default.toml --train-iters 1000 --lr 1e-3\n"
+                   "witan train --preset gpt2-124m --data my.txt --tokenizer tokenizer.json --run gpt2\n"
+                   "witan train --mesh replicate=2,shard=2 --micro-batch-size 2 --deterministic\n"
+                   "witan train --mesh tensor=2,replicate=2 --run tensor\n"
+                   "witan train @recipes/megatron/dense.args --num-layers 2 --hidden-size 64 --vocab-size 4096 \\\n"
+                   "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
+                   "witan train --run recorded --record-routes routes\n"
+                   "mpirun -n 2 witan train --run processes\n"
+                   "witan train --fresh",
+                   Processes::all},
+                  [state, &context] { return train_command(context, *state); });
+  add_flag(*command, "--fresh", state->options.fresh, "Archive the run and start over");
+  add_option(*command, "--debug-rank", state->options.debug_ranks,
+             "Let this rank (or several: 1,2) print how to attach gdb, and wait for it before it starts")
+      .delimiter(',')
+      .one_argument()
+      .type_name("RANK");
+  add_option(*command, "--trace-steps", state->options.trace_steps,
+             "Trace these steps, such as 3:5, into trace.json in the run's folder, for ui.perfetto.dev")
+      .type_name("FIRST:LAST");
+  add_megatron_flag(*command);
+  state->args.emplace(*command, state->flags.fields());
+}
+
+}  // namespace witan::cli

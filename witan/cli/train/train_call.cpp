@@ -1,0 +1,295 @@
+#include "witan/cli/train/train_call.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ctime>
+#include <string>
+
+#include "witan/base/hash.h"
+#include "witan/base/threads.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/cli/train/job.h"
+#include "witan/cli/train/job_ceilings.h"
+#include "witan/cli/train/planning.h"
+#include "witan/cli/train/train_page.h"
+#include "witan/comm/processes/process_world.h"
+#include "witan/kernels/ceiling.h"
+#include "witan/planner/disk.h"
+#include "witan/planner/fit.h"
+#include "witan/planner/layout_choice.h"
+#include "witan/report/html.h"
+#include "witan/tensor/cuda.h"
+#include "witan/train/run/load_options.h"
+#include "witan/train/run/resolve.h"
+#include "witan/train/run/saved_config.h"
+#include "witan/train/run/start_check.h"
+#include "witan/train/run/trainer.h"
+#include "witan/train/signals/signals.h"
+#include "witan/train/step/device.h"
+
+namespace witan::cli {
+namespace {
+
+// What is there of a run that has done so many steps.
+DiskState disk_state(const RunFolder& folder, int64_t done) {
+  return {done, static_cast<int64_t>(step_folders(folder.checkpoints()).size())};
+}
+
+// Entries of the vocabulary, as far as they are known before text is read.
+int64_t known_vocabulary(const RunConfig& given, bool fresh) {
+  const auto tokenizer = fresh ? std::nullopt : run_tokenizer(given);
+  return tokenizer ? tokenizer->vocab_size() : expected_vocabulary(given.data);
+}
+
+// Ranks that are to wait for a debugger must be there.
+void check_debug_ranks(const std::vector<int>& debug_ranks, int64_t ranks) {
+  for (const int rank : debug_ranks)
+    require<ConfigError>(rank >= 0 && rank < ranks, "--debug-rank ", rank, ": this run has ",
+                         ranks == 1 ? cat("one rank, 0") : cat(ranks, " ranks, 0 to ", ranks - 1));
+}
+
+// The steps to trace, of a run that has done so many; nothing where none are.
+std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedConfig& config, int64_t done) {
+  if (text.empty()) return std::nullopt;
+  const StepRange range = parse_step_range(text);
+  const int64_t steps = config->train.train_iters;
+  require<ConfigError>(range.first > done && range.last <= steps, "--trace-steps ", text, ": the run goes from step ",
+                       done + 1, " to step ", steps, "; give steps in that range");
+  return range;
+}
+
+// What all processes of a job must have been told alike, whatever their hosts fill in.
+Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
+  Settings settings = settings_of(given);
+  settings.emplace_back("fresh", options.fresh ? "true" : "false");
+  settings.emplace_back("debug_rank", fmt::format("{}", fmt::join(options.debug_ranks, ",")));
+  settings.emplace_back("trace_steps", options.trace_steps);
+  settings.emplace_back("version of witan", WITAN_VERSION);
+  return settings;
+}
+
+// How many multiply-adds the processes of a job do in a second: collective.
+JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) {
+  return measure_job(world, config->parallel.ranks_per_process, config->parallel.threads, [](ThreadPool& pool) {
+    return kernels::DeviceCeilings{.flops = 1e9 * kernels::measure_fma_gflops(pool)};
+  });
+}
+
+// What the plan promises the process of rank 0.
+RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
+  RunPlan promised = run_plan(plan);
+  promised.step_seconds = timing.step.seconds;
+  promised.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
+  if (const int64_t ranks = config->parallel.ranks_per_process; ranks > 0)
+    promised.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();
+  return promised;
+}
+
+RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised) {
+  RunConfig copy = config;  // whose fields can be listed
+  const std::string toml = write_toml(copy.fields());
+  RunEvent event;
+  event.name = config->train.run;
+  event.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  event.config_hash = hash_hex(toml.data(), toml.size());
+  event.world_size = config->parallel.ranks;
+  if (event.world_size > 1) event.layout = mesh_text(config);
+  event.parameters = plan.counts.exact;
+  event.active_parameters = plan.counts.active;
+  event.tokens_per_step = plan.tokens_per_step;
+  event.total_steps = config->train.train_iters;
+  event.ceiling_gflops = promised.ceiling_gflops;
+  return event;
+}
+
+// One call of `witan train`, in the only process or in one of several: what is given and what is known are resolved
+// into a configuration, this is planned, and the plan is run.
+class TrainCall {
+ public:
+  // `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise
+  // silent is heard.
+  TrainCall(Context& context, const TrainOptions& options, const GivenConfig& given,
+            const std::optional<Launch>& launch, std::FILE* loud)
+      : context_(context), options_(options), given_(given), launch_(launch), loud_(loud) {}
+
+  ExitCode run();
+
+ private:
+  bool leads() const { return !launch_ || launch_->rank == 0; }
+  ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
+  // Of a process among several: meets the others, unless it refuses for itself what it was asked for.
+  void meet();
+  // What is known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is kept.
+  Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
+  // Refuses what this machine, or these processes, cannot run.
+  void check(const ResolvedConfig& config);
+  // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
+  std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
+  std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
+  void join(const ResolvedConfig& expected, int64_t step);                             // of others, when it is done
+  void say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const;
+  // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
+  // less the end of a run.
+  void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
+  RunAids aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const;
+  ExitCode train_from(const ResolvedConfig& config, int64_t done, Progress& progress);
+
+  Context& context_;
+  const TrainOptions& options_;
+  const GivenConfig& given_;
+  const std::optional<Launch> launch_;
+  std::FILE* const loud_;
+  std::optional<ProcessWorld> world_;  // before all that uses it
+  std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
+  std::optional<RunFolder> folder_;
+  std::optional<RunStart> start_;
+  std::optional<RunData> data_;
+};
+
+ExitCode TrainCall::run() {
+  ProgressOptions lines = progress_options(context_.err);
+  lines.data = context_.out;
+  Progress progress(context_.err, lines);
+  if (leads() && !given_.said("run") && given_.config.train.run == RunConfig().train.run)
+    announce_run(given_.config, given_.saved.has_value(), progress);
+  meet();
+  const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
+  const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, progress);
+  Facts facts = gather_facts(given, scheduling);
+  const ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
+  check(expected);
+  for (const std::string& warning : idle_warnings(given_, expected)) progress.note(warning);
+  const auto done = prepare_together(expected, progress);
+  if (!done) return ExitCode::done;
+  facts.vocabulary = data_->tokenizer->vocab_size();
+  return train_from(resolve(given, facts), *done, progress);
+}
+
+void TrainCall::meet() {
+  if (!launch_) return;
+  const int64_t here = ranks_of_process(given_.config, *launch_);
+  check_debug_ranks(options_.debug_ranks, launch_->size * here);
+  const double seconds = given_.config.parallel.deadline_seconds();
+  world_.emplace(*launch_, ProcessWorldOptions{seconds, seconds, static_cast<int>(here), options_.debug_ranks});
+  world_->run([&](int rank) { require_same_settings(*world_, rank, settings_of_call(given_.config, options_)); });
+}
+
+Facts TrainCall::gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling) {
+  Facts facts = facts_of_machine();
+  facts.launched = launched_ranks(world(), launch_);
+  if (leads()) facts.vocabulary = known_vocabulary(given, options_.fresh);  // other hosts need not have the file
+  if (scheduling) facts.schedule_steps = scheduling->train.train_iters;
+  return facts;
+}
+
+void TrainCall::check(const ResolvedConfig& config) {
+  check_debug_ranks(options_.debug_ranks, config->parallel.ranks);
+  steps_to_trace(options_.trace_steps, config, 0);
+  require_devices(config, world_ ? std::min(world_->local_size(), cuda::devices()) : config->parallel.ranks);
+  if (world_ && config->parallel.on_gpu()) gpu_memory_ = least_gpu_memory(*world_, config);
+}
+
+std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
+  if (!world_) return prepare(expected, progress);
+  // Rank 0 changes nothing before all have read what is there.
+  const std::string told = world_->first([&] {
+    const auto done = prepare(expected, progress);
+    return done ? std::to_string(*done) : "";
+  });
+  if (told.empty()) return std::nullopt;
+  const int64_t done = std::stoll(told);
+  if (!leads()) join(expected, done);
+  return done;
+}
+
+std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progress& progress) {
+  using Access = RunFolder::Access;
+  const TrainConfig& train = expected->train;
+  std::optional<RunFolder> old;  // the run that this one replaces, once its own text is known to be good
+  if (options_.fresh) {
+    const Plan plan = plan_of(expected, nullptr);
+    require_room(expected, plan, {}, progress);
+    aids(expected, plan, 0);  // refuses what it could not do
+    check_sources(expected->data);
+    old.emplace(train.runs_folder, train.run);
+    if (old->empty()) old.reset();
+  }
+  folder_.emplace(train.runs_folder, train.run, old ? Access::stage : Access::own);
+  start_.emplace(find_start(*folder_));
+  const int64_t done = start_->step();
+  if (done >= train.train_iters) {
+    say_done(expected, done, progress);
+    return std::nullopt;
+  }
+  // Before text is read, which may take long.
+  if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
+  if (given_.saved) announce_schedule(*given_.saved, expected, done, progress);
+  data_.emplace(prepare_run_data(expected, *folder_, progress));
+  if (old) progress.note("archived     " + folder_->replace(*old).string());
+  return done;
+}
+
+void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
+  folder_.emplace(expected->train.runs_folder, expected->train.run, RunFolder::Access::share);
+  start_.emplace(RunStart{*folder_, {}, {}, {}});
+  if (step > 0) start_->from = open_checkpoint(folder_->checkpoints() / step_folder_name(step));
+  data_.emplace(open_prepared_run_data(expected, *folder_));
+}
+
+void TrainCall::say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const {
+  say_finished(context_, given_.saved ? *given_.saved : *config, *folder_, done, progress);
+  if (given_.saved) say_unused(*given_.saved, config.given(), progress);
+}
+
+void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk,
+                             Progress& progress) {
+  const Plan here = part_of_host(plan, config, world());
+  const int64_t usable = gpu_memory_ ? *gpu_memory_ : usable_memory(config);
+  if (usable > 0 && here.needed_bytes() > usable) progress.note(format_memory(here, usable));
+  require_fits(config, here, usable);
+  const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
+  require_disk(config->train, plan.checkpoint_bytes, disk, folder, free_bytes_for(folder));
+}
+
+RunAids TrainCall::aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const {
+  RunAids aids{options_.debug_ranks, loud_, steps_to_trace(options_.trace_steps, config, done)};
+  require<ConfigError>(
+      !aids.trace || !plan.on_gpu || !plan.why_eager().empty(), "--trace-steps ", options_.trace_steps,
+      ": steps on GPUs are replayed as one CUDA graph, whose kernels cannot be timed; add --no-cuda-graph");
+  return aids;
+}
+
+ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progress& progress) {
+  const Plan plan = plan_of(config, data_->tokenizer.get());
+  RunPlan promised = run_plan(plan);
+  std::optional<JobCeilings> job;
+  if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
+  if (leads()) {
+    require_room(config, plan, disk_state(*folder_, done), progress);
+    const Timing timing = quick_timing_of(plan, config, done, data_->held_out->per_epoch(), job);
+    promised = promise(config, plan, timing);
+    announce(config, plan, timing, done, progress);
+  }
+  start_->config = config_to_save(config.given(), true);
+  start_->aids = aids(config, plan, done);
+  const RunResult result =
+      train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
+  progress.clear();
+  if (leads()) {
+    if (!job) note_speed(config, result.best_gflops);
+    summarise(context_, config, promised, result, write_report(folder_->path()), progress);
+  }
+  return result.finished ? ExitCode::done : StopSignals::exit_code();
+}
+
+}  // namespace
+
+ExitCode run_training(Context& context, const TrainOptions& options, const GivenConfig& given,
+                      const std::optional<Launch>& launch, std::FILE* loud) {
+  return TrainCall(context, options, given, launch, loud).run();
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,28 @@
+// One call of `witan train`: what is given and what is known are resolved into a configuration, this is planned, and
+// the plan is run.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/cli/args/run_config.h"
+#include "witan/cli/command.h"
+#include "witan/comm/processes/launch.h"
+
+namespace witan::cli {
+
+// What is asked of this call alone, and not of the run.
+struct TrainOptions {
+  bool fresh = false;            // archives the run and starts anew
+  std::vector<int> debug_ranks;  // which wait for a debugger
+  std::string trace_steps;       // "3:5"; empty: none
+};
+
+// `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise silent
+// is heard. Throws what keeps the run from being trained.
+ExitCode run_training(Context& context, const TrainOptions& options, const GivenConfig& given,
+                      const std::optional<Launch>& launch, std::FILE* loud);
+
+}  // namespace witan::cli

@@ -1,0 +1,248 @@
+#include "witan/cli/train/train_page.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "witan/base/text.h"
+#include "witan/optim/lr_schedule.h"
+#include "witan/planner/layout_choice.h"
+#include "witan/planner/sharding_text.h"
+#include "witan/tensor/cuda.h"
+#include "witan/tensor/cuda_survey.h"
+
+namespace witan::cli {
+namespace {
+
+std::string command_for(const Context& context, const RunConfig& config, const char* command) {
+  const RunConfig defaults;
+  std::string line = context.program + " " + command;
+  if (config.train.run != defaults.train.run) line += " --run " + shell_word(config.train.run);
+  if (config.train.runs_folder != defaults.train.runs_folder)
+    line += " --runs-folder " + shell_word(config.train.runs_folder);
+  return line;
+}
+
+// On GPUs: what a step is, and whose kernels it runs.
+void announce_gpus(const Plan& plan, Progress& progress) {
+  if (!plan.on_gpu) return;
+  progress.note(cat("step         ", format_capture(plan),
+                    plan.exchanges_rows && plan.peers ? "; rows of experts " + format_exchange(plan) : ""));
+  std::string libraries;
+  for (const cuda::LibraryState& library : cuda::libraries()) {
+    if (!libraries.empty()) libraries += ", ";
+    libraries += library.missing.empty() ? cat(library.name, " ", library.version)
+                                         : cat("no ", library.name, " (", library.purpose, ")");
+  }
+  progress.note("libraries    " + libraries);
+}
+
+// Of several ranks: the mesh, as --mesh takes it, and what is divided along it.
+void announce_layout(const RunConfig& config, Progress& progress) {
+  if (config.parallel.ranks == 1) return;
+  progress.note("layout       " + mesh_text(config));
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  if (const std::string divided = sharding_text(config, layout); !divided.empty())
+    progress.note("sharded      " + divided);
+}
+
+// What of the machine's ceiling the predicted step is; nothing can be above it. Processes of a launcher measure it at
+// every start: `witan doctor` would change nothing for them.
+std::string share_of_machine(const ParallelConfig& parallel, const Plan& plan, const Timing& timing) {
+  const double ceiling = timing.ceilings.fma_flops;
+  const double share = plan.step_flops / timing.step.seconds / ceiling;
+  if (share > 1)
+    return "; this machine was busy when its ceiling was measured, so that no share of it is known: `witan doctor` "
+           "measures it again";
+  return fmt::format(" at {:.0f} % of this machine's {:.0f} GFLOP/s{}", 100 * share, ceiling * 1e-9,
+                     !timing.ceilings.busy ? ""
+                     : parallel.ranks_per_process > 0 && !parallel.on_gpu()
+                         ? ", measured while it was busy"
+                         : ", measured while it was busy (`witan doctor` measures again)");
+}
+
+// Of each rank, what took another number of bytes than planned: "rank 1: communication 380416 of 249344 bytes planned".
+std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& result) {
+  std::vector<std::string> off;
+  for (const MemoryEvent& found : result.memory) {
+    const MemoryEvent& planned = promised.memory[static_cast<size_t>(found.rank)];
+    const auto compare = [&](const std::string& what, int64_t took, int64_t of) {
+      if (took != of) off.push_back(fmt::format("rank {}: {} {} of {} bytes planned", found.rank, what, took, of));
+    };
+    compare("arena", found.peak, planned.peak);
+    for (const auto& [tag, bytes] : found.tags) compare(tag, bytes, planned.tags.at(tag));
+  }
+  return off;
+}
+
+// Which process speaks, where there are several: it knows its own memory alone, but the arenas of all ranks.
+std::string name_process(const ParallelConfig& parallel) {
+  const int64_t ranks = parallel.ranks_per_process;
+  if (ranks == 0 || ranks == parallel.ranks) return "the process";
+  return ranks == 1 ? "the process of rank 0" : fmt::format("the process of ranks 0 to {}", ranks - 1);
+}
+
+// What the plan promised about memory, beside what came of it.
+void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, const RunResult& result,
+                      Progress& progress) {
+  int64_t arenas = 0, planned = 0;
+  for (const MemoryEvent& rank : result.memory) {
+    arenas += rank.peak;
+    planned += promised.memory[static_cast<size_t>(rank.rank)].peak;
+  }
+  const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
+  const std::vector<std::string> off = off_plan(promised, result);
+  std::string line =
+      fmt::format("memory       {}{} used {}, {}", promised.on_gpu ? "GPUs' arenas" : "arenas",
+                  result.memory.size() > 1 ? fmt::format(" of {} ranks", result.memory.size()) : "", bytes(arenas),
+                  off.empty() ? "as planned" : fmt::format("of {} planned", bytes(planned)));
+  if (result.peak_resident)
+    line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
+                        bytes(promised.resident_bytes));
+  progress.note(line);
+  if (!result.finished) return;  // it need not have come to what takes most
+  constexpr size_t kShown = 8;
+  for (size_t i = 0; i < std::min(off.size(), kShown); ++i) progress.note("             " + off[i]);
+  if (off.size() > kShown) progress.note(cat("             and ", off.size() - kShown, " more, in metrics.jsonl"));
+}
+
+bool differs(double a, double b) {
+  return std::abs(a - b) > 0.1 * std::max(a, b);
+}
+
+// The learning rate of a run of so many steps.
+struct Schedule {
+  OptimizerConfig optimizer;
+  int64_t train_iters;
+
+  double rate(int64_t step) const { return learning_rate(optimizer, train_iters, step); }
+  int64_t length() const { return optimizer.lr_decay_iters > 0 ? optimizer.lr_decay_iters : train_iters; }
+};
+
+Schedule schedule_of(const RunConfig& config) {
+  return {config.optimizer, config.train.train_iters};
+}
+
+// The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
+// where they are about the same, or where the one of now follows upon step `done`: a warm-up that continues is no jump.
+std::optional<std::pair<double, double>> jump(const Schedule& before, const Schedule& now, int64_t done) {
+  const double was = before.rate(done + 1), is = now.rate(done + 1);
+  if (!differs(was, is) || !differs(before.rate(done), is)) return std::nullopt;
+  return std::pair(was, is);
+}
+
+// The command that trains a finished run for as long again. A schedule that is as long as the run would be stretched,
+// and its learning rate would jump back to where it was long ago: it stays at its end instead.
+std::string longer(const Context& context, const RunConfig& config, int64_t done) {
+  const Schedule now = schedule_of(config);
+  Schedule more = now;
+  more.train_iters = 2 * done;
+  std::string line = fmt::format("{} --train-iters {}", command_for(context, config, "train"), 2 * done);
+  if (const auto jumps = jump(now, more, done))
+    line += fmt::format(
+        " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes up to {:.3g})",
+        now.length(), jumps->first, jumps->second);
+  return line;
+}
+
+}  // namespace
+
+void announce_run(const RunConfig& config, bool exists, Progress& progress) {
+  const std::string latest = latest_run(config.train.runs_folder);
+  if (latest.empty() || latest == config.train.run) return;
+  const DataConfig& data = config.data;
+  const std::string text = data.reads_shards() ? clipped(data.data_path.empty() ? data.train_data_path : data.data_path)
+                           : data.data.empty() ? "the built-in text"
+                                               : data.data;
+  progress.note(fmt::format("run          {}, {} on {}; the latest run is {}: --run {} resumes that one",
+                            config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
+}
+
+void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress) {
+  if (done == 0) return;
+  const Schedule before = schedule_of(saved);
+  Schedule after = schedule_of(now);
+  const auto jumps = jump(before, after, done);
+  if (!jumps) return;
+  after.optimizer.lr_decay_iters = before.length();  // as the flag would have it
+  const std::string flag = jump(before, after, done) ? "--use-checkpoint-opt-param-scheduler"
+                                                     : fmt::format("--lr-decay-iters {}", before.length());
+  progress.note(fmt::format(
+      "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old "
+      "one",
+      jumps->first, jumps->second, flag));
+}
+
+void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {
+  progress.note(fmt::format(
+      "model        {} parameters, {} active for a token; {} layer{} of width {}{}",
+      format_count(static_cast<double>(plan.counts.exact)), format_count(static_cast<double>(plan.counts.active)),
+      config->model.num_layers, config->model.num_layers == 1 ? "" : "s", config->model.hidden_size,
+      config->model.moe.num_experts > 0
+          ? fmt::format(", {} experts, top-{}", config->model.moe.num_experts, config->model.moe.moe_router_topk)
+          : ""));
+  if (plan.trained)
+    progress.note(fmt::format("trained      {} of the parameters; the others are frozen",
+                              format_count(static_cast<double>(*plan.trained))));
+  for (size_t i = 0; i < plan.param_groups.size(); ++i)
+    progress.note((i == 0 ? "optimizer    " : "             ") + format_param_groups(plan.param_groups)[i]);
+  const auto& parallel = config->parallel;
+  const std::string where = config->parallel.on_gpu() ? fmt::format("on {}", cuda::properties(0).name)
+                                                      : fmt::format("of {} thread{}", config->parallel.threads,
+                                                                    config->parallel.threads == 1 ? "" : "s");
+  progress.note(fmt::format("ranks        {} {}; {} of memory each", parallel.ranks, where,
+                            format_bytes(static_cast<double>(plan.arena_bytes()))));
+  announce_layout(config, progress);
+  announce_gpus(plan, progress);
+  progress.note(fmt::format("work         {} steps{} of {} tokens, {}FLOP each: about {}{}", timing.steps,
+                            done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
+                            format_duration(timing.run_seconds), share_of_machine(parallel, plan, timing)));
+}
+
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
+               const fs::path& report, Progress& progress) {
+  progress.note("");
+  if (result.bits_per_byte)
+    progress.note(fmt::format(
+        "validation   {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
+        *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0)));
+  if (!result.sample.empty()) {
+    const std::string text = config->train.sample_prompt + replace_invalid_utf8(result.sample);
+    config->log.megatron() ? progress.note(text) : progress.print(text);
+    progress.note("");
+  }
+  summarise_memory(config->parallel, promised, result, progress);
+  progress.note("report       " + report.string());
+  if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
+    progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
+  if (result.finished)
+    progress.note("continue     " + longer(context, config, config->train.train_iters));
+  else
+    progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
+                              result.step, config->train.train_iters));
+  progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
+                            shell_word(config->train.sample_prompt)));
+  progress.note("the report   " + command_for(context, config, "report"));
+}
+
+void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
+  const Fields was = saved.fields(), is = given.fields();
+  for (size_t i = 0; i < was.size(); ++i)
+    if (is[i].section != "load" && was[i].text() != is[i].text())
+      progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
+}
+
+void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
+                  Progress& progress) {
+  const std::string train = command_for(context, config, "train");
+  progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
+  progress.note("report       " + folder.report().string());
+  progress.note("continue     " + longer(context, config, done));
+  progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,
+                            archive_path(config.train.runs_folder, config.train.run).string()));
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,34 @@
+// What `witan train` says before and after it trains: the plan in some lines, and what came of the run. All of it is
+// talk, for the standard error, but for what the model writes.
+#pragma once
+
+#include "witan/base/file.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/train/planning.h"
+#include "witan/report/progress.h"
+#include "witan/train/run/trainer.h"
+
+namespace witan::cli {
+
+// Which run this is, where the call names none and another run is the latest. `exists`: it is resumed.
+void announce_run(const RunConfig& config, bool exists, Progress& progress);
+
+// Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
+// surprise. `saved`: the run's configuration until now.
+void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress);
+
+// Model, ranks, layout, libraries and work, before the first step.
+void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
+
+// What came of it, where `report` is, and the commands to continue with. The sample goes to the standard output, unless
+// Megatron-LM's lines are there (log_format = megatron).
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
+               const fs::path& report, Progress& progress);
+
+// Flags that a finished run has no use for: there is nothing left to train.
+void say_unused(RunConfig saved, RunConfig given, Progress& progress);
+// `config`: what the run was trained with.
+void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
+                  Progress& progress);
+
+}  // namespace witan::cli

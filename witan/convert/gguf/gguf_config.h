@@ -1,0 +1,37 @@
+// A model's configuration between the metadata of GGUF files (general.architecture, llama.*, qwen3moe.* …) and Witan's
+// keys. Source: gguf-py/gguf/constants.py, convert_hf_to_gguf.py and src/llama-model.cpp of
+// https://github.com/ggml-org/llama.cpp
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/gguf.h"
+#include "witan/convert/hf/hf_config.h"
+
+namespace witan {
+
+// What only a file's tensors say of the model.
+struct GgufFacts {
+  int64_t vocab_size = 0;                // rows of token_embd.weight
+  bool tied = false;                     // there is no output.weight
+  std::vector<float> rope_factors = {};  // of rope_freqs.weight: what each frequency is divided by; empty: none
+};
+
+// Reads the keys of the file's architecture, untrusted: as a config.json that says the same, whose errors it gives.
+// Throws ConfigError naming an architecture that Witan does not know, or a key with a value that it cannot represent,
+// keys of unknown meaning included; CorruptionError for keys of another type.
+HfModel read_gguf_config(const GgufMetadata& metadata, const GgufFacts& facts);
+
+// The keys of a file which reads as this model, meant for so many positions. Throws ConfigError naming the key that
+// llama.cpp's architecture cannot have as the model has it.
+GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions);
+
+// llama.cpp's name: "llama" of llama, mistral and mixtral, "qwen3moe", "deepseek2" …
+std::string_view gguf_architecture(const Architecture& architecture);
+
+// By how much Llama 3.1 divides each frequency of its positions; empty for other models.
+std::vector<float> llama3_factors(const ModelConfig& model);
+
+}  // namespace witan

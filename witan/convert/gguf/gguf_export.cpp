@@ -1,0 +1,150 @@
+#include "witan/convert/gguf/gguf_export.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/convert/export_account.h"
+#include "witan/convert/gguf/ggml_blocks.h"
+#include "witan/convert/gguf/gguf_config.h"
+#include "witan/convert/gguf/gguf_links.h"
+
+namespace witan {
+namespace {
+
+constexpr int64_t kGgufPiece = int64_t{2} << 20;  // elements of a stretch, a multiple of a block
+constexpr int64_t kQ8Block = 32;
+
+// general.file_type of a file most of whose elements are of a type.
+int64_t file_type_of(std::string_view type) {
+  if (type == "F16") return 1;
+  if (type == "Q8_0") return 7;
+  return type == "BF16" ? 32 : 0;
+}
+
+class GgufExporter {
+ public:
+  GgufExporter(CheckpointWeights& weights, const GgufExport& how, const fs::path& path)
+      : weights_(weights), how_(how), path_(path), model_tensors_(tensors_of(weights.model())) {
+    metadata_ = write_gguf_config(*how.architecture, weights.model(), how.positions);
+    for (const auto& [key, value] : how.more.values()) metadata_.put(key, value);
+    const auto order = gguf_tensors(*how.architecture, weights.model(), LatentStorage::divided, model_tensors_);
+    links_ =
+        inverse_links(gguf_links(*how.architecture, weights.model(), LatentStorage::divided, model_tensors_), order);
+    factors_ = llama3_factors(weights.model());
+    if (!factors_.empty())
+      tensors_.push_back({kRopeFactors, {static_cast<int64_t>(factors_.size())}, ggml_type("F32")});
+    for (const Link& link : links_) {
+      GgufTensor tensor{link.name, {}, type_of(link)};
+      for (int dim = 0; dim < link.shape.dims(); ++dim) tensor.dims.push_back(link.shape[dim]);
+      tensors_.push_back(std::move(tensor));
+    }
+    metadata_.put_u32("general.file_type", file_type_of(most_common_type()));
+    account_.ledger.from = "witan";
+    account_.ledger.to = "gguf";
+    account_.ledger.architecture = how.architecture->model_type;
+    account_.ledger.style.storage = default_storage(*how.architecture);
+  }
+
+  Ledger run() {
+    const std::string header = gguf_header(metadata_, tensors_);
+    require_disk_space(header.size());
+    AtomicFile file(path_);
+    file.write(header);
+    if (!factors_.empty()) write_factors(file);
+    for (size_t i = 0; i < links_.size(); ++i) {
+      write_tensor(file, links_[i], *tensors_[i + (factors_.empty() ? 0 : 1)].type);
+      file.write(std::string(gguf_padding(file.written()), '\0'));
+    }
+    file.commit();
+    account_.close();
+    return std::move(account_.ledger);
+  }
+
+ private:
+  const GgmlType* type_of(const Link& link) const {
+    Element element = how_.type.value_or(*element_of(weights_.model().compute_dtype()));
+    const auto known = how_.types.find(link.name);
+    if (how_.type || known == how_.types.end()) {
+      require<ConfigError>(element != Element::f64,
+                           "the model's weights are float64, which llama.cpp cannot compute "
+                           "with: give the type to round them to (--dtype float32)");
+      if (is_always_f32(link.name, link.shape.dims())) element = Element::f32;
+    } else {
+      element = element_from_name(known->second, link.name);
+      if (element == Element::mxfp4) element = Element::bf16;
+    }
+    if (element == Element::q8_0 && link.shape.last() % kQ8Block != 0) element = Element::f16;
+    return ggml_type(name_of(element));
+  }
+
+  std::string_view most_common_type() const {
+    std::map<std::string_view, int64_t> elements;
+    for (const GgufTensor& tensor : tensors_) elements[tensor.type->name] += tensor.elements();
+    return std::ranges::max_element(elements, {}, [](const auto& one) { return one.second; })->first;
+  }
+
+  void require_disk_space(uint64_t header) const {
+    uint64_t needed = header;
+    for (const GgufTensor& tensor : tensors_) needed += tensor.bytes() + gguf_padding(tensor.bytes());
+    const uint64_t free = free_disk_bytes(fs::absolute(path_).parent_path());
+    require<DiskFullError>(needed <= free, "cannot export to ", path_.string(), ": it needs ",
+                           format_bytes(static_cast<double>(needed)), " and ", format_bytes(static_cast<double>(free)),
+                           " are free on that disk");
+  }
+
+  void write_factors(AtomicFile& file) {
+    const size_t bytes = factors_.size() * sizeof factors_[0];
+    file.write(factors_.data(), bytes);
+    file.write(std::string(gguf_padding(file.written()), '\0'));
+    account_.ledger.target.push_back({kRopeFactors,
+                                      "F32",
+                                      Shape{static_cast<int64_t>(factors_.size())},
+                                      hash_hex(factors_.data(), bytes),
+                                      {},
+                                      "computed of the keys of Llama 3.1's positions"});
+  }
+
+  void write_tensor(AtomicFile& file, const Link& link, const GgmlType& type) {
+    account_.hold(link);
+    const Element element = element_from_name(type.name, link.name);
+    const bool blocks = stands_in_blocks(element);
+    const Element gathered = blocks ? Element::f32 : element;
+    std::vector<std::byte> piece, quantised;
+    Hasher hasher;
+    for (int64_t first = 0; first < link.elements(); first += kGgufPiece) {
+      const int64_t count = std::min(kGgufPiece, link.elements() - first);
+      piece.resize(static_cast<size_t>(count * size_of(gathered)));
+      gather(link, first, count, gathered, piece.data(), [&](const std::string& name) { return weights_.whole(name); });
+      if (blocks) {
+        quantised.resize(static_cast<size_t>(count / type.block * type.bytes));
+        quantise_q8_0({reinterpret_cast<const float*>(piece.data()), static_cast<size_t>(count)}, quantised.data());
+      }
+      const auto& bytes = blocks ? quantised : piece;
+      file.write(bytes.data(), bytes.size());
+      hasher.update(bytes.data(), bytes.size());
+    }
+    account_.add(link, type.name, hasher.hex());
+  }
+
+  CheckpointWeights& weights_;
+  const GgufExport& how_;
+  const fs::path path_;
+  const std::vector<ModelTensor> model_tensors_;
+  GgufMetadata metadata_;
+  std::vector<Link> links_;
+  std::vector<float> factors_;  // of Llama 3.1's positions, the file's first tensor
+  std::vector<GgufTensor> tensors_;
+  ExportAccount account_{weights_};
+};
+
+}  // namespace
+
+Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file) {
+  return GgufExporter(weights, how, file).run();
+}
+
+}  // namespace witan

@@ -1,0 +1,118 @@
+#include "witan/convert/gguf/gguf_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "witan/base/error.h"
+#include "witan/base/half.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/shards.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kTokenEmbedding = "token_embd.weight";
+constexpr std::string_view kReadTypes[] = {"F32", "F16", "BF16", "F64", "Q8_0", "MXFP4"};
+
+Shape shape_of(const GgufTensor& tensor) {
+  Shape shape;
+  for (const int64_t dim : tensor.dims) shape.append(dim);
+  return shape;
+}
+
+GgufFacts facts_in(const GgufParts& file) {
+  GgufFacts facts;
+  const auto* embedding = file.find(kTokenEmbedding);
+  require<CheckpointError>(embedding != nullptr, file.path().string(), " has no tensor \"", kTokenEmbedding,
+                           "\": it holds no model", file.tensors().empty() ? ", only a vocabulary" : "");
+  facts.vocab_size = embedding->info.dims.front();
+  facts.tied = file.find("output.weight") == nullptr;
+  const auto* factors = file.find(kRopeFactors);
+  if (factors == nullptr) return facts;
+  require<CheckpointError>(factors->info.type->name == "F32", file.path().string(), ": \"", kRopeFactors, "\" is ",
+                           factors->info.type->name, ", not F32");
+  facts.rope_factors.resize(static_cast<size_t>(factors->info.elements()));
+  std::memcpy(facts.rope_factors.data(), factors->bytes.data(), factors->bytes.size());
+  return facts;
+}
+
+}  // namespace
+
+GgufWeights::GgufWeights(const fs::path& path) : file_(path), hf_(read_gguf_config(file_.metadata(), facts_in(file_))) {
+  if (hf_.model.attention.learned_positions()) hf_.model.attention.max_position_embeddings = hf_.positions;
+  change_style().storage = default_storage(*hf_.architecture);
+  list_tensors(hf_.model);
+  bool joined = false;
+  for (const auto& tensor : file_.tensors()) joined |= tensor.info.name.ends_with(".attn_kv_b.weight");
+  const LatentStorage latent = joined ? LatentStorage::joined : LatentStorage::divided;
+  set_links(gguf_links(*hf_.architecture, hf_.model, latent, tensors()));
+  check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()));
+  choose_dtype(hf_.model, [&](Element by, const std::string& source) { return is_held_by(by, source); });
+}
+
+void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected) {
+  const std::string here = file_.path().string();
+  const std::string_view type = gguf_architecture(*hf_.architecture);
+  std::set<std::string> used;
+  for (const auto& [name, shape] : expected) {
+    const auto* found = file_.find(name);
+    require<CheckpointError>(found != nullptr, here, " has no tensor \"", name, "\" ", shape,
+                             ", which a model of type ", type,
+                             " with these keys has: the file is cut, or its keys are another model's");
+    require<CheckpointError>(shape_of(found->info) == shape, here, ": \"", name, "\" is ", shape_of(found->info),
+                             ", but its keys ask for ", shape);
+    used.insert(name);
+    const std::string_view stored = found->info.type->name;
+    require<CheckpointError>(std::ranges::find(kReadTypes, stored) != std::end(kReadTypes), here, ": \"", name,
+                             "\" is ", stored,
+                             "; Witan reads F32, F16, BF16, F64, Q8_0 and MXFP4: convert the original model "
+                             "with convert_hf_to_gguf.py --outtype bf16 (or q8_0), or import its Hugging Face folder");
+  }
+  std::string left_over;
+  for (const auto& tensor : file_.tensors()) {
+    if (used.contains(tensor.info.name)) continue;
+    if (tensor.info.name == kRopeFactors)
+      note(tensor.info.name, "computed by the model: nothing to keep");
+    else
+      left_over += cat(left_over.empty() ? "\"" : ", \"", clipped(tensor.info.name), "\"");
+  }
+  require<CheckpointError>(left_over.empty(), here, " has tensors that a model of type ", type,
+                           " with these keys has no place for: ", clipped(left_over, 600), ". They would be lost");
+}
+
+// What llama.cpp holds in float32 whatever the file is of counts by its values.
+bool GgufWeights::is_held_by(Element wide, const std::string& name) {
+  const HeldTensor held = hold(name);
+  if (holds(wide, held.type)) return true;
+  const auto* placed = file_.find(name);
+  if (wide != Element::bf16 || held.type != Element::f32 ||
+      !is_always_f32(name, static_cast<int>(placed->info.dims.size())))
+    return false;
+  for (size_t at = 0; at < held.bytes.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, held.bytes.data() + at, sizeof value);
+    const float rounded = bf16(value);
+    if (std::memcmp(&rounded, &value, sizeof value) != 0) return false;
+  }
+  return true;
+}
+
+std::vector<ForeignWeights::Source> GgufWeights::sources() const {
+  std::vector<Source> all;
+  for (const auto& tensor : file_.tensors())
+    all.push_back({tensor.info.name, std::string(tensor.info.type->name), shape_of(tensor.info), tensor.bytes});
+  std::ranges::sort(all, {}, &Source::name);
+  return all;
+}
+
+HeldTensor GgufWeights::hold(const std::string& name) {
+  const auto* placed = file_.find(name);
+  return {element_from_name(placed->info.type->name, where()), placed->bytes};
+}
+
+void GgufWeights::release(const Link& link) {
+  for (const SharedBox& piece : link.pieces) release_pages(file_.find(piece.from.name)->bytes);
+}
+
+}  // namespace witan

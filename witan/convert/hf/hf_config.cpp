@@ -1,0 +1,648 @@
+#include "witan/convert/hf/hf_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+// Keys that say nothing of what a model computes, or what only transformers' own programs do.
+constexpr std::string_view kHarmless[] = {"architectures",
+                                          "auto_map",
+                                          "model_type",
+                                          "transformers_version",
+                                          "torch_dtype",
+                                          "dtype",
+                                          "_name_or_path",
+                                          "bos_token_id",
+                                          "eos_token_id",
+                                          "pad_token_id",
+                                          "decoder_start_token_id",
+                                          "sep_token_id",
+                                          "use_cache",
+                                          "output_router_logits",
+                                          "output_attentions",
+                                          "output_hidden_states",
+                                          "return_dict",
+                                          "pretraining_tp",
+                                          "id2label",
+                                          "label2id",
+                                          "problem_type",
+                                          "task_specific_params",
+                                          "summary_type",
+                                          "summary_use_proj",
+                                          "summary_activation",
+                                          "summary_first_dropout",
+                                          "summary_proj_to_labels",
+                                          "reorder_and_upcast_attn",
+                                          "n_ctx",
+                                          "ep_size",
+                                          "seq_aux",
+                                          "aux_loss_alpha",
+                                          "num_nextn_predict_layers",
+                                          "initial_context_length",
+                                          "experts_per_token",
+                                          "max_length",
+                                          "chunk_size_feed_forward",
+                                          "_from_model_config",
+                                          "gradient_checkpointing",
+                                          "do_sample",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "num_beams",
+                                          "length_penalty",
+                                          "repetition_penalty",
+                                          "tokenizer_class",
+                                          "prefix",
+                                          "is_decoder",
+                                          "is_encoder_decoder",
+                                          "unsloth_version",
+                                          "unsloth_fixed"};
+
+std::string number_text(double value) {
+  return nlohmann::json(value).dump();
+}
+
+// An object of config.json: each key that is asked for is remembered, so that what nobody asked for is known.
+class Keys {
+ public:
+  Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    require<ConfigError>(object.is_object(), where_, ": an object is expected, found ", object.type_name());
+  }
+
+  // Null where it is absent or null.
+  const Json* find(const char* key) {
+    asked_.insert(key);
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+
+  int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_number_integer() || *value < 0 || *value > (int64_t{1} << 40)) refuse(key, "must be a whole number");
+    return value->get<int64_t>();
+  }
+  double number(const char* key, std::optional<double> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_number()) refuse(key, "must be a number");
+    return value->get<double>();
+  }
+  bool flag(const char* key, std::optional<bool> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, otherwise);
+    if (!value->is_boolean()) refuse(key, "must be true or false");
+    return value->get<bool>();
+  }
+  std::string text(const char* key, std::optional<std::string> otherwise = {}) {
+    const Json* value = find(key);
+    if (!value) return absent(key, std::move(otherwise));
+    if (!value->is_string()) refuse(key, "must be a text");
+    return value->get<std::string>();
+  }
+
+  // Refuses any value but this one, and takes an absent key for it.
+  void only(const char* key, const Json& value, const char* why) {
+    const Json* found = find(key);
+    if (found && *found != value) refuse(key, why);
+  }
+  [[noreturn]] void refuse(const char* key, const std::string& why) const {
+    const auto found = object_.find(key);
+    const std::string value = found == object_.end() ? "absent" : clipped(found->dump());
+    throw ConfigError(cat(where_, ": ", key, " = ", value, ": ", why));
+  }
+  // Refuses keys that nobody has asked for, unless they are known to be harmless or say nothing.
+  void finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      const bool empty = value.is_null() || value == false || value == 0 || value == "" || value.empty();
+      if (asked_.contains(key) || empty || std::ranges::find(kHarmless, key) != std::end(kHarmless)) continue;
+      throw ConfigError(cat(where_, ": ", clipped(key), " = ", clipped(value.dump()),
+                            ": Witan does not know what this key asks for, so it cannot tell whether it computes the "
+                            "same; remove the key if it is of no concern"));
+    }
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  template <class T>
+  T absent(const char* key, std::optional<T> otherwise) const {
+    require<ConfigError>(otherwise.has_value(), where_, ": ", key, " is missing");
+    return *std::move(otherwise);
+  }
+
+  const Json& object_;
+  std::string where_;
+  std::set<std::string> asked_;
+};
+
+// Under which names config.json has what a key of Witan's says: those that are there of them, in any architecture. A
+// name behind a dot is one of rope_parameters or, before transformers v5, of rope_scaling.
+constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"num_layers", "num_hidden_layers"},
+    {"num_layers", "n_layer"},
+    {"hidden_size", "hidden_size"},
+    {"hidden_size", "n_embd"},
+    {"vocab_size", "vocab_size"},
+    {"ffn_hidden_size", "intermediate_size"},
+    {"ffn_hidden_size", "n_inner"},
+    {"num_attention_heads", "num_attention_heads"},
+    {"num_attention_heads", "n_head"},
+    {"num_query_groups", "num_key_value_heads"},
+    {"kv_channels", "head_dim"},
+    {"norm_epsilon", "rms_norm_eps"},
+    {"norm_epsilon", "layer_norm_epsilon"},
+    {"init_method_std", "initializer_range"},
+    {"attention_dropout", "attention_dropout"},
+    {"attention_dropout", "attn_pdrop"},
+    {"hidden_dropout", "resid_pdrop"},
+    {"max_position_embeddings", "max_position_embeddings"},
+    {"max_position_embeddings", "n_positions"},
+    {"rotary_base", "rope_theta"},
+    {"rotary_base", ".rope_theta"},
+    {"rotary_percent", "partial_rotary_factor"},
+    {"rotary_percent", ".partial_rotary_factor"},
+    {"rope_scaling_type", ".rope_type"},
+    {"rope_scaling_type", ".type"},
+    {"rotary_scaling_factor", ".factor"},
+    {"original_max_position_embeddings", ".original_max_position_embeddings"},
+    {"rope_low_freq_factor", ".low_freq_factor"},
+    {"rope_high_freq_factor", ".high_freq_factor"},
+    {"beta_fast", ".beta_fast"},
+    {"beta_slow", ".beta_slow"},
+    {"mscale", ".mscale"},
+    {"mscale_all_dim", ".mscale_all_dim"},
+    {"window_size", "sliding_window"},
+    {"window_attn_skip_freq", "layer_types"},
+    {"window_attn_skip_freq", "max_window_layers"},
+    {"clip_qkv", "clip_qkv"},
+    {"num_experts", "num_local_experts"},
+    {"num_experts", "num_experts"},
+    {"num_experts", "n_routed_experts"},
+    {"moe_router_topk", "num_experts_per_tok"},
+    {"moe_ffn_hidden_size", "moe_intermediate_size"},
+    {"moe_layer_freq", "mlp_only_layers"},
+    {"moe_layer_freq", "decoder_sparse_step"},
+    {"moe_layer_freq", "first_k_dense_replace"},
+    {"moe_aux_loss_coeff", "router_aux_loss_coef"},
+    {"moe_router_pre_softmax", "norm_topk_prob"},
+    {"moe_router_norm_topk_prob", "norm_topk_prob"},
+    {"moe_router_num_groups", "n_group"},
+    {"moe_router_group_topk", "topk_group"},
+    {"moe_router_topk_scaling_factor", "routed_scaling_factor"},
+    {"moe_shared_expert_intermediate_size", "n_shared_experts"},
+    {"q_lora_rank", "q_lora_rank"},
+    {"kv_lora_rank", "kv_lora_rank"},
+    {"qk_head_dim", "qk_nope_head_dim"},
+    {"qk_pos_emb_head_dim", "qk_rope_head_dim"},
+    {"v_head_dim", "v_head_dim"},
+    {"activation_func_clamp_value", "swiglu_limit"},
+    {"glu_activation_scale", "swiglu_alpha"},
+};
+
+// The value of a name of kNames; null where the file has none.
+const Json* value_of(const Json& config, std::string_view name) {
+  const auto member = [](const Json& object, const std::string& key) -> const Json* {
+    if (!object.is_object()) return nullptr;
+    const auto found = object.find(key);
+    return found == object.end() || found->is_null() ? nullptr : &*found;
+  };
+  if (!name.starts_with('.')) return member(config, std::string(name));
+  for (const char* object : {"rope_parameters", "rope_scaling"})
+    if (const Json* inside = member(config, object))
+      if (const Json* value = member(*inside, std::string(name.substr(1)))) return value;
+  return nullptr;
+}
+
+// Whether the text has this word, with no letter, digit or underscore beside it.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto in_word = [&](size_t at) {
+    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
+  };
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    if (!(at > 0 && in_word(at - 1)) && !in_word(at + word.size())) return true;
+  return false;
+}
+
+// Refuses what Witan's keys refuse, in the words of config.json: those of its keys that the ones in `why` were taken
+// from, with their values.
+[[noreturn]] void refuse_model(const Json& config, const std::string& where, const std::string& why) {
+  std::vector<std::string> keys;
+  for (const auto& [ours, theirs] : kNames) {
+    if (!has_word(why, ours)) continue;
+    const Json* value = value_of(config, theirs);
+    if (value == nullptr) continue;
+    std::string key = cat(theirs.starts_with('.') ? theirs.substr(1) : theirs, " = ", clipped(value->dump()));
+    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(std::move(key));
+  }
+  if (keys.empty()) throw ConfigError(cat(where, ": ", why));
+  std::string list;
+  for (const std::string& key : keys) list += cat(list.empty() ? "" : ", ", key);
+  throw ConfigError(cat(where, ": ", list, ": Witan cannot represent this model: ", why,
+                        ". Correct the file if it is wrong; a model that is like this cannot be imported"));
+}
+
+// Witan's keys of the model, set one by one as a file would set them.
+class Settings {
+ public:
+  Settings(ModelConfig& model, const Json& config, std::string where)
+      : fields_(model.fields()), config_(config), where_(std::move(where)) {}
+
+  void set(const char* key, const std::string& text) const try {
+    set_field(fields_, key, text, kOrigin);
+  } catch (const ConfigError& error) {
+    refuse_model(config_, where_, std::string(error.what()).substr(std::string_view(kOrigin).size() + 2));
+  }
+  void set(const char* key, const char* text) const { set(key, std::string(text)); }
+  void set(const char* key, int64_t value) const { set(key, std::to_string(value)); }
+  void set(const char* key, double value) const { set(key, number_text(value)); }
+  void set(const char* key, bool value) const { set(key, value ? "true" : "false"); }
+  // Where the default says the same, nothing: so a key is only asked for where it is needed.
+  void set_if(bool condition, const char* key, const std::string& text) const {
+    if (condition) set(key, text);
+  }
+
+ private:
+  static constexpr const char* kOrigin = "config";  // of messages, "config: KEY = VALUE: why", which become others
+
+  Fields fields_;
+  const Json& config_;
+  std::string where_;
+};
+
+std::string layer_list(const std::vector<bool>& layers) {
+  std::string list;
+  for (const bool layer : layers) list += cat(list.empty() ? "[" : ",", layer ? 1 : 0);
+  return list + "]";
+}
+
+// One config.json as Witan's keys.
+class HfReader {
+ public:
+  HfReader(const Json& json, const std::string& where, HfModel& out)
+      : keys_(json, where), to_(out.model, json, where), out_(out) {}
+
+  void read() {
+    const std::string type = out_.architecture->model_type.data();
+    quantization();
+    if (type == "gpt2")
+      gpt2();
+    else
+      llama_like(type);
+    keys_.finish();
+  }
+
+ private:
+  void llama_like(const std::string& type) {
+    common();
+    rope(type == "mixtral" ? 1e6 : 10000.0);
+    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2"})
+      if (type == dense) to_.set("num_experts", int64_t{0});
+    if (type == "mistral") every_window();
+    if (type == "mixtral") mixtral();
+    if (type == "qwen2") to_.set("add_qkv_bias", true);
+    if (type == "qwen3" || type == "qwen3_moe") to_.set("qk_layernorm", true);
+    if (type.starts_with("qwen")) qwen();
+    if (type == "qwen3_moe") qwen3_moe();
+    if (type == "olmoe") olmoe();
+    if (type == "olmo2") olmo2();
+    if (type == "gpt_oss") gpt_oss();
+    if (type == "deepseek_v2") deepseek_v2();
+    if (type == "deepseek_v3") deepseek_v3();
+    if (type != "gpt_oss")
+      keys_.only("attention_bias", false,
+                 "Witan has biases in all linear layers or in none; only gpt_oss's layers have them here");
+    keys_.only("mlp_bias", false, "Witan has biases in all linear layers or in none");
+  }
+
+  // Of all but GPT-2.
+  void common() {
+    layers_ = keys_.integer("num_hidden_layers");
+    hidden_ = keys_.integer("hidden_size");
+    const int64_t heads = keys_.integer("num_attention_heads");
+    to_.set("num_layers", layers_);
+    to_.set("hidden_size", hidden_);
+    to_.set("vocab_size", keys_.integer("vocab_size"));
+    to_.set("ffn_hidden_size", keys_.integer("intermediate_size"));
+    to_.set("num_attention_heads", heads);
+    to_.set("num_query_groups", keys_.integer("num_key_value_heads", heads));
+    const int64_t head_dim = keys_.integer("head_dim", 0);
+    latent_ = keys_.has("kv_lora_rank");
+    if (!latent_ && head_dim > 0 && head_dim * heads != hidden_) to_.set("kv_channels", head_dim);
+    to_.set("norm_epsilon", keys_.number("rms_norm_eps", 1e-6));
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", false));
+    keys_.only("hidden_act", "silu", "Witan's gated layers of this architecture are SwiGLU");
+    training_keys("attention_dropout");
+    out_.positions = keys_.integer("max_position_embeddings", 4096);
+  }
+
+  void training_keys(const char* attention_dropout) {
+    if (const double std = keys_.number("initializer_range", 0.02); std > 0) to_.set("init_method_std", std);
+    if (const double dropout = keys_.number(attention_dropout, 0.0); dropout > 0) to_.set("attention_dropout", dropout);
+  }
+
+  void rope(double theta) {
+    const bool joined = keys_.has("rope_parameters");  // as transformers v5 writes it
+    const Json* given = keys_.find(joined ? "rope_parameters" : "rope_scaling");
+    theta = keys_.number("rope_theta", theta);
+    double percent = keys_.number("partial_rotary_factor", 1.0);
+    if (!given) {
+      to_.set("rotary_base", theta);
+      if (percent != 1) to_.set("rotary_percent", percent);
+      return;
+    }
+    Keys scaling(*given, cat(keys_.where(), ": ", joined ? "rope_parameters" : "rope_scaling"));
+    to_.set("rotary_base", scaling.number("rope_theta", theta));
+    percent = scaling.number("partial_rotary_factor", percent);
+    if (percent != 1) to_.set("rotary_percent", percent);
+    std::string type = scaling.text("type", "default");
+    type = scaling.text("rope_type", type);
+    if (type == "linear" || type == "llama3" || type == "yarn") {
+      to_.set("rotary_scaling_factor", scaling.number("factor"));
+      if (type != "linear")
+        to_.set("original_max_position_embeddings",
+                scaling.integer("original_max_position_embeddings", out_.positions));
+    } else if (type != "default") {
+      scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
+                     "Witan scales rotary positions as linear, llama3 or yarn do");
+    }
+    if (type == "llama3") {
+      to_.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
+      to_.set("rope_high_freq_factor", scaling.number("high_freq_factor"));
+    }
+    if (type == "yarn") type = yarn(scaling);
+    if (type != "default") to_.set("rope_scaling_type", type);
+    scaling.finish();
+  }
+
+  // Returns Witan's name of its kind.
+  std::string yarn(Keys& scaling) {
+    to_.set("beta_fast", scaling.number("beta_fast", 32.0));
+    to_.set("beta_slow", scaling.number("beta_slow", 1.0));
+    const double mscale = scaling.number("mscale", 0.0), all_dim = scaling.number("mscale_all_dim", 0.0);
+    if (mscale != 0 && all_dim != 0) {
+      to_.set("mscale", mscale);
+      to_.set("mscale_all_dim", all_dim);
+    } else if (all_dim != 0) {
+      scaling.refuse("mscale_all_dim", "Witan knows it only together with mscale");
+    }
+    if (scaling.has("attention_factor"))
+      scaling.refuse("attention_factor", "Witan computes this factor from factor, mscale and mscale_all_dim");
+    return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
+  }
+
+  // `sees` W tokens, its own included, in the layers that are windowed.
+  void window(int64_t sees, const std::vector<bool>& windowed) {
+    if (std::ranges::find(windowed, true) == windowed.end()) return;
+    if (sees < 2) keys_.refuse("sliding_window", "a window must reach back to at least one earlier token");
+    to_.set("window_size", cat(sees - 1, ",0"));
+    if (std::ranges::find(windowed, false) != windowed.end()) to_.set("window_attn_skip_freq", layer_list(windowed));
+  }
+  // Of layer_types; `otherwise` where there is no such key.
+  std::vector<bool> windowed_layers(const std::function<bool(int64_t)>& otherwise) {
+    std::vector<bool> windowed;
+    for (int64_t layer = 0; layer < layers_; ++layer) windowed.push_back(otherwise(layer));
+    const Json* types = keys_.find("layer_types");
+    if (!types) return windowed;
+    if (!types->is_array() || static_cast<int64_t>(types->size()) != layers_)
+      keys_.refuse("layer_types", "must have an entry for each of num_hidden_layers");
+    for (size_t layer = 0; layer < windowed.size(); ++layer) {
+      const Json& kind = (*types)[layer];
+      if (kind != "sliding_attention" && kind != "full_attention")
+        keys_.refuse("layer_types", "Witan has layers of sliding_attention and full_attention");
+      windowed[layer] = kind == "sliding_attention";
+    }
+    return windowed;
+  }
+
+  void experts(int64_t count, int64_t chosen) {
+    to_.set("num_experts", count);
+    to_.set("moe_router_topk", chosen);
+    // Of training, where transformers adds it to the loss; else Witan's own default stays.
+    const double loss = keys_.number("router_aux_loss_coef", 0.0);
+    if (keys_.flag("output_router_logits", false) && loss > 0) to_.set("moe_aux_loss_coeff", loss);
+  }
+  // Scores of all experts, or of the chosen ones.
+  void softmax_router(bool normalised) {
+    if (!normalised) to_.set("moe_router_pre_softmax", true);
+  }
+
+  void mixtral() {
+    experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
+    keys_.only("router_jitter_noise", 0.0, "Mixtral multiplies what experts read too, Witan what the router reads");
+    every_window();
+  }
+  void every_window() {
+    window(keys_.integer("sliding_window", 0),
+           std::vector<bool>(static_cast<size_t>(layers_), keys_.has("sliding_window")));
+  }
+
+  // Windows of some layers or of none.
+  void qwen() {
+    const bool slides = keys_.flag("use_sliding_window", false);
+    const int64_t from = keys_.integer("max_window_layers", layers_), sees = keys_.integer("sliding_window", 0);
+    const std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
+    window(sees, windowed);
+  }
+
+  void qwen3_moe() {
+    experts(keys_.has("num_local_experts") ? keys_.integer("num_local_experts") : keys_.integer("num_experts"),
+            keys_.integer("num_experts_per_tok"));
+    keys_.find("num_experts");
+    to_.set("moe_ffn_hidden_size", keys_.integer("moe_intermediate_size"));
+    softmax_router(keys_.flag("norm_topk_prob", false));
+    const int64_t step = keys_.integer("decoder_sparse_step", 1);
+    std::vector<bool> moe;
+    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
+    if (const Json* dense = keys_.find("mlp_only_layers"))
+      for (const Json& layer : *dense) {
+        if (!layer.is_number_integer() || layer < 0 || layer >= layers_)
+          keys_.refuse("mlp_only_layers", "must list numbers of layers");
+        moe[layer.get<size_t>()] = false;
+      }
+    moe_layers(moe, "mlp_only_layers");
+  }
+
+  void moe_layers(const std::vector<bool>& moe, const char* key) {
+    if (std::ranges::find(moe, true) == moe.end())
+      keys_.refuse(key, "leaves no layer with experts; that is a dense model");
+    if (std::ranges::find(moe, false) != moe.end()) to_.set("moe_layer_freq", layer_list(moe));
+  }
+
+  void olmoe() {
+    experts(keys_.has("num_local_experts") ? keys_.integer("num_local_experts") : keys_.integer("num_experts"),
+            keys_.integer("num_experts_per_tok"));
+    softmax_router(keys_.flag("norm_topk_prob", false));
+    to_.set("qk_layernorm", true);
+    to_.set("qk_layernorm_full_width", true);
+    if (const double bound = keys_.number("clip_qkv", 0.0); bound > 0) to_.set("clip_qkv", bound);
+  }
+
+  void olmo2() {
+    to_.set("qk_layernorm", true);
+    to_.set("qk_layernorm_full_width", true);
+    to_.set("norm_placement", "post");
+  }
+
+  void gpt_oss() {
+    experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
+    keys_.only("attention_bias", true, "gpt_oss's layers have biases");
+    for (const char* key : {"add_bias_linear", "moe_expert_add_bias", "moe_router_add_bias"}) to_.set(key, true);
+    to_.set("softmax_type", "learnable");
+    to_.set("activation_func_clamp_value", keys_.number("swiglu_limit", 7.0));
+    to_.set("glu_activation_scale", keys_.number("swiglu_alpha", 1.702));
+    to_.set("glu_linear_offset", 1.0);
+    window(keys_.integer("sliding_window", 128), windowed_layers([](int64_t layer) { return layer % 2 == 0; }));
+  }
+
+  // What V2 and V3 share.
+  void deepseek() {
+    to_.set("multi_latent_attention", true);
+    if (const int64_t rank = keys_.integer("q_lora_rank", 0); rank > 0) to_.set("q_lora_rank", rank);
+    to_.set("kv_lora_rank", keys_.integer("kv_lora_rank"));
+    const int64_t nope = keys_.integer("qk_nope_head_dim"), rotary = keys_.integer("qk_rope_head_dim");
+    to_.set("qk_head_dim", nope);
+    to_.set("qk_pos_emb_head_dim", rotary);
+    to_.set("v_head_dim", keys_.integer("v_head_dim"));
+    keys_.only("qk_head_dim", nope + rotary, "must be qk_nope_head_dim + qk_rope_head_dim");
+    if (keys_.flag("rope_interleave", true)) to_.set("rotary_interleaved", true);
+    experts(keys_.integer("n_routed_experts"), keys_.integer("num_experts_per_tok"));
+    const int64_t size = keys_.integer("moe_intermediate_size"), shared = keys_.integer("n_shared_experts", 0);
+    to_.set("moe_ffn_hidden_size", size);
+    if (shared > 0) to_.set("moe_shared_expert_intermediate_size", shared * size);
+    if (const double scale = keys_.number("routed_scaling_factor", 1.0); scale != 1)
+      to_.set("moe_router_topk_scaling_factor", scale);
+    const int64_t dense = keys_.integer("first_k_dense_replace", 0), step = keys_.integer("moe_layer_freq", 1);
+    std::vector<bool> moe;
+    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
+    moe_layers(moe, "first_k_dense_replace");
+  }
+
+  void groups(int64_t scores) {
+    const int64_t count = keys_.integer("n_group", 1), chosen = keys_.integer("topk_group", 1);
+    if (count <= 1) return;
+    to_.set("moe_router_num_groups", count);
+    to_.set("moe_router_group_topk", chosen);
+    to_.set("moe_router_group_score_topk", scores);
+  }
+
+  void deepseek_v2() {
+    deepseek();
+    keys_.only("norm_topk_prob", false, "transformers' DeepSeek-V2 does not divide by the sum, whatever this says");
+    keys_.only("scoring_func", "softmax", "DeepSeek-V2's scores are a softmax");
+    to_.set("moe_router_pre_softmax", true);
+    const std::string method = keys_.text("topk_method", "greedy");
+    if (method == "group_limited_greedy")
+      groups(1);
+    else if (method != "greedy")
+      keys_.refuse("topk_method", "DeepSeek-V2 chooses by greedy or group_limited_greedy");
+    keys_.find("n_group");
+    keys_.find("topk_group");
+  }
+
+  void deepseek_v3() {
+    deepseek();
+    keys_.only("scoring_func", "sigmoid", "DeepSeek-V3's scores are sigmoids");
+    keys_.only("topk_method", "noaux_tc", "DeepSeek-V3 chooses by scores with a bias");
+    to_.set("moe_router_score_function", "sigmoid");
+    to_.set("moe_router_enable_expert_bias", true);
+    to_.set("moe_router_norm_topk_prob", keys_.flag("norm_topk_prob", true) ? "true" : "false");
+    out_.mtp_layers = keys_.integer("num_nextn_predict_layers", 0);
+    groups(2);
+  }
+
+  void gpt2() {
+    layers_ = keys_.integer("n_layer");
+    hidden_ = keys_.integer("n_embd");
+    to_.set("num_layers", layers_);
+    to_.set("hidden_size", hidden_);
+    to_.set("vocab_size", keys_.integer("vocab_size"));
+    to_.set("ffn_hidden_size", keys_.integer("n_inner", 4 * hidden_));
+    to_.set("num_attention_heads", keys_.integer("n_head"));
+    to_.set("num_query_groups", keys_.integer("n_head"));
+    out_.positions = keys_.integer("n_positions");
+    to_.set("position_embedding_type", "learned_absolute");
+    to_.set("max_position_embeddings", out_.positions);
+    to_.set("num_experts", int64_t{0});
+    to_.set("normalization", "LayerNorm");
+    to_.set("norm_bias", true);
+    to_.set("norm_epsilon", keys_.number("layer_norm_epsilon", 1e-5));
+    to_.set("add_bias_linear", true);
+    to_.set("swiglu", false);
+    const std::string activation = keys_.text("activation_function", "gelu_new");
+    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu")
+      keys_.refuse("activation_function", "Witan's dense layers have GELU (gelu) or its approximation (gelu_new)");
+    to_.set("gelu_tanh", activation != "gelu");
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", true));
+    keys_.only("scale_attn_weights", true, "Witan divides logits of attention by the root of a head's channels");
+    keys_.only("scale_attn_by_inverse_layer_idx", false, "Witan scales attention alike in all layers");
+    keys_.only("add_cross_attention", false, "Witan has no cross attention");
+    training_keys("attn_pdrop");
+    const double dropout = keys_.number("resid_pdrop", 0.1);
+    if (keys_.number("embd_pdrop", 0.1) != dropout)
+      keys_.refuse("embd_pdrop", "Witan drops embeddings and the residual stream with one probability: resid_pdrop");
+    if (dropout > 0) to_.set("hidden_dropout", dropout);
+  }
+
+  void quantization() {
+    const Json* given = keys_.find("quantization_config");
+    if (!given) return;
+    Keys of(*given, keys_.where() + ": quantization_config");
+    const std::string method = of.text("quant_method", "");
+    if (method == "mxfp4") return;
+    if (method != "fp8") of.refuse("quant_method", "Witan reads weights in mxfp4 and in blocks of fp8");
+    of.only("fmt", "e4m3", "Witan reads float8 weights in E4M3");
+    const Json* block = of.find("weight_block_size");
+    if (!block || !block->is_array() || block->size() != 2 || (*block)[0] != (*block)[1] ||
+        !(*block)[0].is_number_integer() || (*block)[0] < 1)
+      of.refuse("weight_block_size", "Witan reads float8 weights with a scale for each square block, as [128, 128]");
+    out_.fp8_block = (*block)[0].get<int64_t>();
+  }
+
+  Keys keys_;
+  Settings to_;
+  HfModel& out_;
+  int64_t layers_ = 0, hidden_ = 0;
+  bool latent_ = false;
+};
+
+}  // namespace
+
+HfModel read_hf_config(std::string_view text, const std::string& where) {
+  const Json json = parse_json(text, where);
+  require<ConfigError>(json.is_object(), where, ": a config.json is an object, found ", json.type_name());
+  const auto type = json.find("model_type");
+  require<ConfigError>(type != json.end() && type->is_string(), where, ": model_type is missing: it names the kind of ",
+                       "model");
+  HfModel model;
+  model.architecture = find_architecture(type->get<std::string>());
+  if (model.architecture == nullptr) {
+    std::string known;
+    for (const Architecture& one : architectures()) known += cat(known.empty() ? "" : ", ", one.model_type);
+    throw ConfigError(cat(where, ": model_type = ", clipped(type->get<std::string>()),
+                          ": Witan cannot represent models of this type; it knows ", known));
+  }
+  HfReader(json, where, model).read();
+  try {
+    ModelConfig checked = model.model;
+    if (checked.attention.max_position_embeddings == 0) checked.attention.max_position_embeddings = model.positions;
+    checked.validate();
+  } catch (const ConfigError& error) {
+    refuse_model(json, where, error.what());
+  }
+  return model;
+}
+
+}  // namespace witan

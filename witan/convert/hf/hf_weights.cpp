@@ -1,0 +1,223 @@
+#include "witan/convert/hf/hf_weights.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/shards.h"
+
+namespace witan {
+namespace {
+
+constexpr std::string_view kScaleSuffix = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
+constexpr int64_t kMxGroup = 32, kMxBytes = 16;
+
+std::string read_config_text(const fs::path& folder) {
+  const fs::path path = folder / kHfConfig;
+  std::error_code error;
+  require<CheckpointError>(fs::is_regular_file(path, error), folder.string(), " has no ", kHfConfig,
+                           ": give the folder of a model as Hugging Face's transformers saves it");
+  return read_file(path, uint64_t{16} << 20);
+}
+
+// "model.layers.61.eh_proj.weight" is of layer 61; -1 for what no layer has.
+int64_t layer_of(std::string_view name) {
+  constexpr std::string_view kMark = "layers.";
+  const size_t at = name.find(kMark);
+  if (at == std::string_view::npos) return -1;
+  const std::string_view rest = name.substr(at + kMark.size());
+  int64_t layer = -1;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  return error == std::errc() ? layer : -1;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kNamed); ++i)
+    text += (i == 0 ? "\"" : ", \"") + clipped(names[i]) + '"';
+  if (names.size() > kNamed) text += cat(" and ", names.size() - kNamed, " more");
+  return text;
+}
+
+}  // namespace
+
+HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
+    : folder_(folder), hf_(read_hf_config(read_config_text(folder), (folder / kHfConfig).string())) {
+  if (hf_.model.attention.max_position_embeddings == 0 && hf_.model.attention.learned_positions())
+    hf_.model.attention.max_position_embeddings = hf_.positions;
+  if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
+  list_tensors(hf_.model);
+  const Architecture& architecture = *hf_.architecture;
+  change_style() = style_of(
+      architecture, [&](const std::string& name) { return folder_.find(name) != nullptr; }, tensors());
+  const int64_t vocabulary = hf_.model.vocab_size;
+  for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
+    used_.emplace(name, shape);
+  set_links(link_model(architecture, style(), tensors(), vocabulary));
+  check_tensors(mtp);
+  choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
+}
+
+// transformers writes num_nextn_predict_layers beside weights that it has left out.
+bool HfWeights::holds_mtp_layers() const {
+  return hf_.mtp_layers > 0 && std::ranges::any_of(folder_.tensors(), [&](const auto& tensor) {
+           return layer_of(tensor.first) >= hf_.model.num_layers;
+         });
+}
+
+bool HfWeights::shape_agrees(const PlacedTensor& found, const Shape& expected) const {
+  const Shape& shape = found.info.shape;
+  if (!found.info.name.ends_with(kBlocks)) return shape == expected;
+  const int last = expected.dims() - 1;
+  return shape.dims() == expected.dims() + 1 && expected[last] % kMxGroup == 0 &&
+         shape.elements() * 2 == expected.elements() && shape.last() == kMxBytes &&
+         shape[last] * kMxGroup == expected[last];
+}
+
+void HfWeights::check_tensors(MtpLayers mtp) {
+  const std::string here = folder_.path().string();
+  for (const auto& [name, shape] : used_) {
+    const PlacedTensor* found = folder_.find(name);
+    require<CheckpointError>(found != nullptr, here, " has no tensor \"", name, "\" ", shape,
+                             ", which a model of type ", hf_.architecture->model_type, " with this ", kHfConfig,
+                             " has: files are missing, or ", kHfConfig, " is another model's");
+    require<CheckpointError>(shape_agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(), ": \"",
+                             name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
+                             ": one of the two is another model's");
+    element_of_source(name);  // refuses dtypes that are none of weights
+  }
+  std::vector<std::string> left_over;
+  for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
+  if (style().mtp_copies) check_mtp_copies();
+  require<CheckpointError>(left_over.empty(), here, " has ", left_over.size(), " tensors that a model of type ",
+                           hf_.architecture->model_type, " with this ", kHfConfig,
+                           " has no place for: ", listed(left_over), ". They would be lost; ", kHfConfig,
+                           " must be of the same model");
+}
+
+void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
+                            std::vector<std::string>& left_over) {
+  if (used_.contains(name) || scales_of_others(name)) return;
+  if (is_computed(*hf_.architecture, name)) {
+    note(name, "computed by the model: nothing to keep");
+  } else if (name == kHeadName && !hf_.model.untie_embeddings_and_output_weights) {
+    check_tied_copy(tensor);
+    change_style().tied_copy = true;
+    note(name, "equal to the tied embedding, which it is again");
+  } else if (is_mtp_copy(name, tensor)) {
+    change_style().mtp_copies = true;
+  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers &&
+             hf_.architecture->model_type.starts_with("deepseek")) {
+    note(name, "of multi-token prediction, left out as asked (--without-mtp)");
+  } else {
+    left_over.push_back(name);
+  }
+}
+
+// Witan's modules of multi-token prediction read the model's own embedding and head.
+bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor) {
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style(), hf_.model)) {
+    if (name != copy) continue;
+    const PlacedTensor* own = folder_.find(of);
+    require<CheckpointError>(
+        own != nullptr && tensor.info.dtype == own->info.dtype && std::ranges::equal(tensor.bytes, own->bytes),
+        folder_.path().string(), ": \"", name, "\" is not equal to \"", of,
+        "\": Witan's modules of multi-token prediction share the model's embedding and head; "
+        "leave them out with --without-mtp");
+    note(name, cat("equal to \"", of, "\", which it is again"));
+    return true;
+  }
+  return false;
+}
+
+// All of them are there, or they could not be written again.
+void HfWeights::check_mtp_copies() const {
+  for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style(), hf_.model))
+    require<CheckpointError>(folder_.find(copy) != nullptr, folder_.path().string(), " has no tensor \"", copy,
+                             "\", though it has others like it: files are missing. Leave multi-token prediction out "
+                             "with --without-mtp");
+}
+
+// The scales of a tensor that links use.
+bool HfWeights::scales_of_others(const std::string& name) {
+  for (const auto& [suffix, of] : {std::pair{kScaleSuffix, std::string_view()}, std::pair{kScales, kBlocks}}) {
+    if (!name.ends_with(suffix)) continue;
+    const std::string base = name.substr(0, name.size() - suffix.size()) + std::string(of);
+    if (!used_.contains(base)) continue;
+    note(name, cat("scales of ", base));
+    return true;
+  }
+  return false;
+}
+
+void HfWeights::check_tied_copy(const PlacedTensor& head) {
+  const std::string embedding = embedding_name(*hf_.architecture, style());
+  const PlacedTensor& tied = *folder_.find(embedding);
+  require<CheckpointError>(head.info.dtype == tied.info.dtype && std::ranges::equal(head.bytes, tied.bytes),
+                           folder_.path().string(), ": ", kHfConfig, " ties the output layer to the embedding, but \"",
+                           kHeadName, "\" is not equal to \"", embedding,
+                           "\": with tie_word_embeddings = false the two are kept apart");
+}
+
+// As it is read: of quantised tensors what they are dequantised to.
+Element HfWeights::element_of_source(const std::string& name) const {
+  const PlacedTensor& tensor = *folder_.find(name);
+  const std::string where = (folder_.path() / folder_.shard_of(name)).string() + ": \"" + clipped(name) + '"';
+  const auto with = [&](const std::string& scales, std::string_view dtype, const Shape& shape) {
+    const PlacedTensor* found = folder_.find(scales);
+    require<CheckpointError>(found != nullptr && found->info.dtype == dtype && found->info.shape == shape, where,
+                             " needs the scales \"", scales, "\", ", dtype, " ", shape,
+                             ": they are missing, or of another shape or dtype");
+    return Element::bf16;
+  };
+  const Shape& shape = tensor.info.shape;
+  if (name.ends_with(kBlocks) && tensor.info.dtype == "U8") {
+    Shape groups;
+    for (int dim = 0; dim + 1 < shape.dims(); ++dim) groups.append(shape[dim]);
+    return with(name.substr(0, name.size() - kBlocks.size()) + std::string(kScales), "U8", groups);
+  }
+  const Element element = element_from_name(tensor.info.dtype, where);
+  if (element != Element::f8_e4m3 && element != Element::f8_e8m0) return element;
+  require<ConfigError>(element == Element::f8_e4m3 && hf_.fp8_block > 0 && shape.dims() == 2, where, " is ",
+                       tensor.info.dtype, " ", shape, ", but ", kHfConfig,
+                       " has no quantization_config that says by which scales it is multiplied");
+  const auto blocks = [&](int64_t size) { return (size + hf_.fp8_block - 1) / hf_.fp8_block; };
+  return with(name + std::string(kScaleSuffix), "F32", {blocks(shape[0]), blocks(shape[1])});
+}
+
+std::vector<ForeignWeights::Source> HfWeights::sources() const {
+  std::vector<Source> all;
+  for (const auto& [name, tensor] : folder_.tensors())
+    all.push_back({name, tensor.info.dtype, tensor.info.shape, tensor.bytes});
+  return all;
+}
+
+HeldTensor HfWeights::hold(const std::string& name) {
+  const PlacedTensor& tensor = *folder_.find(name);
+  const Element element = element_of_source(name);
+  const bool mx = tensor.info.dtype == "U8", fp8 = tensor.info.dtype == "F8_E4M3";
+  if (!mx && !fp8) return {element, tensor.bytes};
+  auto known = dequantised_.find(name);
+  if (known == dequantised_.end()) {
+    const std::string scales =
+        mx ? name.substr(0, name.size() - kBlocks.size()) + std::string(kScales) : name + std::string(kScaleSuffix);
+    const std::span<const std::byte> by = folder_.find(scales)->bytes;
+    known = dequantised_
+                .emplace(name, mx ? dequantise_mxfp4(tensor.bytes, by)
+                                  : dequantise_fp8_blocks(tensor.bytes, by, tensor.info.shape[0], tensor.info.shape[1],
+                                                          hf_.fp8_block))
+                .first;
+  }
+  return {element, known->second};
+}
+
+void HfWeights::release(const Link& link) {
+  for (const SharedBox& piece : link.pieces) {
+    release_pages(folder_.find(piece.from.name)->bytes);
+    dequantised_.erase(piece.from.name);
+  }
+}
+
+}  // namespace witan

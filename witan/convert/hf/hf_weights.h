@@ -1,0 +1,58 @@
+// A Hugging Face folder as weights under Witan's names.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "witan/convert/foreign_weights.h"
+#include "witan/convert/hf/hf_config.h"
+#include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/ledger.h"
+#include "witan/convert/weight_source.h"
+
+namespace witan {
+
+// What to do with the layers that predict further tokens (multi-token prediction), which come after the model's own.
+enum class MtpLayers : bool { take, leave_out };
+
+class HfWeights : public ForeignWeights {
+ public:
+  // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent,
+  // CheckpointError where a tensor is missing, has another shape or a dtype of no weights, or is left over.
+  explicit HfWeights(const fs::path& folder, MtpLayers mtp = MtpLayers::take);
+
+  const ModelConfig& model() const override { return hf_.model; }  // in the narrowest dtype that holds all weights
+  std::string where() const override { return folder_.path().string(); }
+
+  std::string format() const override { return "hf"; }
+  const Architecture& architecture() const override { return *hf_.architecture; }
+  int64_t positions() const override { return hf_.positions; }
+  std::vector<Source> sources() const override;
+  void release(const Link& link) override;
+
+  const HfModel& hf() const { return hf_; }
+  const HfFolder& folder() const { return folder_; }
+
+ private:
+  bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;
+  Element element_of_source(const std::string& name) const;
+  bool holds_mtp_layers() const;
+  void check_tensors(MtpLayers mtp);
+  void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
+                   std::vector<std::string>& left_over);
+  bool is_mtp_copy(const std::string& name, const PlacedTensor& tensor);
+  bool scales_of_others(const std::string& name);
+  void check_tied_copy(const PlacedTensor& head);
+  void check_mtp_copies() const;
+  HeldTensor hold(const std::string& name) override;
+
+  HfFolder folder_;
+  HfModel hf_;
+  std::map<std::string, Shape> used_;  // tensors that links are made of
+  std::map<std::string, std::vector<std::byte>> dequantised_;
+};
+
+}  // namespace witan

@@ -1,0 +1,205 @@
+#include "witan/convert/megatron/megatron_legacy.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+// Of "mlp.experts.linear_fc1.weight3" or "mlp.experts.local_experts.3.linear_fc1.weight": 3, and the name of all
+// experts' tensor.
+std::optional<std::pair<std::string, int64_t>> one_expert(const std::string& name) {
+  constexpr std::string_view kLocal = "mlp.experts.local_experts.", kGrouped = "mlp.experts.linear_fc",
+                             kAll = "mlp.experts.experts.";
+  if (const size_t at = name.find(kLocal); at != std::string::npos) {
+    const auto parsed = leading_number(std::string_view(name).substr(at + kLocal.size()));
+    if (!parsed || !parsed->second.starts_with('.')) return std::nullopt;
+    return std::pair(cat(name.substr(0, at), kAll, parsed->second.substr(1)), parsed->first);
+  }
+  const size_t at = name.find(kGrouped), digits = name.find_last_not_of("0123456789") + 1;
+  if (at == std::string::npos || digits == name.size()) return std::nullopt;
+  const auto parsed = leading_number(std::string_view(name).substr(digits));
+  if (!parsed) return std::nullopt;
+  return std::pair(cat(name.substr(0, at), kAll, name.substr(at + 12, digits - at - 12)), parsed->first);
+}
+
+Shape with_first(int64_t size, const Shape& rest) {
+  Shape shape;
+  shape.append(size);
+  for (int dim = 0; dim < rest.dims(); ++dim) shape.append(rest[dim]);
+  return shape;
+}
+Shape no_offsets(const Shape& shape) {
+  Shape zeros;
+  for (int dim = 0; dim < shape.dims(); ++dim) zeros.append(0);
+  return zeros;
+}
+
+std::string legacy_file(int64_t tensor, int64_t stage, int64_t expert, bool stages, bool experts) {
+  char text[64];
+  int at = std::snprintf(text, sizeof text, "mp_rank_%02d", static_cast<int>(tensor));
+  if (stages) at += std::snprintf(text + at, sizeof text - static_cast<size_t>(at), "_%03d", static_cast<int>(stage));
+  if (experts) std::snprintf(text + at, sizeof text - static_cast<size_t>(at), "_%03d", static_cast<int>(expert));
+  return cat(text, '/', kMegatronRankFile);
+}
+
+// A rank's part of a tensor that tensor parallelism divides: over which dim, or -1; gate and up are divided each.
+struct TensorPart {
+  int dim = -1;
+  bool two_blocks = false;
+};
+TensorPart tensor_part(const std::string& name, bool gated) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  if (has("layernorm") || has("layer_norm") || has("router") || has("_down_proj")) return {};
+  if (has("linear_fc1")) return {0, gated};
+  for (const char* rows : {"word_embeddings.weight", "output_layer.weight", "linear_qkv.", "linear_q_proj.",
+                           "linear_q_up_proj.", "linear_kv_up_proj.", "softmax_offset"})
+    if (has(rows)) return {0};
+  const bool columns = has("linear_proj.weight") || has("linear_fc2.weight");
+  return {columns ? 1 : -1};
+}
+
+// What a legacy checkpoint says of the ranks that wrote it.
+struct LegacyRanks {
+  int64_t tensor = 1, stages = 1, expert = 1, experts = 0;
+  bool gated = false;
+
+  LegacyRanks(const PickleMembers& args, const std::string& where) {
+    const auto count = [&](const char* key, int64_t otherwise) {
+      const auto found = args.find(key);
+      if (found == args.end() || found->second->is(PickleValue::Kind::none)) return otherwise;
+      require<CheckpointError>(found->second->is(PickleValue::Kind::integer) && found->second->integer >= 1 &&
+                                   found->second->integer <= (1 << 16),
+                               where, ": args.", key, " is no number of ranks or experts");
+      return found->second->integer;
+    };
+    tensor = count("tensor_model_parallel_size", 1);
+    stages = count("pipeline_model_parallel_size", 1);
+    expert = count("expert_model_parallel_size", 1);
+    experts = count("num_experts", 0);
+    const auto swiglu = args.find("swiglu");
+    gated = swiglu != args.end() && swiglu->second->integer != 0;
+    constexpr const char* kAnew =
+        ". Let Megatron-LM write it anew: add --ckpt-convert-format torch_dist --ckpt-convert-save OUT to the command "
+        "that loads it, and import OUT";
+    require<CheckpointError>(count("virtual_pipeline_model_parallel_size", 1) == 1, where,
+                             ": args.virtual_pipeline_model_parallel_size divides the stages of a legacy checkpoint "
+                             "further, which is not read",
+                             kAnew);
+    require<CheckpointError>(count("expert_tensor_parallel_size", tensor) == tensor, where,
+                             ": args.expert_tensor_parallel_size divides the experts of a legacy checkpoint otherwise "
+                             "than the rest, which is not read",
+                             kAnew);
+  }
+
+  std::string file(int64_t rank, int64_t stage, int64_t of_experts) const {
+    return legacy_file(rank, stage, of_experts, stages > 1, expert > 1);
+  }
+};
+
+class LegacyReader {
+ public:
+  LegacyReader(MegatronFiles& files, const LegacyRanks& ranks, MegatronContents& contents)
+      : files_(files), ranks_(ranks), contents_(contents) {}
+
+  void read() {
+    int64_t layers = 0;
+    for (int64_t stage = 0; stage < ranks_.stages; ++stage) {
+      int64_t of_stage = 0;
+      for (int64_t expert = 0; expert < ranks_.expert; ++expert)
+        for (int64_t rank = 0; rank < ranks_.tensor; ++rank)
+          of_stage = std::max(of_stage, read_rank(rank, stage, expert, layers));
+      layers += of_stage;
+    }
+  }
+
+ private:
+  // One file; its layers are those from `layers` on. Returns how many it has.
+  int64_t read_rank(int64_t rank, int64_t stage, int64_t expert, int64_t layers) {
+    const std::string in = ranks_.file(rank, stage, expert);
+    const TorchFile& held = files_.torch(in);
+    const std::string where = files_.path_of(in).string();
+    for (const auto& [key, value] : held.root().members())
+      if (key != "model")
+        contents_.others[cat(in, ": ", key)] = key == "args" ? "read for the configuration" : megatron_note_of(key);
+    const PickleValue* model = held.root().find("model");
+    require<CheckpointError>(model != nullptr && model->find("language_model") == nullptr, where,
+                             " holds no model of Megatron-Core under \"model\": older models are not read");
+    int64_t found = 0;
+    for (const auto& [key, value] : model->members()) {
+      std::string name(key);
+      const auto placed = held.tensor(*value, name);
+      if (!placed || name.find("_extra_state") != std::string::npos) {
+        contents_.others[cat(in, ": ", name)] = megatron_note_of(name);
+        continue;
+      }
+      if (name.starts_with(kMegatronDecoderLayers))
+        if (const auto layer = leading_number(std::string_view(name).substr(kMegatronDecoderLayers.size()));
+            layer && layer->first < (1 << 20)) {
+          found = std::max(found, layer->first + 1);
+          name = cat(kMegatronDecoderLayers, layers + layer->first, layer->second);
+        }
+      add(rank, expert, name, *placed, where);
+    }
+    return found;
+  }
+
+  // A rank's part of a tensor: of an expert [E, …] of all experts, of a divided one a box or, of gate and up, two.
+  void add(int64_t rank, int64_t expert, const std::string& name, const PlacedTensor& placed,
+           const std::string& where) {
+    const auto of_expert = one_expert(name);
+    const TensorPart part = tensor_part(name, ranks_.gated);
+    if (!of_expert && expert > 0) return;  // the same as of the first of these ranks
+    if (part.dim < 0 && rank > 0) return;  // likewise
+    Shape shape = placed.info.shape, sizes = shape;
+    const Shape zeros = no_offsets(shape);
+    std::vector<MegatronChunk> chunks = {{zeros, shape, placed.bytes}};
+    if (part.dim >= 0) {
+      const int64_t blocks = part.two_blocks ? 2 : 1;
+      require<CheckpointError>(part.dim < shape.dims() && shape[part.dim] % blocks == 0, where, ": \"", clipped(name),
+                               "\" ", shape, " cannot be a part of a tensor");
+      const int64_t own = shape[part.dim] / blocks;
+      const size_t bytes = placed.bytes.size() / static_cast<size_t>(blocks);
+      sizes = shape.with(part.dim, own);
+      shape = shape.with(part.dim, shape[part.dim] * ranks_.tensor);
+      chunks.clear();
+      for (int64_t block = 0; block < blocks; ++block)
+        chunks.push_back({zeros.with(part.dim, (block * ranks_.tensor + rank) * own), sizes,
+                          placed.bytes.subspan(bytes * static_cast<size_t>(block), bytes)});
+    }
+    for (MegatronChunk& chunk : chunks) {
+      if (!of_expert) {
+        contents_.tensors.add(name, placed.info.dtype, shape, std::move(chunk));
+        continue;
+      }
+      require<CheckpointError>(shape.dims() < Shape::kMostDims && of_expert->second < ranks_.experts, where, ": \"",
+                               clipped(name), "\" is of an expert beyond args.num_experts");
+      contents_.tensors.add(of_expert->first, placed.info.dtype, with_first(ranks_.experts, shape),
+                            {with_first(expert * (ranks_.experts / ranks_.expert) + of_expert->second, chunk.offsets),
+                             with_first(1, chunk.sizes), chunk.bytes});
+    }
+  }
+
+  MegatronFiles& files_;
+  const LegacyRanks& ranks_;
+  MegatronContents& contents_;
+};
+
+}  // namespace
+
+void read_legacy(MegatronFiles& files, MegatronContents& contents) {
+  std::string first;
+  for (const auto& [stages, experts] : {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}})
+    if (const std::string name = legacy_file(0, 0, 0, stages, experts); files.has(name)) first = name;
+  const std::string here = files.folder().string();
+  require<CheckpointError>(!first.empty(), here, " has neither ", kMegatronDistMetadata, " nor mp_rank_00/",
+                           kMegatronRankFile, ": give a folder of one iteration, or the one with ", kMegatronTracker);
+  contents.arguments = files.torch(first).root().find("args");
+  const LegacyRanks ranks(megatron_arguments(contents.arguments, here), files.path_of(first).string());
+  LegacyReader(files, ranks, contents).read();
+}
+
+}  // namespace witan

@@ -1,0 +1,162 @@
+#include "witan/convert/megatron/megatron_names.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <set>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+enum class HeadPart : uint8_t { none, query, key, value };  // of each query group
+
+// What stands below "layers.N." here and below "decoder.layers.N." there; whole names where no layer has it.
+struct MegatronName {
+  std::string_view witan, megatron;
+  HeadPart part = HeadPart::none;
+};
+
+constexpr MegatronName kMegatronModel[] = {
+    {"embedding.weight", kMegatronEmbedding},
+    {"position_embedding.weight", "embedding.position_embeddings.weight"},
+    {"final_norm.weight", "decoder.final_layernorm.weight"},
+    {"final_norm.bias", "decoder.final_layernorm.bias"},
+    {"head.weight", kMegatronHead},
+};
+
+constexpr MegatronName kMegatronLayer[] = {
+    {"attention_norm.weight", "input_layernorm.weight"},
+    {"attention_norm.bias", "input_layernorm.bias"},
+    {"mlp_norm.weight", "pre_mlp_layernorm.weight"},
+    {"mlp_norm.bias", "pre_mlp_layernorm.bias"},
+    {"attention.q_proj.weight", "self_attention.linear_qkv.weight", HeadPart::query},
+    {"attention.k_proj.weight", "self_attention.linear_qkv.weight", HeadPart::key},
+    {"attention.v_proj.weight", "self_attention.linear_qkv.weight", HeadPart::value},
+    {"attention.q_proj.bias", "self_attention.linear_qkv.bias", HeadPart::query},
+    {"attention.k_proj.bias", "self_attention.linear_qkv.bias", HeadPart::key},
+    {"attention.v_proj.bias", "self_attention.linear_qkv.bias", HeadPart::value},
+    {"attention.o_proj.weight", "self_attention.linear_proj.weight"},
+    {"attention.o_proj.bias", "self_attention.linear_proj.bias"},
+    {"attention.q_norm.weight", "self_attention.q_layernorm.weight"},
+    {"attention.k_norm.weight", "self_attention.k_layernorm.weight"},
+    {"attention.sinks", "self_attention.core_attention.softmax_offset"},
+    {"attention.q_a_proj.weight", "self_attention.linear_q_down_proj.weight"},
+    {"attention.q_a_layernorm.weight", "self_attention.q_layernorm.weight"},
+    {"attention.q_b_proj.weight", "self_attention.linear_q_up_proj.weight"},
+    {"attention.kv_a_proj_with_mqa.weight", "self_attention.linear_kv_down_proj.weight"},
+    {"attention.kv_a_layernorm.weight", "self_attention.kv_layernorm.weight"},
+    {"attention.kv_b_proj.weight", "self_attention.linear_kv_up_proj.weight"},
+    {"mlp.gate_up_proj.weight", "mlp.linear_fc1.weight"},
+    {"mlp.gate_up_proj.bias", "mlp.linear_fc1.bias"},
+    {"mlp.up_proj.weight", "mlp.linear_fc1.weight"},
+    {"mlp.up_proj.bias", "mlp.linear_fc1.bias"},
+    {"mlp.down_proj.weight", "mlp.linear_fc2.weight"},
+    {"mlp.down_proj.bias", "mlp.linear_fc2.bias"},
+    {"moe.router.weight", "mlp.router.weight"},
+    {"moe.router.bias", "mlp.router.bias"},
+    {"moe.router.expert_bias", "mlp.router.expert_bias"},
+    {"moe.experts.gate_up_proj", "mlp.experts.experts.linear_fc1.weight"},
+    {"moe.experts.up_proj", "mlp.experts.experts.linear_fc1.weight"},
+    {"moe.experts.down_proj", "mlp.experts.experts.linear_fc2.weight"},
+    {"moe.experts.gate_up_proj_bias", "mlp.experts.experts.linear_fc1.bias"},
+    {"moe.experts.up_proj_bias", "mlp.experts.experts.linear_fc1.bias"},
+    {"moe.experts.down_proj_bias", "mlp.experts.experts.linear_fc2.bias"},
+    {"moe.shared_experts.gate_up_proj.weight", "mlp.shared_experts.linear_fc1.weight"},
+    {"moe.shared_experts.up_proj.weight", "mlp.shared_experts.linear_fc1.weight"},
+    {"moe.shared_experts.down_proj.weight", "mlp.shared_experts.linear_fc2.weight"},
+    {"moe.shared_experts.gate.weight", "mlp.shared_experts.gate_weight"},
+    {"moe.fc1_latent_proj.weight", "mlp.fc1_latent_proj.weight"},
+    {"moe.fc2_latent_proj.weight", "mlp.fc2_latent_proj.weight"},
+};
+
+// Queries that one projection makes where no rank is between (q_lora_rank 0), of latent attention.
+constexpr MegatronName kLatentQueries = {"attention.q_proj.weight", "self_attention.linear_q_proj.weight"};
+
+const MegatronName* find_name(const ModelConfig& model, std::string_view rest, bool of_layer) {
+  if (of_layer && model.attention.multi_latent_attention && rest == kLatentQueries.witan) return &kLatentQueries;
+  const auto in = [&](const auto& table) -> const MegatronName* {
+    const auto found = std::ranges::find(table, rest, &MegatronName::witan);
+    return found == std::end(table) ? nullptr : &*found;
+  };
+  return of_layer ? in(kMegatronLayer) : in(kMegatronModel);
+}
+
+// A tensor's one counterpart: its name, its shape, and the piece that they share. Nothing for Witan's own buffers.
+using MegatronPiece = std::function<void(const std::string& name, const Shape& shape, const SharedBox& piece)>;
+
+void visit_megatron(const ModelConfig& model, const ModelTensor& tensor, int64_t vocabulary,
+                    const MegatronPiece& visit) {
+  constexpr std::string_view kOwn = "layers.";
+  std::string_view rest = tensor.name;
+  std::string there;
+  if (rest.starts_with(kOwn)) {
+    const size_t dot = rest.find('.', kOwn.size());
+    there = cat("decoder.", rest.substr(0, dot + 1));
+    rest.remove_prefix(dot + 1);
+  }
+  const MegatronName* name = find_name(model, rest, !there.empty());
+  if (!name && tensor.buffer) return;
+  require<ConfigError>(name != nullptr, "this model has ", tensor.name, ' ', tensor.shape,
+                       ", which Megatron-Core has no place for: it cannot be written as one of its models");
+  there += name->megatron;
+  SharedBox piece;
+  piece.to.name = tensor.name;
+  piece.from.name = there;
+  const bool of_vocabulary = rest == "embedding.weight" || rest == "head.weight";
+  Shape shape = of_vocabulary ? tensor.shape.with(0, vocabulary) : tensor.shape;
+  if (name->part == HeadPart::none) {
+    piece.sizes = {1, 1, 1, shape.elements()};
+    piece.to.strides = piece.from.strides = {0, 0, 0, 1};
+  } else {
+    const AttentionConfig& attention = model.attention;
+    const int64_t groups = attention.num_query_groups, width = tensor.shape.dims() == 1 ? 1 : tensor.shape.last();
+    const int64_t queries = attention.num_attention_heads / groups * attention.qk_head_dim(model.hidden_size) * width,
+                  keys = attention.qk_head_dim(model.hidden_size) * width, of_group = queries + 2 * keys;
+    require<ConfigError>(attention.value_head_dim(model.hidden_size) == attention.qk_head_dim(model.hidden_size),
+                         "v_head_dim = ", attention.v_head_dim,
+                         ": Megatron-Core's queries and values have heads of one "
+                         "size, except in latent attention");
+    const int64_t own = name->part == HeadPart::query ? queries : keys;
+    piece.sizes = {1, 1, groups, own};
+    piece.to.strides = {0, 0, own, 1};
+    piece.from.strides = {0, 0, of_group, 1};
+    piece.from.first = name->part == HeadPart::query ? 0 : name->part == HeadPart::key ? queries : queries + keys;
+    shape = tensor.shape.with(0, of_group * groups / width);
+  }
+  piece.normalise();
+  visit(there, shape, piece);
+}
+
+}  // namespace
+
+std::vector<Link> link_megatron(const ModelConfig& model, const std::vector<ModelTensor>& tensors, int64_t vocabulary) {
+  std::vector<Link> links;
+  for (const ModelTensor& tensor : tensors) {
+    Link link{tensor.name, tensor.shape, {}, 0};
+    if (tensor.name == "embedding.weight" || tensor.name == "head.weight")
+      link.padding = (tensor.shape[0] - vocabulary) * tensor.shape[1];
+    visit_megatron(model, tensor, vocabulary,
+                   [&](const std::string&, const Shape&, const SharedBox& piece) { link.pieces.push_back(piece); });
+    if (link.pieces.empty()) continue;
+    check_cover(link, "megatron");
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+std::vector<std::pair<std::string, Shape>> megatron_tensors(const ModelConfig& model,
+                                                            const std::vector<ModelTensor>& tensors,
+                                                            int64_t vocabulary) {
+  std::vector<std::pair<std::string, Shape>> others;
+  std::set<std::string> seen;
+  for (const ModelTensor& tensor : tensors)
+    visit_megatron(model, tensor, vocabulary, [&](const std::string& name, const Shape& shape, const SharedBox&) {
+      if (seen.insert(name).second) others.emplace_back(name, shape);
+    });
+  return others;
+}
+
+}  // namespace witan
