@@ -8,9 +8,7 @@
 
 namespace witan::arrow {
 
-using tables::ColumnKind;
 using tables::intact;
-using tables::Unsupported;
 
 namespace {
 

@@ -82,7 +82,7 @@ class Builder {
     const SchemaElement& here = element(next_);
     Node node;
     node.name = here.name;
-    if (here.repetition == Repetition::repeated && !is_item) return bare_list(here, std::move(level));
+    if (here.repetition == Repetition::repeated && !is_item) return bare_list(here, level);
     if (here.repetition == Repetition::optional) ++level.definition;
     ++next_;
     level.path += (level.path.empty() ? "" : ".") + here.name;
@@ -101,7 +101,7 @@ class Builder {
   }
 
   // A repeated field that stands in no list is a list that cannot be null.
-  Node bare_list(const SchemaElement& here, Level level) {
+  Node bare_list(const SchemaElement& here, const Level& level) {
     Node node;
     node.name = here.name;
     node.kind = Kind::list;
