@@ -52,6 +52,7 @@ bool runs_here(Context& context, const CLI::App& command, Processes processes) {
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action) {
   CLI::App* command = add(app, text);
   command->callback([&context, command, processes = text.processes, action = std::move(action)] {
+    if (!command->get_subcommands().empty()) return;  // it is the subcommand that was asked for
     if (runs_here(context, *command, processes)) context.code = action();
   });
   return command;

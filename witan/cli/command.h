@@ -44,8 +44,8 @@ struct CommandText {
   Processes processes = Processes::first;
 };
 
-// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; run() maps its
-// errors to messages and exit codes.
+// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed, unless a
+// subcommand was given, whose own runs then; run() maps its errors to messages and exit codes.
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action);
 // A command that only groups subcommands: `witan tokenizer train`. One of them must be given.
 CLI::App* add_group(CLI::App& app, const CommandText& text);
