@@ -39,6 +39,10 @@ JsonlRow bad(std::string reason) {
   return {{}, std::move(reason)};
 }
 
+std::string not_an_object(simdjson::dom::element root) {
+  return cat("the row is ", type_name(root.type()), ", not an object");
+}
+
 std::string explain(simdjson::error_code error) {
   if (error == simdjson::UTF8_ERROR) return "invalid UTF-8";
   if (error == simdjson::DEPTH_ERROR) return cat("nested deeper than ", kMaxDepth);
@@ -54,10 +58,16 @@ struct JsonlParser::State {
   simdjson::dom::parser parser;
   std::string big_text;  // of a row that the fast parser cannot take
 
+  simdjson::error_code read(std::string_view line, simdjson::dom::element& root) {
+    if (parser.capacity() < line.size() || parser.max_depth() != kMaxDepth)
+      if (parser.allocate(std::max<size_t>(line.size() * 2, 1 << 16), kMaxDepth) != simdjson::SUCCESS)
+        throw std::bad_alloc();
+    return parser.parse(line.data(), line.size()).get(root);
+  }
+
   JsonlRow find_text(simdjson::dom::element root) {
     simdjson::dom::object object;
-    if (root.get(object) != simdjson::SUCCESS)
-      return bad(cat("the row is ", type_name(root.type()), ", not an object"));
+    if (root.get(object) != simdjson::SUCCESS) return bad(not_an_object(root));
     int found = 0;
     simdjson::dom::element value;
     for (const auto field : object)
@@ -82,6 +92,15 @@ struct JsonlParser::State {
       return bad(cat("not valid JSON: ", error.what()));
     }
   }
+
+  JsonlRow parse_object_slowly(std::string_view line) {
+    try {
+      return parse_json(line, "row", static_cast<int>(kMaxDepth)).is_object() ? JsonlRow()
+                                                                              : bad("the row is not an object");
+    } catch (const CorruptionError& error) {
+      return bad(cat("not valid JSON: ", error.what()));
+    }
+  }
 };
 
 JsonlParser::JsonlParser(std::string key) : state_(std::make_unique<State>(std::move(key))) {}
@@ -89,14 +108,19 @@ JsonlParser::~JsonlParser() = default;
 
 JsonlRow JsonlParser::parse(std::string_view line) {
   State& s = *state_;
-  if (s.parser.capacity() < line.size() || s.parser.max_depth() != kMaxDepth)
-    if (s.parser.allocate(std::max<size_t>(line.size() * 2, 1 << 16), kMaxDepth) != simdjson::SUCCESS)
-      throw std::bad_alloc();
   simdjson::dom::element root;
-  const auto error = s.parser.parse(line.data(), line.size()).get(root);
+  const auto error = s.read(line, root);
   if (error == simdjson::NUMBER_ERROR) return s.parse_slowly(line);
   if (error != simdjson::SUCCESS) return bad(explain(error));
   return s.find_text(root);
+}
+
+JsonlRow JsonlParser::parse_object(std::string_view line) {
+  simdjson::dom::element root;
+  const auto error = state_->read(line, root);
+  if (error == simdjson::NUMBER_ERROR) return state_->parse_object_slowly(line);
+  if (error != simdjson::SUCCESS) return bad(explain(error));
+  return root.is_object() ? JsonlRow() : bad(not_an_object(root));
 }
 
 }  // namespace witan

@@ -7,6 +7,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/data/subcommands.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/npy_tokens.h"
 #include "witan/data/prepare.h"
@@ -187,6 +188,9 @@ void add_data(CLI::App& app, Context& context) {
       .needs(sft);
   add_option(*command, "--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
       .type_name("PREFIX");
+  add_data_shuffle(*command, context);
+  add_data_merge(*command, context);
+  add_data_split(*command, context);
 }
 
 }  // namespace witan::cli

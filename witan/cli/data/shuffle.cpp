@@ -1,0 +1,62 @@
+// witan data shuffle: rows of corpora in a random order, whatever their size.
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/data/row_args.h"
+#include "witan/cli/data/subcommands.h"
+#include "witan/data/rows/shuffle_rows.h"
+
+namespace witan::cli {
+namespace {
+
+struct ShuffleArgs {
+  RowArgs rows;
+  ShuffleOptions options;
+  std::string memory = "2GB", temp;
+};
+
+ExitCode shuffle(Context& context, const ShuffleArgs& args) {
+  Progress progress(context.err, progress_options(context.err));
+  const std::vector<Source> sources = sources_of(args.rows, "witan data shuffle", progress);
+  ShuffleOptions options = args.options;
+  options.rows = args.rows.rows;
+  options.memory = parse_bytes(args.memory);
+  options.temp = args.temp;
+  if (options.workers == 0) options.workers = usable_cores();
+  const ShuffleRoom room = room_for_shuffle(sources);
+  progress.note(cat("disk: about ", format_bytes(static_cast<double>(room.runs)),
+                    " for sorted runs, until the end, and ", format_bytes(static_cast<double>(room.output)),
+                    " for the output"));
+  PhaseProgress phases(progress);
+  const MadeRows made =
+      shuffle_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });
+  phases.end();
+  progress.clear();
+  print_rows(context.out, made);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_data_shuffle(CLI::App& data, Context& context) {
+  const auto args = std::make_shared<ShuffleArgs>();
+  CLI::App* command = add_command(
+      data, context,
+      {"shuffle", "Put the rows of a corpus into a random order, however large it is",
+       "Rows of JSON Lines stay as they are; plain text becomes rows, one a document. The output depends on the files, "
+       "their order of names and the seed, not on workers or memory. After a kill the same command continues.",
+       "witan data shuffle rows.jsonl.gz --output mixed.jsonl\n"
+       "witan data shuffle corpus/ --output mixed/corpus --seed 42 --memory 2GB --chunks 4 --valid 2"},
+      [&context, args] { return shuffle(context, *args); });
+  add_row_args(*command, args->rows, "Write this file of JSON Lines, or with --chunks the files named after it");
+  add_chunk_args(*command, args->options.parts);
+  add_option(*command, "--seed", args->options.seed, "Seed of the order").type_name("N").show_default();
+  add_option(*command, "--memory", args->memory, "Memory for rows, of all workers together")
+      .type_name("BYTES")
+      .show_default();
+  add_option(*command, "--workers", args->options.workers, "Threads that read and sort (0: one per core)")
+      .type_name("N")
+      .range(0, 4096);
+  add_option(*command, "--temp", args->temp, "Folder for sorted runs (default: beside the output)").type_name("FOLDER");
+}
+
+}  // namespace witan::cli

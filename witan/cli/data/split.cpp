@@ -1,0 +1,73 @@
+// witan data split: rows of a corpus dealt out to several files.
+#include <cmath>
+#include <cstdlib>
+
+#include "witan/base/text.h"
+#include "witan/cli/data/row_args.h"
+#include "witan/cli/data/subcommands.h"
+#include "witan/data/rows/copy_rows.h"
+
+namespace witan::cli {
+namespace {
+
+struct SplitArgs {
+  RowArgs rows;
+  CopyOptions options;
+  std::string fractions;
+};
+
+// "0.98,0.01,0.01"
+std::vector<double> parse_fractions(const std::string& text) {
+  std::vector<double> fractions;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    char* rest = nullptr;
+    fractions.push_back(std::strtod(word.c_str(), &rest));
+    require<UsageError>(!word.empty() && *rest == '\0', "--fractions ", clipped(text), ": ", clipped(word),
+                        " is no number; give shares such as 0.98,0.01,0.01");
+    begin = end + 1;
+  }
+  return fractions;
+}
+
+ExitCode split(Context& context, const SplitArgs& args) {
+  Progress progress(context.err, progress_options(context.err));
+  CopyOptions options = args.options;
+  options.rows = args.rows.rows;
+  options.parts.fractions = parse_fractions(args.fractions);
+  require<UsageError>(options.parts.chunks > 0 || options.parts.valid > 0 || !options.parts.fractions.empty(),
+                      "witan data split: say how: --chunks N, --valid N, both, or --fractions LIST");
+  const std::vector<Source> sources = sources_of(args.rows, "witan data split", progress);
+  PhaseProgress phases(progress);
+  const MadeRows made =
+      copy_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });
+  phases.end();
+  progress.clear();
+  print_rows(context.out, made);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_data_split(CLI::App& data, Context& context) {
+  const auto args = std::make_shared<SplitArgs>();
+  CLI::App* command = add_command(
+      data, context,
+      {"split", "Deal the rows of a corpus out to several files",
+       "Rows keep their order within each file; shuffle them before. After a kill the same command continues.",
+       "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
+       "witan data split rows.jsonl.gz --output shares/rows --fractions 0.8,0.1,0.1"},
+      [&context, args] { return split(context, *args); });
+  add_row_args(*command, args->rows, "Name the files after this one: FILE.chunk.00.jsonl, FILE.val.jsonl");
+  add_chunk_args(*command, args->options.parts);
+  add_option(*command, "--fractions", args->fractions,
+             "Draw a part for each row, with these shares: two are FILE.train.jsonl and FILE.val.jsonl, three have "
+             "FILE.test.jsonl too, more are chunks")
+      .type_name("LIST");
+  add_option(*command, "--seed", args->options.parts.seed, "Seed of the draws of --fractions")
+      .type_name("N")
+      .show_default();
+}
+
+}  // namespace witan::cli

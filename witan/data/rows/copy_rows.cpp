@@ -1,0 +1,110 @@
+#include "witan/data/rows/copy_rows.h"
+
+#include <algorithm>
+
+#include "witan/base/counted.h"
+#include "witan/base/error.h"
+#include "witan/data/rows/disk_room.h"
+
+namespace witan {
+namespace {
+
+class RowCopy {
+ public:
+  RowCopy(const std::vector<Source>& sources, const fs::path& output, const Parts& parts, const CopyOptions& options,
+          const nlohmann::json& key, const ReportRowProgress& progress)
+      : sources_(sources),
+        output_(output),
+        parts_(parts),
+        options_(options),
+        progress_(progress),
+        job_(output, parts, key) {
+    for (const Source& source : sources) total_ += source.bytes;
+  }
+
+  MadeRows run() {
+    const nlohmann::json state = restore();
+    if (!job_.written()) {
+      require_room(job_.work().path(), expanded_bytes(sources_), "the rows");
+      job_.open_outputs(state);
+      for (; source_ < sources_.size(); ++source_, position_ = 0) read();
+      record();
+    }
+    const fs::path quarantine =
+        bad_.judge(stem_of_rows(output_) + ".quarantine.jsonl", sources_, rows_ + bad_.count(), options_.rows);
+    require<DataError>(rows_ >= parts_.least_rows(), counted(rows_, "row"), " cannot fill ",
+                       counted(static_cast<int64_t>(parts_.files().size()), "file"), ": ", parts_.least_rows(),
+                       " are needed; give more, or smaller --chunks or --valid");
+    return job_.publish(bad_.count(), quarantine);
+  }
+
+ private:
+  // The state of the files that the journal ends with.
+  nlohmann::json restore() {
+    nlohmann::json state;
+    for (const nlohmann::json& entry : job_.work().journal()) {
+      if (entry.contains("written")) break;
+      source_ = entry.at("source").get<size_t>();
+      position_ = entry.at("position").get<int64_t>();
+      rows_ = entry.at("rank").get<int64_t>();
+      bad_.restore(entry.at("bad"));
+      state = entry.at("files");
+    }
+    for (size_t done = 0; done < std::min(source_, sources_.size()); ++done) finished_bytes_ += sources_[done].bytes;
+    return state;
+  }
+
+  void read() {
+    RowReader reader(options_.rows, job_.work() / "scratch.jsonl");
+    const auto visit = [&](const Row& row) {
+      job_.append(row.text);
+      ++rows_;
+      position_ = row.position;
+      fresh_bytes_ += row.text.size();
+      if (progress_ && (job_.rank() & 0xFF) == 0) progress_({"writing", finished_bytes_ + row.source_bytes, total_});
+      if (fresh_bytes_ >= options_.checkpoint_bytes) record();
+    };
+    reader.read(sources_[source_], position_, visit, [&](const UnusableRow& row) {
+      bad_.add(source_, row);
+      position_ = std::max(position_, row.position);
+    });
+    finished_bytes_ += sources_[source_].bytes;
+  }
+
+  void record() {
+    job_.work().record({{"source", source_},
+                        {"position", position_},
+                        {"rank", job_.rank()},
+                        {"bad", bad_.take()},
+                        {"files", job_.checkpoint()}});
+    fresh_bytes_ = 0;
+  }
+
+  const std::vector<Source>& sources_;
+  const fs::path& output_;
+  const Parts& parts_;
+  const CopyOptions& options_;
+  const ReportRowProgress& progress_;
+  RowJob job_;
+  UnusableRows bad_;
+  size_t source_ = 0;
+  int64_t position_ = 0;  // of the source, that all is done up to
+  int64_t rows_ = 0;      // usable ones so far
+  uint64_t fresh_bytes_ = 0, finished_bytes_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+MadeRows copy_rows(const std::vector<Source>& sources, const fs::path& output, const CopyOptions& options,
+                   const ReportRowProgress& progress) {
+  const Parts parts(output, options.parts);
+  nlohmann::json key = rows_key(sources, options.rows);
+  key["parts"] = {{"chunks", options.parts.chunks},
+                  {"valid", options.parts.valid},
+                  {"fractions", options.parts.fractions},
+                  {"seed", options.parts.fractions.empty() ? 0 : options.parts.seed}};
+  if (auto made = RowJob::find_made(output, parts, key)) return *made;
+  return RowCopy(sources, output, parts, options, key, progress).run();
+}
+
+}  // namespace witan

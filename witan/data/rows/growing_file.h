@@ -1,0 +1,37 @@
+// A file that grows by appending and can be cut back to where it was known to be whole.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "witan/base/file.h"
+
+namespace witan {
+
+// Not thread-safe. Throws IoError, or DiskFullError when there is no room.
+class GrowingFile {
+ public:
+  // Opens the file, or creates it, and keeps its first `size` bytes. Throws CorruptionError if it has fewer.
+  GrowingFile(fs::path path, uint64_t size);
+  ~GrowingFile();  // what was not flushed is dropped
+  GrowingFile(GrowingFile&& other) noexcept;
+  GrowingFile& operator=(GrowingFile&&) = delete;
+
+  void append(std::string_view bytes);
+  // Hands everything to the disk: what was appended survives a kill, and a loss of power.
+  void sync();
+
+  uint64_t size() const { return size_ + buffer_.size(); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  void write(std::string_view bytes);
+
+  fs::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;  // without the buffer
+  std::string buffer_;
+};
+
+}  // namespace witan

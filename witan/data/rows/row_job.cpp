@@ -1,0 +1,230 @@
+#include "witan/data/rows/row_job.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "witan/base/counted.h"
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+#include "witan/data/quarantine.h"
+#include "witan/data/shard_manifest.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kMadeFormat = "witan-rows";
+constexpr int kMadeVersion = 1;
+
+struct Stored {
+  size_t rows, row_bytes;
+};
+constexpr Stored kStored = {static_cast<size_t>(QuarantineLimits{}.rows), QuarantineLimits{}.row_bytes};
+
+std::pair<size_t, int64_t> place_of(const nlohmann::json& row) {
+  return {row.at("source").get<size_t>(), row.at("line").get<int64_t>()};
+}
+
+fs::path beside(const fs::path& output, const char* what) {
+  const fs::path stem = stem_of_rows(output);
+  return stem.parent_path() / cat(".", stem.filename().string(), what);
+}
+
+// Hidden, so that a folder of rows is read without it.
+fs::path made_path(const fs::path& output) {
+  return beside(output, ".made.json");
+}
+
+fs::path work_path(const fs::path& output) {
+  return beside(output, ".unfinished");
+}
+
+nlohmann::json describe_made(const MadeRows& made) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const MadeFile& file : made.files)
+    files.push_back({{"name", file.path.filename().string()}, {"bytes", file.bytes}, {"rows", file.rows}});
+  return {{"rows", made.rows},
+          {"bad_rows", made.bad_rows},
+          {"quarantine", made.quarantine.string()},
+          {"files", std::move(files)}};
+}
+
+}  // namespace
+
+nlohmann::json rows_key(const std::vector<Source>& sources, const RowOptions& options) {
+  return {{"sources", sources_key(sources)},
+          {"text_key", options.text_key},
+          {"replace_invalid_utf8", options.replace_invalid_utf8},
+          {"row_bytes", options.row_bytes},
+          {"document_bytes", options.document_bytes}};
+}
+
+void UnusableRows::add(size_t source, const UnusableRow& row) {
+  ++count_;
+  if (fresh_.size() >= kStored.rows) return;
+  if (kept_.size() >= kStored.rows && std::pair(source, row.position) > place_of(kept_.back())) return;
+  fresh_.push_back({{"source", source},
+                    {"line", row.position},
+                    {"reason", replace_invalid_utf8(row.reason)},
+                    {"row", replace_invalid_utf8(row.text.substr(0, kStored.row_bytes))}});
+}
+
+void UnusableRows::keep(const nlohmann::json& rows) {
+  kept_.insert(kept_.end(), rows.begin(), rows.end());
+  std::ranges::sort(kept_, {}, place_of);
+  if (kept_.size() > kStored.rows) kept_.resize(kStored.rows);
+}
+
+void UnusableRows::restore(const nlohmann::json& entry) {
+  count_ += entry.at("count").get<int64_t>();
+  taken_ += entry.at("count").get<int64_t>();
+  keep(entry.at("rows"));
+}
+
+nlohmann::json UnusableRows::take() {
+  nlohmann::json entry = {{"count", count_ - taken_}, {"rows", std::move(fresh_)}};
+  fresh_ = nlohmann::json::array();
+  taken_ = count_;
+  keep(entry.at("rows"));
+  return entry;
+}
+
+fs::path UnusableRows::judge(const fs::path& path, const std::vector<Source>& sources, int64_t rows,
+                             const RowOptions& options) {
+  Quarantine quarantine(path);
+  for (const auto& row : kept_)
+    quarantine.add(sources[row.at("source").get<size_t>()].path, row.at("line").get<int64_t>(),
+                   row.at("reason").get<std::string>(), row.at("row").get<std::string>());
+  quarantine.close();
+  const std::string key =
+      options.text_key.empty() ? "" : cat("; the text is read from the key ", clipped(options.text_key));
+  require<DataError>(
+      static_cast<double>(count_) <= options.bad_row_share * static_cast<double>(rows) && (rows == 0 || count_ < rows),
+      count_, " of ", rows, " rows are unusable (limit ", 100 * options.bad_row_share, " %, see --bad-row-share", key,
+      "); the first is ", quarantine.first(), "; see ", path.string());
+  require<DataError>(rows > 0, "found no document in ", counted(static_cast<int64_t>(sources.size()), "file"));
+  return quarantine.kept() > 0 ? path : fs::path();
+}
+
+std::optional<MadeRows> RowJob::find_made(const fs::path& output, const Parts& parts, const nlohmann::json& key) try {
+  const fs::path path = made_path(output);
+  if (!fs::exists(path)) return std::nullopt;
+  const nlohmann::json manifest = parse_json(read_file(path), path.string());
+  if (manifest.at("format") != kMadeFormat || manifest.at("version") != kMadeVersion || manifest.at("key") != key)
+    return std::nullopt;
+  const nlohmann::json& description = manifest.at("made");
+  MadeRows made;
+  made.reused = true;
+  description.at("rows").get_to(made.rows);
+  description.at("bad_rows").get_to(made.bad_rows);
+  made.quarantine = description.at("quarantine").get<std::string>();
+  const nlohmann::json& files = description.at("files");
+  for (size_t i = 0; i < parts.files().size(); ++i) {
+    const fs::path& file = parts.files()[i].path;
+    const nlohmann::json& was = files.at(i);
+    std::error_code absent;
+    if (fs::file_size(file, absent) != was.at("bytes").get<uint64_t>() || absent) return std::nullopt;
+    made.files.push_back({file, was.at("bytes").get<uint64_t>(), was.at("rows").get<int64_t>()});
+  }
+  return made;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const CorruptionError&) {
+  return std::nullopt;
+}
+
+RowJob::RowJob(const fs::path& output, const Parts& parts, const nlohmann::json& key)
+    : output_(output), parts_(parts), key_(key), work_(work_path(output), key) {
+  continued_ = !work_.journal().empty();
+  written_ = continued_ && work_.journal().back().contains("written");
+  if (written_) return;
+  for (const Parts::File& file : parts.files())
+    if (fs::exists(file.path)) {
+      if (!continued_) work_.remove();
+      throw ConfigError(cat(file.path.string(),
+                            " exists already, and this command would make it: remove it, or give "
+                            "another --output"));
+    }
+}
+
+fs::path RowJob::stream_path(int64_t stream) const {
+  return work_ / cat("part-", stream);
+}
+
+void RowJob::open_outputs(const nlohmann::json& state) {
+  const auto streams = static_cast<size_t>(parts_.streams());
+  std::vector<uint64_t> sizes(streams, 0);
+  rows_.assign(streams, 0);
+  if (!state.is_null()) {
+    state.at("sizes").get_to(sizes);
+    state.at("rows").get_to(rows_);
+  }
+  rank_ = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
+  streams_.reserve(streams);
+  for (size_t stream = 0; stream < streams; ++stream)
+    streams_.emplace_back(stream_path(static_cast<int64_t>(stream)), sizes[stream]);
+}
+
+void RowJob::append(std::string_view row) {
+  const auto stream = static_cast<size_t>(parts_.stream_of(rank_++));
+  streams_[stream].append(row);
+  streams_[stream].append("\n");
+  ++rows_[stream];
+}
+
+nlohmann::json RowJob::checkpoint() {
+  nlohmann::json sizes = nlohmann::json::array();
+  for (GrowingFile& stream : streams_) {
+    stream.sync();
+    sizes.push_back(stream.size());
+  }
+  return {{"sizes", std::move(sizes)}, {"rows", rows_}};
+}
+
+void RowJob::lay_end_to_end(const Parts::File& file) const {
+  AtomicFile whole(file.path);
+  for (const int64_t stream : file.streams) {
+    const MappedFile piece(stream_path(stream));
+    whole.write(piece.bytes().data(), piece.bytes().size());
+  }
+  whole.commit();
+}
+
+void RowJob::describe(MadeRows& made, const nlohmann::json& state) const {
+  for (const Parts::File& file : parts_.files()) {
+    MadeFile one{file.path, 0, 0};
+    for (const int64_t stream : file.streams) {
+      one.bytes += state.at("sizes").at(static_cast<size_t>(stream)).get<uint64_t>();
+      one.rows += state.at("rows").at(static_cast<size_t>(stream)).get<int64_t>();
+    }
+    made.rows += one.rows;
+    made.files.push_back(std::move(one));
+  }
+}
+
+// A kill at any place leaves what the next call goes on with: a stream is there under one of its two names.
+MadeRows RowJob::publish(int64_t bad_rows, const fs::path& quarantine) {
+  if (!written_) work_.record({{"written", checkpoint()}});
+  streams_.clear();
+  MadeRows made;
+  made.continued = continued_;
+  made.bad_rows = bad_rows;
+  made.quarantine = quarantine;
+  describe(made, work_.journal().back().at("written"));
+  for (const Parts::File& file : parts_.files()) {
+    const fs::path first = stream_path(file.streams.front());
+    if (file.streams.size() > 1)
+      lay_end_to_end(file);
+    else if (fs::exists(first))
+      fs::rename(first, file.path);
+  }
+  fsync_folder(output_.parent_path());
+  const nlohmann::json manifest = {
+      {"format", kMadeFormat}, {"version", kMadeVersion}, {"key", key_}, {"made", describe_made(made)}};
+  write_file_atomically(made_path(output_), manifest.dump(1) + "\n");
+  work_.remove();
+  return made;
+}
+
+}  // namespace witan

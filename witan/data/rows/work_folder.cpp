@@ -1,0 +1,88 @@
+#include "witan/data/rows/work_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+
+namespace witan {
+namespace {
+
+constexpr uint64_t kMostJournalBytes = uint64_t{1} << 34;
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  require<IoError>(!error, "cannot create the folder ", path.string(), ": ", error.message());
+}
+
+bool is_work_of(const fs::path& path, const nlohmann::json& key) try {
+  return parse_json(read_file(path), path.string()) == key;
+} catch (const CorruptionError&) {
+  return false;
+} catch (const IoError&) {
+  return false;
+}
+
+}  // namespace
+
+WorkFolder::WorkFolder(fs::path path, const nlohmann::json& key) : path_(std::move(path)) {
+  make_folder(path_);
+  lock();
+  if (!is_work_of(path_ / "key.json", key)) {
+    for (const auto& entry : fs::directory_iterator(path_))
+      if (entry.path().filename() != "lock") fs::remove_all(entry.path());
+    write_file_atomically(path_ / "key.json", key.dump(1) + "\n");
+  }
+  AtomicFile::remove_left_overs(path_);
+  read_journal();
+}
+
+WorkFolder::~WorkFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void WorkFolder::lock() {
+  const fs::path file = path_ / "lock";
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  require<IoError>(lock_ >= 0, "cannot open ", file.string(), ": ", std::strerror(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  ::close(std::exchange(lock_, -1));
+  require<DataError>(error != EWOULDBLOCK, "another process is writing there, in ", path_.string(),
+                     ": let it end, or give another --output");
+  throw IoError(cat("cannot lock ", file.string(), ": ", std::strerror(error)));
+}
+
+// A process that was killed may have left a torn line at the end.
+void WorkFolder::read_journal() {
+  const fs::path path = path_ / "journal.jsonl";
+  uint64_t whole = 0;
+  if (fs::exists(path)) {
+    const std::string text = read_file(path, kMostJournalBytes);
+    for (size_t end; (end = text.find('\n', whole)) != std::string::npos; whole = end + 1)
+      journal_.push_back(parse_json(std::string_view(text).substr(whole, end - whole), path.string()));
+  }
+  file_ = std::make_unique<GrowingFile>(path, whole);
+}
+
+void WorkFolder::record(nlohmann::json entry) {
+  file_->append(entry.dump() + "\n");
+  file_->sync();
+  journal_.push_back(std::move(entry));
+}
+
+void WorkFolder::remove() {
+  file_.reset();
+  std::error_code error;
+  fs::remove_all(path_, error);
+  require<IoError>(!error, "cannot remove ", path_.string(), ": ", error.message());
+}
+
+}  // namespace witan

@@ -1,0 +1,44 @@
+// Where a command keeps its unfinished work, so that the same command continues after a kill: a folder with what it was
+// asked to do, a journal of what is done, and its temporary files.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/data/rows/growing_file.h"
+
+namespace witan {
+
+// One process at a time has it. Not thread-safe.
+class WorkFolder {
+ public:
+  // Creates the folder, or takes up what an earlier process left there for the same `key`; what is there for another
+  // key is removed. Throws DataError if another process is at work there; IoError.
+  WorkFolder(fs::path path, const nlohmann::json& key);
+  ~WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+  // What earlier processes have recorded, in order; then what this one does.
+  const std::vector<nlohmann::json>& journal() const { return journal_; }
+  // On the disk when it returns.
+  void record(nlohmann::json entry);
+  // The work is done. Call last.
+  void remove();
+
+ private:
+  void lock();
+  void read_journal();
+
+  fs::path path_;
+  int lock_ = -1;
+  std::vector<nlohmann::json> journal_;
+  std::unique_ptr<GrowingFile> file_;
+};
+
+}  // namespace witan
