@@ -98,6 +98,7 @@ class CorpusReader {
         !options_.conversations || source.kind != SourceKind::text, source.path.string(),
         ": conversations are rows of JSON Lines, Parquet or Arrow, not plain text: give .jsonl, .parquet "
         "or .arrow files");
+    origin_ = {&source, 0, {}};
     if (is_table(source.kind)) return read_table(source);
     const auto bytes = open_bytes(source.path);
     if (source.kind == SourceKind::jsonl)
@@ -134,7 +135,7 @@ class CorpusReader {
     }
     ++statistics_.documents;
     statistics_.text_bytes += text.size();
-    visit_({text, answers, finished_bytes_ + read});
+    visit_({text, answers, finished_bytes_ + read, origin_});
   }
 
   // `before`: bytes of the source before the text.
@@ -184,6 +185,7 @@ class CorpusReader {
       ++statistics_.rows;
       const std::string too_long =
           lines.too_long() ? cat("the row is longer than ", options_.row_bytes, " bytes") : std::string();
+      origin_ = {&source, lines.number(), text};
       if (options_.conversations) {
         read_conversation(source, lines.number(), text, too_long, bytes.offset());
         continue;
@@ -195,6 +197,7 @@ class CorpusReader {
         continue;
       }
       if (!read.mended.empty()) statistics_.replaced += count_replacements(read.mended) - count_replacements(text);
+      if (!read.mended.empty()) origin_.line = read.mended;
       emit(read.row.text, bytes.offset());
     }
   }
@@ -207,6 +210,7 @@ class CorpusReader {
         reason.empty() ? witan::read_conversations(mended, *options_.conversations) : ConversationRow{{}, reason};
     if (!row.reason.empty()) return quarantine_.add(source.path, row_number, row.reason, text);
     if (options_.replace_invalid_utf8) statistics_.replaced += count_replacements(mended) - count_replacements(text);
+    origin_.line = mended;
     for (const Conversation& one : row.conversations) emit(one.text, bytes, one.answers);
   }
 
@@ -215,6 +219,7 @@ class CorpusReader {
     TableCell cell;
     for (int64_t row = 0; table->next(cell); row = cell.row) {
       if (cell.row != row) ++statistics_.rows;
+      origin_ = {&source, cell.row, {}};
       if (options_.conversations)
         read_conversation(source, cell.row, cell.text, cell.reason, table->offset());
       else if (cell.reason.empty())
@@ -238,6 +243,7 @@ class CorpusReader {
   Quarantine quarantine_;
   CorpusStatistics statistics_;
   uint64_t finished_bytes_ = 0;
+  DocumentOrigin origin_;  // of what is emitted next
 };
 
 constexpr size_t kCheckedBytes = 1 << 20;

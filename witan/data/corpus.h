@@ -43,10 +43,18 @@ struct CorpusStatistics {
   int64_t replaced = 0;  // invalid UTF-8 sequences that were replaced by U+FFFD
 };
 
+// Where a document comes from.
+struct DocumentOrigin {
+  const Source* source = nullptr;  // of those that are read
+  int64_t row = 0;                 // from 1; 0 in plain text
+  std::string_view line = {};      // the row as it stands in JSON Lines, valid UTF-8; empty elsewhere
+};
+
 struct Document {
   std::string_view text;                   // valid UTF-8, not empty; valid during the call
   std::span<const TextSpan> answers = {};  // of a conversation
   uint64_t source_bytes = 0;               // bytes on disk read so far, all sources together: progress
+  DocumentOrigin origin = {};              // valid during the call
 };
 
 // Calls `visit` with each document, sources in order. Unusable rows go to the quarantine and are only an error if their
