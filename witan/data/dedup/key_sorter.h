@@ -1,0 +1,59 @@
+// Sorts keys of documents, in memory as far as that goes and through a temporary file beyond (an external merge sort:
+// Knuth, The Art of Computer Programming, volume 3, section 5.4).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/data/dedup/spill_file.h"
+
+namespace witan {
+
+// What documents are compared by: a hash.
+struct DocumentKey {
+  uint64_t high = 0, low = 0;
+  auto operator<=>(const DocumentKey&) const = default;
+};
+
+struct KeyedDocument {
+  DocumentKey key;
+  int64_t document = 0;
+  auto operator<=>(const KeyedDocument&) const = default;
+};
+
+// The order is that of the values: it depends neither on the order in which they are added nor on the memory. Not
+// thread-safe.
+class KeySorter {
+ public:
+  // At most `memory` bytes are held (at least 64 KiB are). The temporary file is made in `folder` when it is needed.
+  KeySorter(fs::path folder, uint64_t memory);
+  ~KeySorter();
+
+  // Only before the first next(). Throws IoError, DiskFullError.
+  void add(const KeyedDocument& item);
+  // The next in ascending order; false at the end.
+  bool next(KeyedDocument& item);
+
+  int64_t size() const { return size_; }
+  uint64_t spilled() const { return spill_ ? spill_->size() : 0; }  // bytes on disk
+
+ private:
+  struct Run;
+  void spill();
+  void begin();
+
+  fs::path folder_;
+  size_t most_;  // items in memory
+  std::vector<KeyedDocument> items_;
+  std::unique_ptr<SpillFile> spill_;
+  std::vector<std::pair<uint64_t, int64_t>> spilled_runs_;  // offset and items of each
+  std::vector<std::unique_ptr<Run>> heap_;                  // the run with the least item first
+  int64_t size_ = 0;
+  size_t at_ = 0;  // in items_, where all are in memory
+  bool reading_ = false;
+};
+
+}  // namespace witan
