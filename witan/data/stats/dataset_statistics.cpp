@@ -1,0 +1,158 @@
+#include "witan/data/stats/dataset_statistics.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/data/dedup/shingles.h"
+#include "witan/data/parallel_documents.h"
+
+namespace witan {
+namespace {
+
+struct MeasuredDocument {
+  TextMeasure text;
+  std::vector<int32_t> tokens;
+  DocumentKey key;
+};
+
+// Adds up documents, in order.
+class Summary {
+ public:
+  explicit Summary(const StatisticsOptions& options) : keys_(options.temporary, options.memory) {}
+
+  void add(const MeasuredDocument& document) {
+    ++all.documents;
+    if (all.has_text) add_text(document.text);
+    if (all.has_tokens) add_tokens(document.tokens);
+    // In place of its number the document's size: then the sizes need no memory of their own.
+    keys_.add({document.key, all.has_text ? document.text.bytes : std::ssize(document.tokens)});
+  }
+
+  DatasetStatistics finish() {
+    KeyedDocument item, last;
+    for (bool first = true; keys_.next(item); first = false) {
+      if (!first && item.key == last.key) {
+        ++all.duplicate_documents;
+        all.duplicate_size += item.document;
+      }
+      last = item;
+    }
+    return std::move(all);
+  }
+
+  DatasetStatistics all;
+
+ private:
+  void add_text(const TextMeasure& text) {
+    all.bytes.add(text.bytes);
+    all.characters.add(text.characters);
+    all.words.add(text.words);
+    for (size_t script = 0; script < kScripts.size(); ++script) all.letters[script] += text.letters[script];
+    if (text.main_script() < kScripts.size()) ++all.main_documents[text.main_script()];
+  }
+
+  void add_tokens(const std::vector<int32_t>& tokens) {
+    all.tokens.add(std::ssize(tokens));
+    for (const int32_t token : tokens) {
+      const auto id = static_cast<size_t>(token);
+      if (id >= all.token_counts.size()) all.token_counts.resize(id + 1);
+      ++all.token_counts[id];
+    }
+  }
+
+  KeySorter keys_;
+};
+
+MeasuredDocument measure_tokens(std::vector<int32_t> tokens, const Tokenizer* tokenizer) {
+  MeasuredDocument measured;
+  if (tokenizer) {
+    std::span<const int32_t> shown = tokens;
+    const auto end = tokenizer->end_of_text();
+    if (end && !shown.empty() && shown.back() == *end) shown = shown.first(shown.size() - 1);
+    const std::string text = replace_invalid_utf8(tokenizer->decode(shown));
+    measured.text = measure_text(text);
+    measured.key = text_key(text, Normalization::space);
+  } else {
+    const XXH128_hash_t hash = XXH3_128bits(tokens.data(), tokens.size() * sizeof(int32_t));
+    measured.key = {hash.high64, hash.low64};
+  }
+  measured.tokens = std::move(tokens);
+  return measured;
+}
+
+// Documents [begin, end) of about kTokensAtOnce tokens, at least one.
+int64_t end_of_batch(const TokenDataset& data, int64_t begin) {
+  constexpr int64_t kTokensAtOnce = 1 << 20;
+  int64_t end = begin;
+  for (int64_t tokens = 0; end < data.documents() && tokens < kTokensAtOnce; ++end) tokens += data.length(end);
+  return end;
+}
+
+}  // namespace
+
+DatasetStatistics text_statistics(const std::vector<Source>& sources, const StatisticsOptions& options,
+                                  const StatisticsProgress& progress) {
+  Summary summary(options);
+  summary.all.has_text = true;
+  summary.all.has_tokens = options.tokenizer != nullptr;
+  if (options.tokenizer) summary.all.token_counts.resize(static_cast<size_t>(options.tokenizer->vocab_size()));
+  uint64_t total = 0;
+  for (const Source& source : sources) {
+    summary.all.parts.push_back({source.path, 0, 0});
+    total += source.bytes;
+  }
+  using Work = ParallelDocuments<MeasuredDocument>;
+  Work work(
+      options.threads,
+      [&](std::string_view text) {
+        MeasuredDocument measured{measure_text(text), {}, text_key(text, Normalization::space)};
+        if (options.tokenizer) measured.tokens = options.tokenizer->encode(text);
+        return measured;
+      },
+      [&](const Work::Waiting& document, const MeasuredDocument& measured) {
+        auto& part = summary.all.parts[static_cast<size_t>(document.source - sources.data())];
+        ++part.documents;
+        part.bytes += measured.text.bytes;
+        summary.add(measured);
+      });
+  const CorpusStatistics corpus = read_corpus(sources, options.corpus, [&](const Document& document) {
+    work.add(document);
+    if (progress) progress(document.source_bytes, total);
+  });
+  work.flush();
+  summary.all.corpus = corpus;
+  return summary.finish();
+}
+
+DatasetStatistics token_statistics(const TokenDataset& data, const StatisticsOptions& options,
+                                   const StatisticsProgress& progress) {
+  Summary summary(options);
+  summary.all.has_tokens = true;
+  summary.all.has_text = options.tokenizer != nullptr;
+  if (options.tokenizer) summary.all.token_counts.resize(static_cast<size_t>(options.tokenizer->vocab_size()));
+  ThreadPool pool(std::max(options.threads, 1));
+  int64_t done = 0;
+  for (int64_t begin = 0; begin < data.documents();) {
+    const int64_t end = end_of_batch(data, begin);
+    std::vector<MeasuredDocument> measured(static_cast<size_t>(end - begin));
+    pool.run(end - begin, [&](int64_t i) {
+      std::vector<int32_t> tokens(static_cast<size_t>(data.length(begin + i)));
+      data.read(begin + i, 0, tokens);
+      measured[static_cast<size_t>(i)] = measure_tokens(std::move(tokens), options.tokenizer.get());
+    });
+    for (const MeasuredDocument& document : measured) {
+      summary.add(document);
+      done += std::ssize(document.tokens);
+    }
+    if (progress) progress(static_cast<uint64_t>(done), static_cast<uint64_t>(data.tokens()));
+    begin = end;
+  }
+  return summary.finish();
+}
+
+}  // namespace witan

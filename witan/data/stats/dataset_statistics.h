@@ -1,0 +1,56 @@
+// What is in a corpus or in token shards: how many documents, how long, in which scripts, how many of them twice, and
+// which tokens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "witan/data/corpus.h"
+#include "witan/data/stats/length_histogram.h"
+#include "witan/data/stats/text_measure.h"
+#include "witan/data/token_dataset.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+
+struct StatisticsOptions {
+  CorpusOptions corpus;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: texts have no tokens, and tokens no text
+  int threads = 1;                             // the result does not depend on it
+  uint64_t memory = uint64_t{1} << 30;         // for the hashes of documents; beyond that they are sorted on disk
+  fs::path temporary;                          // folder of temporary files
+};
+
+struct DatasetStatistics {
+  // Of a source of text: its documents and their bytes.
+  struct Part {
+    fs::path path;
+    int64_t documents = 0, bytes = 0;
+  };
+
+  int64_t documents = 0;  // without empty ones, if they are texts
+  bool has_text = false, has_tokens = false;
+  LengthHistogram bytes, characters, words, tokens;       // per document; those of text without tokens are empty
+  std::array<int64_t, kScripts.size()> letters{};         // by script
+  std::array<int64_t, kScripts.size()> main_documents{};  // by the script of most of their letters
+  std::vector<int64_t> token_counts;                      // [vocabulary, or largest id + 1]
+  int64_t duplicate_documents = 0;                        // equal to another one but for white space, which counts once
+  int64_t duplicate_size = 0;                             // of them, in bytes, or in tokens where there is no text
+  CorpusStatistics corpus;                                // of texts
+  std::vector<Part> parts;                                // in the order of the sources
+};
+
+// `done` and `total` in bytes on disk, or in tokens. Throws what read_corpus() does.
+using StatisticsProgress = std::function<void(uint64_t done, uint64_t total)>;
+DatasetStatistics text_statistics(const std::vector<Source>& sources, const StatisticsOptions& options,
+                                  const StatisticsProgress& progress = {});
+
+// With a tokenizer, the text of tokens counts, too, without the end-of-text token; what they spell together that is not
+// UTF-8 counts as U+FFFD. Throws DataError for tokens outside the tokenizer's vocabulary.
+DatasetStatistics token_statistics(const TokenDataset& data, const StatisticsOptions& options,
+                                   const StatisticsProgress& progress = {});
+
+}  // namespace witan
