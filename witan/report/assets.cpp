@@ -9,6 +9,7 @@
   extern "C" const char symbol##_end[];
 
 WITAN_EMBED(witan_page_html, WITAN_ASSETS "page.html")
+WITAN_EMBED(witan_still_page_html, WITAN_ASSETS "still_page.html")
 WITAN_EMBED(witan_style_css, WITAN_ASSETS "style.css")
 WITAN_EMBED(witan_charts_js, WITAN_ASSETS "charts.js")
 WITAN_EMBED(witan_heatmap_js, WITAN_ASSETS "heatmap.js")
@@ -19,6 +20,7 @@ WITAN_EMBED(witan_dygraphs_css, WITAN_DYGRAPHS "dygraph.min.css")
 namespace witan::assets {
 
 const std::string_view kPageHtml(witan_page_html_begin, witan_page_html_end);
+const std::string_view kStillPageHtml(witan_still_page_html_begin, witan_still_page_html_end);
 const std::string_view kStyleCss(witan_style_css_begin, witan_style_css_end);
 const std::string_view kChartsJs(witan_charts_js_begin, witan_charts_js_end);
 const std::string_view kHeatmapJs(witan_heatmap_js_begin, witan_heatmap_js_end);

@@ -6,6 +6,7 @@
 namespace witan::assets {
 
 extern const std::string_view kPageHtml;
+extern const std::string_view kStillPageHtml;
 extern const std::string_view kStyleCss;
 extern const std::string_view kChartsJs;
 extern const std::string_view kHeatmapJs;
