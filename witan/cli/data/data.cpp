@@ -7,9 +7,8 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/data/corpus_commands.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/indexed_dataset.h"
-#include "witan/data/npy_tokens.h"
 #include "witan/data/prepare.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"
@@ -29,11 +28,6 @@ struct DataArgs {
 // Beside shards PREFIX.bin and PREFIX.idx: the tokenizer that was trained for them.
 fs::path own_tokenizer(const std::string& prefix) {
   return prefix + ".tokenizer.json";
-}
-
-std::string strip_extension(const std::string& path) {
-  const bool named = path.ends_with(".bin") || path.ends_with(".idx");
-  return named ? path.substr(0, path.size() - 4) : path;
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataArgs& args, const Sources& sources, Progress& progress) {
@@ -98,51 +92,10 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   return ExitCode::done;
 }
 
-// The beginning of the first document that has tokens.
-void print_first_tokens(std::FILE* out, const TokenDataset& data, const std::optional<Tokenizer>& tokenizer) {
-  constexpr int64_t kShown = 48;
-  int64_t document = 0;
-  while (document < data.documents() && data.length(document) == 0) ++document;
-  if (document == data.documents()) return;
-  std::vector<int32_t> ids(static_cast<size_t>(std::min(kShown, data.length(document))));
-  data.read(document, 0, ids);
-  fmt::print(out, "first tokens  {}\n", fmt::join(ids, " "));
-  if (tokenizer) fmt::print(out, "first text    {}\n", clipped(tokenizer->decode(ids), 400));
-}
-
-std::string type_of(const TokenDataset& data) {
-  const auto* indexed = dynamic_cast<const IndexedDataset*>(&data);
-  if (dynamic_cast<const NpyTokens*>(&data)) return "OLMo's or NumPy's .npy";
-  if (!indexed) return "llm.c";
-  const bool is_unsigned = indexed->type() == TokenType::u8 || indexed->type() == TokenType::u16;
-  return fmt::format("Megatron-LM, {}int{}", is_unsigned ? "u" : "", 8 * token_width(indexed->type()));
-}
-
-ExitCode inspect(Context& context, const DataArgs& args) {
-  const std::string prefix = strip_extension(args.inspect);
-  std::optional<Tokenizer> tokenizer;
-  if (!args.tokenizer.empty())
-    tokenizer = Tokenizer::load(args.tokenizer);
-  else if (fs::exists(own_tokenizer(prefix)))
-    tokenizer = Tokenizer::load(own_tokenizer(prefix));
-  const auto data = open_tokens(args.inspect, tokenizer ? tokenizer->end_of_text() : std::nullopt);
-  int64_t longest = 0;
-  for (int64_t document = 0; document < data->documents(); ++document)
-    longest = std::max(longest, data->length(document));
-  fmt::print(context.out, "file          {}\nformat        {}\n", data->name(), type_of(*data));
-  fmt::print(context.out, "documents     {}\ntokens        {}\n", data->documents(), data->tokens());
-  fmt::print(context.out, "per document  {:.1f} tokens on average, {} at most\n",
-             static_cast<double>(data->tokens()) / static_cast<double>(std::max<int64_t>(data->documents(), 1)),
-             longest);
-  print_first_tokens(context.out, *data, tokenizer);
-  if (!tokenizer) fmt::print(context.err, "give --tokenizer FILE to see the first text, too\n");
-  return ExitCode::done;
-}
-
 ExitCode act(Context& context, const DataArgs& args) {
   require<UsageError>(args.inputs.empty() != args.inspect.empty(),
                       "witan data: give files of text to tokenize, or --inspect PREFIX to inspect token shards");
-  return args.inspect.empty() ? prepare(context, args) : inspect(context, args);
+  return args.inspect.empty() ? prepare(context, args) : describe_shards(context, args.inspect, args.tokenizer);
 }
 
 }  // namespace
@@ -191,6 +144,9 @@ void add_data(CLI::App& app, Context& context) {
   add_data_shuffle(*command, context);
   add_data_merge(*command, context);
   add_data_split(*command, context);
+  add_data_dedup(*command, context);
+  add_data_stats(*command, context);
+  add_data_inspect(*command, context);
 }
 
 }  // namespace witan::cli

@@ -1,0 +1,164 @@
+// witan data dedup, stats and inspect.
+#include "witan/cli/data/corpus_commands.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/cli_support.h"
+
+namespace witan::test {
+namespace {
+
+using nlohmann::json;
+
+class CorpusCommandsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string rows;
+    for (int i = 0; i < 10; ++i) rows += json{{"text", some_text(20 + i)}, {"id", i}}.dump() + "\n";
+    rows += json{{"text", some_text(23)}, {"id", 10}}.dump() + "\n";
+    rows += json{{"text", "  " + some_text(23)}, {"id", 11}}.dump() + "\n";
+    std::string near = some_text(29);
+    near.replace(near.find("king"), 4, "queen");
+    rows += json{{"text", near}, {"id", 12}}.dump() + "\n";
+    write_text(at("rows.jsonl"), rows);
+    write_text(at("my.txt"), "a text of its own\n");
+  }
+  std::string at(const std::string& name) const { return folder_ / name; }
+  std::string ids(const std::string& file) const {
+    std::string ids;
+    std::istringstream rows(read_text(at(file)));
+    for (std::string row; std::getline(rows, row);) ids += std::to_string(json::parse(row)["id"].get<int>()) + " ";
+    return ids;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(CorpusCommandsTest, DedupKeepsTheFirstAndListsTheOthers) {
+  const Said said = witan({"data", "dedup", at("rows.jsonl"), "--method", "exact", "--output", at("new/clean.jsonl")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(ids("new/clean.jsonl"), "0 1 2 3 4 5 6 7 8 9 12 ");
+  for (const std::string piece : {"read          13 documents", "exact copies  2 documents (15.38 %)",
+                                  "clusters      1\n", "kept          11 documents", "new/clean.removed.jsonl\n"})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+  EXPECT_TRUE(contains(read_text(at("new/clean.removed.jsonl")), "\"duplicate\":\"exact\",\"kept\":{\"document\":3,"));
+  EXPECT_FALSE(std::filesystem::exists(at("new/clean.jsonl.quarantine.jsonl")));
+}
+
+TEST_F(CorpusCommandsTest, DedupFindsNearDuplicatesAndStatesTheirChance) {
+  const Said said = witan({"data", "dedup", at("rows.jsonl"), "--output", at("clean.jsonl"), "--verify", "0.9"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "14 bands of 8 rows: 50 % of pairs with a Jaccard similarity of 0.69 are found\n"))
+      << said.out;
+  EXPECT_TRUE(contains(said.out, "92.4 % at 0.8")) << said.out;
+  EXPECT_TRUE(contains(said.out, "verified      ")) << said.out;
+  EXPECT_TRUE(contains(read_text(at("clean.removed.jsonl")), "\"duplicate\":\"near\"")) << said.out;
+}
+
+TEST_F(CorpusCommandsTest, DedupOnlyCountsWhenAsked) {
+  const Said said = witan({"data", "dedup", at("rows.jsonl"), at("my.txt"), "--dry-run", "--json", "--workers", "2"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const json counts = json::parse(said.out);
+  EXPECT_EQ(counts["documents"], 14);
+  EXPECT_EQ(counts["exact"], 2);
+  EXPECT_EQ(counts["output"], nullptr);
+  EXPECT_EQ(counts["kept"], 14 - 2 - counts["near"].get<int>());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2) << "nothing is written";
+}
+
+TEST_F(CorpusCommandsTest, DedupRefusesWhatItCannotUse) {
+  expect_refusal({"data", "dedup", at("rows.jsonl")}, 2, {"--output FILE.jsonl", "--dry-run"});
+  expect_refusal({"data", "dedup", at("none"), "--dry-run"}, 4, {"none"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("c.jsonl.zst")}, 2, {"without compression"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--bands", "0"}, 3, {"--bands"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--ngram", "0"}, 3, {"--ngram"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--verify", "2"}, 2, {"--verify"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--memory", "much"}, 3, {"much"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--temporary", at("none")}, 4,
+                 {"none", "--temporary"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--json-key", "content"}, 4,
+                 {"no key \"content\"", "--json-key"});
+}
+
+TEST_F(CorpusCommandsTest, StatsCountsTextAndTokens) {
+  ASSERT_EQ(witan({"tokenizer", "train", at("rows.jsonl"), "--output", at("tok.json"), "--vocab-size", "280"}).code, 0);
+  const std::vector<std::string> command = {"data",       "stats",       at("rows.jsonl"),
+                                            at("my.txt"), "--tokenizer", at("tok.json")};
+  const Said said = witan(command);
+  ASSERT_EQ(said.code, 0) << said.err;
+  for (const std::string piece : {"documents     14\n", "files         2\n", "duplicates    2 documents (14.3 %)",
+                                  "scripts       Latin 100.0 % of letters\n", "of 280 tokens occur\n", "per document ",
+                                  "tokens of a document     documents\n"})
+    EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  const json counts = json::parse(witan(as_json).out);
+  EXPECT_EQ(counts["documents"], 14);
+  EXPECT_EQ(counts["files"][0]["documents"].get<int>() + counts["files"][1]["documents"].get<int>(), 14);
+  EXPECT_EQ(counts["bytes"]["least"], 18);
+  int64_t documents = 0;
+  for (const auto& bar : counts["tokens"]["histogram"]) documents += bar["documents"].get<int64_t>();
+  EXPECT_EQ(documents, 14);
+}
+
+TEST_F(CorpusCommandsTest, StatsWritesAPage) {
+  const Said said = witan({"data", "stats", at("rows.jsonl"), "--report", at("new/stats.html")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const std::string page = read_text(at("new/stats.html"));
+  for (const std::string piece :
+       {"Witan dataset report", "rows.jsonl", "<h2>Lengths</h2>", "<svg ", "<h2>Scripts</h2>"})
+    EXPECT_TRUE(contains(page, piece)) << piece;
+  EXPECT_FALSE(contains(page, "<h2>Tokens</h2>"));
+}
+
+TEST_F(CorpusCommandsTest, StatsAndInspectReadShards) {
+  ASSERT_EQ(witan({"data", at("rows.jsonl"), "--output", at("my"), "--vocab-size", "280"}).code, 0);
+  const Said stats = witan({"data", "stats", at("my")});
+  ASSERT_EQ(stats.code, 0) << stats.err;
+  EXPECT_TRUE(contains(stats.out, "documents     13\n")) << stats.out;
+  EXPECT_TRUE(contains(stats.out, "duplicates    2 documents (15.4 %)")) << stats.out;
+  EXPECT_TRUE(contains(stats.out, "of 280 tokens occur\n")) << stats.out;
+  EXPECT_EQ(witan({"data", "inspect", at("my")}).out, witan({"data", "--inspect", at("my")}).out);
+  const Said shown = witan({"data", "inspect", at("my.bin"), "--document", "3"});
+  EXPECT_EQ(shown.out, some_text(23) + "<|endoftext|>\n") << shown.err;
+  EXPECT_TRUE(contains(shown.err, "--- document 3, " + at("my.bin"))) << shown.err;
+  const json both = json::parse(witan({"data", "inspect", at("my"), "--document", "0", "--json", "--tokens"}).out);
+  EXPECT_EQ(both["text"], some_text(20) + "<|endoftext|>");
+  EXPECT_GT(both["tokens"].size(), 10u);
+  expect_refusal({"data", "inspect", at("my"), "--document", "2,13"}, 4, {"13 documents", "no document 13"});
+  expect_refusal({"data", "stats", at("my"), at("rows.jsonl")}, 2, {"one prefix of token shards"});
+  std::filesystem::remove(at("my.tokenizer.json"));
+  const Said ids = witan({"data", "inspect", at("my"), "--document", "0"});
+  EXPECT_TRUE(contains(ids.err, "--tokenizer FILE"));
+  EXPECT_EQ(ids.out.find_first_not_of("0123456789 \n"), std::string::npos) << ids.out;
+  EXPECT_TRUE(contains(witan({"data", "stats", at("my")}).err, "--tokenizer FILE"));
+}
+
+TEST_F(CorpusCommandsTest, InspectShowsTextByNumber) {
+  const Said one = witan({"data", "inspect", at("rows.jsonl"), "--document", "3"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, some_text(23) + "\n");
+  EXPECT_TRUE(contains(one.err, "rows.jsonl:4, ")) << one.err;
+  EXPECT_EQ(witan({"data", "inspect", at("my.txt")}).out, "a text of its own\n");
+  const Said several = witan({"data", "inspect", at("rows.jsonl"), "--documents", "11,2-3", "--json"});
+  std::istringstream lines(several.out);
+  std::vector<int> numbers;
+  for (std::string line; std::getline(lines, line);) {
+    numbers.push_back(json::parse(line)["document"]);
+    EXPECT_EQ(json::parse(line)["row"], numbers.back() + 1);
+  }
+  EXPECT_EQ(numbers, (std::vector<int>{2, 3, 11}));
+}
+
+TEST_F(CorpusCommandsTest, InspectRefusesWhatItCannotUse) {
+  expect_refusal({"data", "inspect", at("rows.jsonl"), "--document", "13"}, 4, {"13 documents", "no document 13"});
+  for (const std::string bad : {"x", "-3", "5-", "5-2", "1,,2", "99999999999999999999"})
+    expect_refusal({"data", "inspect", at("rows.jsonl"), "--document=" + bad}, 2, {"--document"});
+  expect_refusal({"data", "inspect", at("none")}, 4, {"none"});
+  expect_refusal({"data", "inspect", at("rows.jsonl"), "--tokens"}, 2, {"--tokenizer FILE"});
+  expect_refusal({"data", "inspect"}, 2, {"path"});
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,27 @@
+// The subcommands of `witan data` that say what is in a corpus, and take out what is in it twice.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "witan/cli/command.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan::cli {
+
+void add_data_dedup(CLI::App& data, Context& context);
+void add_data_stats(CLI::App& data, Context& context);
+void add_data_inspect(CLI::App& data, Context& context);
+
+// `witan data inspect PREFIX`, and `witan data --inspect PREFIX`: what token shards hold. Without the name of a
+// tokenizer, that of the shards themselves is used if there is one.
+ExitCode describe_shards(Context& context, const std::string& path, const std::string& tokenizer);
+
+// PREFIX of PREFIX, PREFIX.bin or PREFIX.idx.
+std::string prefix_of_shards(const std::string& path);
+// The tokenizer of this name, or the one that lies beside the shards.
+std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name);
+// Whether the path names token shards rather than text.
+bool names_shards(const std::string& path);
+
+}  // namespace witan::cli
