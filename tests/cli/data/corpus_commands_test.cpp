@@ -1,5 +1,5 @@
 // witan data dedup, stats and inspect.
-#include "witan/cli/data/corpus_commands.h"
+#include "witan/cli/data/shards.h"
 
 #include <nlohmann/json.hpp>
 

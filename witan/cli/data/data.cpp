@@ -7,7 +7,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/data/corpus_commands.h"
+#include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare.h"
 #include "witan/train/run/run_conversations.h"

@@ -1,4 +1,4 @@
-// The subcommands of `witan data` that say what is in a corpus, and take out what is in it twice.
+// What the commands that look into token shards share.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,6 @@
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::cli {
-
-void add_data_dedup(CLI::App& data, Context& context);
-void add_data_stats(CLI::App& data, Context& context);
-void add_data_inspect(CLI::App& data, Context& context);
 
 // `witan data inspect PREFIX`, and `witan data --inspect PREFIX`: what token shards hold. Without the name of a
 // tokenizer, that of the shards themselves is used if there is one.
