@@ -52,9 +52,9 @@ std::string axis_number(double value) {
   return value < 1e5 ? fmt::format("{:.0f}", value) : format_count(value);
 }
 
-// "1", "10", "1 k": marks of a logarithmic axis.
+// "1", "10", "1 K": marks of a logarithmic axis.
 std::string power_of_ten(int exponent) {
-  static constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T"};
+  static constexpr const char* kPrefixes[] = {"", " K", " M", " G", " T"};
   if (exponent < 0 || exponent >= 15) return fmt::format("1e{}", exponent);
   return fmt::format("{}{}", std::pow(10, exponent % 3), kPrefixes[exponent / 3]);
 }
