@@ -71,6 +71,10 @@ TEST_F(CorpusCommandsTest, DedupRefusesWhatItCannotUse) {
   expect_refusal({"data", "dedup", at("none"), "--dry-run"}, 4, {"none"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("c.jsonl.zst")}, 2, {"without compression"});
+  write_text(at("c.removed.jsonl"), "{\"text\": \"an input\"}\n");
+  expect_refusal({"data", "dedup", at("c.removed.jsonl"), "--output", at("c.jsonl")}, 2, {"is one of the inputs"});
+  write_text(at("shards.bin"), "");
+  expect_refusal({"data", "dedup", at("shards"), "--dry-run"}, 2, {"shards is token shards"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--bands", "0"}, 3, {"--bands"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--ngram", "0"}, 3, {"--ngram"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--dry-run", "--verify", "2"}, 2, {"--verify"});

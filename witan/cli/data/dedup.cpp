@@ -41,18 +41,6 @@ std::string list_beside(const std::string& output) {
   return (output.ends_with(".jsonl") ? output.substr(0, output.size() - 6) : output) + ".removed.jsonl";
 }
 
-void check_outputs(const DedupArgs& args, const std::vector<Source>& sources) {
-  for (const std::string& name : {args.output, args.removed}) {
-    if (name.empty()) continue;
-    require<UsageError>(!name.ends_with(".gz") && !name.ends_with(".zst"), "witan data dedup: ", name,
-                        " would be written without compression: name a .jsonl file, and compress it afterwards");
-    std::error_code none;
-    for (const Source& source : sources)
-      require<UsageError>(!fs::equivalent(name, source.path, none), "witan data dedup: ", name,
-                          " is one of the inputs: name another file");
-  }
-}
-
 DedupOptions dedup_options(const DedupArgs& args) {
   DedupOptions options = args.options;
   DuplicateOptions& duplicates = options.duplicates;
@@ -69,6 +57,18 @@ DedupOptions dedup_options(const DedupArgs& args) {
   options.removed = !args.removed.empty() ? args.removed : args.dry_run ? "" : list_beside(args.output);
   if (!args.dry_run) options.corpus.quarantine = args.output + ".quarantine.jsonl";
   return options;
+}
+
+void check_outputs(const DedupOptions& options, const std::vector<Source>& sources) {
+  for (const fs::path& path : {options.kept, options.removed}) {
+    if (path.empty()) continue;
+    require<UsageError>(path.extension() != ".gz" && path.extension() != ".zst", "witan data dedup: ", path.string(),
+                        " would be written without compression: name a .jsonl file, and compress it afterwards");
+    std::error_code none;
+    for (const Source& source : sources)
+      require<UsageError>(!fs::equivalent(path, source.path, none), "witan data dedup: ", path.string(),
+                          " is one of the inputs: name another file");
+  }
 }
 
 double dedup_percent(double part, double all) {
@@ -154,11 +154,14 @@ class DedupPhases {
 ExitCode dedup(Context& context, const DedupArgs& args) {
   require<UsageError>(args.dry_run || !args.output.empty(),
                       "witan data dedup: give the file to write, --output FILE.jsonl, or only count with --dry-run");
+  for (const std::string& input : args.inputs)
+    require<UsageError>(!names_shards(input), "witan data dedup: ", input,
+                        " is token shards: give the text that they were made from, and tokenize what is kept");
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
-  check_outputs(args, sources.files);
   const DedupOptions options = dedup_options(args);
+  check_outputs(options, sources.files);
   if (!options.kept.empty()) fs::create_directories(folder_of(options.kept));
   if (!options.removed.empty()) fs::create_directories(folder_of(options.removed));
   check_encoding(sources.files, options.corpus);
