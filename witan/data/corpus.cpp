@@ -84,11 +84,14 @@ bool check_cell(const Source& source, const TableCell& cell, const CorpusOptions
 
 class CorpusReader {
  public:
-  CorpusReader(const CorpusOptions& options, const std::function<void(const Document&)>& visit)
+  CorpusReader(const CorpusOptions& options, const std::function<void(const Document&)>& visit,
+               const CorpusStart& start = {}, uint64_t bytes_before = 0)
       : options_(options),
         visit_(visit),
-        parser_(options.json_key),
-        quarantine_(options.quarantine, options.quarantine_limits) {
+        parser_(options.json_key, options.other_keys),
+        quarantine_(options.quarantine, options.quarantine_limits, start.quarantine),
+        statistics_(start.statistics),
+        finished_bytes_(bytes_before) {
     require<ConfigError>(options.document_bytes >= 16 && options.row_bytes >= 16,
                          "document_bytes and row_bytes must be at least 16");
   }
@@ -107,6 +110,8 @@ class CorpusReader {
       read_text(source, *bytes);
     finished_bytes_ += bytes->offset();
   }
+
+  CorpusStart at(size_t source) const { return {source, statistics_, quarantine_.state()}; }
 
   CorpusStatistics finish(size_t sources) {
     quarantine_.close();
@@ -131,6 +136,7 @@ class CorpusReader {
   void emit(std::string_view text, uint64_t read, std::span<const TextSpan> answers = {}) {
     if (text.empty()) {
       ++statistics_.empty_documents;
+      if (options_.visit_empty) visit_({text, answers, finished_bytes_});
       return;
     }
     ++statistics_.documents;
@@ -242,7 +248,7 @@ class CorpusReader {
   JsonlParser parser_;
   Quarantine quarantine_;
   CorpusStatistics statistics_;
-  uint64_t finished_bytes_ = 0;
+  uint64_t finished_bytes_;
   DocumentOrigin origin_;  // of what is emitted next
 };
 
@@ -281,8 +287,19 @@ void check_table(const Source& source, const CorpusOptions& options) {
 
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit) {
-  CorpusReader reader(options, visit);
-  for (const Source& source : sources) reader.read(source);
+  return read_corpus(sources, options, {}, {}, visit);
+}
+
+CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options, const CorpusStart& start,
+                             const std::function<void(const CorpusStart&)>& at_source,
+                             const std::function<void(const Document&)>& visit) {
+  uint64_t before = 0;
+  for (size_t s = 0; s < start.source; ++s) before += sources[s].bytes;
+  CorpusReader reader(options, visit, start, before);
+  for (size_t s = start.source; s < sources.size(); ++s) {
+    if (at_source) at_source(reader.at(s));
+    reader.read(sources[s]);
+  }
   return reader.finish(sources.size());
 }
 

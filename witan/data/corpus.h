@@ -32,6 +32,10 @@ struct CorpusOptions {
   std::string messages_key = {};
   fs::path quarantine;  // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
+  // Keys that a usable row of JSON Lines has beside json_key, each with a string.
+  std::vector<std::string> other_keys = {};
+  // Whether documents without text are visited, too.
+  bool visit_empty = false;
 };
 
 struct CorpusStatistics {
@@ -51,7 +55,7 @@ struct DocumentOrigin {
 };
 
 struct Document {
-  std::string_view text;                   // valid UTF-8, not empty; valid during the call
+  std::string_view text;                   // valid UTF-8, not empty unless visit_empty; valid during the call
   std::span<const TextSpan> answers = {};  // of a conversation
   uint64_t source_bytes = 0;               // bytes on disk read so far, all sources together: progress
   DocumentOrigin origin = {};              // valid during the call
@@ -62,6 +66,19 @@ struct Document {
 // for that share, for a NUL byte in plain text, for text that is not UTF-8 (unless it is to be replaced), and if there
 // is no document at all; CorruptionError for damaged archives and tables; and what `visit` throws.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
+                             const std::function<void(const Document&)>& visit);
+
+// Where the reading of a corpus stands: before source number `source`.
+struct CorpusStart {
+  size_t source = 0;
+  CorpusStatistics statistics = {};  // without bad_rows, which the quarantine counts
+  QuarantineState quarantine = {};
+};
+
+// Likewise from `start` on. `at_source` is called before each source, with where the reading stands: begun again from
+// there, it visits the same documents and ends with the same statistics and quarantine.
+CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options, const CorpusStart& start,
+                             const std::function<void(const CorpusStart&)>& at_source,
                              const std::function<void(const Document&)>& visit);
 
 // "2 of 9 rows are unusable and skipped" and "U+FFFD replaces 1 byte sequence that is not UTF-8", each if it applies.

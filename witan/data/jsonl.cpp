@@ -52,9 +52,11 @@ std::string explain(simdjson::error_code error) {
 }  // namespace
 
 struct JsonlParser::State {
-  explicit State(std::string row_key) : key(std::move(row_key)) {}
+  State(std::string row_key, std::vector<std::string> other_keys)
+      : key(std::move(row_key)), others(std::move(other_keys)) {}
 
   std::string key;
+  std::vector<std::string> others;
   simdjson::dom::parser parser;
   std::string big_text;  // of a row that the fast parser cannot take
 
@@ -68,15 +70,21 @@ struct JsonlParser::State {
   JsonlRow find_text(simdjson::dom::element root) {
     simdjson::dom::object object;
     if (root.get(object) != simdjson::SUCCESS) return bad(not_an_object(root));
+    for (const std::string& other : others)
+      if (JsonlRow row = find_string(object, other); !row.good()) return row;
+    return find_string(object, key);
+  }
+
+  static JsonlRow find_string(simdjson::dom::object object, std::string_view name) {
     int found = 0;
     simdjson::dom::element value;
     for (const auto field : object)
-      if (field.key == key && ++found == 1) value = field.value;
-    if (found == 0) return bad(cat("no key \"", key, "\""));
-    if (found > 1) return bad(cat("the key \"", key, "\" appears twice"));
+      if (field.key == name && ++found == 1) value = field.value;
+    if (found == 0) return bad(cat("no key \"", name, "\""));
+    if (found > 1) return bad(cat("the key \"", name, "\" appears twice"));
     std::string_view text;
     if (value.get(text) != simdjson::SUCCESS)
-      return bad(cat("\"", key, "\" is ", type_name(value.type()), ", not a string"));
+      return bad(cat("\"", name, "\" is ", type_name(value.type()), ", not a string"));
     return {text, {}};
   }
 
@@ -84,8 +92,12 @@ struct JsonlParser::State {
   JsonlRow parse_slowly(std::string_view line) {
     try {
       const Json row = parse_json(line, "row", static_cast<int>(kMaxDepth));
-      if (!row.is_object() || !row.contains(key)) return bad(cat("no key \"", key, "\""));
-      if (!row[key].is_string()) return bad(cat("\"", key, "\" is not a string"));
+      std::vector<std::string> names = others;
+      names.push_back(key);
+      for (const std::string& name : names) {
+        if (!row.is_object() || !row.contains(name)) return bad(cat("no key \"", name, "\""));
+        if (!row[name].is_string()) return bad(cat("\"", name, "\" is not a string"));
+      }
       big_text = row[key].get<std::string>();
       return {big_text, {}};
     } catch (const CorruptionError& error) {
@@ -103,7 +115,8 @@ struct JsonlParser::State {
   }
 };
 
-JsonlParser::JsonlParser(std::string key) : state_(std::make_unique<State>(std::move(key))) {}
+JsonlParser::JsonlParser(std::string key, std::vector<std::string> others)
+    : state_(std::make_unique<State>(std::move(key), std::move(others))) {}
 JsonlParser::~JsonlParser() = default;
 
 JsonlRow JsonlParser::parse(std::string_view line) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace witan {
 
@@ -19,7 +20,8 @@ struct JsonlRow {
 // Not thread-safe: holds the parser's buffers.
 class JsonlParser {
  public:
-  explicit JsonlParser(std::string key);
+  // `others`: keys that a usable row has, too, each with a string.
+  explicit JsonlParser(std::string key, std::vector<std::string> others = {});
   ~JsonlParser();
   JsonlParser(const JsonlParser&) = delete;
   JsonlParser& operator=(const JsonlParser&) = delete;

@@ -1,80 +1,47 @@
 #include "witan/data/prepare.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
 #include "witan/data/conversation_dataset.h"
-#include "witan/data/indexed_dataset.h"
+#include "witan/data/prepare/tokenize_corpus.h"
 #include "witan/data/shard_manifest.h"
 
 namespace witan {
 namespace {
 
-// Documents wait here until there is enough work for all threads.
-class EncodingQueue {
- public:
-  // `loss`: the tokens of conversations that are learnt from; null for plain text.
-  EncodingQueue(const TextEncoder& encoder, IndexedWriter& writer, IndexedWriter* loss, int threads)
-      : encoder_(encoder), writer_(writer), loss_(loss), pool_(std::max(threads, 1)) {}
+// `loss`: whether the documents are conversations, of which only some tokens are learnt from.
+EncodedConversation encode_document(const TextEncoder& encoder, bool loss, const Conversation& document) {
+  if (loss) return encode_conversation(document, encoder.encode_with_special);
+  EncodedConversation encoded;
+  encoder.encode(document.text, encoded.tokens);
+  if (encoder.end_of_text && !encoded.tokens.empty())
+    encoded.tokens.push_back(*encoder.end_of_text);
+  return encoded;
+}
 
-  // True when the queue has been written out.
-  bool add(const Document& document) {
-    waiting_.push_back({std::string(document.text), {document.answers.begin(), document.answers.end()}});
-    waiting_bytes_ += document.text.size();
-    if (waiting_bytes_ < kBytes) return false;
-    flush();
-    return true;
-  }
+TokenizeOptions tokenize_options(const TextEncoder& encoder, const PrepareOptions& options) {
+  const bool loss = options.corpus.conversations != nullptr;
+  return {options.corpus, options.threads, options.piece_bytes, encoder.vocab_size, loss,
+          [&encoder, loss](const Conversation& document) { return encode_document(encoder, loss, document); }};
+}
 
-  void flush() {
-    std::vector<EncodedConversation> encoded(waiting_.size());
-    pool_.run(static_cast<int64_t>(waiting_.size()),
-              [&](int64_t i) { encoded[static_cast<size_t>(i)] = encode(waiting_[static_cast<size_t>(i)]); });
-    for (const auto& document : encoded) {
-      writer_.add(document.tokens);
-      if (loss_) loss_->add(document.loss);
-    }
-    waiting_.clear();
-    waiting_bytes_ = 0;
-  }
-
- private:
-  static constexpr size_t kBytes = 4 << 20;
-
-  EncodedConversation encode(const Conversation& document) const {
-    if (loss_) return encode_conversation(document, encoder_.encode_with_special);
-    EncodedConversation encoded;
-    encoder_.encode(document.text, encoded.tokens);
-    if (encoder_.end_of_text) encoded.tokens.push_back(*encoder_.end_of_text);
-    return encoded;
-  }
-
-  const TextEncoder& encoder_;
-  IndexedWriter& writer_;
-  IndexedWriter* loss_;
-  ThreadPool pool_;
-  std::vector<Conversation> waiting_;  // of plain text without answers
-  size_t waiting_bytes_ = 0;
-};
-
-CorpusStatistics write_shards(const std::vector<Source>& sources, const TextEncoder& encoder,
-                              const PrepareOptions& options, IndexedWriter& writer, IndexedWriter* loss,
+CorpusStatistics write_shards(const std::vector<Source>& sources, CorpusTokenizer& tokenizer,
                               const std::function<void(const PrepareProgress&)>& progress) {
   uint64_t total = 0;
   for (const Source& source : sources) total += source.bytes;
-  EncodingQueue queue(encoder, writer, loss, options.threads);
-  const auto report = [&](uint64_t done) {
-    if (progress) progress({done, total, writer.documents(), writer.tokens()});
+  PrepareProgress told;
+  const auto tell = [&](const TokenizeProgress& at) {
+    told = {std::max(at.source_bytes, told.source_bytes), total, at.documents, at.tokens,
+            at.text_bytes, at.resumed_bytes, at.resumed_tokens};
+    if (progress) progress(told);
   };
-  const CorpusStatistics statistics = read_corpus(sources, options.corpus, [&](const Document& document) {
-    if (queue.add(document)) report(document.source_bytes);
-  });
-  queue.flush();
-  report(total);
+  const CorpusStatistics statistics = tokenizer.run(sources, tell);
+  told.source_bytes = total;
+  told.total_source_bytes = total;
+  if (progress) progress(told);
   return statistics;
 }
 
@@ -106,31 +73,39 @@ void measure_parts(const TextEncoder& encoder, const SplitOptions& options, Prep
   prepared.held_out = measure(*split.held_out, bytes_of);
 }
 
+void finish_shards(const TextEncoder& encoder, const PrepareOptions& options, const ShardManifest& manifest,
+                   PreparedDataset& prepared) {
+  if (options.measure_split) measure_parts(encoder, options.split, prepared);
+  manifest.write(options.split, prepared);
+}
+
 }  // namespace
 
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,
                                 PrepareOptions options, const std::function<void(const PrepareProgress&)>& progress) {
   if (options.corpus.quarantine.empty()) options.corpus.quarantine = prefix.string() + ".quarantine.jsonl";
-  ShardManifest manifest(prefix, shard_key(sources, encoder, options.corpus));
-  PreparedDataset prepared{prefix, true, {}, 0, {}, {}};
-  const std::string loss_prefix = prefix.string() + kLossSuffix;
+  const nlohmann::json key = shard_key(sources, encoder, options.corpus);
+  const ShardManifest manifest(prefix, key);
+  PreparedDataset prepared;
+  prepared.prefix = prefix;
+  prepared.reused = true;
   const auto found = manifest.find(options.split, prepared);
-  if (found == ShardManifest::Found::everything) return prepared;
+  const bool complete = found == ShardManifest::Found::shards && !options.measure_split;
+  if (found == ShardManifest::Found::everything || complete) return prepared;
   if (found == ShardManifest::Found::nothing) {
     manifest.remove();
     std::error_code absent;
-    fs::remove(loss_prefix + ".idx", absent);  // of conversations that lay here
-    IndexedWriter writer(prefix, encoder.vocab_size);
-    std::optional<IndexedWriter> loss;
-    if (options.corpus.conversations) loss.emplace(loss_prefix, 2);
-    prepared.corpus = write_shards(sources, encoder, options, writer, loss ? &*loss : nullptr, progress);
-    if (loss) loss->finish();
-    writer.finish();
+    fs::remove(prefix.string() + kLossSuffix + ".idx", absent);  // of conversations that lay here
+    CorpusTokenizer tokenizer(prefix, key, tokenize_options(encoder, options));
+    prepared.resumed_tokens = tokenizer.resumed_tokens();
+    prepared.corpus = write_shards(sources, tokenizer, progress);
     prepared.reused = false;
-    prepared.tokens = writer.tokens();
+    prepared.tokens = tokenizer.tokens();
+    finish_shards(encoder, options, manifest, prepared);
+    tokenizer.finish();
+    return prepared;
   }
-  measure_parts(encoder, options.split, prepared);
-  manifest.write(options.split, prepared);
+  finish_shards(encoder, options, manifest, prepared);
   return prepared;
 }
 

@@ -8,31 +8,29 @@
 
 namespace witan {
 
-Quarantine::Quarantine(fs::path path, QuarantineLimits limits) : path_(std::move(path)), limits_(limits) {}
-Quarantine::~Quarantine() = default;
+Quarantine::Quarantine(fs::path path, QuarantineLimits limits, QuarantineState before)
+    : path_(std::move(path)), limits_(limits), state_(std::move(before)) {}
 
 void Quarantine::add(const fs::path& source, int64_t line, std::string_view reason, std::string_view row) {
-  if (count_++ == 0) first_ = cat(source.string(), ":", line, ": ", reason);
-  if (path_.empty() || kept_ >= limits_.rows) return;
+  if (state_.count++ == 0) state_.first = cat(source.string(), ":", line, ": ", reason);
+  if (path_.empty() || state_.kept >= limits_.rows) return;
   const nlohmann::ordered_json entry = {{"source", replace_invalid_utf8(source.string())},
                                         {"line", line},
                                         {"reason", replace_invalid_utf8(reason)},
                                         {"row", replace_invalid_utf8(row.substr(0, limits_.row_bytes))}};
   const std::string text = entry.dump() + "\n";
-  if ((file_ ? file_->written() : 0) + text.size() > limits_.bytes) return;
-  if (!file_) {
-    if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
-    file_ = std::make_unique<AtomicFile>(path_);
-  }
-  file_->write(text);
-  ++kept_;
+  std::string rows = state_.rows ? *state_.rows : std::string();  // a copy: who holds the state keeps it as it was
+  if (rows.size() + text.size() > limits_.bytes) return;
+  state_.rows = std::make_shared<const std::string>(std::move(rows += text));
+  ++state_.kept;
 }
 
 void Quarantine::close() {
-  if (file_) {
-    file_->commit();
-    file_.reset();
-  } else if (count_ == 0 && !path_.empty()) {
+  if (path_.empty()) return;
+  if (state_.rows) {
+    if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
+    write_file_atomically(path_, *state_.rows);
+  } else if (state_.count == 0) {
     std::error_code ignored;  // absent, as it should be
     fs::remove(path_, ignored);
   }

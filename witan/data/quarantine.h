@@ -16,30 +16,35 @@ struct QuarantineLimits {
   uint64_t row_bytes = 4 << 10;  // stored of one row
 };
 
-// One JSON line per row: {"source", "line", "reason", "row"}. Not thread-safe.
+// What was collected so far: a quarantine that begins with it goes on from there.
+struct QuarantineState {
+  int64_t count = 0, kept = 0;
+  std::string first = {};
+  std::shared_ptr<const std::string> rows = {};  // the lines of the file; null: none
+};
+
+// One JSON line per row: {"source", "line", "reason", "row"}; they stay in memory until close(). Not thread-safe.
 class Quarantine {
  public:
   // Nothing is written until the first row; an empty path only counts.
-  explicit Quarantine(fs::path path, QuarantineLimits limits = {});
-  ~Quarantine();
+  explicit Quarantine(fs::path path, QuarantineLimits limits = {}, QuarantineState before = {});
 
   // Throws IoError or DiskFullError.
   void add(const fs::path& source, int64_t line, std::string_view reason, std::string_view row);
   // Publishes the file; without rows, removes the file of an earlier run.
   void close();
 
-  int64_t count() const { return count_; }
-  int64_t kept() const { return kept_; }
+  const QuarantineState& state() const { return state_; }
+  int64_t count() const { return state_.count; }
+  int64_t kept() const { return state_.kept; }
   // "FILE:LINE: reason" of the first row, for messages.
-  const std::string& first() const { return first_; }
+  const std::string& first() const { return state_.first; }
   const fs::path& path() const { return path_; }
 
  private:
   fs::path path_;
   QuarantineLimits limits_;
-  std::unique_ptr<AtomicFile> file_;
-  int64_t count_ = 0, kept_ = 0;
-  std::string first_;
+  QuarantineState state_;
 };
 
 }  // namespace witan

@@ -47,6 +47,8 @@ nlohmann::json options_key(const CorpusOptions& options) {
                         {"row_bytes", options.row_bytes},
                         {"bad_row_share", options.bad_row_share},
                         {"replace_invalid_utf8", options.replace_invalid_utf8}};
+  if (!options.other_keys.empty()) key["other_keys"] = options.other_keys;
+  if (options.visit_empty) key["visit_empty"] = true;
   if (options.conversations) key["conversations"] = options.conversations->hash();
   return key;
 }

@@ -1,0 +1,236 @@
+// witan data prepare: the shards of Megatron-LM's preprocess_data.py, under its names.
+#include "witan/data/prepare.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "witan/base/counted.h"
+#include "witan/base/text.h"
+#include "witan/base/threads.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/data/prepare_report.h"
+#include "witan/cli/data/subcommands.h"
+#include "witan/data/prepare/megatron_encoder.h"
+
+namespace witan::cli {
+namespace {
+
+// Flags of preprocess_data.py that are refused, each with its reason and the way out.
+struct RefusedFlag {
+  const char *name, *reason;
+};
+constexpr std::array kRefusedFlags = {
+    RefusedFlag{"--split-sentences",
+                "sentences are what BERT's and T5's samples are made of, and those are not trained on; leave it out: a "
+                "document is one sequence"},
+    RefusedFlag{"--keep-newlines", "it belongs to --split-sentences, which is refused; newlines are always kept"},
+    RefusedFlag{"--lang", "it belongs to --split-sentences, which is refused; leave it out"},
+    RefusedFlag{"--find-optimal-num-workers", "all cores are used unless --workers says otherwise; leave it out"},
+    RefusedFlag{"--workers-to-check", "it belongs to --find-optimal-num-workers, which is refused; leave it out"},
+    RefusedFlag{
+        "--max-documents",
+        "it belongs to --find-optimal-num-workers, which is refused; `witan data split` cuts a part of a corpus"},
+    RefusedFlag{"--performance-dir", "it belongs to --find-optimal-num-workers, which is refused; leave it out"},
+    RefusedFlag{"--tokenizer-hf-include-special-tokens",
+                "tokens around every document are not added; --append-eod adds the one behind it"},
+    RefusedFlag{"--tokenizer-sentencepiece-legacy",
+                "special tokens of one's own are not added to a SentencePiece model; put them into its tokenizer.json, "
+                "and give --tokenizer-type HuggingFaceTokenizer"},
+    RefusedFlag{"--tokenizer-special-tokens",
+                "tokens are not added to a tokenizer; put them into its tokenizer.json, and give that"},
+    RefusedFlag{"--tokenizer-metadata", "the kind of a tokenizer is told by --tokenizer-type, or by its content"},
+    RefusedFlag{"--tokenizer-prompt-format", "it belongs to MultimodalTokenizer, which is refused"},
+    RefusedFlag{"--tiktoken-pattern",
+                "it belongs to TikTokenizer, which is refused; --tokenizer FILE#PATTERN names it"},
+    RefusedFlag{"--tiktoken-num-special-tokens", "it belongs to TikTokenizer, which is refused"},
+    RefusedFlag{"--tiktoken-special-tokens", "it belongs to TikTokenizer, which is refused"},
+    RefusedFlag{"--vocab-size", "the tokenizer knows its size; leave it out"},
+    RefusedFlag{"--vocab-extra-ids", "ids are not added to a tokenizer; leave it out"}};
+
+struct MegatronPrepareArgs {
+  std::vector<std::string> inputs, json_keys = {"text"};
+  std::string output_prefix, tokenizer, model, vocab_file, merge_file;
+  MegatronTokenizerOptions tokens;
+  PrepareOptions prepare;
+  int workers = 0, partitions = 1;
+  int64_t log_interval = 0;
+  bool keep_sequential = false;
+  std::array<std::vector<std::string>, kRefusedFlags.size()> refused;
+  std::vector<Option> refused_options;
+};
+
+void check(const MegatronPrepareArgs& args) {
+  for (size_t i = 0; i < kRefusedFlags.size(); ++i)
+    require<UsageError>(!args.refused_options[i].given(), "witan data prepare: ", kRefusedFlags[i].name,
+                        " is not supported: ", kRefusedFlags[i].reason);
+  require<UsageError>(!args.inputs.empty(), "witan data prepare: give the rows: --input FILE");
+  require<UsageError>(!args.output_prefix.empty(),
+                      "witan data prepare: give the beginning of the names of the shards: --output-prefix PREFIX");
+  require<UsageError>(
+      args.tokenizer.empty() != args.tokens.type.empty(),
+      "witan data prepare: give either --tokenizer FILE, or --tokenizer-type with the flags of its kind");
+  require<UsageError>(args.partitions == 1 || args.keep_sequential, "witan data prepare: --partitions ",
+                      args.partitions,
+                      " deals rows out to the partitions in turn, which changes their order: add "
+                      "--keep-sequential-samples, or leave it out (all cores work on one file)");
+  for (const std::string& key : args.json_keys)
+    require<UsageError>(!key.empty() && key.find('/') == std::string::npos, "witan data prepare: --json-keys ",
+                        clipped(key), ": a key names files, so it may not be empty or have a slash");
+}
+
+// PREFIX_key_document, as Megatron-LM names what it writes.
+std::string prefix_of(const std::string& output_prefix, const std::string& key) {
+  return cat(output_prefix, "_", key, "_document");
+}
+
+void print_prepared(std::FILE* out, const PreparedDataset& data, const TextEncoder& encoder) {
+  const CorpusStatistics& corpus = data.corpus;
+  fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (complete before)" : "");
+  if (data.resumed_tokens > 0)
+    fmt::print(out, "continued     after {} of an earlier start\n", counted(data.resumed_tokens, "token"));
+  fmt::print(out, "documents     {}{}\n", corpus.documents + corpus.empty_documents,
+             corpus.empty_documents > 0 ? cat(", ", corpus.empty_documents, " of them empty") : "");
+  fmt::print(out, "text          {}\n", format_bytes(static_cast<double>(corpus.text_bytes)));
+  fmt::print(out, "tokens        {} (vocabulary of {})\n", data.tokens, encoder.vocab_size);
+  if (corpus.bad_rows > 0)
+    fmt::print(out, "unusable rows {} of {}: see {}.quarantine.jsonl\n", corpus.bad_rows, corpus.rows,
+               data.prefix.string());
+}
+
+// `others`: the keys but this one.
+void prepare_key(Context& context, const MegatronPrepareArgs& args, const std::string& key, const Sources& sources,
+                 const TextEncoder& encoder, Progress& progress) {
+  PrepareOptions options = args.prepare;
+  options.corpus.json_key = key;
+  for (const std::string& other : args.json_keys)
+    if (other != key) options.corpus.other_keys.push_back(other);
+  options.corpus.visit_empty = true;  // an empty document has its number, too
+  options.measure_split = false;
+  options.threads = args.workers > 0 ? args.workers : usable_cores();
+  PrepareReport report(progress, cat("tokenizing ", key), args.log_interval);
+  const PreparedDataset data = prepare_dataset(sources.files, encoder, prefix_of(args.output_prefix, key), options,
+                                               [&](const PrepareProgress& at) { report.update(at); });
+  progress.clear();
+  print_prepared(context.out, data, encoder);
+}
+
+ExitCode prepare_megatron(Context& context, const MegatronPrepareArgs& args) {
+  check(args);
+  Progress progress(context.err, progress_options(context.err));
+  MegatronTokenizerOptions tokens = args.tokens;
+  tokens.model = args.tokenizer.empty() ? args.model : args.tokenizer;
+  tokens.vocab_file = args.vocab_file;
+  tokens.merge_file = args.merge_file;
+  const TextEncoder encoder = megatron_encoder(tokens);
+  const Sources sources = find_sources(paths_of(args.inputs));
+  if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
+  if (args.json_keys.size() > 1)
+    for (const Source& source : sources.files)
+      require<DataError>(
+          source.kind == SourceKind::jsonl, source.path.string(),
+          ": several --json-keys are read from JSON Lines alone, where a row without one of them is left "
+          "out of all; give one key for this file");
+  CorpusOptions corpus = args.prepare.corpus;
+  corpus.json_key = args.json_keys.front();
+  check_encoding(sources.files, corpus);
+  if (!tokens.append_eod)
+    progress.note("no token stands between documents: --append-eod adds the tokenizer's end of text behind each");
+  for (const std::string& key : args.json_keys) prepare_key(context, args, key, sources, encoder, progress);
+  const std::string shards = prefix_of(args.output_prefix, args.json_keys.front());
+  const std::string with = tokens.model.empty() ? args.vocab_file : tokens.model.string();
+  fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}\n", context.program,
+             shell_word(shards), shell_word(with));
+  return ExitCode::done;
+}
+
+void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
+  const std::string group = "tokenizer";
+  add_option(command, "--tokenizer", args.tokenizer, "Tokenizer of any kind, which its content tells")
+      .type_name("FILE")
+      .group(group);
+  add_option(command, "--tokenizer-type", args.tokens.type,
+             "Kind of tokenizer in Megatron-LM's names: HuggingFaceTokenizer, SentencePieceTokenizer, "
+             "GPTSentencePieceTokenizer, Llama2Tokenizer, GPT2BPETokenizer")
+      .type_name("NAME")
+      .group(group);
+  add_option(command, "--tokenizer-model", args.model, "Its file, or the folder with it")
+      .type_name("FILE")
+      .group(group);
+  add_option(command, "--vocab-file", args.vocab_file, "vocab.json of GPT2BPETokenizer").type_name("FILE").group(group);
+  add_option(command, "--merge-file", args.merge_file, "merges.txt of GPT2BPETokenizer").type_name("FILE").group(group);
+  add_flag(command, "--append-eod", args.tokens.append_eod, "End each document with the tokenizer's end of text")
+      .group(group);
+  add_option(command, "--eod-token", args.tokens.eod_token,
+             "The token that ends documents; otherwise eos_token of tokenizer_config.json, or the end of text")
+      .type_name("TOKEN")
+      .group(group);
+}
+
+void add_work(CLI::App& command, MegatronPrepareArgs& args) {
+  const std::string group = "work";
+  add_option(command, "--workers", args.workers, "Threads that tokenize (default: all cores)")
+      .type_name("N")
+      .range(1, 4096)
+      .group(group);
+  add_option(command, "--log-interval", args.log_interval,
+             "In a log file, a line of progress for so many documents (default: every ten seconds)")
+      .type_name("N")
+      .range(int64_t{1}, int64_t{1} << 60)
+      .group(group);
+  add_option(command, "--piece-bytes", args.prepare.piece_bytes,
+             "Text that is tokenized again after a kill, at most, in bytes")
+      .type_name("N")
+      .show_default()
+      .group(group);
+  add_option(command, "--partitions", args.partitions, "Taken with --keep-sequential-samples, without any effect")
+      .type_name("N")
+      .range(1, 1 << 20)
+      .group(group);
+  add_flag(command, "--keep-sequential-samples", args.keep_sequential, "Documents always keep their order")
+      .group(group);
+}
+
+// Known to the parser, so that their refusal has a reason.
+void add_refused(CLI::App& command, MegatronPrepareArgs& args) {
+  for (size_t i = 0; i < kRefusedFlags.size(); ++i)
+    args.refused_options.push_back(
+        add_option(command, kRefusedFlags[i].name, args.refused[i], "Refused, with the reason")
+            .optional_value()
+            .group(""));
+}
+
+}  // namespace
+
+void add_data_prepare(CLI::App& data, Context& context) {
+  const auto args = std::make_shared<MegatronPrepareArgs>();
+  CLI::App* command = add_command(
+      data, context,
+      {"prepare", "Tokenize rows as Megatron-LM's preprocess_data.py does, under its names",
+       "Writes PREFIX_KEY_document.bin and .idx, the same bytes for any number of workers. After a kill, or a full "
+       "disk,\n"
+       "the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
+       "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer llama --append-eod\n"
+       "witan data prepare --input a.jsonl b.jsonl --json-keys text title --output-prefix data/ab \\\n"
+       "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model qwen3/tokenizer.json --append-eod"},
+      [&context, args] { return prepare_megatron(context, *args); });
+  add_option(*command, "--input", args->inputs, "Files and folders of rows or text, separated by spaces or commas")
+      .type_name("FILE");
+  add_option(*command, "--output-prefix", args->output_prefix, "Write to PREFIX_KEY_document.bin and .idx")
+      .type_name("PREFIX");
+  add_option(*command, "--json-keys", args->json_keys, "Keys of the text; each becomes a pair of files of its own")
+      .type_name("KEYS")
+      .show_default();
+  add_option(*command, "--bad-row-share", args->prepare.corpus.bad_row_share,
+             "Fail when more than this share of rows is unusable")
+      .type_name("SHARE")
+      .range(0.0, 1.0)
+      .show_default();
+  add_flag(*command, "--replace-invalid-utf8", args->prepare.corpus.replace_invalid_utf8,
+           "Replace invalid UTF-8 by U+FFFD instead of refusing the text");
+  add_tokenizer_names(*command, *args);
+  add_work(*command, *args);
+  add_refused(*command, *args);
+}
+
+}  // namespace witan::cli

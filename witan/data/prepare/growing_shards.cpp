@@ -1,0 +1,179 @@
+#include "witan/data/prepare/growing_shards.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kGrowingBufferBytes = 1 << 20;
+
+[[noreturn]] void fail_growing(const char* what, const fs::path& path) {
+  const int error = errno;
+  if (error == ENOSPC || error == EDQUOT)
+    throw DiskFullError(cat(what, " ", path.string(),
+                            ": the disk is full; free some space and run the same command again: it continues"));
+  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
+}
+
+fs::path partial_bin(const fs::path& prefix) {
+  return prefix.string() + ".partial.bin";
+}
+
+fs::path partial_lengths(const fs::path& prefix) {
+  return prefix.string() + ".partial.lengths";
+}
+
+// What a killed process left between its last two steps goes back to where it came from.
+const fs::path& ready(const fs::path& prefix, bool resume) {
+  std::error_code error;
+  if (prefix.has_parent_path()) fs::create_directories(prefix.parent_path(), error);
+  require<IoError>(!error, "cannot create the folder ", prefix.parent_path().string(), ": ", error.message());
+  if (!resume)
+    GrowingShards::discard(prefix);
+  else if (!fs::exists(partial_bin(prefix)) && fs::exists(partial_lengths(prefix)))
+    fs::rename(prefix.string() + ".bin", partial_bin(prefix), error);
+  return prefix;
+}
+
+// Calls `visit` with the lengths in the file, many at a time.
+void read_lengths(const fs::path& path, const std::function<void(std::span<const int32_t>)>& visit) {
+  const MappedFile file(path);
+  std::vector<int32_t> lengths;
+  for (size_t at = 0; at < file.bytes().size(); at += lengths.size() * sizeof(int32_t)) {
+    constexpr size_t kMost = 1 << 18;
+    lengths.resize(std::min(kMost, (file.bytes().size() - at) / sizeof(int32_t)));
+    std::memcpy(lengths.data(), file.bytes().data() + at, lengths.size() * sizeof(int32_t));
+    visit(lengths);
+  }
+}
+
+}  // namespace
+
+GrowingFile::GrowingFile(fs::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_growing("cannot open", path_);
+  bytes_ = fs::file_size(path_);
+}
+
+GrowingFile::~GrowingFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void GrowingFile::write(const void* data, size_t bytes) {
+  buffer_.append(static_cast<const char*>(data), bytes);
+  bytes_ += bytes;
+  if (buffer_.size() >= kGrowingBufferBytes) flush();
+}
+
+void GrowingFile::flush() {
+  for (size_t at = 0; at < buffer_.size();) {
+    const ssize_t n = ::write(fd_, buffer_.data() + at, buffer_.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_growing("cannot write", path_);
+    at += static_cast<size_t>(n);
+  }
+  buffer_.clear();
+}
+
+void GrowingFile::cut(uint64_t bytes) {
+  flush();
+  require<CorruptionError>(bytes <= bytes_, path_.string(), " has ", bytes_, " bytes, but its record says ", bytes,
+                           ": remove the files in .partial.* beside it and run the command again");
+  if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail_growing("cannot shorten", path_);
+  bytes_ = bytes;
+}
+
+void GrowingFile::sync() {
+  flush();
+  if (::fdatasync(fd_) != 0) fail_growing("cannot flush", path_);
+}
+
+GrowingShards::GrowingShards(const fs::path& prefix, int64_t vocab_size, bool resume)
+    : prefix_(ready(prefix, resume)),
+      vocab_size_(vocab_size),
+      type_(token_type_for(vocab_size)),
+      bin_(partial_bin(prefix)),
+      lengths_(partial_lengths(prefix)) {}
+
+void GrowingShards::add(std::span<const int32_t> document) {
+  require<DataError>(document.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()), "document ",
+                     documents(), " has ", document.size(), " tokens; the format allows fewer than 2^31");
+  for (const int32_t token : document)
+    require<DataError>(token >= 0 && token < vocab_size_, "document ", documents(), ": token id ", token,
+                       " is outside the vocabulary of ", vocab_size_);
+  const void* data = document.data();
+  if (type_ == TokenType::u16) {
+    narrow_.assign(document.begin(), document.end());
+    data = narrow_.data();
+  }
+  bin_.write(data, document.size() * static_cast<size_t>(token_width(type_)));
+  const auto length = static_cast<int32_t>(document.size());
+  lengths_.write(&length, sizeof length);
+}
+
+void GrowingShards::cut(int64_t documents, int64_t tokens) {
+  bin_.cut(static_cast<uint64_t>(tokens * token_width(type_)));
+  lengths_.cut(static_cast<uint64_t>(documents) * sizeof(int32_t));
+}
+
+void GrowingShards::sync() {
+  bin_.sync();
+  lengths_.sync();
+}
+
+void GrowingShards::write_index(AtomicFile& idx) const {
+  const auto put = [&](const auto& value) { idx.write(&value, sizeof value); };
+  uint64_t sequences = 0;
+  read_lengths(lengths_.path(), [&](std::span<const int32_t> lengths) {
+    sequences += static_cast<uint64_t>(lengths.size()) - static_cast<uint64_t>(std::ranges::count(lengths, 0));
+  });
+  idx.write(std::string_view("MMIDIDX\0\0", 9));
+  put(uint64_t{1});
+  put(type_);
+  put(sequences);
+  put(static_cast<uint64_t>(documents()) + 1);
+  read_lengths(lengths_.path(), [&](std::span<const int32_t> lengths) {
+    for (const int32_t length : lengths)
+      if (length > 0) put(length);
+  });
+  int64_t pointer = 0, boundary = 0;
+  read_lengths(lengths_.path(), [&](std::span<const int32_t> lengths) {
+    for (const int32_t length : lengths) {
+      if (length > 0) put(pointer);
+      pointer += length * token_width(type_);
+    }
+  });
+  put(boundary);
+  read_lengths(lengths_.path(), [&](std::span<const int32_t> lengths) {
+    for (const int32_t length : lengths) put(boundary += length > 0);
+  });
+}
+
+void GrowingShards::publish() {
+  sync();
+  const fs::path idx_path = prefix_.string() + ".idx";
+  AtomicFile idx(idx_path);
+  write_index(idx);
+  fs::remove(idx_path);  // of an earlier pair: it must not stand beside the new .bin
+  fs::rename(bin_.path(), prefix_.string() + ".bin");
+  fsync_folder(prefix_.parent_path());
+  idx.commit();
+}
+
+void GrowingShards::discard(const fs::path& prefix) {
+  std::error_code absent;
+  fs::remove(partial_lengths(prefix), absent);
+  fs::remove(partial_bin(prefix), absent);
+}
+
+}  // namespace witan
