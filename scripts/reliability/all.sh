@@ -14,5 +14,6 @@ echo "reliability: truncation at every byte, 10,000 flipped bits, every layout t
 "$build/tests/test_checkpoint" --gtest_brief=1 --gtest_filter='Store.Every*:*Layouts*:Save.*'
 scripts/reliability/strace.sh "$build/witan" "$build/tests/test_reliability"
 scripts/reliability/kill_run.sh "$build/witan" 200 "$seed"
+scripts/reliability/kill_prepare.sh "$build/witan" 200 "$seed"
 scripts/reliability/lose_ranks.sh "$build/witan" 200 "$seed"
 scripts/reliability/hosts.sh "$build/witan"

@@ -1,6 +1,8 @@
 #include "witan/data/loader.h"
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "data/data_support.h"
@@ -113,6 +115,52 @@ TEST(Loader, StopsPromptly) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Loader, GivesTheSameBatchesWithManyThreads) {
+  const auto samples = some_samples();
+  const auto tokens_of = [&](int64_t threads) {
+    Loader loader(samples, {.micro_batch_size = 2, .global_batch_size = 12, .threads = threads}, 24);
+    std::vector<std::vector<int32_t>> tokens;
+    for (int i = 0; i < 20; ++i)
+      for (const Batch& batch : loader.next()) tokens.push_back(batch.tokens);
+    return tokens;
+  };
+  const auto alone = tokens_of(1);
+  EXPECT_EQ(alone.size(), 120u);
+  for (const int64_t threads : {2, 5, 16}) EXPECT_EQ(tokens_of(threads), alone) << threads;
+}
+
+// Whose reads wait for each other.
+class Meeting final : public TokenDataset {
+ public:
+  int64_t documents() const override { return 1; }
+  int64_t tokens() const override { return 1001; }
+  int64_t length(int64_t) const override { return 1001; }
+  void read(int64_t, int64_t, std::span<int32_t> out) const override {
+    std::ranges::fill(out, 1);
+    std::unique_lock lock(mutex_);
+    met_ |= ++inside_ > 1;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return met_; });
+    --inside_;
+  }
+  std::string name() const override { return "meeting"; }
+  bool met() const { return met_; }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int inside_ = 0;
+  mutable bool met_ = false;
+};
+
+TEST(Loader, WaitsForSeveralReadsAtOnce) {
+  const auto meeting = std::make_shared<const Meeting>();
+  const auto samples = std::make_shared<const Samples>(meeting, SamplesOptions{.sequence_length = 10});
+  Loader loader(samples, {.global_batch_size = 4, .threads = 2});
+  EXPECT_EQ(loader.next().size(), 4u);
+  EXPECT_TRUE(meeting->met());
 }
 
 TEST(Loader, MeasuresItsWaits) {

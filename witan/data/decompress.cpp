@@ -25,6 +25,7 @@ class Input {
   explicit Input(const fs::path& path) : path_(path), block_(kBlockBytes) {
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     require<IoError>(fd_ >= 0, "cannot open ", path.string(), ": ", std::strerror(errno));
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: twice as much is read ahead
   }
   ~Input() {
     if (fd_ >= 0) ::close(fd_);

@@ -1,10 +1,11 @@
 #include "witan/data/loader.h"
 
 #include <chrono>
-#include <deque>
 #include <exception>
+#include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/mutex.h"
@@ -14,8 +15,9 @@ namespace {
 
 void check_options(const LoaderOptions& o, int64_t consumed_samples) {
   require<ConfigError>(
-      o.micro_batch_size >= 1 && o.data_parallel_size >= 1 && o.prefetch >= 1 && consumed_samples >= 0,
-      "micro_batch_size, data-parallel size and prefetch must be positive, consumed samples not negative");
+      o.micro_batch_size >= 1 && o.data_parallel_size >= 1 && o.prefetch >= 1 && o.threads >= 1 &&
+          consumed_samples >= 0,
+      "micro_batch_size, data-parallel size, prefetch and threads must be positive, consumed samples not negative");
   require<ConfigError>(o.data_parallel_rank >= 0 && o.data_parallel_rank < o.data_parallel_size, "data-parallel rank ",
                        o.data_parallel_rank, " is outside [0, ", o.data_parallel_size, ")");
   const int64_t unit = o.micro_batch_size * o.data_parallel_size;
@@ -30,7 +32,8 @@ void check_options(const LoaderOptions& o, int64_t consumed_samples) {
 struct Loader::Worker {
   Worker(std::shared_ptr<const SampleSource> samples_, LoaderOptions options_, int64_t consumed_samples)
       : samples(std::move(samples_)), options(options_), consumed(consumed_samples) {
-    thread = std::thread([this] { run(); });
+    next_global = next_made = consumed;
+    for (int64_t t = 0; t < options.threads; ++t) threads.emplace_back([this] { run(); });
   }
 
   ~Worker() {
@@ -39,70 +42,99 @@ struct Loader::Worker {
       stopping = true;
     }
     changed.notify_all();
-    thread.join();
+    for (auto& thread : threads) thread.join();
   }
 
   int64_t accumulations() const {
     return options.global_batch_size / (options.micro_batch_size * options.data_parallel_size);
   }
 
+  // A global batch that is being made.
+  struct Making {
+    std::vector<Batch> batches;  // [accumulations]
+    int64_t started = 0, missing = 0;
+    std::exception_ptr failure;
+  };
+
+  // Micro-batches of a global batch are made side by side: where the tokens lie on a slow disk, several are waited for
+  // at once.
   void run() {
-    try {
-      for (int64_t first = consumed;; first += options.global_batch_size) {
-        std::vector<Batch> batches = make(first);
+    for (;;) {
+      Making* making = nullptr;
+      int64_t first = 0, accumulation = 0;
+      {
         MutexLock lock(mutex);
-        while (!stopping && static_cast<int64_t>(ready.size()) >= options.prefetch) changed.wait(lock);
+        while (!stopping && !(making = unfinished(first))) changed.wait(lock);
         if (stopping) return;
-        ready.push_back(std::move(batches));
-        changed.notify_all();
+        accumulation = making->started++;
       }
+      make(*making, first, accumulation);
+    }
+  }
+
+  // One with a micro-batch that nobody makes yet, and its first sample; null if there are enough.
+  Making* unfinished(int64_t& first) WITAN_REQUIRES(mutex) {
+    for (auto& [at, making] : ready)
+      if (making.started < accumulations()) {
+        first = at;
+        return &making;
+      }
+    // One more than is kept ready is being made.
+    if (static_cast<int64_t>(ready.size()) > options.prefetch) return nullptr;
+    first = std::exchange(next_made, next_made + options.global_batch_size);
+    Making& making = ready[first];
+    making.batches.resize(static_cast<size_t>(accumulations()));
+    making.missing = accumulations();
+    return &making;
+  }
+
+  void make(Making& making, int64_t first, int64_t accumulation) {
+    const int64_t j = options.data_parallel_rank * accumulations() + accumulation;
+    Batch batch;
+    std::exception_ptr failure;
+    try {
+      batch = make_batch(*samples, first + j * options.micro_batch_size, options.micro_batch_size, options.batch);
     } catch (...) {
-      const MutexLock lock(mutex);
       failure = std::current_exception();
-      changed.notify_all();
     }
-  }
-
-  // Cut short where the loader stops: run() then drops what there is.
-  std::vector<Batch> make(int64_t first) {
-    std::vector<Batch> batches;
-    for (int64_t a = 0; a < accumulations() && !is_stopping(); ++a) {
-      const int64_t j = options.data_parallel_rank * accumulations() + a;
-      batches.push_back(
-          make_batch(*samples, first + j * options.micro_batch_size, options.micro_batch_size, options.batch));
-    }
-    return batches;
-  }
-
-  bool is_stopping() {
     const MutexLock lock(mutex);
-    return stopping;
+    making.batches[static_cast<size_t>(accumulation)] = std::move(batch);
+    if (failure && !making.failure) making.failure = failure;
+    --making.missing;
+    changed.notify_all();
   }
 
   std::vector<Batch> take() {
     MutexLock lock(mutex);
     const auto start = std::chrono::steady_clock::now();
-    while (ready.empty() && !failure) changed.wait(lock);
+    while (!is_ready()) changed.wait(lock);
     waited += std::chrono::steady_clock::now() - start;
-    if (ready.empty()) std::rethrow_exception(failure);
-    std::vector<Batch> batches = std::move(ready.front());
-    ready.pop_front();
+    if (ready[next_global].failure) std::rethrow_exception(ready[next_global].failure);
+    std::vector<Batch> batches = std::move(ready[next_global].batches);
+    ready.erase(next_global);
+    next_global += options.global_batch_size;
     consumed += options.global_batch_size;
     changed.notify_all();
     return batches;
   }
 
+  bool is_ready() WITAN_REQUIRES(mutex) {
+    const auto found = ready.find(next_global);
+    return found != ready.end() && found->second.missing == 0;
+  }
+
   const std::shared_ptr<const SampleSource> samples;
   const LoaderOptions options;
-  int64_t consumed;  // the caller's; the thread reads it once, before the caller can change it
+  int64_t consumed;  // the caller's
   std::chrono::duration<double> waited{0};
 
   Mutex mutex;
   CondVar changed;
-  std::deque<std::vector<Batch>> ready WITAN_GUARDED_BY(mutex);
-  std::exception_ptr failure WITAN_GUARDED_BY(mutex);
+  std::map<int64_t, Making> ready WITAN_GUARDED_BY(mutex);  // by first sample: made, or being made
+  int64_t next_global WITAN_GUARDED_BY(mutex) = 0;          // that take() gives
+  int64_t next_made WITAN_GUARDED_BY(mutex) = 0;            // that is begun
   bool stopping WITAN_GUARDED_BY(mutex) = false;
-  std::thread thread;
+  std::vector<std::thread> threads;
 };
 
 Loader::Loader(std::shared_ptr<const SampleSource> samples, LoaderOptions options, int64_t consumed_samples) {

@@ -1,4 +1,4 @@
-// Produces global batches in order, in a background thread ahead of their use.
+// Produces global batches in order, in background threads ahead of their use.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ struct LoaderOptions {
   int64_t global_batch_size = 1;  // sequences, over all data-parallel ranks and accumulations
   int64_t data_parallel_rank = 0, data_parallel_size = 1;
   int64_t prefetch = 2;  // global batches made ahead
+  int64_t threads = 1;   // that make micro-batches; the batches do not depend on it
   BatchOptions batch = {};
 };
 
@@ -27,13 +28,13 @@ class Loader {
   // Starts at `consumed_samples`. Throws ConfigError if the global batch is not divisible by ranks and micro-batch
   // size.
   Loader(std::shared_ptr<const SampleSource> samples, LoaderOptions options, int64_t consumed_samples = 0);
-  // Returns promptly: at most one micro-batch is still being made.
+  // Returns promptly: at most one micro-batch in each thread is still being made.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // This rank's micro-batches of the next global batch, [accumulations]. Waits if the thread is behind; rethrows the
-  // error that stopped the thread, also in every later call.
+  // This rank's micro-batches of the next global batch, [accumulations]. Waits if the threads are behind; throws the
+  // error of a batch that could not be made, also in every later call.
   std::vector<Batch> next();
 
   // Samples of the global batches that next() has returned, over all ranks.

@@ -17,14 +17,17 @@ EncodedConversation encode_document(const TextEncoder& encoder, bool loss, const
   if (loss) return encode_conversation(document, encoder.encode_with_special);
   EncodedConversation encoded;
   encoder.encode(document.text, encoded.tokens);
-  if (encoder.end_of_text && !encoded.tokens.empty())
-    encoded.tokens.push_back(*encoder.end_of_text);
+  if (encoder.end_of_text && !encoded.tokens.empty()) encoded.tokens.push_back(*encoder.end_of_text);
   return encoded;
 }
 
 TokenizeOptions tokenize_options(const TextEncoder& encoder, const PrepareOptions& options) {
   const bool loss = options.corpus.conversations != nullptr;
-  return {options.corpus, options.threads, options.piece_bytes, encoder.vocab_size, loss,
+  return {options.corpus,
+          options.threads,
+          options.piece_bytes,
+          encoder.vocab_size,
+          loss,
           [&encoder, loss](const Conversation& document) { return encode_document(encoder, loss, document); }};
 }
 
@@ -34,8 +37,13 @@ CorpusStatistics write_shards(const std::vector<Source>& sources, CorpusTokenize
   for (const Source& source : sources) total += source.bytes;
   PrepareProgress told;
   const auto tell = [&](const TokenizeProgress& at) {
-    told = {std::max(at.source_bytes, told.source_bytes), total, at.documents, at.tokens,
-            at.text_bytes, at.resumed_bytes, at.resumed_tokens};
+    told = {std::max(at.source_bytes, told.source_bytes),
+            total,
+            at.documents,
+            at.tokens,
+            at.text_bytes,
+            at.resumed_bytes,
+            at.resumed_tokens};
     if (progress) progress(told);
   };
   const CorpusStatistics statistics = tokenizer.run(sources, tell);

@@ -15,7 +15,7 @@ namespace witan {
 struct PrepareOptions {
   CorpusOptions corpus;  // without a quarantine file: PREFIX.quarantine.jsonl
   SplitOptions split;
-  int threads = 1;  // threads that tokenize; the result does not depend on it
+  int threads = 1;                  // threads that tokenize; the result does not depend on it
   uint64_t piece_bytes = 32 << 20;  // of text: at most so much is tokenized again after a kill
   bool measure_split = true;        // else `train` and `held_out` stay empty: a pass over the tokens less
 };
@@ -27,7 +27,7 @@ struct PartSize {
 
 struct PreparedDataset {
   fs::path prefix;
-  bool reused = false;  // existing shards of the same inputs were reused
+  bool reused = false;         // existing shards of the same inputs were reused
   int64_t resumed_tokens = 0;  // an earlier call had left
   CorpusStatistics corpus;
   int64_t tokens = 0;        // including one end-of-text token per document, if the tokenizer has one
@@ -37,15 +37,15 @@ struct PreparedDataset {
 struct PrepareProgress {
   uint64_t source_bytes = 0, total_source_bytes = 0;  // on disk
   int64_t documents = 0, tokens = 0;
-  uint64_t text_bytes = 0;                            // tokenized since this call began
-  uint64_t resumed_bytes = 0;                         // of source_bytes: done by an earlier call, about
-  int64_t resumed_tokens = 0;                         // of tokens: likewise
+  uint64_t text_bytes = 0;     // tokenized since this call began
+  uint64_t resumed_bytes = 0;  // of source_bytes: done by an earlier call, about
+  int64_t resumed_tokens = 0;  // of tokens: likewise
 };
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and
-// options exist. What a call that was killed, or that threw, had completed (PREFIX.partial.*) the next one goes on from,
-// to the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards behind.
-// Throws DataError, CorruptionError, IoError (also while another process prepares the same), DiskFullError.
+// options exist. What a call that was killed, or that threw, had completed (PREFIX.partial.*) the next one goes on
+// from, to the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards
+// behind. Throws DataError, CorruptionError, IoError (also while another process prepares the same), DiskFullError.
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,
                                 PrepareOptions options,
                                 const std::function<void(const PrepareProgress&)>& progress = {});

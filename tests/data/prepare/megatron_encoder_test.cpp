@@ -34,8 +34,10 @@ TEST(MegatronEncoderTest, DocumentsEndWithTheEosOfTheFolder) {
   const TempFolder folder;
   put(folder / "t/tokenizer.json", read_file(gpt2()));
   const auto eod = [&](std::string token = {}) {
-    return megatron_encoder(
-               {.type = "HuggingFaceTokenizer", .model = folder / "t", .append_eod = true, .eod_token = std::move(token)})
+    return megatron_encoder({.type = "HuggingFaceTokenizer",
+                             .model = folder / "t",
+                             .append_eod = true,
+                             .eod_token = std::move(token)})
         .end_of_text;
   };
   const auto tokenizer = Tokenizer::load(gpt2());

@@ -33,7 +33,8 @@ class TokenizeCorpus : public ::testing::Test {
       std::string rows;
       for (int i = 0; i < 900; ++i) {
         const auto length = static_cast<size_t>((i * 37 + s) % 3000);
-        rows += i % 100 == 99 ? "broken\n" : "{\"text\": \"" + std::string(length, static_cast<char>('a' + i % 26)) + "\"}\n";
+        rows += i % 100 == 99 ? "broken\n"
+                              : "{\"text\": \"" + std::string(length, static_cast<char>('a' + i % 26)) + "\"}\n";
       }
       put(folder_ / ("text/" + std::to_string(s) + ".jsonl"), rows);
     }

@@ -134,7 +134,7 @@ class Line {
   std::deque<std::pair<int64_t, TextBatch>> waiting_ WITAN_GUARDED_BY(mutex_);
   std::map<int64_t, EncodedBatch> ready_ WITAN_GUARDED_BY(mutex_);
   std::map<int64_t, std::exception_ptr> failures_ WITAN_GUARDED_BY(mutex_);  // instead of the batch of this number
-  size_t in_memory_ WITAN_GUARDED_BY(mutex_) = 0;  // put, and not taken
+  size_t in_memory_ WITAN_GUARDED_BY(mutex_) = 0;                            // put, and not taken
   int64_t put_ WITAN_GUARDED_BY(mutex_) = 0;
   bool read_all_ WITAN_GUARDED_BY(mutex_) = false, ended_ WITAN_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> workers_;

@@ -15,7 +15,7 @@ namespace witan {
 struct TextBatch {
   std::vector<Conversation> documents;  // of plain text without answers
   uint64_t text_bytes = 0;
-  uint64_t source_bytes = 0;  // read so far, all sources together
+  uint64_t source_bytes = 0;        // read so far, all sources together
   std::shared_ptr<const void> tag;  // the reader's, passed on
 };
 
@@ -29,7 +29,7 @@ struct EncodedBatch {
 using PutBatch = std::function<void(TextBatch)>;
 
 struct EncodingLine {
-  std::function<void(const PutBatch& put)> read;  // in a thread of its own; returns at the end
+  std::function<void(const PutBatch& put)> read;                   // in a thread of its own; returns at the end
   std::function<EncodedConversation(const Conversation&)> encode;  // in several threads
   std::function<void(const EncodedBatch&)> take;                   // in the caller's, in the order of put()
   std::function<void()> wait = {};  // in the caller's, about four times a second while nothing is ready

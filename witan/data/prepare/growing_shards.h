@@ -55,8 +55,8 @@ class GrowingShards {
   // Everything lies on the disk afterwards.
   void sync();
 
-  // Makes PREFIX.bin and PREFIX.idx, the latter last: a pair that has an .idx is complete. A document without tokens has
-  // no sequence, only a boundary, as in what Megatron-LM's preprocess_data.py writes. Call once.
+  // Makes PREFIX.bin and PREFIX.idx, the latter last: a pair that has an .idx is complete. A document without tokens
+  // has no sequence, only a boundary, as in what Megatron-LM's preprocess_data.py writes. Call once.
   void publish();
   // Removes what is not published.
   static void discard(const fs::path& prefix);

@@ -22,12 +22,9 @@ constexpr const char* kJournalFormat = "witan-partial-shards";
 constexpr int kJournalVersion = 1;
 
 nlohmann::json numbers_of(const CorpusStatistics& s) {
-  return {{"documents", s.documents},
-          {"empty_documents", s.empty_documents},
-          {"text_bytes", s.text_bytes},
-          {"rows", s.rows},
-          {"bad_rows", s.bad_rows},
-          {"replaced", s.replaced}};
+  return {{"documents", s.documents},   {"empty_documents", s.empty_documents},
+          {"text_bytes", s.text_bytes}, {"rows", s.rows},
+          {"bad_rows", s.bad_rows},     {"replaced", s.replaced}};
 }
 
 CorpusStatistics statistics_of(const nlohmann::json& from) {
@@ -84,8 +81,9 @@ PieceEnd piece_of(const nlohmann::json& record, const fs::path& rows_path) {
 
 // What killed processes left of files that were to appear whole.
 void remove_temporary_files(const fs::path& prefix) {
-  static constexpr std::array<const char*, 8> kOurs = {".partial.json", ".partial.quarantine.jsonl", ".json",
-                                                       ".quarantine.jsonl", ".idx", ".loss.idx", ".bin", ".loss.bin"};
+  static constexpr std::array<const char*, 8> kOurs = {
+      ".partial.json", ".partial.quarantine.jsonl", ".json", ".quarantine.jsonl", ".idx", ".loss.idx", ".bin",
+      ".loss.bin"};
   const fs::path folder = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
   std::error_code none;
   std::vector<fs::path> left;

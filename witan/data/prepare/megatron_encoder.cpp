@@ -58,9 +58,10 @@ Tokenizer load_tokenizer(const MegatronTokenizerOptions& options, Library librar
   }
   require<ConfigError>(!options.model.empty(), "--tokenizer-type ", options.type,
                        " needs --tokenizer-model FILE: a folder with tokenizer.json, or the file itself");
-  require<ConfigError>(fs::exists(options.model), "--tokenizer-model ", options.model.string(),
-                       ": there is no such file or folder; names of the hub are not looked up: fetch its files and give "
-                       "their folder");
+  require<ConfigError>(
+      fs::exists(options.model), "--tokenizer-model ", options.model.string(),
+      ": there is no such file or folder; names of the hub are not looked up: fetch its files and give "
+      "their folder");
   return Tokenizer::load(options.model);
 }
 
@@ -80,7 +81,8 @@ std::string eos_token_in(const fs::path& folder) {
 int32_t eod_of(const Tokenizer& tokenizer, const MegatronTokenizerOptions& options) {
   if (!options.eod_token.empty()) {
     const auto id = tokenizer.token_id(options.eod_token);
-    require<ConfigError>(id.has_value(), "--eod-token ", clipped(options.eod_token), ": the tokenizer has no such token");
+    require<ConfigError>(id.has_value(), "--eod-token ", clipped(options.eod_token),
+                         ": the tokenizer has no such token");
     return *id;
   }
   const auto found = megatron_eod(tokenizer, options.model.empty() ? options.vocab_file : options.model);

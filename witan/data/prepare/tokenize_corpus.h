@@ -15,18 +15,18 @@ namespace witan {
 
 struct TokenizeOptions {
   CorpusOptions corpus;
-  int threads = 1;                    // that encode; one more reads. The result does not depend on it
-  uint64_t piece_bytes = 32 << 20;    // of text: what is done again after a kill, at most
+  int threads = 1;                  // that encode; one more reads. The result does not depend on it
+  uint64_t piece_bytes = 32 << 20;  // of text: what is done again after a kill, at most
   int64_t vocab_size = 0;
-  bool with_loss = false;             // also PREFIX.loss: of conversations
+  bool with_loss = false;                                               // also PREFIX.loss: of conversations
   std::function<EncodedConversation(const Conversation&)> encode = {};  // thread-safe
 };
 
 struct TokenizeProgress {
-  uint64_t source_bytes = 0;   // on disk, tokenized
-  uint64_t read_bytes = 0;     // on disk, read
-  uint64_t text_bytes = 0;     // tokenized since this process began
-  uint64_t resumed_bytes = 0;  // of source_bytes, how many an earlier process had done, about
+  uint64_t source_bytes = 0;          // on disk, tokenized
+  uint64_t read_bytes = 0;            // on disk, read
+  uint64_t text_bytes = 0;            // tokenized since this process began
+  uint64_t resumed_bytes = 0;         // of source_bytes, how many an earlier process had done, about
   int64_t documents = 0, tokens = 0;  // of the shards
   int64_t resumed_tokens = 0;         // of those, how many an earlier process wrote
 };
@@ -41,7 +41,8 @@ class CorpusTokenizer {
 
   // Writes PREFIX.bin and PREFIX.idx. `progress` is called at least four times a second. Throws what read_corpus()
   // throws, DiskFullError, and what `progress` throws: the complete pieces stay for the next call.
-  CorpusStatistics run(const std::vector<Source>& sources, const std::function<void(const TokenizeProgress&)>& progress);
+  CorpusStatistics run(const std::vector<Source>& sources,
+                       const std::function<void(const TokenizeProgress&)>& progress);
   // Once the shards are recorded elsewhere: forgets how they were made.
   void finish();
 

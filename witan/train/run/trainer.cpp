@@ -150,6 +150,7 @@ class RankTrainer {
 
   LoaderOptions loader_options() const {
     LoaderOptions options;
+    options.threads = 4;  // that wait for a slow disk together, and hardly compute
     options.micro_batch_size = run_.config->train.micro_batch_size;
     options.global_batch_size = run_.config->train.global_batch_size;
     options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
