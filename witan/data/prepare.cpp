@@ -99,7 +99,10 @@ PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEn
   prepared.reused = true;
   const auto found = manifest.find(options.split, prepared);
   const bool complete = found == ShardManifest::Found::shards && !options.measure_split;
-  if (found == ShardManifest::Found::everything || complete) return prepared;
+  if (found == ShardManifest::Found::everything || complete) {
+    CorpusTokenizer::remove_left_overs(prefix);
+    return prepared;
+  }
   if (found == ShardManifest::Found::nothing) {
     manifest.remove();
     std::error_code absent;

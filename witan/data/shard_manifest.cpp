@@ -1,6 +1,8 @@
 #include "witan/data/shard_manifest.h"
 
+#include <fstream>
 #include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
@@ -22,10 +24,25 @@ constexpr uint64_t kMostManifestBytes = 1 << 30;
 // Larger shards are compared by size and index alone: reading them whole would delay every start.
 constexpr uint64_t kMostHashedBytes = 1 << 30;
 
+// Read part by part: mapped, large shards would count as memory of this process.
+std::string hash_of_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> part(1 << 20);
+  Hasher hasher;
+  do {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    hasher.update(part.data(), static_cast<size_t>(file.gcount()));
+  } while (file);
+  require<IoError>(file.eof(), "cannot read ", path.string());
+  return hasher.hex();
+}
+
 nlohmann::json describe(const fs::path& path, bool with_hash) {
-  const MappedFile file(path);
-  nlohmann::json description = {{"bytes", file.bytes().size()}};
-  if (with_hash) description["xxh3_128"] = hash_hex(file.bytes().data(), file.bytes().size());
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  require<IoError>(!error, "cannot read ", path.string(), ": ", error.message());
+  nlohmann::json description = {{"bytes", bytes}};
+  if (with_hash) description["xxh3_128"] = hash_of_file(path);
   return description;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -47,14 +48,13 @@ const fs::path& ready(const fs::path& prefix, bool resume) {
 
 // Calls `visit` with the lengths in the file, many at a time.
 void read_lengths(const fs::path& path, const std::function<void(std::span<const int32_t>)>& visit) {
-  const MappedFile file(path);
-  std::vector<int32_t> lengths;
-  for (size_t at = 0; at < file.bytes().size(); at += lengths.size() * sizeof(int32_t)) {
-    constexpr size_t kMost = 1 << 18;
-    lengths.resize(std::min(kMost, (file.bytes().size() - at) / sizeof(int32_t)));
-    std::memcpy(lengths.data(), file.bytes().data() + at, lengths.size() * sizeof(int32_t));
-    visit(lengths);
-  }
+  std::ifstream file(path, std::ios::binary);
+  std::vector<int32_t> lengths(1 << 18);
+  do {
+    file.read(reinterpret_cast<char*>(lengths.data()), static_cast<std::streamsize>(lengths.size() * sizeof(int32_t)));
+    visit(std::span<const int32_t>(lengths).first(static_cast<size_t>(file.gcount()) / sizeof(int32_t)));
+  } while (file);
+  require<IoError>(file.eof(), "cannot read ", path.string());
 }
 
 }  // namespace

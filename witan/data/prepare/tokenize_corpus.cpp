@@ -159,6 +159,14 @@ CorpusStatistics CorpusTokenizer::tokenize(const std::vector<Source>& sources,
   return statistics;
 }
 
+void CorpusTokenizer::remove_left_overs(const fs::path& prefix) {
+  GrowingShards::discard(prefix);
+  GrowingShards::discard(loss_prefix(prefix));
+  std::error_code absent;
+  for (const char* suffix : {".partial.json", ".partial.quarantine.jsonl", ".partial.lock"})
+    fs::remove(prefix.string() + suffix, absent);
+}
+
 void CorpusTokenizer::finish() {
   finished_ = true;
   journal_.remove();

@@ -46,6 +46,9 @@ class CorpusTokenizer {
   // Once the shards are recorded elsewhere: forgets how they were made.
   void finish();
 
+  // Of complete shards: what a process left that was killed after it had recorded them.
+  static void remove_left_overs(const fs::path& prefix);
+
   int64_t tokens() const { return shards_->tokens(); }
   // Tokens that an earlier process left.
   int64_t resumed_tokens() const { return resumed_ ? resumed_->tokens : 0; }
