@@ -45,7 +45,7 @@ std::vector<std::string> words_of(int argc, const char* const* argv, Context& co
   return words;
 }
 
-std::vector<std::string> flags_of(const CLI::App& command) {
+std::vector<std::string> flag_names_of(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
@@ -96,7 +96,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
-    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flags_of(command), kOtherFlags), more);
+    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flag_names_of(command), kOtherFlags), more);
   const auto names = names_of_commands(command);
   if (!names.empty()) return cat(path, ": unknown command ", clipped(word), suggestion(word, names), more);
   return cat(path, ": unexpected argument ", clipped(word), more);

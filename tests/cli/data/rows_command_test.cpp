@@ -1,0 +1,97 @@
+// witan data shuffle, merge and split.
+#include "cli/cli_support.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RowsCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string rows;
+    for (int i = 0; i < 100; ++i) rows += "{\"n\": " + std::to_string(i) + "}\n";
+    write_text(folder_ / "rows.jsonl", rows);
+  }
+  std::string at(const std::string& name) const { return folder_ / name; }
+
+  TempFolder folder_;
+};
+
+TEST_F(RowsCommandTest, Shuffles) {
+  const std::vector<std::string> command = {"data",   "shuffle", at("rows.jsonl"), "--output", at("out/mixed.jsonl"),
+                                            "--seed", "3",       "--memory",       "1MB",      "--workers",
+                                            "2"};
+  const Said said = witan(command);
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "rows          100 in 1 file")) << said.out;
+  EXPECT_TRUE(contains(said.err, "disk: about ")) << said.err;
+  const std::string mixed = read_text(at("out/mixed.jsonl"));
+  EXPECT_EQ(mixed.size(), fs::file_size(at("rows.jsonl")));
+  EXPECT_NE(mixed, read_text(at("rows.jsonl")));
+  EXPECT_TRUE(contains(witan(command).out, "(made before)"));
+  std::vector<std::string> other = command;
+  other[6] = "4";
+  expect_refusal(other, 3, {"mixed.jsonl exists already", "another --output"});
+}
+
+TEST_F(RowsCommandTest, ShufflesIntoChunks) {
+  const Said said =
+      witan({"data", "shuffle", at("rows.jsonl"), "--output", at("out/c"), "--chunks", "8", "--valid", "2"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "rows          100 in 9 files")) << said.out;
+  EXPECT_TRUE(contains(said.out, at("out/c.val.jsonl") + ", 16 rows")) << said.out;
+  for (int chunk = 0; chunk < 8; ++chunk)
+    EXPECT_TRUE(fs::exists(at("out/c.chunk.0" + std::to_string(chunk) + ".jsonl")));
+}
+
+TEST_F(RowsCommandTest, SplitsAndMergesBack) {
+  ASSERT_EQ(witan({"data", "split", at("rows.jsonl"), "--output", at("part"), "--fractions", "0.9,0.1"}).code, 0);
+  EXPECT_GT(fs::file_size(at("part.train.jsonl")), 4 * fs::file_size(at("part.val.jsonl")));
+  const Said said =
+      witan({"data", "merge", at("part.val.jsonl"), at("part.train.jsonl"), "--output", at("both.jsonl")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(read_text(at("both.jsonl")), read_text(at("part.val.jsonl")) + read_text(at("part.train.jsonl")))
+      << "in the order of the arguments";
+}
+
+TEST_F(RowsCommandTest, CountsUnusableRows) {
+  write_text(at("bad.jsonl"), read_text(at("rows.jsonl")) + "[]\n");
+  const Said said = witan({"data", "shuffle", at("bad.jsonl"), "--output", at("mixed")});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "unusable rows 1 of 101: see " + at("mixed.quarantine.jsonl"))) << said.out;
+  expect_refusal({"data", "merge", at("rows.jsonl"), "--output", at("other"), "--json-key", "text"}, 4,
+                 {"100 of 100 rows are unusable", "the text is read from the key text", "no key \"text\""});
+}
+
+TEST_F(RowsCommandTest, MergesTokenShards) {
+  for (const char* name : {"one", "two"}) {
+    write_text(folder_ / name / "a.txt", some_text(30));
+    ASSERT_EQ(witan({"data", at(name), "--output", at(std::string("pairs/") + name), "--vocab-size", "300"}).code, 0);
+  }
+  const Said said =
+      witan({"data", "merge", at("pairs/two.bin"), at("pairs/two.idx"), at("pairs/one"), "--output", at("merged")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "documents     2\n")) << said.out;
+  EXPECT_EQ(read_text(at("merged.bin")), read_text(at("pairs/two.bin")) + read_text(at("pairs/one.bin")));
+  EXPECT_EQ(witan({"data", "--inspect", at("merged")}).code, 0);
+  ASSERT_EQ(witan({"data", "merge", at("pairs"), "--output", at("folder.bin")}).code, 0);
+  EXPECT_EQ(read_text(at("folder.bin")), read_text(at("pairs/one.bin")) + read_text(at("pairs/two.bin")));
+  expect_refusal({"data", "merge", at("pairs"), "--output", at("folder")}, 3, {"folder.bin exists already"});
+  expect_refusal({"data", "merge", at("pairs/one"), at("rows.jsonl"), "--output", at("x")}, 2,
+                 {"is token shards", "rows.jsonl is not"});
+}
+
+TEST_F(RowsCommandTest, SaysWhatIsMissing) {
+  expect_refusal({"data", "shuffle"}, 2, {"witan data shuffle: give files or folders"});
+  expect_refusal({"data", "shuffle", at("rows.jsonl")}, 2, {"witan data shuffle: give the file to write: --output"});
+  expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x")}, 2, {"say how: --chunks N"});
+  expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", "0.5,half"}, 2,
+                 {"half is no number"});
+  expect_refusal({"data", "shuffle", at("rows.jsonl"), "--output", at("x"), "--memory", "some"}, 3, {"some"});
+  expect_refusal({"data", "merge", at("none.jsonl"), "--output", at("x")}, 4, {"there is no file or folder"});
+  EXPECT_TRUE(contains(witan({"data", "shuffle", "--help"}).out, "witan data shuffle"));
+}
+
+}  // namespace
+}  // namespace witan::test

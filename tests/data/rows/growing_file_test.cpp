@@ -1,0 +1,38 @@
+#include "witan/data/rows/growing_file.h"
+
+#include "data/data_support.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+TEST(GrowingFile, IsCutBackToWhatWasWhole) {
+  const TempFolder folder;
+  const fs::path path = folder / "file";
+  {
+    GrowingFile file(path, 0);
+    file.append("first\n");
+    file.append(std::string(1 << 19, 'x'));
+    file.append("torn");
+    file.sync();
+    EXPECT_EQ(file.size(), 6U + (1 << 19) + 4);
+    file.append("lost");
+  }
+  EXPECT_EQ(fs::file_size(path), 6U + (1 << 19) + 4) << "what was not handed over is dropped";
+  {
+    GrowingFile file(path, 6);
+    file.append("second\n");
+    file.sync();
+  }
+  EXPECT_EQ(read_file(path), "first\nsecond\n");
+}
+
+TEST(GrowingFile, NamesAFileThatLostBytes) {
+  const TempFolder folder;
+  put(folder / "file", "abc");
+  EXPECT_THAT(message_of<CorruptionError>([&] { const GrowingFile file(folder / "file", 4); }),
+              ::testing::HasSubstr("file has 3 bytes, and 4 were written"));
+}
+
+}  // namespace
+}  // namespace witan

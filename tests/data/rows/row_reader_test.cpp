@@ -1,0 +1,95 @@
+#include "witan/data/rows/row_reader.h"
+
+#include "data/compress.h"
+#include "data/rows/row_support.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RowReaderTest : public ::testing::Test {
+ protected:
+  // Reads the only source.
+  void read(int64_t after = 0) {
+    rows_.clear();
+    positions_.clear();
+    bad_.clear();
+    RowReader reader(options_, folder_ / "scratch");
+    reader.read(
+        find_sources({folder_ / "in"}).files.at(0), after,
+        [&](const Row& row) {
+          rows_.emplace_back(row.text);
+          positions_.push_back(row.position);
+        },
+        [&](const UnusableRow& row) { bad_.push_back(cat(row.position, ": ", row.reason)); });
+  }
+  void write(const std::string& name, const std::string& text) { put(folder_ / "in" / name, text); }
+
+  TempFolder folder_;
+  RowOptions options_;
+  std::vector<std::string> rows_, bad_;
+  std::vector<int64_t> positions_;
+};
+
+TEST_F(RowReaderTest, KeepsRowsAsTheyStand) {
+  write("a.jsonl", "\xEF\xBB\xBF{ \"b\" : 1e2 ,\"messages\":[]}\r\n\n  \n{}\n{\"n\": 123456789012345678901234567890}");
+  read();
+  EXPECT_THAT(rows_, ElementsAre("{ \"b\" : 1e2 ,\"messages\":[]}", "{}", "{\"n\": 123456789012345678901234567890}"));
+  EXPECT_THAT(positions_, ElementsAre(1, 4, 5));
+  EXPECT_TRUE(bad_.empty());
+}
+
+TEST_F(RowReaderTest, RefusesRowsOneByOne) {
+  options_.row_bytes = 30;
+  write("a.jsonl", "[1]\n{\"a\": }\n{\"text\": 3}\n{\"a\": \"012345678901234567890123456789\"}\n");
+  read();
+  EXPECT_THAT(rows_, ElementsAre("{\"text\": 3}"));
+  EXPECT_THAT(bad_, ElementsAre("1: the row is an array, not an object", HasSubstr("2: not valid JSON"),
+                                "4: the row is longer than 30 bytes"));
+  options_.text_key = "text";
+  read();
+  EXPECT_TRUE(rows_.empty());
+  EXPECT_THAT(bad_[2], HasSubstr("\"text\" is a number, not a string"));
+}
+
+TEST_F(RowReaderTest, MakesRowsOfText) {
+  options_.document_bytes = 16;
+  write("a.txt", "say \"hi\"\nto\t\\ caf\xC3\xA9\n");
+  read();
+  EXPECT_THAT(rows_, ElementsAre("{\"text\": \"say \\\"hi\\\"\\n\"}", "{\"text\": \"to\\t\\\\ caf\xC3\xA9\\n\"}"));
+  options_.text_key = "body";
+  read(1);
+  EXPECT_THAT(rows_, ElementsAre("{\"body\": \"to\\t\\\\ caf\xC3\xA9\\n\"}"));
+  EXPECT_THAT(positions_, ElementsAre(2));
+  EXPECT_FALSE(fs::exists(folder_ / "scratch"));
+}
+
+TEST_F(RowReaderTest, GoesOnBehindAPosition) {
+  write("a.jsonl.gz", gzip(numbered_rows(0, 9)));
+  read(6);
+  EXPECT_THAT(positions_, ElementsAre(7, 8, 9));
+  EXPECT_EQ(number_in(rows_[0]), 6);
+}
+
+TEST_F(RowReaderTest, NamesTextThatIsNotUtf8) {
+  write("a.jsonl", "{\"a\": 1}\n{\"a\": \"caf\xE9\"}\n");
+  const std::string message = message_of<DataError>([&] { read(); });
+  EXPECT_THAT(message, HasSubstr("a.jsonl:2: byte 10 of the line"));
+  EXPECT_THAT(message, HasSubstr("--replace-invalid-utf8"));
+  options_.replace_invalid_utf8 = true;
+  read();
+  EXPECT_THAT(rows_, ElementsAre("{\"a\": 1}", "{\"a\": \"caf\xEF\xBF\xBD\"}"));
+}
+
+TEST_F(RowReaderTest, EstimatesWhatArchivesHold) {
+  const std::string text = numbered_rows(0, 2000);
+  write("a.jsonl.gz", gzip(text));
+  write("b.jsonl", text);
+  EXPECT_EQ(expanded_bytes(find_sources({folder_ / "in"}).files), 2 * text.size());
+}
+
+}  // namespace
+}  // namespace witan
