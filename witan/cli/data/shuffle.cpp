@@ -22,10 +22,12 @@ ExitCode shuffle(Context& context, const ShuffleArgs& args) {
   options.memory = parse_bytes(args.memory);
   options.temp = args.temp;
   if (options.workers == 0) options.workers = usable_cores();
-  const ShuffleRoom room = room_for_shuffle(sources);
-  progress.note(cat("disk: about ", format_bytes(static_cast<double>(room.runs)),
-                    " for sorted runs, until the end, and ", format_bytes(static_cast<double>(room.output)),
-                    " for the output"));
+  options.begins = [&](const ShuffleRoom& room) {
+    progress.note(cat("disk: about ", format_bytes(static_cast<double>(room.runs)),
+                      " for sorted runs, until the end, in ", room.runs_folder.string(), ", and ",
+                      format_bytes(static_cast<double>(room.output)), " for the output in ",
+                      room.output_folder.string()));
+  };
   PhaseProgress phases(progress);
   const MadeRows made =
       shuffle_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });

@@ -27,7 +27,7 @@ std::pair<size_t, int64_t> place_of(const nlohmann::json& row) {
 }
 
 fs::path beside(const fs::path& output, const char* what) {
-  const fs::path stem = stem_of_rows(output);
+  const fs::path stem = fs::absolute(stem_of_rows(output));
   return stem.parent_path() / cat(".", stem.filename().string(), what);
 }
 

@@ -59,6 +59,7 @@ class RowShuffle {
         job_(output, parts, key),
         runs_folder_(job_.work().path()),
         states_(sources.size()),
+        expanded_bytes_(expanded_bytes(sources)),
         budget_(std::max(options.memory / static_cast<uint64_t>(options.workers), kLeastMemory)) {
     if (options.temp.empty()) return;
     const std::string name = fs::absolute(output).string();
@@ -115,7 +116,11 @@ class RowShuffle {
   fs::path run_path(int64_t run) const { return runs_folder_ / cat("run-", run); }
 
   void require_disk() {
-    const ShuffleRoom room = room_for_shuffle(sources_);
+    constexpr uint64_t kTableShare = 8;  // a run's table takes 24 bytes for each row, which has some 200 as a rule
+    const uint64_t bytes = expanded_bytes_;
+    const ShuffleRoom room{bytes + bytes / kTableShare, bytes, runs_folder_.parent_path(),
+                           job_.work().path().parent_path()};
+    if (options_.begins) options_.begins(room);
     const fs::path& folder = job_.work().path();
     if (on_one_disk(folder, runs_folder_))
       return require_room(folder, room.runs + room.output, "sorted runs and the output",
@@ -214,9 +219,10 @@ class RowShuffle {
   RowJob job_;
   fs::path runs_folder_;
   std::vector<SourceState> states_;
-  const uint64_t budget_;  // of memory, for each worker
-  bool read_ = false;      // all sources are in runs
-  uint32_t sorted_ = 0;    // ranges of keys that are written
+  const uint64_t expanded_bytes_;  // about
+  const uint64_t budget_;          // of memory, for each worker
+  bool read_ = false;              // all sources are in runs
+  uint32_t sorted_ = 0;            // ranges of keys that are written
   nlohmann::json outputs_;
   std::atomic<bool> failed_{false};
 
@@ -229,7 +235,9 @@ class RowShuffle {
 };
 
 RunMaker::RunMaker(RowShuffle& shuffle, int worker)
-    : shuffle_(shuffle), reader_(shuffle.options_.rows, shuffle.job_.work() / cat("scratch-", worker, ".jsonl")) {}
+    : shuffle_(shuffle),
+      reader_(shuffle.options_.rows, shuffle.job_.work() / cat("scratch-", worker, ".jsonl")),
+      buffer_(std::min(shuffle.budget_, shuffle.expanded_bytes_)) {}
 
 void RunMaker::take(size_t source) {
   source_ = source;
@@ -273,12 +281,6 @@ void RunMaker::flush() {
 }
 
 }  // namespace
-
-ShuffleRoom room_for_shuffle(const std::vector<Source>& sources) {
-  constexpr uint64_t kTableShare = 8;  // a run's table takes 24 bytes a row, of some hundred at least as a rule
-  const uint64_t bytes = expanded_bytes(sources);
-  return {bytes + bytes / kTableShare, bytes};
-}
 
 RowKey shuffle_key(uint64_t seed, size_t source, int64_t position) {
   const auto words = Philox(seed, source).block(static_cast<uint64_t>(position));

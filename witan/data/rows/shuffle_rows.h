@@ -6,12 +6,19 @@
 // run; then ranges of keys are read from all runs, sorted and written one after another.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "witan/data/rows/row_job.h"
 #include "witan/data/rows/sorted_run.h"
 
 namespace witan {
+
+// Room on the disk: of the runs until the end, and of the output.
+struct ShuffleRoom {
+  uint64_t runs = 0, output = 0;
+  fs::path runs_folder, output_folder;
+};
 
 struct ShuffleOptions {
   RowOptions rows;
@@ -20,13 +27,8 @@ struct ShuffleOptions {
   uint64_t memory = 2'000'000'000;  // bytes of rows in memory, all workers together
   int workers = 1;                  // threads that read sources and sort; neither of the two changes the result
   fs::path temp = {};               // folder for runs; empty: beside the output
+  std::function<void(const ShuffleRoom&)> begins = {};  // told before anything is written
 };
-
-// Room on the disk: of the runs, and of the output.
-struct ShuffleRoom {
-  uint64_t runs = 0, output = 0;
-};
-ShuffleRoom room_for_shuffle(const std::vector<Source>& sources);
 
 // Of the row at `position` of source number `source`.
 RowKey shuffle_key(uint64_t seed, size_t source, int64_t position);

@@ -31,6 +31,9 @@ inline constexpr uint64_t kRowOverhead = sizeof(KeyedRow);
 // Rows until they are written. Not thread-safe.
 class RunBuffer {
  public:
+  // `text_bytes`: how much text it is to hold, so that it does not move while it grows.
+  explicit RunBuffer(uint64_t text_bytes = 0) { text_.reserve(text_bytes); }
+
   void add(RowKey key, std::string_view row);
   // Of memory: rows and their keys.
   uint64_t bytes() const { return text_.size() + rows_.size() * kRowOverhead; }
