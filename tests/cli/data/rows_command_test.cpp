@@ -82,6 +82,16 @@ TEST_F(RowsCommandTest, MergesTokenShards) {
                  {"is token shards", "rows.jsonl is not"});
 }
 
+TEST_F(RowsCommandTest, FindsAnotherEncodingBeforeAnyWork) {
+  write_text(at("latin.txt"), some_text(3) + "caf\xe9");
+  expect_refusal({"data", "shuffle", at("rows.jsonl"), at("latin.txt"), "--output", at("out/x")}, 4,
+                 {"latin.txt: byte ", "is not UTF-8", "--replace-invalid-utf8"});
+  EXPECT_FALSE(fs::exists(at("out")));
+  const Said said =
+      witan({"data", "shuffle", at("rows.jsonl"), at("latin.txt"), "--output", at("out/x"), "--replace-invalid-utf8"});
+  EXPECT_EQ(said.code, 0) << said.err;
+}
+
 TEST_F(RowsCommandTest, SaysWhatIsMissing) {
   expect_refusal({"data", "shuffle"}, 2, {"witan data shuffle: give files or folders"});
   expect_refusal({"data", "shuffle", at("rows.jsonl")}, 2, {"witan data shuffle: give the file to write: --output"});

@@ -6,6 +6,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
+#include "witan/data/corpus.h"
 
 namespace witan::cli {
 
@@ -41,6 +42,10 @@ std::vector<Source> sources_of(const RowArgs& args, const std::string& command, 
   require<UsageError>(!args.output.empty(), command, ": give the file to write: --output FILE.jsonl");
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
+  CorpusOptions read;
+  if (!args.rows.text_key.empty()) read.json_key = args.rows.text_key;
+  read.replace_invalid_utf8 = args.rows.replace_invalid_utf8;
+  check_encoding(sources.files, read);
   return sources.files;
 }
 

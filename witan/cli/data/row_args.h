@@ -25,8 +25,9 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
 // --chunks and --valid.
 void add_chunk_args(CLI::App& command, PartOptions& parts);
 
-// The sources that the arguments name, all together sorted by path; skipped files are named. Throws UsageError where
-// there are none or --output is missing; `command`: "witan data split".
+// The sources that the arguments name, all together sorted by path; skipped files are named, and text in another
+// encoding is found before any work. Throws UsageError where there are none or --output is missing; `command`: "witan
+// data split"; and as check_encoding().
 std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress);
 
 // A progress line for each phase.

@@ -124,7 +124,7 @@ void write_lengths_and_pointers(AtomicFile& idx, const IndexedParts& parts) {
     }
 }
 
-void write_index(AtomicFile& idx, const IndexedParts& parts, const MergedIndexed& merged) {
+void write_merged_index(AtomicFile& idx, const IndexedParts& parts, const MergedIndexed& merged) {
   idx.write(parts.front().idx.bytes().data(), kIndexCountsAt);  // magic, version, type
   put_number(idx, static_cast<uint64_t>(merged.sequences));
   put_number(idx, static_cast<uint64_t>(merged.documents + 1));
@@ -158,7 +158,7 @@ MergedIndexed merge_pairs(const std::vector<fs::path>& prefixes, const fs::path&
     merged.bytes += part.bin.bytes().size();
   }
   AtomicFile idx(suffixed(output, ".idx")), bin(suffixed(output, ".bin"));
-  write_index(idx, parts, merged);
+  write_merged_index(idx, parts, merged);
   for (const IndexedPart& part : parts)
     for (auto rest = part.bin.bytes(); !rest.empty(); rest = rest.subspan(std::min(rest.size(), kCopyBytes))) {
       const size_t bytes = std::min(rest.size(), kCopyBytes);
@@ -171,7 +171,7 @@ MergedIndexed merge_pairs(const std::vector<fs::path>& prefixes, const fs::path&
   return merged;
 }
 
-std::vector<fs::path> with_loss(const std::vector<fs::path>& prefixes) {
+std::vector<fs::path> loss_companions(const std::vector<fs::path>& prefixes) {
   std::vector<fs::path> found;
   for (const fs::path& prefix : prefixes)
     if (fs::exists(suffixed(prefix, kLossSuffix).string() + ".idx")) found.push_back(suffixed(prefix, kLossSuffix));
@@ -190,7 +190,7 @@ MergedIndexed merge_indexed(const std::vector<fs::path>& prefixes, const fs::pat
     require<ConfigError>(!fs::exists(suffixed(output, suffix)), suffixed(output, suffix).string(),
                          " exists already: remove it, or give another --output");
   check_tokenizers(prefixes);
-  const std::vector<fs::path> losses = with_loss(prefixes);
+  const std::vector<fs::path> losses = loss_companions(prefixes);
   CopyProgress copied{progress};
   for (const auto* list : {&prefixes, &losses})
     for (const fs::path& prefix : *list) copied.total += fs::file_size(suffixed(prefix, ".bin"));

@@ -26,18 +26,18 @@ std::pair<size_t, int64_t> place_of(const nlohmann::json& row) {
   return {row.at("source").get<size_t>(), row.at("line").get<int64_t>()};
 }
 
-fs::path beside(const fs::path& output, const char* what) {
+fs::path hidden_beside(const fs::path& output, const char* what) {
   const fs::path stem = fs::absolute(stem_of_rows(output));
   return stem.parent_path() / cat(".", stem.filename().string(), what);
 }
 
 // Hidden, so that a folder of rows is read without it.
 fs::path made_path(const fs::path& output) {
-  return beside(output, ".made.json");
+  return hidden_beside(output, ".made.json");
 }
 
 fs::path work_path(const fs::path& output) {
-  return beside(output, ".unfinished");
+  return hidden_beside(output, ".unfinished");
 }
 
 nlohmann::json describe_made(const MadeRows& made) {

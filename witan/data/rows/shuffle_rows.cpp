@@ -15,7 +15,7 @@
 namespace witan {
 namespace {
 
-constexpr uint64_t kLeastMemory = 1 << 16;
+constexpr uint64_t kLeastShare = 1 << 16;
 constexpr uint64_t kReportBytes = 1 << 20;
 
 // Up to where a source is in runs.
@@ -60,7 +60,7 @@ class RowShuffle {
         runs_folder_(job_.work().path()),
         states_(sources.size()),
         expanded_bytes_(expanded_bytes(sources)),
-        budget_(std::max(options.memory / static_cast<uint64_t>(options.workers), kLeastMemory)) {
+        budget_(std::max(options.memory / static_cast<uint64_t>(options.workers), kLeastShare)) {
     if (options.temp.empty()) return;
     const std::string name = fs::absolute(output).string();
     runs_folder_ = options.temp / cat(".witan-shuffle-", hash_hex(name.data(), name.size()));
