@@ -77,6 +77,8 @@ TEST_F(RowsCommandTest, MergesTokenShards) {
   EXPECT_EQ(witan({"data", "--inspect", at("merged")}).code, 0);
   ASSERT_EQ(witan({"data", "merge", at("pairs"), "--output", at("folder.bin")}).code, 0);
   EXPECT_EQ(read_text(at("folder.bin")), read_text(at("pairs/one.bin")) + read_text(at("pairs/two.bin")));
+  ASSERT_EQ(witan({"data", "merge", at("pairs/one"), at("pairs/one"), "--output", at("twice")}).code, 0);
+  EXPECT_EQ(fs::file_size(at("twice.bin")), 2 * fs::file_size(at("pairs/one.bin")));
   expect_refusal({"data", "merge", at("pairs"), "--output", at("folder")}, 3, {"folder.bin exists already"});
   expect_refusal({"data", "merge", at("pairs/one"), at("rows.jsonl"), "--output", at("x")}, 2,
                  {"is token shards", "rows.jsonl is not"});

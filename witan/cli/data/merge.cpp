@@ -21,14 +21,16 @@ struct MergeArgs {
 // some of each.
 std::vector<fs::path> pairs_of(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> pairs;
-  const fs::path* other = nullptr;
+  const fs::path *other = nullptr, *last = nullptr;
   for (const fs::path& input : inputs) {
     const fs::path prefix = indexed_prefix(input);
     const auto inside = fs::is_directory(input) ? indexed_prefixes_in(input) : std::vector<fs::path>();
     if (prefix.empty() && inside.empty()) other = &input;
-    // PREFIX.bin and PREFIX.idx, as a shell expands PREFIX.*, are one pair.
-    if (!prefix.empty() && (pairs.empty() || pairs.back() != prefix)) pairs.push_back(prefix);
+    // PREFIX.bin and PREFIX.idx, as a shell expands PREFIX.*, are one pair; the same name twice is twice the pair.
+    const bool same = last && !pairs.empty() && pairs.back() == prefix && *last != input;
+    if (!prefix.empty() && !same) pairs.push_back(prefix);
     pairs.insert(pairs.end(), inside.begin(), inside.end());
+    last = &input;
   }
   require<UsageError>(pairs.empty() || !other, "witan data merge: ", pairs.empty() ? "" : pairs.front().string(),
                       " is token shards (.bin and .idx) and ", other ? other->string() : "",

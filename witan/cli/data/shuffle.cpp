@@ -47,7 +47,7 @@ void add_data_shuffle(CLI::App& data, Context& context) {
        "Rows of JSON Lines stay as they are; plain text becomes rows, one a document. The output depends on the files, "
        "their order of names and the seed, not on workers or memory. After a kill the same command continues.",
        "witan data shuffle rows.jsonl.gz --output mixed.jsonl\n"
-       "witan data shuffle corpus/ --output mixed/corpus --seed 42 --memory 2GB --chunks 4 --valid 2"},
+       "witan data shuffle rows.jsonl.zst corpus/ --output mixed/corpus --seed 42 --memory 2GB --chunks 4 --valid 2"},
       [&context, args] { return shuffle(context, *args); });
   add_row_args(*command, args->rows, "Write this file of JSON Lines, or with --chunks the files named after it");
   add_chunk_args(*command, args->options.parts);
