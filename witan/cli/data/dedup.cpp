@@ -211,9 +211,8 @@ void add_data_dedup(CLI::App& data, Context& context) {
   CLI::App* command = add_command(
       data, context,
       {"dedup", "Remove exact and near duplicates from text",
-       "Writes rows of JSON Lines, in the order of the sources; of each cluster of duplicates the first stays. Rows "
-       "are\n"
-       "kept byte for byte. The result is the same for any number of workers and any --memory.",
+       "Writes rows of JSON Lines, byte for byte and in the order of the sources. Of each cluster of\n"
+       "duplicates the first stays. Workers and memory do not change the result.",
        "witan data dedup rows.jsonl.zst --output clean.jsonl\n"
        "witan data dedup corpus/ rows.jsonl.gz --method exact --normalize words --output clean.jsonl\n"
        "witan data dedup rows.jsonl.zst --json-key content --bands 20 --rows 5 --verify 0.7 --output clean.jsonl\n"

@@ -227,16 +227,16 @@ ExitCode describe_shards(Context& context, const std::string& path, const std::s
 
 void add_data_inspect(CLI::App& data, Context& context) {
   const auto args = std::make_shared<InspectDocumentsArgs>();
-  CLI::App* command = add_command(
-      data, context,
-      {"inspect", "Show documents by number, of text or of token shards, or what shards hold",
-       "Documents count from 0, without empty and unusable ones. Their text goes to standard output, what they are to\n"
-       "standard error. Of shards without --document, sizes and the first tokens are shown.",
-       "witan data inspect data/my\n"
-       "witan data inspect data/my --document 0\n"
-       "witan data inspect rows.jsonl.zst --document 3,10-12 --json\n"
-       "witan data inspect my.txt --tokenizer tokenizer.json --tokens"},
-      [&context, args] { return inspect_documents(context, *args); });
+  CLI::App* command =
+      add_command(data, context,
+                  {"inspect", "Show documents by number, of text or of token shards, or what shards hold",
+                   "Documents count from 0, without empty and unusable ones. Their text goes to standard output, what\n"
+                   "they are to standard error. Of shards without --document, sizes and first tokens are shown.",
+                   "witan data inspect data/my\n"
+                   "witan data inspect data/my --document 0\n"
+                   "witan data inspect rows.jsonl.zst --document 3,10-12 --json\n"
+                   "witan data inspect my.txt --tokenizer tokenizer.json --tokens"},
+                  [&context, args] { return inspect_documents(context, *args); });
   add_option(*command, "path", args->path,
              "Token shards (PREFIX, PREFIX.bin or PREFIX.idx), or a file or folder of text")
       .required()

@@ -156,16 +156,16 @@ ExitCode stats(Context& context, const StatsArgs& args) {
 
 void add_data_stats(CLI::App& data, Context& context) {
   const auto args = std::make_shared<StatsArgs>();
-  CLI::App* command = add_command(
-      data, context,
-      {"stats", "Count documents, lengths, scripts, duplicates and tokens of text or token shards",
-       "Words are runs of letters and digits; of scripts without blanks between words each character is one.\n"
-       "Duplicates are documents that are equal but for white space; near ones are found by `witan data dedup`.\n"
-       "Quantiles of lengths from 256 on are rounded down by less than 1 %.",
-       "witan data stats rows.jsonl.zst\n"
-       "witan data stats corpus/ my.txt --tokenizer tokenizer.json --report stats.html\n"
-       "witan data stats data/my --json"},
-      [&context, args] { return stats(context, *args); });
+  CLI::App* command =
+      add_command(data, context,
+                  {"stats", "Count documents, lengths, scripts, duplicates and tokens of text or token shards",
+                   "Words are runs of letters and digits; of scripts without blanks between words each character is\n"
+                   "one. Duplicates are documents that are equal but for white space; `witan data dedup` finds near\n"
+                   "ones, too. Quantiles of lengths from 256 on are rounded down by less than 1 %.",
+                   "witan data stats rows.jsonl.zst\n"
+                   "witan data stats corpus/ my.txt --tokenizer tokenizer.json --report stats.html\n"
+                   "witan data stats data/my --json"},
+                  [&context, args] { return stats(context, *args); });
   add_option(*command, "inputs", args->inputs,
              "Files and folders of text or JSON Lines, separated by spaces or commas, or a prefix of token shards")
       .required()
