@@ -75,7 +75,7 @@ double dedup_percent(double part, double all) {
   return 100 * part / std::max(all, 1.0);
 }
 
-void print_result(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
+void print_dedup(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
   const auto documents = static_cast<double>(result.corpus.documents),
              bytes = static_cast<double>(result.corpus.text_bytes);
   const auto print_part = [&](const char* name, int64_t count, uint64_t size) {
@@ -108,7 +108,7 @@ void print_result(std::FILE* out, const DedupResult& result, const DedupOptions&
   if (!options.removed.empty()) fmt::print(out, "removed list  {}\n", options.removed.string());
 }
 
-void print_json(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
+void print_dedup_json(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
   nlohmann::ordered_json json = {{"documents", result.corpus.documents},
                                  {"bytes", result.corpus.text_bytes},
                                  {"exact", result.exact},
@@ -173,9 +173,9 @@ ExitCode dedup(Context& context, const DedupArgs& args) {
   progress.clear();
   for (const std::string& loss : describe_losses(result.corpus)) progress.note("warning: " + loss);
   if (args.json)
-    print_json(context.out, result, options);
+    print_dedup_json(context.out, result, options);
   else
-    print_result(context.out, result, options);
+    print_dedup(context.out, result, options);
   return ExitCode::done;
 }
 

@@ -68,7 +68,7 @@ struct DocumentRange {
   int64_t first = 0, last = 0;
 };
 
-int64_t parse_number(std::string_view word, std::string_view whole) {
+int64_t parse_document_number(std::string_view word, std::string_view whole) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   require<UsageError>(error == std::errc() && end == word.data() + word.size() && number >= 0 && !word.empty(),
@@ -84,8 +84,8 @@ std::vector<DocumentRange> parse_ranges(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = std::string_view(text).substr(begin, end - begin);
     const size_t dash = word.find('-');
-    const int64_t first = parse_number(word.substr(0, dash), text);
-    const int64_t last = dash == std::string_view::npos ? first : parse_number(word.substr(dash + 1), text);
+    const int64_t first = parse_document_number(word.substr(0, dash), text);
+    const int64_t last = dash == std::string_view::npos ? first : parse_document_number(word.substr(dash + 1), text);
     require<UsageError>(first <= last, "witan data inspect --document ", clipped(text), ": the range ", clipped(word),
                         " ends before it begins");
     ranges.push_back({first, last});
@@ -96,7 +96,7 @@ std::vector<DocumentRange> parse_ranges(const std::string& text) {
   return ranges;
 }
 
-bool contains(const std::vector<DocumentRange>& ranges, int64_t number) {
+bool in_ranges(const std::vector<DocumentRange>& ranges, int64_t number) {
   return std::any_of(ranges.begin(), ranges.end(),
                      [&](const DocumentRange& range) { return range.first <= number && number <= range.last; });
 }
@@ -116,7 +116,7 @@ struct ShownDocument {
 };
 
 // The text goes to the output, what it is to the messages: `> FILE` writes the text alone.
-void show(Context& context, const InspectDocumentsArgs& args, const ShownDocument& document) {
+void show_document(Context& context, const InspectDocumentsArgs& args, const ShownDocument& document) {
   const bool ids = document.tokens && (args.tokens || !document.text);
   if (args.json) {
     nlohmann::ordered_json json = {{"document", document.number}};
@@ -156,7 +156,7 @@ void show_of_shards(Context& context, const InspectDocumentsArgs& args, const st
       ShownDocument document{number, data->name(), {{"source", data->name()}}, {}, {}};
       if (tokenizer) document.text = tokenizer->decode(tokens);
       document.tokens = std::move(tokens);
-      show(context, args, document);
+      show_document(context, args, document);
     }
 }
 
@@ -172,7 +172,7 @@ void show_of_text(Context& context, const InspectDocumentsArgs& args, const std:
   int64_t number = 0;
   const int64_t last = last_of(ranges);
   const auto visit = [&](const Document& read) {
-    if (contains(ranges, number)) {
+    if (in_ranges(ranges, number)) {
       const std::string source = read.origin.source->path.string();
       ShownDocument document{number, source, {{"source", source}, {"row", nullptr}}, std::string(read.text), {}};
       if (read.origin.row > 0) {
@@ -180,7 +180,7 @@ void show_of_text(Context& context, const InspectDocumentsArgs& args, const std:
         document.where["row"] = read.origin.row;
       }
       if (tokenizer) document.tokens = tokenizer->encode(read.text);
-      show(context, args, document);
+      show_document(context, args, document);
     }
     if (number++ == last) throw Enough{};
   };

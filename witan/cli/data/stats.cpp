@@ -73,7 +73,7 @@ void print_frequent(std::FILE* out, const DatasetStatistics& found, const StatsS
   if (!text.empty()) fmt::print(out, "frequent      {}\n", text);
 }
 
-void print_statistics(std::FILE* out, const DatasetStatistics& found, const StatsSubject& subject) {
+void print_dataset(std::FILE* out, const DatasetStatistics& found, const StatsSubject& subject) {
   const CorpusStatistics& corpus = found.corpus;
   fmt::print(out, "documents     {}{}\n", found.documents,
              corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones skipped") : "");
@@ -141,7 +141,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
     fmt::print(context.out, "{}\n",
                stats_json(found, subject).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
-    print_statistics(context.out, found, subject);
+    print_dataset(context.out, found, subject);
   if (shards && !subject.tokenizer)
     fmt::print(context.err, "give --tokenizer FILE to count text, words and scripts, too\n");
   if (!args.report.empty()) {
