@@ -99,7 +99,8 @@ TEST_F(PrepareCommandTest, RefusesByNameWithReasonAndWayOut) {
   refused({}, {"either --tokenizer FILE, or --tokenizer-type"});
   refused({"--tokenizer", source("tokenizer/gpt2.json"), "--partitions", "4"},
           {"--partitions 4 deals rows out", "--keep-sequential-samples"});
-  refused({"--tokenizer-type", "NullTokenizer"}, {"--tokenizer-type NullTokenizer is not supported"});
+  Words unknown = command({"--input", at("rows.jsonl"), "--tokenizer-type", "NullTokenizer"});
+  expect_refusal(unknown, 3, {"--tokenizer-type NullTokenizer is not supported", "--tokenizer FILE"});
 }
 
 }  // namespace
