@@ -3,7 +3,7 @@ find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS Crypto SSL)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(snappy REQUIRED IMPORTED_TARGET snappy)
@@ -12,6 +12,7 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc>=2.0)  # Unicode 9 or later: see witan/tokenizer/normalizer.h
 pkg_check_modules(oniguruma REQUIRED IMPORTED_TARGET oniguruma>=6.9.8)
+pkg_check_modules(libcurl REQUIRED IMPORTED_TARGET libcurl>=7.85)  # CURLOPT_PROTOCOLS_STR
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost 1.70 REQUIRED)  # headers alone: Asio and Beast, for witan/serve
 find_package(LAPACK REQUIRED)

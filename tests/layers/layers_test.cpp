@@ -27,6 +27,7 @@ const std::map<std::string, Names> kArrows = {
     {"tokenizer", {"base"}},
     {"tensor", {"base"}},
     {"report", {"base"}},
+    {"fetch", {"base"}},
     {"data", {"tokenizer"}},
     {"kernels", {"tensor"}},
     {"autograd", {"kernels"}},
@@ -45,7 +46,8 @@ const std::map<std::string, Names> kArrows = {
     {"planner", {"train"}},
     {"cli",
      {"base",  "tokenizer", "data",     "tensor",     "kernels",  "comm",  "autograd", "ops",   "nn",      "moe",
-      "model", "optim",     "parallel", "checkpoint", "generate", "serve", "convert",  "train", "planner", "report"}},
+      "model", "optim",     "parallel", "checkpoint", "generate", "serve", "convert",  "train", "planner", "report",
+      "fetch"}},
 };
 
 Names reachable(const std::string& folder) {

@@ -1,0 +1,326 @@
+#include "witan/fetch/fetch.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "fetch/fetch_support.h"
+#include "witan/base/error.h"
+#include "witan/fetch/presets.h"
+
+namespace witan::fetch {
+namespace {
+
+using test::HubFault;
+using test::HubRequest;
+using test::message_of;
+
+class FetchTest : public ::testing::Test {
+ protected:
+  FetchTest() : options_(options_for(server_, folder_ / "to")) { server_.add(corpus()); }
+
+  void fail_content(std::function<std::optional<HubFault>(const HubRequest&)> fault) {
+    server_.set_fault([fault = std::move(fault)](const HubRequest& request) -> std::optional<HubFault> {
+      return request.content ? fault(request) : std::nullopt;
+    });
+  }
+  std::string refusal() {
+    return message_of<DataError>([&] { fetch_all(options_); });
+  }
+  static void expect_piece(const std::string& message, const std::string& piece) {
+    EXPECT_NE(message.find(piece), std::string::npos) << "no \"" << piece << "\" in: " << message;
+  }
+
+  const test::TempFolder folder_;
+  test::HubServer server_;
+  FetchOptions options_;
+};
+
+TEST_F(FetchTest, FetchesWhatTheHubLists) {
+  const Fetched fetched = fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  EXPECT_EQ(fetched.summary.fetched, 5);
+  EXPECT_EQ(fetched.summary.fetched_bytes, fetched.announced);
+  EXPECT_EQ(fetched.progress, fetched.announced);
+  EXPECT_FALSE(fs::exists(options_.to / kFetchFolder / "parts"));
+  EXPECT_EQ(server_.content_requests("data/a.jsonl"), 2 * 6);  // six segments, each asked of the hub and of the other
+}
+
+TEST_F(FetchTest, FetchesNothingTwice) {
+  fetch_all(options_);
+  server_.forget_requests();
+  const Fetched again = fetch_all(options_);
+  EXPECT_EQ(server_.content_requests(), 0);
+  EXPECT_EQ(again.summary.fetched, 0);
+  EXPECT_EQ(again.summary.there, 5);
+  EXPECT_EQ(again.announced, 0u);
+  options_.verify = true;
+  EXPECT_EQ(fetch_all(options_).summary.there, 5);
+  fs::remove(options_.to / kFetchFolder / "manifest.jsonl");  // hashes tell that they are the same
+  options_.verify = false;
+  EXPECT_EQ(fetch_all(options_).summary.there, 5);
+  EXPECT_EQ(server_.content_requests(), 0);
+}
+
+TEST_F(FetchTest, OneConnectionAndManyGiveTheSame) {
+  for (const int connections : {1, 2, 16}) {
+    options_.to = folder_ / std::to_string(connections);
+    options_.download.connections = connections;
+    options_.download.segment_bytes = 7'777;
+    fetch_all(options_);
+    expect_files(options_.to, corpus().files);
+  }
+}
+
+TEST_F(FetchTest, ContinuesWhatWasCut) {
+  std::map<std::string, int> ends;  // requests by where they end: of each segment, the first two answers are cut
+  fail_content([&](const HubRequest& request) -> std::optional<HubFault> {
+    const std::string range = request.header("range");
+    if (ends[request.path + range.substr(std::min(range.size(), range.find('-')))]++ >= 2) return std::nullopt;
+    return HubFault{.cut_after = 1'500};
+  });
+  const Fetched fetched = fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  EXPECT_FALSE(fetched.notes.empty());
+}
+
+TEST_F(FetchTest, GoesOnWhereItWasGivenUp) {
+  options_.hub.retry.retries = 0;
+  options_.download.connections = 1;
+  std::atomic<int64_t> left = 5;
+  fail_content([&](const HubRequest&) -> std::optional<HubFault> {
+    if (left-- > 0) return std::nullopt;
+    return HubFault{.cut_after = 9'000};
+  });
+  EXPECT_NE(refusal(), "");
+  server_.set_fault({});
+  const Fetched fetched = fetch_all(options_);
+  // README.md, a.jsonl and 9,000 bytes of b.jsonl were there: what has come is recorded when the connection ends.
+  EXPECT_EQ(fetched.announced, 50'000u - 9'000u + 1'000u);
+  EXPECT_EQ(fetched.announced, fetched.progress);
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, AsksAgainAfterErrorsThatPass) {
+  for (const int status : {429, 500, 502, 503, 504}) {
+    options_.to = folder_ / std::to_string(status);
+    std::set<std::string> seen;  // each request fails once
+    server_.set_fault([&](const HubRequest& request) -> std::optional<HubFault> {
+      if (request.path.starts_with("/api/") || !seen.insert(request.path + request.header("range")).second)
+        return std::nullopt;
+      return HubFault{.status = status, .headers = "Retry-After: 0\r\n"};
+    });
+    EXPECT_FALSE(fetch_all(options_).notes.empty());
+    expect_files(options_.to, corpus().files);
+  }
+}
+
+TEST_F(FetchTest, ErrorsThatDoNotPassEndIt) {
+  fail_content([](const HubRequest&) { return HubFault{.status = 503}; });
+  expect_piece(refusal(), "answers 503: the hub is not well");
+  EXPECT_LE(server_.content_requests(), 2 * 4 * 5 + 4);  // each of four connections asked at most five times
+  fail_content([](const HubRequest&) { return HubFault{.status = 403}; });
+  expect_piece(refusal(), "answers 403");
+}
+
+TEST_F(FetchTest, ServersWithoutRangesServe) {
+  fail_content([](const HubRequest&) { return HubFault{.ignores_ranges = true}; });
+  fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  options_.to = folder_ / "cut";
+  std::set<std::string> seen;  // of each file, the first answer is cut
+  fail_content([&](const HubRequest& request) {
+    return HubFault{.cut_after = seen.insert(request.path).second ? 30'000 : -1, .ignores_ranges = true};
+  });
+  fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, WrongBytesAreFetchedAgainOnce) {
+  std::atomic<bool> wrong = true;
+  fail_content([&](const HubRequest& request) -> std::optional<HubFault> {
+    if (!request.path.ends_with("a.jsonl") || request.header("range") != "bytes=40000-59999" || !wrong.exchange(false))
+      return std::nullopt;
+    return HubFault{.wrong_byte = true};
+  });
+  const Fetched fetched = fetch_all(options_);
+  ASSERT_EQ(fetched.notes.size(), 1u);
+  expect_piece(fetched.notes[0], "data/a.jsonl: what came has another hash than the hub lists");
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, WrongHashesEndIt) {
+  fail_content([](const HubRequest&) { return HubFault{.wrong_byte = true}; });
+  const std::string message = refusal();
+  expect_piece(message, "what came has the hash");
+  expect_piece(message, "2 times");
+  EXPECT_FALSE(fs::exists(options_.to / "data/a.jsonl"));
+  server_.set_fault({});
+  fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, WrongSizesEndIt) {
+  fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1}; });
+  expect_piece(refusal(), "but " + server_.content_endpoint());
+  fail_content([](const HubRequest&) { return HubFault{.wrong_range = true}; });
+  expect_piece(refusal(), "another range than was asked for");
+  fail_content([](const HubRequest&) { return HubFault{.endless = true, .ignores_ranges = true}; });
+  expect_piece(refusal(), "more bytes come than the");
+  fail_content([](const HubRequest&) { return HubFault{.status = 416}; });
+  expect_piece(refusal(), "has fewer");
+  for (const auto& [path, content] : corpus().files)
+    EXPECT_FALSE(path.ends_with("a.jsonl") && fs::exists(options_.to / path));
+}
+
+TEST_F(FetchTest, DamagedFilesAreFetchedAgain) {
+  fetch_all(options_);
+  fs::resize_file(options_.to / "data/a.jsonl", 10);
+  std::ofstream(options_.to / "data/b.jsonl") << std::string(50'000, 'x');
+  const Fetched fetched = fetch_all(options_);
+  EXPECT_EQ(fetched.summary.fetched, 2);
+  EXPECT_EQ(fetched.notes.size(), 2u);
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, VerifyFindsDamageThatLeavesNoTrace) {
+  fetch_all(options_);
+  const fs::path path = options_.to / "data/b.jsonl";
+  const auto time = fs::last_write_time(path);
+  std::ofstream(path) << std::string(50'000, 'x');
+  fs::last_write_time(path, time);
+  EXPECT_EQ(fetch_all(options_).summary.fetched, 0);
+  options_.verify = true;
+  EXPECT_EQ(fetch_all(options_).summary.fetched, 1);
+  expect_files(options_.to, corpus().files);
+}
+
+TEST_F(FetchTest, ANewRevisionReplacesWhatChanged) {
+  fetch_all(options_);
+  test::HubRepository next = corpus();
+  next.commit = std::string(40, 'b');
+  next.files["data/b.jsonl"] = test::random_bytes(50'000, 9);
+  server_.add(next);
+  EXPECT_EQ(fetch_all(options_).summary.fetched, 1);
+  expect_files(options_.to, next.files);
+}
+
+TEST_F(FetchTest, FilesOfOthersAreLeftAlone) {
+  fs::create_directories(options_.to);
+  std::ofstream(options_.to / "README.md") << "mine";
+  expect_piece(message_of<UsageError>([&] { fetch_all(options_); }), "was not fetched by witan");
+  EXPECT_EQ(read_file(options_.to / "README.md"), "mine");
+  EXPECT_EQ(server_.content_requests(), 0);
+  std::ofstream(options_.to / "README.md") << corpus().files.at("README.md");  // the very same
+  EXPECT_EQ(fetch_all(options_).summary.there, 1);
+}
+
+TEST_F(FetchTest, AFolderIsOfOneRepository) {
+  fetch_all(options_);
+  test::HubRepository other = corpus();
+  other.name = "owner/other";
+  server_.add(other);
+  options_.repository.name = "owner/other";
+  expect_piece(message_of<UsageError>([&] { fetch_all(options_); }), "holds files of the dataset owner/corpus");
+}
+
+TEST_F(FetchTest, OneProcessAtATimeFetchesToAFolder) {
+  std::string message;
+  std::atomic<bool> asked = false;
+  fail_content([&](const HubRequest&) -> std::optional<HubFault> {
+    if (!asked.exchange(true)) {
+      std::thread([&] {
+        test::HubServer second;
+        second.add(corpus());
+        message = message_of<UsageError>([&] { fetch_all(options_for(second, options_.to)); });
+      }).join();
+    }
+    return std::nullopt;
+  });
+  fetch_all(options_);
+  expect_piece(message, "another process is fetching to");
+}
+
+TEST_F(FetchTest, ChecksForRoomBefore) {
+  Listing listing = list_files(options_);
+  listing.files[0].size = uint64_t{1} << 49;
+  expect_piece(message_of<DiskFullError>([&] { fetch_files(options_, listing, {}); }), "512 TiB are to be fetched");
+  EXPECT_EQ(server_.content_requests(), 0);
+}
+
+TEST_F(FetchTest, SubsetsAndPatternsChoose) {
+  test::HubRepository repository = corpus();
+  repository.card = nlohmann::json::parse(
+      R"({"configs": [{"config_name": "some", "data_files": "data/*.jsonl"}, {"config_name": "none"}]})");
+  server_.add(repository);
+  options_.subset = "some";
+  EXPECT_EQ(list_files(options_).files.size(), 2u);
+  options_.exclude = {"*b.jsonl"};
+  EXPECT_EQ(list_files(options_).files.size(), 1u);
+  options_.include = {"*b.jsonl"};
+  expect_piece(message_of<UsageError>([&] { list_files(options_); }), "no file of owner/corpus is chosen");
+  options_.subset = "somee";
+  expect_piece(message_of<UsageError>([&] { list_files(options_); }), "(did you mean some?): it has none, some");
+  options_.subset = "none";
+  expect_piece(message_of<UsageError>([&] { list_files(options_); }), "names no files");
+  server_.add(corpus());
+  expect_piece(message_of<UsageError>([&] { list_files(options_); }), "declares no subsets");
+}
+
+TEST_F(FetchTest, OfAModelWhatWitanReads) {
+  test::HubRepository model;
+  model.kind = "model";
+  model.name = "owner/model";
+  model.files = {{"config.json", "{}"},    {"model.safetensors", test::random_bytes(5'000)},
+                 {"merges.txt", "x"},      {"pytorch_model.bin", std::string(6'000, 'x')},
+                 {"tokenizer.json", "{}"}, {"original/consolidated.00.safetensors", "x"}};
+  server_.add(model);
+  options_.repository = {RepositoryKind::model, "owner/model"};
+  const Fetched fetched = fetch_all(options_);
+  EXPECT_EQ(fetched.listing.left_out, 2);
+  EXPECT_EQ(fetched.listing.left_out_bytes, 6'001u);
+  model.files.erase("pytorch_model.bin");
+  model.files.erase("original/consolidated.00.safetensors");
+  expect_files(options_.to, model.files);
+  options_.include = {"*"};
+  EXPECT_EQ(list_files(options_).files.size(), 6u);
+  model.files.erase("model.safetensors");
+  server_.add(model);
+  options_.include = {};
+  expect_piece(message_of<UsageError>([&] { list_files(options_); }), "has no weights as .safetensors");
+}
+
+TEST_F(FetchTest, TheManifestSaysWhatWasFetched) {
+  fetch_all(options_);
+  std::istringstream lines(read_file(options_.to / kFetchFolder / "manifest.jsonl"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line),
+            nlohmann::json({{"format", 1}, {"kind", "dataset"}, {"repository", "owner/corpus"}}));
+  std::map<std::string, nlohmann::json> files;
+  while (std::getline(lines, line)) {
+    const auto file = nlohmann::json::parse(line);
+    files[file["path"]] = file;
+  }
+  ASSERT_EQ(files.size(), 5u);
+  EXPECT_EQ(files["README.md"]["git_blob"].get<std::string>().size(), 40u);
+  EXPECT_EQ(files["data/b.jsonl"]["sha256"], test::hex_digest(EVP_sha256(), corpus().files.at("data/b.jsonl")));
+  EXPECT_EQ(files["data/b.jsonl"]["commit"], corpus().commit);
+  std::ofstream(options_.to / kFetchFolder / "manifest.jsonl", std::ios::app) << "{\"path\": torn";
+  EXPECT_EQ(fetch_all(options_).summary.there, 5);
+  std::ofstream(options_.to / kFetchFolder / "manifest.jsonl", std::ios::app) << "{\"path\": 7}\n";
+  EXPECT_THROW(fetch_all(options_), CorruptionError);
+}
+
+TEST(FetchPresets, HaveNames) {
+  EXPECT_EQ(fetch_preset("fineweb-edu-10bt").subset, "sample-10BT");
+  EXPECT_EQ(fetch_preset("dclm-baseline").repository, "mlfoundations/dclm-baseline-1.0");
+  for (const FetchPreset& preset : fetch_presets())
+    EXPECT_NO_THROW(check_repository({RepositoryKind::dataset, preset.repository})) << preset.name;
+  EXPECT_NE(message_of<UsageError>([] { fetch_preset("fineweb-edu-10b"); }).find("did you mean fineweb-edu-10bt?"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan::fetch

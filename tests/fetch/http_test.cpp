@@ -1,0 +1,196 @@
+#include "witan/fetch/http.h"
+
+#include <gtest/gtest.h>
+
+#include "fetch/fetch_support.h"
+#include "support/tls_front.h"
+#include "witan/base/error.h"
+
+namespace witan::fetch {
+namespace {
+
+struct Got {
+  HttpResult result;
+  std::string body;
+};
+
+Got get(HttpClient& client, const std::string& url, std::optional<ByteRange> range = std::nullopt) {
+  Got got;
+  got.result = client.get(url, range,
+                          {[](const HttpResult&) { return true; },
+                           [&](std::string_view bytes) {
+                             got.body += bytes;
+                             return true;
+                           }});
+  return got;
+}
+
+class HttpTest : public ::testing::Test {
+ protected:
+  HttpTest() {
+    ::setenv("no_proxy", "127.0.0.1", 1);
+    server_.add(corpus());
+    file_ = server_.endpoint() + "/datasets/owner/corpus/resolve/" + corpus().commit + "/data/a.jsonl";
+  }
+  HttpOptions with_token() const { return {"hf_secret", origin_of(server_.endpoint()), 5, 5}; }
+
+  test::HubServer server_;
+  std::string file_;
+  const std::string content_ = corpus().files.at("data/a.jsonl");
+};
+
+TEST_F(HttpTest, FollowsRedirectsToRanges) {
+  HttpClient client({});
+  EXPECT_EQ(get(client, file_).body, content_);
+  const Got part = get(client, file_, ByteRange{17, 1000});
+  EXPECT_EQ(part.result.status, 206);
+  EXPECT_EQ(part.body, content_.substr(17, 983));
+  EXPECT_EQ(part.result.url, server_.content_endpoint() + "/datasets/owner/corpus/data/a.jsonl");
+}
+
+// Of a test that it can fail: the first assertion finds the token where it belongs.
+TEST_F(HttpTest, SendsTheTokenToItsOriginOnly) {
+  HttpClient client(with_token());
+  EXPECT_EQ(get(client, file_).body, content_);
+  const auto requests = server_.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].header("authorization"), "Bearer hf_secret");
+  EXPECT_TRUE(requests[1].content);
+  EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
+}
+
+TEST_F(HttpTest, TokensDoNotGoWhereARedirectGoesOnTheSameHost) {
+  const std::string elsewhere = "Location: http://localhost:" + server_.endpoint().substr(17) + "/x\r\n";
+  server_.set_fault([&](const test::HubRequest& request) -> std::optional<test::HubFault> {
+    if (request.path == "/x") return std::nullopt;
+    return test::HubFault{.status = 307, .headers = elsewhere};
+  });
+  HttpClient client(with_token());
+  get(client, file_);
+  const auto requests = server_.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1].path, "/x");
+  EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
+}
+
+TEST_F(HttpTest, RefusesRedirectsThatAreNotHttp) {
+  for (const char* target : {"file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/"}) {
+    server_.set_fault([&](const test::HubRequest&) {
+      return test::HubFault{.status = 302, .headers = cat("Location: ", target, "\r\n")};
+    });
+    HttpClient client({});
+    const Got got = get(client, file_);
+    EXPECT_TRUE(got.result.permanent) << target;
+    EXPECT_NE(got.result.failure.find("not safe to follow"), std::string::npos) << got.result.failure;
+    EXPECT_EQ(got.body, "");
+  }
+}
+
+TEST_F(HttpTest, EndsCircles) {
+  server_.set_fault(
+      [&](const test::HubRequest&) { return test::HubFault{.status = 301, .headers = "Location: /around\r\n"}; });
+  HttpClient client({});
+  EXPECT_EQ(get(client, file_).result.failure, "it redirects more than 10 times");
+}
+
+TEST_F(HttpTest, TellsWhatWasCut) {
+  server_.set_fault([](const test::HubRequest& request) -> std::optional<test::HubFault> {
+    if (!request.content) return std::nullopt;
+    return test::HubFault{.cut_after = 5000};
+  });
+  HttpClient client({});
+  const Got got = get(client, file_);
+  EXPECT_EQ(got.body, content_.substr(0, 5000));
+  EXPECT_NE(got.result.failure, "");
+  EXPECT_FALSE(got.result.permanent);
+}
+
+TEST_F(HttpTest, GivesUpConnectionsThatAreSilent) {
+  server_.set_fault([](const test::HubRequest&) { return test::HubFault{.silent = true}; });
+  HttpClient client({"", "", 5, 1});
+  const Got got = get(client, file_);
+  EXPECT_EQ(got.result.status, 0);
+  EXPECT_NE(got.result.failure, "");
+  EXPECT_FALSE(got.result.permanent);
+}
+
+TEST_F(HttpTest, KeepsTheBeginningOfARefusal) {
+  server_.set_fault([](const test::HubRequest&) {
+    return test::HubFault{.status = 403, .headers = "X-Error-Code: GatedRepo\r\n", .endless = true};
+  });
+  HttpClient client({});
+  const Got got = get(client, file_);
+  EXPECT_EQ(got.result.status, 403);
+  EXPECT_EQ(got.result.header("x-error-code"), "GatedRepo");
+  EXPECT_EQ(got.result.said.size(), 4096u);
+  EXPECT_EQ(got.body, "");
+}
+
+TEST_F(HttpTest, PassesOnWhatAReceiverThrows) {
+  HttpClient client({});
+  const HttpReceiver receiver = {[](const HttpResult&) { return true; },
+                                 [](std::string_view) -> bool { throw DataError("too much"); }};
+  EXPECT_EQ(test::message_of<DataError>([&] { client.get(file_, std::nullopt, receiver); }), "too much");
+  EXPECT_EQ(get(client, file_).body, content_);  // and goes on
+}
+
+// Certificates are compared with those that are trusted, and with the host's name.
+TEST_F(HttpTest, TrustsCertificatesThatItIsToldOf) {
+  const test::TempFolder folder;
+  server_.set_large(1 << 20);  // without a redirect, which may not leave https
+  const std::string hub = server_.endpoint();
+  const test::TlsFront front(std::stoi(hub.substr(hub.rfind(':') + 1)), folder / "certificate.pem");
+  const std::string path = file_.substr(hub.size());
+  {
+    HttpClient client({});
+    const Got refused = get(client, front.endpoint() + path);
+    EXPECT_EQ(refused.result.status, 0);
+    EXPECT_TRUE(refused.result.permanent) << refused.result.failure;
+    EXPECT_NE(refused.result.failure.find("certificate"), std::string::npos) << refused.result.failure;
+  }
+  ::setenv("SSL_CERT_FILE", (folder / "certificate.pem").c_str(), 1);
+  {
+    HttpClient client({"hf_secret", origin_of(front.endpoint()), 5, 5});
+    EXPECT_EQ(get(client, front.endpoint() + path).body, content_);
+    EXPECT_EQ(server_.requests().back().header("authorization"), "Bearer hf_secret");
+    server_.set_large(1000);  // now it redirects to a server without TLS
+    const Got redirected = get(client, front.endpoint() + path);
+    EXPECT_TRUE(redirected.result.permanent);
+    EXPECT_NE(redirected.result.failure.find("not safe to follow"), std::string::npos) << redirected.result.failure;
+  }
+  {
+    HttpClient client({});
+    std::string other_name = front.endpoint();
+    other_name.replace(other_name.find("127.0.0.1"), 9, "localhost");
+    EXPECT_TRUE(get(client, other_name + path).result.permanent);
+  }
+  ::unsetenv("SSL_CERT_FILE");
+}
+
+TEST(Urls, HaveOrigins) {
+  EXPECT_EQ(origin_of("https://HuggingFace.co/a?b"), "https://huggingface.co:443");
+  EXPECT_EQ(origin_of("http://[::1]:80"), "http://[::1]:80");
+  EXPECT_EQ(origin_of("HTTP://host:8080/"), "http://host:8080");
+  for (const char* url : {"", "huggingface.co", "file:///etc/passwd", "ftp://host/", "http://"})
+    EXPECT_EQ(origin_of(url), "") << url;
+  EXPECT_TRUE(is_loopback("http://127.0.0.1:80/x"));
+  EXPECT_TRUE(is_loopback("http://localhost"));
+  EXPECT_TRUE(is_loopback("http://[::1]/"));
+  EXPECT_FALSE(is_loopback("http://127.example.com"));
+  EXPECT_FALSE(is_loopback("https://huggingface.co/localhost"));
+}
+
+TEST(Urls, AreResolved) {
+  EXPECT_EQ(resolve_url("https://a/b/c?d", "/e"), "https://a/e");
+  EXPECT_EQ(resolve_url("https://a/b/c?d", "https://f/g"), "https://f/g");
+  EXPECT_EQ(resolve_url("https://a/b/c?d", "?cursor=2"), "https://a/b/c?cursor=2");
+}
+
+// As urllib.parse.quote of Python writes it, which huggingface_hub calls.
+TEST(Urls, AreEncoded) {
+  EXPECT_EQ(percent_encoded("data/a b+ü%.jsonl", true), "data/a%20b%2B%C3%BC%25.jsonl");
+  EXPECT_EQ(percent_encoded("refs/pr/1", false), "refs%2Fpr%2F1");
+}
+
+}  // namespace
+}  // namespace witan::fetch

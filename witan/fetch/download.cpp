@@ -1,0 +1,310 @@
+#include "witan/fetch/download.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <list>
+#include <thread>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/mutex.h"
+#include "witan/fetch/part_file.h"
+
+namespace witan::fetch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kContentAttempts = 2;  // of a file whose hash is wrong
+
+// A file that is being fetched. Apart from `part`, which is thread-safe, the downloader's mutex guards it.
+struct FileInWork {
+  FileInWork(const HubFile& of, const fs::path& parts) : file(of), part(parts, part_name(of), of.size) {}
+
+  HubFile file;
+  PartFile part;
+  std::deque<ByteRange> pending;
+  int in_flight = 0, wrong = 0;
+  bool whole = false;  // the server gives no ranges: one connection fetches all of it
+};
+
+struct Segment {
+  FileInWork* of = nullptr;
+  ByteRange range;
+  uint64_t at = 0, recorded = 0;  // where it stands, and what is in the journal by now
+  bool dropped = false;           // another connection fetches it
+};
+
+// "bytes 0-99/1234" (RFC 9110, section 14.4); nothing for other text.
+struct ContentRange {
+  ByteRange range;
+  std::optional<uint64_t> total;
+};
+std::optional<ContentRange> content_range(std::string_view text) {
+  constexpr std::string_view kUnit = "bytes ";
+  if (!text.starts_with(kUnit)) return std::nullopt;
+  text.remove_prefix(kUnit.size());
+  const char* const end = text.data() + text.size();
+  const auto number = [&](const char* begin, uint64_t& value, char stop) -> const char* {
+    const auto parsed = std::from_chars(begin, end, value);
+    return parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == stop ? parsed.ptr + 1 : nullptr;
+  };
+  ContentRange out;
+  uint64_t last = 0, total = 0;
+  const char* at = number(text.data(), out.range.begin, '-');
+  if (at != nullptr) at = number(at, last, '/');
+  if (at == nullptr || last < out.range.begin || last + 1 == 0) return std::nullopt;
+  out.range.end = last + 1;
+  if (std::string_view(at, static_cast<size_t>(end - at)) == "*") return out;
+  const auto parsed = std::from_chars(at, end, total);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  out.total = total;
+  return out;
+}
+
+class Downloader {
+ public:
+  Downloader(const DownloadJob& job, const std::vector<HubFile>& files, const DownloadOptions& options,
+             const DownloadHooks& hooks)
+      : job_(job), files_(files), options_(options), hooks_(hooks) {}
+
+  void run() {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < options_.connections; ++i) threads.emplace_back([this] { work(); });
+    for (std::thread& thread : threads) thread.join();
+    const MutexLock lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void work() {
+    try {
+      HttpClient client(http_options(job_.hub));
+      std::mt19937 random(std::random_device{}());
+      while (auto segment = next()) {
+        if (segment->range.size() > 0) fetch(client, random, *segment);
+        if (is_last(*segment)) complete(*segment->of);
+      }
+    } catch (...) {
+      const MutexLock lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      stop_ = true;
+      changed_.notify_all();
+    }
+  }
+
+  // A segment of a file that is begun, or of the next one; nothing when all are taken.
+  std::optional<Segment> next() {
+    const MutexLock lock(mutex_);
+    if (stop_) return std::nullopt;
+    auto found = std::ranges::find_if(begun_, [](const FileInWork& file) { return !file.pending.empty(); });
+    if (found == begun_.end()) {
+      if (next_file_ == files_.size()) return std::nullopt;
+      begun_.emplace_back(files_[next_file_++], job_.parts);
+      found = std::prev(begun_.end());
+      queue_missing(*found);
+    }
+    ++found->in_flight;
+    ByteRange range;  // empty where all of it is there, and only the hash was not compared
+    if (!found->pending.empty()) {
+      range = found->pending.front();
+      found->pending.pop_front();
+    }
+    return Segment{&*found, range, range.begin, range.begin, false};
+  }
+
+  void queue_missing(FileInWork& file) WITAN_REQUIRES(mutex_) {
+    for (ByteRange missing : file.part.missing())
+      for (; missing.size() > 0; missing.begin = file.pending.back().end)
+        file.pending.push_back({missing.begin, std::min(missing.end, missing.begin + options_.segment_bytes)});
+  }
+
+  bool is_last(const Segment& segment) {
+    const MutexLock lock(mutex_);
+    return --segment.of->in_flight == 0 && segment.of->pending.empty() && !stop_;
+  }
+
+  bool stopped() {
+    const MutexLock lock(mutex_);
+    return stop_;
+  }
+
+  // Whether another connection fetches the whole file.
+  bool is_superseded(const Segment& segment) {
+    const MutexLock lock(mutex_);
+    return segment.of->whole && segment.range.size() < segment.of->file.size;
+  }
+
+  // Asks until the segment is there.
+  void fetch(HttpClient& client, std::mt19937& random, Segment& segment) {
+    const FileInWork& of = *segment.of;
+    const std::string url = file_url(job_.hub, job_.repository, job_.commit, of.file.path);
+    uint64_t best = segment.at;
+    for (int failures = 0;;) {
+      if (!wait_until(pause_end()) || is_superseded(segment)) return;
+      const HttpResult result = ask(client, url, segment);
+      segment.of->part.record({segment.recorded, segment.at});
+      segment.recorded = segment.at;
+      if (segment.dropped || stopped() || segment.at == segment.range.end) return;
+      failures = segment.at > best ? 1 : failures + 1;
+      best = std::max(best, segment.at);
+      again_or_throw(result, segment, failures, random);
+    }
+  }
+
+  HttpResult ask(HttpClient& client, const std::string& url, Segment& segment) {
+    const FileInWork& of = *segment.of;
+    const bool all = segment.range.size() == of.file.size;  // asked as a whole, and from its beginning if it was cut
+    const bool whole = all && (segment.at == 0 || is_whole(of));
+    if (whole) segment.at = segment.recorded = 0;
+    std::optional<ByteRange> range;
+    if (!whole) range = ByteRange{segment.at, segment.range.end};
+    return client.get(url, range,
+                      {[&](const HttpResult& head) { return begin(head, segment, range); },
+                       [&](std::string_view bytes) { return write(bytes, segment); }});
+  }
+
+  bool is_whole(const FileInWork& file) {
+    const MutexLock lock(mutex_);
+    return file.whole;
+  }
+
+  bool begin(const HttpResult& head, Segment& segment, const std::optional<ByteRange>& asked) {
+    const HubFile& file = segment.of->file;
+    if (head.status == 206) {
+      const auto range = content_range(head.header("content-range"));
+      require<DataError>(range && asked && range->range.begin == asked->begin, file.path, ": ", head.url,
+                         " answers with another range than was asked for: \"", head.header("content-range"), "\"");
+      require_size(head, file, range->total.value_or(file.size));
+      return true;
+    }
+    uint64_t length = file.size;
+    const std::string text = head.header("content-length");
+    std::from_chars(text.data(), text.data() + text.size(), length);
+    require_size(head, file, length);
+    return !asked || take_whole(segment);
+  }
+
+  static void require_size(const HttpResult& head, const HubFile& file, uint64_t size) {
+    require<DataError>(size == file.size, file.path, ": the hub lists ", file.size, " bytes, but ", head.url, " has ",
+                       size, ": a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
+  }
+
+  // The server ignores ranges: the first connection that finds out fetches the whole file, the others leave it.
+  bool take_whole(Segment& segment) {
+    const MutexLock lock(mutex_);
+    FileInWork& of = *segment.of;
+    if (of.whole && segment.range.size() < of.file.size) {
+      segment.dropped = true;
+      return false;
+    }
+    of.whole = true;
+    of.pending.clear();
+    segment.range = {0, of.file.size};
+    segment.at = segment.recorded = 0;
+    return true;
+  }
+
+  bool write(std::string_view bytes, Segment& segment) {
+    FileInWork& of = *segment.of;
+    require<DataError>(bytes.size() <= segment.range.end - segment.at, of.file.path, ": more bytes come than the ",
+                       segment.range.size(),
+                       " that were asked for: a mirror or a "
+                       "proxy gives another file; check HF_ENDPOINT and https_proxy");
+    if (stopped()) return false;
+    of.part.write(segment.at, bytes);
+    segment.at += bytes.size();
+    if (segment.at - segment.recorded >= options_.record_bytes) {
+      of.part.record({segment.recorded, segment.at});
+      segment.recorded = segment.at;
+    }
+    if (hooks_.received) hooks_.received(bytes.size());
+    return true;
+  }
+
+  // After a request that did not bring the whole segment: waits, or throws where waiting does not help.
+  void again_or_throw(HttpResult result, const Segment& segment, int failures, std::mt19937& random) {
+    const HubFile& file = segment.of->file;
+    require<DataError>(result.status != 416, file.path, ": the hub lists ", file.size, " bytes, but ", result.url,
+                       " has fewer: a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
+    if (result.failure.empty() && (result.status == 200 || result.status == 206))
+      result.failure = cat("the answer ended ", segment.range.end - segment.at, " bytes too early");
+    const RetryOptions& retry = job_.hub.retry;
+    require<DataError>(is_transient(result) && failures <= retry.retries, file.path, " of ",
+                       describe_failure(job_.hub, job_.repository, result));
+    const double seconds = wait_seconds(retry, failures, result, random);
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    if (hooks_.note) hooks_.note(retry_note(result, seconds, failures, retry));
+    if (result.status == 429) pause(end);
+    wait_until(end);
+  }
+
+  // Too many requests are too many of all connections together.
+  void pause(Clock::time_point end) {
+    const MutexLock lock(mutex_);
+    paused_until_ = std::max(paused_until_, end);
+  }
+  Clock::time_point pause_end() {
+    const MutexLock lock(mutex_);
+    return paused_until_;
+  }
+
+  // False: an error ended it.
+  bool wait_until(Clock::time_point end) {
+    MutexLock lock(mutex_);
+    while (!stop_ && Clock::now() < end) changed_.wait_until(lock, end);
+    return !stop_;
+  }
+
+  // All bytes are there: they are compared with the hash that the hub lists, and the file gets its name.
+  void complete(FileInWork& of) {
+    const HubFile& file = of.file;
+    const Digest digest = digest_of_file(of.part.path(), file.digest.kind);
+    if (digest == file.digest) {
+      const fs::path target = job_.folder / file.path;
+      create_folders(target.parent_path());
+      of.part.finish(target);
+      if (hooks_.finished) hooks_.finished(file);
+      const MutexLock lock(mutex_);
+      begun_.remove_if([&](const FileInWork& other) { return &other == &of; });
+      return;
+    }
+    of.part.clear();
+    require<DataError>(++of.wrong < kContentAttempts, file.path, ": what came has the hash ", digest.hex,
+                       ", but the hub lists ", file.digest.hex, ", ", kContentAttempts,
+                       " times: a mirror or a proxy changes the file; check HF_ENDPOINT and https_proxy");
+    if (hooks_.note) hooks_.note(cat(file.path, ": what came has another hash than the hub lists; fetched again"));
+    const MutexLock lock(mutex_);
+    of.whole = false;
+    queue_missing(of);
+  }
+
+  const DownloadJob& job_;
+  const std::vector<HubFile>& files_;
+  const DownloadOptions& options_;
+  const DownloadHooks& hooks_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::list<FileInWork> begun_ WITAN_GUARDED_BY(mutex_);
+  size_t next_file_ WITAN_GUARDED_BY(mutex_) = 0;
+  Clock::time_point paused_until_ WITAN_GUARDED_BY(mutex_);
+  bool stop_ WITAN_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ WITAN_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::string part_name(const HubFile& file) {
+  return file.digest.hex + "-" + hash_hex(file.path.data(), file.path.size()).substr(0, 16);
+}
+
+void download(const DownloadJob& job, const std::vector<HubFile>& files, const DownloadOptions& options,
+              const DownloadHooks& hooks) {
+  Downloader(job, files, options, hooks).run();
+}
+
+}  // namespace witan::fetch

@@ -1,0 +1,20 @@
+// Patterns that choose files of a repository.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace witan::fetch {
+
+// As `--include` of the hub's own command line (Python's fnmatch): * and ? and [] also match "/". One that ends with
+// "/" stands for all that is in the folder.
+bool matches_any(const std::vector<std::string>& patterns, const std::string& path);
+
+// As data_files of a dataset card: * and ? stay within a folder, ** goes through any number of them.
+bool matches_data_files(std::string_view pattern, std::string_view path);
+
+// The folder that all files lie in which the patterns of data_files can match; "" for the repository's own.
+std::string common_folder(const std::vector<std::string>& patterns);
+
+}  // namespace witan::fetch
