@@ -12,6 +12,7 @@
 
 #include "cli/cli_support.h"
 #include "data/compress.h"
+#include "support/hub_server.h"
 #include "support/program.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/help.h"
@@ -149,10 +150,31 @@ std::string token_file(int32_t count) {
   return bytes;
 }
 
+// The corpora that examples fetch, small.
+void add_corpora(HubServer& hub) {
+  HubRepository edu;
+  edu.name = "HuggingFaceFW/fineweb-edu";
+  edu.card = nlohmann::json::parse(
+      R"({"configs": [{"config_name": "sample-10BT", "data_files": [{"split": "train", "path": "sample/10BT/*"}]}]})");
+  for (const char* file : {"sample/10BT/000_00000.parquet", "sample/10BT/001_00000.parquet"})
+    edu.files[file] = random_bytes(5'000);
+  hub.add(edu);
+  HubRepository dclm;
+  dclm.name = "mlfoundations/dclm-baseline-1.0";
+  std::string rows;
+  for (const std::string& line : lines_of(some_text(400)))
+    if (!line.empty()) rows += R"({"text": ")" + line + "\"}\n";
+  for (const char* file : {"global-shard_01_of_10/local-shard_0_of_10/shard_00000000_processed.jsonl.zst",
+                           "global-shard_02_of_10/local-shard_0_of_10/shard_00000000_processed.jsonl.zst"})
+    dclm.files[file] = zstd(rows);
+  hub.add(dclm);
+}
+
 // The folder that examples run in, as the reader of the documentation has it.
 class Desk {
  public:
   Desk() {
+    add_corpora(hub_);
     const fs::path bin = own_ / "bin";
     fs::create_directories(bin);
     for (const char* place : {"bin", "build/release", "build/cuda"}) {
@@ -191,6 +213,14 @@ class Desk {
          {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
+    HubRepository model;
+    model.kind = "model";
+    model.name = "Qwen/Qwen3-0.6B";
+    for (const auto& entry : fs::directory_iterator(own_ / "model-folder"))
+      if (entry.is_regular_file()) model.files[entry.path().filename()] = read_text(entry.path());
+    hub_.add(model);
+    for (const char* fetched : {"--preset fineweb-edu-10bt", "--preset dclm-baseline", "--model Qwen/Qwen3-0.6B"})
+      EXPECT_EQ(run(cat("witan data fetch ", fetched)), "");
     EXPECT_EQ(run("witan train --run adapted --lora-rank 4"), "");
     fs::rename(own_ / "runs/adapted", own_ / "prepared/adapted");
     for (const char* name : {"mine", "my-run", "base", "tuned"})
@@ -222,11 +252,13 @@ class Desk {
   std::string set_up() const {
     const std::string here = own_.path().string();
     return "set -o pipefail; cd '" + here + "'; export PATH='" + here + "/bin':\"$PATH\" XDG_CACHE_HOME='" + here +
-           "/cache' WITAN_PROGRAM='" WITAN_PROGRAM
-           "' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1; ";
+           "/cache' WITAN_PROGRAM='" WITAN_PROGRAM "' HF_ENDPOINT=" + hub_.endpoint() +
+           " no_proxy=127.0.0.1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+           "OMPI_MCA_rmaps_base_oversubscribe=1; ";
   }
 
   TempFolder own_;
+  HubServer hub_;  // whose files `witan data fetch` fetches
 };
 
 // Four groups, so that they run beside each other: those of three commands, and all others.

@@ -141,6 +141,7 @@ void add_data(CLI::App& app, Context& context) {
       .needs(sft);
   add_option(*command, "--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
       .type_name("PREFIX");
+  add_data_fetch(*command, context);
   add_data_prepare(*command, context);
   add_data_shuffle(*command, context);
   add_data_merge(*command, context);

@@ -31,7 +31,7 @@ std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std:
 }
 
 bool names_shards(const std::string& path) {
-  if (path.ends_with(".bin") || path.ends_with(".idx")) return true;
+  if (path.ends_with(".bin") || path.ends_with(".idx") || path.ends_with(".npy")) return true;
   return !fs::exists(path) && fs::exists(path + ".bin");
 }
 

@@ -6,6 +6,7 @@
 namespace witan::cli {
 
 void add_data_dedup(CLI::App& data, Context& context);
+void add_data_fetch(CLI::App& data, Context& context);
 void add_data_inspect(CLI::App& data, Context& context);
 void add_data_merge(CLI::App& data, Context& context);
 void add_data_prepare(CLI::App& data, Context& context);
