@@ -1,5 +1,3 @@
-#include "witan/cli/data/prepare.h"
-
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
