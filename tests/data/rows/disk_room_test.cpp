@@ -11,8 +11,9 @@ TEST(DiskRoom, RefusesBeforeTheDiskIsFull) {
   require_room(folder.path(), 1000, "runs");
   const std::string message = message_of<DiskFullError>(
       [&] { require_room(folder.path(), uint64_t{1} << 60, "sorted runs", ", or give --temp another folder"); });
-  EXPECT_THAT(message, ::testing::MatchesRegex("sorted runs take about 1024 PiB, and .* has room for .*: free some "
-                                               "space, or give --temp another folder and give the same command again"));
+  for (const char* piece : {"sorted runs take about 1024", "PiB, and ", "has room for ",
+                            ": free some space, or give --temp another folder and give the same command again"})
+    EXPECT_THAT(message, ::testing::HasSubstr(piece));
 }
 
 TEST(DiskRoom, CountsWhatIsThereAlready) {
