@@ -1,11 +1,6 @@
 #include "witan/data/prepare/growing_shards.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -15,16 +10,6 @@
 
 namespace witan {
 namespace {
-
-constexpr size_t kGrowingBufferBytes = 1 << 20;
-
-[[noreturn]] void fail_growing(const char* what, const fs::path& path) {
-  const int error = errno;
-  if (error == ENOSPC || error == EDQUOT)
-    throw DiskFullError(cat(what, " ", path.string(),
-                            ": the disk is full; free some space and run the same command again: it continues"));
-  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
-}
 
 fs::path partial_bin(const fs::path& prefix) {
   return prefix.string() + ".partial.bin";
@@ -59,45 +44,6 @@ void read_lengths(const fs::path& path, const std::function<void(std::span<const
 
 }  // namespace
 
-GrowingFile::GrowingFile(fs::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_growing("cannot open", path_);
-  bytes_ = fs::file_size(path_);
-}
-
-GrowingFile::~GrowingFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void GrowingFile::write(const void* data, size_t bytes) {
-  buffer_.append(static_cast<const char*>(data), bytes);
-  bytes_ += bytes;
-  if (buffer_.size() >= kGrowingBufferBytes) flush();
-}
-
-void GrowingFile::flush() {
-  for (size_t at = 0; at < buffer_.size();) {
-    const ssize_t n = ::write(fd_, buffer_.data() + at, buffer_.size() - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_growing("cannot write", path_);
-    at += static_cast<size_t>(n);
-  }
-  buffer_.clear();
-}
-
-void GrowingFile::cut(uint64_t bytes) {
-  flush();
-  require<CorruptionError>(bytes <= bytes_, path_.string(), " has ", bytes_, " bytes, but its record says ", bytes,
-                           ": remove the files in .partial.* beside it and run the command again");
-  if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail_growing("cannot shorten", path_);
-  bytes_ = bytes;
-}
-
-void GrowingFile::sync() {
-  flush();
-  if (::fdatasync(fd_) != 0) fail_growing("cannot flush", path_);
-}
-
 GrowingShards::GrowingShards(const fs::path& prefix, int64_t vocab_size, bool resume)
     : prefix_(ready(prefix, resume)),
       vocab_size_(vocab_size),
@@ -116,9 +62,9 @@ void GrowingShards::add(std::span<const int32_t> document) {
     narrow_.assign(document.begin(), document.end());
     data = narrow_.data();
   }
-  bin_.write(data, document.size() * static_cast<size_t>(token_width(type_)));
+  bin_.append({static_cast<const char*>(data), document.size() * static_cast<size_t>(token_width(type_))});
   const auto length = static_cast<int32_t>(document.size());
-  lengths_.write(&length, sizeof length);
+  lengths_.append({reinterpret_cast<const char*>(&length), sizeof length});
 }
 
 void GrowingShards::cut(int64_t documents, int64_t tokens) {

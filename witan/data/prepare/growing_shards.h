@@ -6,36 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "witan/data/growing_file.h"
 #include "witan/data/indexed_dataset.h"
 
 namespace witan {
-
-// A file that is only appended to, and can be cut back to an earlier size.
-class GrowingFile {
- public:
-  // Opens it, or creates it empty. Throws IoError or DiskFullError, as all of these.
-  explicit GrowingFile(fs::path path);
-  ~GrowingFile();
-  GrowingFile(const GrowingFile&) = delete;
-  GrowingFile& operator=(const GrowingFile&) = delete;
-
-  void write(const void* data, size_t bytes);
-  // Bytes of the file with those that are not yet written.
-  uint64_t bytes() const { return bytes_; }
-  // What is beyond is dropped. Throws CorruptionError when the file is shorter.
-  void cut(uint64_t bytes);
-  // Everything lies on the disk afterwards.
-  void sync();
-  const fs::path& path() const { return path_; }
-
- private:
-  void flush();
-
-  fs::path path_;
-  int fd_ = -1;
-  uint64_t bytes_ = 0;
-  std::string buffer_;
-};
 
 // PREFIX.partial.bin with the tokens and PREFIX.partial.lengths with an int32 per document, until publish() makes
 // PREFIX.bin and PREFIX.idx of them. Memory does not grow with the documents.
@@ -48,8 +22,8 @@ class GrowingShards {
   // Throws DataError for an id outside [0, vocab_size) or a document of 2^31 tokens or more.
   void add(std::span<const int32_t> document);
 
-  int64_t documents() const { return static_cast<int64_t>(lengths_.bytes() / sizeof(int32_t)); }
-  int64_t tokens() const { return static_cast<int64_t>(bin_.bytes()) / token_width(type_); }
+  int64_t documents() const { return static_cast<int64_t>(lengths_.size() / sizeof(int32_t)); }
+  int64_t tokens() const { return static_cast<int64_t>(bin_.size()) / token_width(type_); }
   // Drops what is beyond. Throws CorruptionError when there is less.
   void cut(int64_t documents, int64_t tokens);
   // Everything lies on the disk afterwards.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/base/file.h"
-#include "witan/data/rows/growing_file.h"
+#include "witan/data/growing_file.h"
 
 namespace witan {
 

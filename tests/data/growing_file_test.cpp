@@ -1,4 +1,4 @@
-#include "witan/data/rows/growing_file.h"
+#include "witan/data/growing_file.h"
 
 #include "data/data_support.h"
 #include "witan/base/error.h"

@@ -12,13 +12,17 @@ namespace witan {
 // Not thread-safe. Throws IoError, or DiskFullError when there is no room.
 class GrowingFile {
  public:
-  // Opens the file, or creates it, and keeps its first `size` bytes. Throws CorruptionError if it has fewer.
+  // Opens the file as it is, or creates it. Throws IoError or DiskFullError, as all of these.
+  explicit GrowingFile(fs::path path);
+  // And keeps its first `size` bytes, as cut().
   GrowingFile(fs::path path, uint64_t size);
   ~GrowingFile();  // what was not flushed is dropped
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&&) = delete;
 
   void append(std::string_view bytes);
+  // Drops what is beyond. Throws CorruptionError if the file has fewer bytes.
+  void cut(uint64_t size);
   // Hands everything to the disk: what was appended survives a kill, and a loss of power.
   void sync();
 
@@ -27,6 +31,7 @@ class GrowingFile {
 
  private:
   void write(std::string_view bytes);
+  void flush();
 
   fs::path path_;
   int fd_ = -1;

@@ -1,7 +1,6 @@
-#include "witan/data/rows/growing_file.h"
+#include "witan/data/growing_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,15 +24,14 @@ constexpr size_t kGrowingBuffer = 1 << 18;
 
 }  // namespace
 
-GrowingFile::GrowingFile(fs::path path, uint64_t size) : path_(std::move(path)), size_(size) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+GrowingFile::GrowingFile(fs::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) throw_growing_errno("cannot open", path_);
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) throw_growing_errno("cannot read", path_);
-  require<CorruptionError>(static_cast<uint64_t>(status.st_size) >= size, path_.string(), " has ", status.st_size,
-                           " bytes, and ", size, " were written: remove its folder to begin anew");
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::lseek(fd_, 0, SEEK_END) < 0)
-    throw_growing_errno("cannot shorten", path_);
+  size_ = fs::file_size(path_);
+}
+
+GrowingFile::GrowingFile(fs::path path, uint64_t size) : GrowingFile(std::move(path)) {
+  cut(size);
 }
 
 GrowingFile::~GrowingFile() {
@@ -47,19 +45,28 @@ GrowingFile::GrowingFile(GrowingFile&& other) noexcept
       buffer_(std::move(other.buffer_)) {}
 
 void GrowingFile::append(std::string_view bytes) {
-  if (buffer_.size() + bytes.size() > kGrowingBuffer) {
-    write(buffer_);
-    buffer_.clear();
-  }
+  if (buffer_.size() + bytes.size() > kGrowingBuffer) flush();
   if (bytes.size() >= kGrowingBuffer)
     write(bytes);
   else
     buffer_ += bytes;
 }
 
-void GrowingFile::sync() {
+void GrowingFile::flush() {
   write(buffer_);
   buffer_.clear();
+}
+
+void GrowingFile::cut(uint64_t size) {
+  flush();
+  require<CorruptionError>(size <= size_, path_.string(), " has ", size_, " bytes, and ", size,
+                           " were written: remove what is unfinished beside it to begin anew");
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_growing_errno("cannot shorten", path_);
+  size_ = size;
+}
+
+void GrowingFile::sync() {
+  flush();
   if (::fdatasync(fd_) != 0) throw_growing_errno("cannot flush", path_);
 }
 
