@@ -210,7 +210,9 @@ class Desk {
   // Tokenizers, token shards and runs that examples read.
   void prepare() {
     for (const char* command :
-         {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300", "witan train"})
+         {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300",
+          "witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json",
+          "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
     HubRepository model;

@@ -210,9 +210,9 @@ void add_data_prepare(CLI::App& data, Context& context) {
        "Writes PREFIX_KEY_document.bin and .idx, the same bytes for any number of workers. After a kill, or a full "
        "disk,\n"
        "the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
-       "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer llama --append-eod\n"
-       "witan data prepare --input a.jsonl b.jsonl --json-keys text title --output-prefix data/ab \\\n"
-       "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model qwen3/tokenizer.json --append-eod"},
+       "witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json --append-eod\n"
+       "witan data prepare --input rows.jsonl.zst --json-keys text content --output-prefix data/two \\\n"
+       "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model model-folder --append-eod"},
       [&context, args] { return prepare_megatron(context, *args); });
   add_option(*command, "--input", args->inputs, "Files and folders of rows or text, separated by spaces or commas")
       .type_name("FILE");
