@@ -25,7 +25,21 @@ namespace fs = std::filesystem;
 const fs::path kSource = WITAN_SOURCE_DIR;
 
 // Where commands stand, by command: the same one may be shown in several places.
-using Examples = std::map<std::string, std::vector<std::string>>;
+// Each command with where it stands, in the order of the first places: one of a page may read what one before it wrote.
+class Examples {
+ public:
+  void add(const std::string& command, const std::string& place) {
+    const auto [found, is_new] = index_.emplace(command, all_.size());
+    if (is_new) all_.push_back({command, {}});
+    all_[found->second].second.push_back(place);
+  }
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> all_;
+  std::map<std::string, size_t> index_;
+};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -94,7 +108,7 @@ void add_help_examples(Examples& examples, const CLI::App& app, const std::vecto
     EXPECT_FALSE(commands.empty()) << title << " shows no example";
     for (const std::string& command : commands) {
       EXPECT_TRUE(is_command(command)) << title << " --help: " << command;
-      examples[command].push_back(title + " --help");
+      examples.add(command, title + " --help");
     }
     add_help_examples(examples, *app.get_subcommand(name), words);
   }
@@ -116,7 +130,7 @@ Examples all_examples() {
   add_help_examples(examples, app, {});
   for (const fs::path& page : pages())
     for (const std::string& command : commands_of_page(read_text(page)))
-      examples[command].push_back(fs::relative(page, kSource));
+      examples.add(command, fs::relative(page, kSource));
   return examples;
 }
 
@@ -282,6 +296,8 @@ TEST_P(ExamplesTest, Run) {
   if (GetParam() == "train") {
     EXPECT_EQ(desk.run(kTokenizerExample), "");
     EXPECT_EQ(desk.run(kModelExample), "");
+    EXPECT_EQ(desk.run("witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json"),
+              "");
   }
   int ran = 0;
   for (const auto& [command, places] : all_examples()) {
