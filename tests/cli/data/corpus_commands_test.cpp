@@ -1,9 +1,8 @@
 // witan data dedup, stats and inspect.
-#include "witan/cli/data/shards.h"
-
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
+#include "witan/cli/data/shards.h"
 
 namespace witan::test {
 namespace {
@@ -71,6 +70,10 @@ TEST_F(CorpusCommandsTest, DedupRefusesWhatItCannotUse) {
   expect_refusal({"data", "dedup", at("none"), "--dry-run"}, 4, {"none"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("c.jsonl.zst")}, 2, {"without compression"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--method", "exact", "--verify", "0.8", "--dry-run"}, 2,
+                 {"--verify compares candidates of --method minhash"});
+  expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("c.jsonl"), "--removed", at("c.jsonl")}, 2,
+                 {"are both", "name two files"});
   write_text(at("c.removed.jsonl"), "{\"text\": \"an input\"}\n");
   expect_refusal({"data", "dedup", at("c.removed.jsonl"), "--output", at("c.jsonl")}, 2, {"is one of the inputs"});
   write_text(at("shards.bin"), "");
@@ -114,6 +117,14 @@ TEST_F(CorpusCommandsTest, StatsWritesAPage) {
        {"Witan dataset report", "rows.jsonl", "<h2>Lengths</h2>", "<svg ", "<h2>Scripts</h2>"})
     EXPECT_TRUE(contains(page, piece)) << piece;
   EXPECT_FALSE(contains(page, "<h2>Tokens</h2>"));
+}
+
+TEST_F(CorpusCommandsTest, StatsOverwritesNothingButPages) {
+  const std::string before = read_text(at("rows.jsonl"));
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", at("rows.jsonl")}, 2,
+                 {"is no page", "name a new file"});
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", folder_.path().string()}, 2, {"is no page"});
+  EXPECT_EQ(read_text(at("rows.jsonl")), before);
 }
 
 TEST_F(CorpusCommandsTest, StatsAndInspectReadShards) {

@@ -60,6 +60,8 @@ DedupOptions dedup_options(const DedupArgs& args) {
 }
 
 void check_outputs(const DedupOptions& options, const std::vector<Source>& sources) {
+  require<UsageError>(options.kept.empty() || options.kept.lexically_normal() != options.removed.lexically_normal(),
+                      "witan data dedup: --output and --removed are both ", options.kept.string(), ": name two files");
   for (const fs::path& path : {options.kept, options.removed}) {
     if (path.empty()) continue;
     require<UsageError>(path.extension() != ".gz" && path.extension() != ".zst", "witan data dedup: ", path.string(),
@@ -157,6 +159,9 @@ ExitCode dedup(Context& context, const DedupArgs& args) {
   for (const std::string& input : args.inputs)
     require<UsageError>(!names_shards(input), "witan data dedup: ", input,
                         " is token shards: give the text that they were made from, and tokenize what is kept");
+  require<UsageError>(args.verify == 0 || args.method == "minhash",
+                      "witan data dedup: --verify compares candidates of --method minhash, and --method exact has "
+                      "none: leave one of them out");
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));

@@ -120,6 +120,10 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   const bool shards = std::any_of(args.inputs.begin(), args.inputs.end(), names_shards);
   require<UsageError>(!shards || args.inputs.size() == 1,
                       "witan data stats: give one prefix of token shards, or any number of files of text");
+  require<UsageError>(args.report.empty() || !fs::exists(args.report) ||
+                          (fs::is_regular_file(args.report) && fs::path(args.report).extension() == ".html"),
+                      "witan data stats: --report ", args.report,
+                      " is there already and is no page: name a new file, or an .html file to write anew");
   StatisticsOptions options = args.options;
   options.memory = parse_bytes(args.memory);
   options.temporary = args.temporary.empty() ? fs::temp_directory_path() : fs::path(args.temporary);
