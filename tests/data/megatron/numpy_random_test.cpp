@@ -25,7 +25,7 @@ TEST(NumpyRandom, ShufflesAsNumpyDoes) {
   EXPECT_TRUE(shuffled(5, 0).empty());
 }
 
-// The state goes on from one shuffle to the next; arrays of none and one draw nothing.
+// The state continues from one shuffle to the next; arrays of none and one draw nothing.
 TEST(NumpyRandom, GoesOn) {
   NumpyRandom random(42);
   std::vector<int> first = {0, 1, 2, 3, 4}, one = {7}, second = {0, 1, 2, 3, 4};

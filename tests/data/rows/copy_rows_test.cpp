@@ -39,7 +39,7 @@ TEST_F(CopyRowsTest, MergesInTheOrderOfTheSources) {
   EXPECT_TRUE(copy(sources, "all.jsonl").reused);
 }
 
-// What the usual pipeline of coreutils makes: lines dealt out in turn, the first ones of each chunk moved to one file.
+// What the usual pipeline of coreutils makes: lines distributed in turn, the first ones of each chunk moved to one file.
 TEST_F(CopyRowsTest, ChunksAreThoseOfCoreutils) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 501));
   const std::string shell = "cd '" + folder_.path().string() +

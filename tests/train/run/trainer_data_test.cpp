@@ -11,7 +11,7 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// Shards of the text, in two orders of samples: a run that is cut off goes on with the samples that it would have read.
+// Shards of the text, in two orders of samples: a run that is killed resumes with the samples that it would have read.
 TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
   RunConfig text = config("text");
   text.train.train_iters = 1;

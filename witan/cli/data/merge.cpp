@@ -72,12 +72,7 @@ ExitCode merge(Context& context, const MergeArgs& args) {
   }
   CopyOptions options;
   options.rows = args.rows.rows;
-  PhaseProgress phases(progress);
-  const MadeRows made =
-      copy_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });
-  phases.end();
-  progress.clear();
-  print_rows(context.out, made);
+  copy_and_print(context, progress, sources, args.rows.output, options);
   return ExitCode::done;
 }
 

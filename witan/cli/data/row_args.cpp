@@ -81,4 +81,13 @@ void print_rows(std::FILE* out, const MadeRows& made) {
                made.quarantine.string());
 }
 
+void copy_and_print(Context& context, Progress& progress, const std::vector<Source>& sources, const std::string& output,
+                    const CopyOptions& options) {
+  PhaseProgress phases(progress);
+  const MadeRows made = copy_rows(sources, output, options, [&](const RowProgress& at) { phases.update(at); });
+  phases.end();
+  progress.clear();
+  print_rows(context.out, made);
+}
+
 }  // namespace witan::cli

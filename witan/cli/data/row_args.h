@@ -8,6 +8,7 @@
 
 #include "witan/cli/args/options.h"
 #include "witan/cli/command.h"
+#include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/row_job.h"
 #include "witan/report/progress.h"
 
@@ -42,6 +43,10 @@ class PhaseProgress {
   std::string phase_;
   std::optional<TaskProgress> task_;
 };
+
+// Copies rows as copy_rows(), with a line of progress, and prints the files that were made.
+void copy_and_print(Context& context, Progress& progress, const std::vector<Source>& sources, const std::string& output,
+                    const CopyOptions& options);
 
 // The files that were made.
 void print_rows(std::FILE* out, const MadeRows& made);

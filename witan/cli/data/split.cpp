@@ -1,4 +1,4 @@
-// witan data split: rows of a corpus dealt out to several files.
+// witan data split: rows of a corpus distributed to several files.
 #include <cmath>
 #include <cstdlib>
 
@@ -39,12 +39,7 @@ ExitCode split(Context& context, const SplitArgs& args) {
   require<UsageError>(options.parts.chunks > 0 || options.parts.valid > 0 || !options.parts.fractions.empty(),
                       "witan data split: say how: --chunks N, --valid N, both, or --fractions LIST");
   const std::vector<Source> sources = sources_of(args.rows, "witan data split", progress);
-  PhaseProgress phases(progress);
-  const MadeRows made =
-      copy_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });
-  phases.end();
-  progress.clear();
-  print_rows(context.out, made);
+  copy_and_print(context, progress, sources, args.rows.output, options);
   return ExitCode::done;
 }
 

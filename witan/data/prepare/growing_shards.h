@@ -15,7 +15,7 @@ namespace witan {
 // PREFIX.bin and PREFIX.idx of them. Memory does not grow with the documents.
 class GrowingShards {
  public:
-  // Creates the folder if it is missing. Goes on with what lies there if `resume`, also with what a killed process was
+  // Creates the folder if it is missing. Continues what lies there if `resume`, also with what a killed process was
   // publishing, else begins anew. Throws IoError.
   GrowingShards(const fs::path& prefix, int64_t vocab_size, bool resume);
 

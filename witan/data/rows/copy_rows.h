@@ -1,4 +1,4 @@
-// Rows of a corpus in their order, into one file (merge) or dealt out to several (split).
+// Rows of a corpus in their order, into one file (merge) or distributed to several (split).
 #pragma once
 
 #include <vector>

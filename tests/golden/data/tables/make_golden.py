@@ -116,7 +116,7 @@ def write_parquet(table):
                 pq.write_table(table, HERE / f"{codec}_{name}_v{version[0]}.parquet", compression=codec,
                                data_page_version=version, row_group_size=23, store_schema=False,
                                write_statistics=False, write_page_checksum=codec in ("zstd", "none"), **encodings(name))
-    # Many pages: rows of lists go on from one to the next in version 1.
+    # Many pages: rows of lists continue from one to the next in version 1.
     pq.write_table(table, HERE / "pages.parquet", compression="zstd", data_page_size=64, write_batch_size=3,
                    row_group_size=30, store_schema=False, data_page_version="1.0", dictionary_pagesize_limit=64)
     # Names of lists and integers of an older writer.
