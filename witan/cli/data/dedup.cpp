@@ -11,6 +11,7 @@
 #include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
+#include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/report/progress.h"
 
