@@ -1,11 +1,5 @@
 #include "witan/train/run/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 
 #include "witan/base/error.h"
@@ -30,25 +24,17 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
   std::error_code error;
   fs::create_directories(path_, error);
   require<IoError>(!error, "cannot create the run folder ", path_.string(), ": ", error.message());
-  const fs::path lock = path_ / ".lock";
-  lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  require<IoError>(lock_ >= 0, "cannot write to the run folder ", path_.string(), ": ", std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(lock_);
-    throw ConfigError(
-        cat("another process is training ", place_.string(), ": wait for it, or pick another name with --run"));
-  }
+  lock_ = RunLock::take(path_);
+  require<ConfigError>(lock_.has_value(), "another process is training ", place_.string(),
+                       ": wait for it, or pick another name with --run");
   for (const fs::path& written : {path_, path_ / "data"}) AtomicFile::remove_left_overs(written);
 }
 
 RunFolder::~RunFolder() {
-  if (lock_ < 0) return;
-  if (empty()) {
-    std::error_code none;
-    fs::remove(path_ / ".lock", none);
-    fs::remove(path_, none);
-  }
-  ::close(lock_);
+  if (!lock_ || !empty()) return;
+  std::error_code none;
+  lock_->remove_file(path_);
+  fs::remove(path_, none);
 }
 
 bool RunFolder::empty() const {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "witan/base/file.h"
+#include "witan/train/run/run_lock.h"
 
 namespace witan {
 
@@ -48,7 +50,7 @@ class RunFolder {
   void move_to(const fs::path& path);
 
   fs::path place_, path_;
-  int lock_ = -1;
+  std::optional<RunLock> lock_;
 };
 
 // Where RunFolder::replace() would move a run: the first of NAME.1, NAME.2 … that is free.
