@@ -232,6 +232,27 @@ OrderedJson to_json(const Series& series) {
           {"points", std::move(points)}};
 }
 
+OrderedJson charts_data(int64_t first, int64_t last, const std::vector<Chart>& charts) {
+  OrderedJson data{{"steps", {first, last}}, {"charts", OrderedJson::array()}};
+  for (const Chart& chart : charts) {
+    OrderedJson series = OrderedJson::array();
+    for (const Series& s : chart.series) series.push_back(to_json(s));
+    data["charts"].push_back({{"zero", chart.zero}, {"series", std::move(series)}});
+  }
+  return data;
+}
+
+// A curve behind its moving average, and lines that are no run's, would hide others. The first of what is left has the
+// run's own name.
+std::vector<Series> series_of_run(const Chart& chart, const std::string& run, int colour) {
+  std::vector<Series> shown;
+  for (const Series& series : chart.series) {
+    if (series.style == Style::faint || series.style == Style::dashed) continue;
+    shown.push_back({shown.empty() ? run : run + " " + series.name, series.style, colour, series.points});
+  }
+  return shown;
+}
+
 }  // namespace
 
 std::vector<Chart> make_charts(const Metrics& metrics) {
@@ -269,14 +290,33 @@ std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events) {
   return heat;
 }
 
+std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names) {
+  std::vector<Chart> merged;
+  for (size_t run = 0; run < charts.size(); ++run)
+    for (const Chart& chart : charts[run]) {
+      const auto shown = series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1);
+      auto same = std::ranges::find(merged, chart.title, &Chart::title);
+      if (same == merged.end())
+        same = merged.insert(merged.end(), {chart.section, chart.title, chart.unit, {}, chart.zero});
+      same->series.insert(same->series.end(), shown.begin(), shown.end());
+    }
+  return merged;
+}
+
+OrderedJson plot_data(const std::vector<Chart>& charts) {
+  double first = INFINITY, last = 0;
+  for (const Chart& chart : charts)
+    for (const Series& series : chart.series) {
+      first = std::min(first, series.points.front().x);
+      last = std::max(last, series.points.back().x);
+    }
+  if (!(first < last)) first = std::max(last, 1.0) - 1, last = first + 2;
+  return charts_data(static_cast<int64_t>(first), static_cast<int64_t>(last), charts);
+}
+
 OrderedJson plot_data(const Metrics& metrics, const std::vector<Chart>& charts, const std::optional<HeatMap>& heat) {
   const auto [first, last] = step_range(metrics);
-  OrderedJson data{{"steps", {first, last}}, {"charts", OrderedJson::array()}};
-  for (const Chart& chart : charts) {
-    OrderedJson series = OrderedJson::array();
-    for (const Series& s : chart.series) series.push_back(to_json(s));
-    data["charts"].push_back({{"zero", chart.zero}, {"series", std::move(series)}});
-  }
+  OrderedJson data = charts_data(first, last, charts);
   if (!heat) return data;
   OrderedJson panels = OrderedJson::array();
   for (const HeatPanel& panel : heat->panels) panels.push_back({{"experts", panel.experts}, {"load", panel.load}});

@@ -45,6 +45,13 @@ struct HeatMap {
 // another shape than the last one (a run resumed with another model) are skipped.
 std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
+// The charts of several runs over each other: of each of `charts`, one run's, the series that stand for the run, in the
+// run's colour and with its name. `names` are as many.
+std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
+constexpr size_t kSeriesColours = 8;  // that assets/style.css has
+
+// {"steps": [first, last], "charts": [...]}: over all of the charts' steps.
+nlohmann::ordered_json plot_data(const std::vector<Chart>& charts);
 // {"steps": [first, last], "charts": [...], "heat": {...}}.
 nlohmann::ordered_json plot_data(const Metrics& metrics, const std::vector<Chart>& charts,
                                  const std::optional<HeatMap>& heat);

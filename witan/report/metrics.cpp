@@ -10,14 +10,18 @@ size_t whole_lines(std::string_view text) {
   return text.rfind('\n') + 1;
 }
 
-// Calls take(line, offset, where) for every line that ends in a line feed, until it returns false.
+std::string place_of(const fs::path& path, int64_t line) {
+  return cat(path.string(), ": line ", line);
+}
+
+// Calls take(line, offset, number) for every line that ends in a line feed, until it returns false.
 template <class Take>
-void for_each_line(std::string_view text, const fs::path& path, Take take) {
+void for_each_line(std::string_view text, Take take) {
   text = text.substr(0, whole_lines(text));
   int64_t number = 1;
   for (size_t offset = 0; offset < text.size(); ++number) {
     const size_t end = text.find('\n', offset);
-    if (!take(text.substr(offset, end - offset), offset, cat(path.string(), ": line ", number))) return;
+    if (!take(text.substr(offset, end - offset), offset, number)) return;
     offset = end + 1;
   }
 }
@@ -89,8 +93,8 @@ void MetricsWriter::truncate_after(int64_t step) {
   uint64_t keep = file_.size();
   {
     const MappedFile file(file_.path());
-    for_each_line(file.text(), file_.path(), [&](std::string_view line, size_t offset, const std::string& where) {
-      const std::optional<Event> event = parse_event(line, where);
+    for_each_line(file.text(), [&](std::string_view line, size_t offset, int64_t number) {
+      const std::optional<Event> event = parse_event(line, place_of(file_.path(), number));
       const bool kept = !event || (!ends_run(*event) && step_of(*event).value_or(0) <= step);
       if (!kept) keep = offset;
       return kept;
@@ -100,9 +104,36 @@ void MetricsWriter::truncate_after(int64_t step) {
 }
 
 Metrics read_metrics(const fs::path& path) {
+  return read_thinned_metrics(path, INT64_MAX);
+}
+
+Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
+  // As format_event() begins them. Of a line that another program wrote in another way none is left out.
+  static constexpr std::string_view kThinned[] = {R"({"kind":"step",)", R"({"kind":"experts",)"};
+  static constexpr size_t kKinds = std::size(kThinned);
+  const auto kind_of = [](std::string_view line) {
+    size_t kind = 0;
+    while (kind < kKinds && !line.starts_with(kThinned[kind])) ++kind;
+    return kind;
+  };
+  int64_t lines[kKinds + 1] = {}, seen[kKinds + 1] = {};
+  if (most < INT64_MAX)
+    for_each_line(file.text(), [&](std::string_view line, size_t, int64_t) {
+      ++lines[kind_of(line)];
+      return true;
+    });
+  // One in every `stride` lines of its kind, counted from the last.
+  const auto is_left_out = [&](std::string_view line) {
+    const size_t kind = kind_of(line);
+    if (kind == kKinds || lines[kind] <= most) return false;
+    const int64_t stride = (lines[kind] + most - 1) / most;
+    return (lines[kind] - ++seen[kind]) % stride != 0;
+  };
   Metrics metrics;
-  for_each_line(file.text(), path, [&](std::string_view line, size_t, const std::string& where) {
+  for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {
+    if (is_left_out(line)) return true;
+    const std::string where = place_of(path, number);
     if (std::optional<Event> event = parse_event(line, where)) std::visit(Collector(metrics, where), std::move(*event));
     return true;
   });

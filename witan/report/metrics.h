@@ -49,4 +49,9 @@ struct Metrics {
 // Throws IoError, and CorruptionError("FILE: line N: why").
 Metrics read_metrics(const fs::path& path);
 
+// The same with at most `most` (>= 1) of its step events, evenly spread and with the last one, and as many of its
+// experts events; all others are whole. Of a long file most lines are passed over unread, which damage in them
+// survives.
+Metrics read_thinned_metrics(const fs::path& path, int64_t most);
+
 }  // namespace witan

@@ -1,0 +1,113 @@
+#include "witan/report/metrics_scan.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+constexpr std::string_view kRun = R"({"kind":"run",)", kStep = R"({"kind":"step",)", kEval = R"({"kind":"eval",)",
+                           kEnd = R"({"kind":"end",)";
+
+// Without a torn last line.
+std::string_view whole_lines_of(std::string_view text) {
+  return text.substr(0, text.rfind('\n') + 1);
+}
+
+// A line of a file, and where it stands for an error that is seldom needed.
+struct Line {
+  std::string_view text;
+  const fs::path& path;
+  size_t offset = 0;
+
+  std::string where() const { return cat(path.string(), ": byte ", offset); }
+};
+
+// Sets the event of that kind, unless it is set, from a line that begins as such events do.
+template <class E>
+void take(std::optional<E>& event, const Line& line, std::string_view begins) {
+  if (event || !line.text.starts_with(begins)) return;
+  if (auto parsed = parse_event(line.text, line.where())) event = std::get<E>(std::move(*parsed));
+}
+
+// Takes "WORDSnumber" from the front of the text; false where something else stands there.
+template <class T>
+bool take_number(std::string_view& text, std::string_view words, T& number) {
+  if (!text.starts_with(words)) return false;
+  const char* const begin = text.data() + words.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
+  if (error != std::errc() || end == begin) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+// {"kind":"step","step":7,"loss":2.5,...: both numbers, where the line is so written.
+std::optional<Point> quick_loss(std::string_view line, std::string_view begins) {
+  line.remove_prefix(begins.size());
+  int64_t step = 0;
+  double loss = 0;
+  if (!take_number(line, R"("step":)", step) || !take_number(line, R"(,"loss":)", loss)) return std::nullopt;
+  if (!line.starts_with(',') && line != "}") return std::nullopt;
+  return Point{static_cast<double>(step), loss};
+}
+
+// The step and loss of a line of kind E. A set of one's own is no validation split.
+template <class E>
+void take_loss(Curve& curve, const Line& line, std::string_view begins) {
+  std::optional<Point> point;
+  if constexpr (std::is_same_v<E, StepEvent>) point = quick_loss(line.text, begins);
+  if (!point) {
+    const auto event = parse_event(line.text, line.where());
+    const E* const one = event ? std::get_if<E>(&*event) : nullptr;
+    if (!one) return;
+    if constexpr (std::is_same_v<E, EvalEvent>) {
+      if (one->set) return;
+    }
+    point = Point{static_cast<double>(one->step), one->loss};
+  }
+  if (std::isfinite(point->y)) curve.push_back(*point);
+}
+
+}  // namespace
+
+MetricsStanding read_standing(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  MetricsStanding standing;
+  for (size_t end = all.size(); end > 0 && all.size() - end < MetricsStanding::kTail;) {
+    const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
+    const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
+    const Line line{all.substr(begin, end - 1 - begin), path, begin};
+    if (end == all.size()) take(standing.end, line, kEnd);
+    take(standing.run, line, kRun);
+    take(standing.step, line, kStep);
+    take(standing.eval, line, kEval);
+    if (standing.eval && standing.eval->set) standing.eval.reset();
+    if (standing.run && standing.step && standing.eval) break;
+    end = begin;
+  }
+  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, kRun);
+  return standing;
+}
+
+LossCurves read_losses(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  LossCurves curves;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = all.find('\n', begin);
+    const Line line{all.substr(begin, end - begin), path, begin};
+    begin = end + 1;
+    if (line.text.starts_with(kStep))
+      take_loss<StepEvent>(curves.training, line, kStep);
+    else if (line.text.starts_with(kEval))
+      take_loss<EvalEvent>(curves.validation, line, kEval);
+  }
+  return curves;
+}
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// What a long metrics.jsonl says, without parsing all of it: where a run stands, from the end of the file, and its
+// losses, which are taken from their lines as format_event() writes them. A file of 1e6 steps takes milliseconds for
+// the one and a second or two for the other.
+#pragma once
+
+#include <optional>
+
+#include "witan/base/file.h"
+#include "witan/report/curve.h"
+#include "witan/report/events.h"
+
+namespace witan {
+
+// The last event of each kind. Of evaluations, those on the validation split. `run` is the file's first, should the
+// last one stand further from the end than kTail.
+struct MetricsStanding {
+  std::optional<RunEvent> run;
+  std::optional<StepEvent> step;
+  std::optional<EvalEvent> eval;                     // nothing where it stands further from the end than kTail
+  std::optional<EndEvent> end;                       // only where nothing comes after it
+  static constexpr size_t kTail = size_t{64} << 20;  // bytes
+};
+
+// Throws IoError, and CorruptionError naming the byte of a damaged line among those that it reads.
+MetricsStanding read_standing(const fs::path& path);
+
+// Finite losses over steps, nats per token: each recorded step's, and each evaluation's on the validation split.
+struct LossCurves {
+  Curve training, validation;
+};
+
+// Throws IoError, CorruptionError.
+LossCurves read_losses(const fs::path& path);
+
+}  // namespace witan
