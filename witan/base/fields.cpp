@@ -26,6 +26,7 @@ struct ParserAssertion {};
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/text.h"
+#include "witan/base/toml_lines.h"
 #include "witan/base/toml_text.h"
 
 namespace witan {
@@ -197,6 +198,13 @@ void require_section(const Fields& fields, std::string_view table, const std::st
                        joined(sections, ", "));
 }
 
+// The field's name for a key of the section's table; empty: of no section.
+std::string name_of_key(const Fields& fields, std::string_view section, std::string_view key) {
+  for (const Field& field : fields)
+    if (!section.empty() && field.section == section && key_of_tables(field) == key) return field.name;
+  return std::string(key);
+}
+
 // `section`: whose table it is; empty: of no section.
 void apply_keys(const Fields& fields, const toml::table& table, std::string_view section, std::string_view source,
                 std::set<std::string>& seen) {
@@ -204,9 +212,7 @@ void apply_keys(const Fields& fields, const toml::table& table, std::string_view
   for (const auto& [key, node] : table) {
     if (node.is_table()) continue;
     const std::string origin = line_of(node);
-    std::string name(key.str());
-    for (const Field& field : fields)
-      if (!section.empty() && field.section == section && key_of_tables(field) == name) name = field.name;
+    const std::string name = name_of_key(fields, section, key.str());
     require<ConfigError>(seen.insert(name).second, origin, ": ", name, " is set twice");
     const Field& field = find_field(fields, name, origin);
     if (const auto* array = node.as_array(); array && is_tables(field))
@@ -382,6 +388,20 @@ std::set<std::string> parse_toml(const Fields& fields, std::string_view text, st
   std::set<std::string> seen;
   apply_tables(fields, table, source, seen);
   return seen;
+}
+
+std::map<std::string, int64_t> lines_of_keys(const Fields& fields, std::string_view text, std::string_view source) {
+  const toml::table table = parsed(text, source, [&](auto line) { return cat(source, ":", line); });
+  std::map<std::string, int64_t> lines;
+  const auto add = [&](const toml::table& keys, std::string_view section) {
+    for (const auto& [key, node] : keys)
+      if (!node.is_table())
+        lines[name_of_key(fields, section, key.str())] = static_cast<int64_t>(node.source().begin.line);
+  };
+  add(table, "");
+  for (const auto& [key, node] : table)
+    if (const auto* inner = node.as_table()) add(*inner, key.str());
+  return lines;
 }
 
 std::set<std::string> read_toml(const Fields& fields, const std::string& path) {

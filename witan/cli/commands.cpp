@@ -7,6 +7,7 @@ void add_all(CLI::App& app, Context& context) {
   add_data(app, context);
   add_tokenizer(app, context);
   add_import(app, context);
+  add_config(app, context);
   add_plan(app, context);
   add_train(app, context);
   add_eval(app, context);

@@ -7,6 +7,7 @@ namespace witan::cli {
 
 void add_bench(CLI::App& app, Context& context);
 void add_chat(CLI::App& app, Context& context);
+void add_config(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);

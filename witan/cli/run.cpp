@@ -27,13 +27,14 @@ const CLI::App& reached(const CLI::App& app) {
 }
 
 bool takes_megatron_flags(const std::string& path) {
-  return path == "witan plan" || path == "witan train" || path == "witan bench step";
+  return path == "witan plan" || path == "witan train" || path == "witan bench step" || path == "witan config show";
 }
 
 // The words as CLI11 shall see them: lists read, Megatron-LM's flags in Witan's words.
 std::vector<std::string> words_of(int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words(argv, argv + argc);
-  const size_t command = words.size() > 1 && words[1] == "bench" ? 3 : 2;  // words of its path
+  const bool has_subcommands = words.size() > 1 && (words[1] == "bench" || words[1] == "config");
+  const size_t command = has_subcommands ? 3 : 2;  // words of its path
   if (words.size() <= command) return words;
   std::string path = "witan";
   for (size_t i = 1; i < command; ++i) path += " " + words[i];

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "witan/base/error.h"
+#include "witan/base/file.h"
+#include "witan/base/toml_lines.h"
 #include "witan/cli/presets.h"
 
 namespace witan::cli {
@@ -102,6 +104,15 @@ std::set<std::string> ConfigArgs::apply_preset() const {
 
 std::set<std::string> ConfigArgs::apply_file() const {
   return file().empty() ? std::set<std::string>() : read_toml(fields_, file());
+}
+
+std::map<std::string, int64_t> ConfigArgs::preset_lines() const {
+  if (preset_->count() == 0) return {};
+  return lines_of_keys(fields_, find_preset(preset()).toml, preset());
+}
+
+std::map<std::string, int64_t> ConfigArgs::file_lines() const {
+  return file().empty() ? std::map<std::string, int64_t>() : lines_of_keys(fields_, read_file(file()), file());
 }
 
 }  // namespace witan::cli

@@ -1,6 +1,7 @@
 // A configuration's fields as flags of a command: `--moe-router-topk 2` and `moe_router_topk = 2` mean the same.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -58,6 +59,10 @@ class ConfigArgs {
   std::set<std::string> apply_preset() const;
   std::set<std::string> apply_file() const;
   std::set<std::string> apply_flags() const { return flags_.apply(); }
+
+  // The lines on which the preset and the file set their keys.
+  std::map<std::string, int64_t> preset_lines() const;
+  std::map<std::string, int64_t> file_lines() const;
 
   std::string preset() const;  // the value of --preset; empty: none
   std::string file() const;    // that of --config

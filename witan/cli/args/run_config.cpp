@@ -10,6 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/base/toml_lines.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/convert/model_function.h"
@@ -50,8 +51,22 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
-void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource source) {
-  for (const std::string& key : keys) given.sources[key] = source;
+// `place_of` says of a key which place within the source it is.
+void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource source,
+            const std::function<std::string(const std::string&)>& place_of) {
+  for (const std::string& key : keys) {
+    given.sources[key] = source;
+    given.places[key] = place_of(key);
+  }
+}
+
+// "SOURCE:LINE" of a key; of one that the mesh of the source stands for, the mesh's.
+std::function<std::string(const std::string&)> place_in(std::string source, std::map<std::string, int64_t> lines) {
+  return [source = std::move(source), lines = std::move(lines)](const std::string& key) {
+    const auto own = lines.find(key), mesh = lines.find("mesh");
+    if (own != lines.end()) return cat(source, ":", own->second);
+    return mesh == lines.end() ? source : cat(source, ":", mesh->second, ", mesh");
+  };
 }
 
 // Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
@@ -63,6 +78,7 @@ void follow_tensor_ranks(GivenConfig& given) {
   if (config.parallel.tensor_model_parallel_size == 1 || config.model.moe.num_experts == 0) return;
   config.parallel.sequence_parallel = true;
   given.sources["sequence_parallel"] = source;
+  given.places["sequence_parallel"] = given.place("tensor_model_parallel_size");
 }
 
 // Sets what neither the file nor the flags say, and says so.
@@ -81,15 +97,26 @@ void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::
 // Sets what the preset, the file and the flags say, each with the keys that its mesh stands for.
 void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.preset = args.preset();
+  given.file = args.file();
   std::set<std::string> keys = args.apply_preset();
   keys.merge(expand_mesh(config.parallel, keys, given.preset));
-  record(given, keys, ValueSource::preset);
+  record(given, keys, ValueSource::preset, place_in("preset " + given.preset, args.preset_lines()));
   keys = args.apply_file();
   keys.merge(expand_mesh(config.parallel, keys, args.file()));
-  record(given, keys, ValueSource::file);
+  record(given, keys, ValueSource::file, place_in(given.file, args.file_lines()));
   keys = args.apply_flags();
+  const std::set<std::string> own = keys;
   keys.merge(expand_mesh(config.parallel, keys));
-  record(given, keys, ValueSource::flag);
+  record(given, keys, ValueSource::flag,
+         [&](const std::string& key) { return own.contains(key) ? flag_name(key) : "--mesh"; });
+}
+
+// The lines of the run's config.toml; nothing where that is lost, and the configuration is a checkpoint's.
+std::map<std::string, int64_t> lines_of_run(const fs::path& config_toml) {
+  std::error_code none;
+  if (!fs::is_regular_file(config_toml, none) || fs::file_size(config_toml, none) == 0) return {};
+  RunConfig config;
+  return lines_of_keys(config.fields(), read_file(config_toml), config_toml.string());
 }
 
 // Sets what the run on disk says, and the call over it.
@@ -97,8 +124,11 @@ void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   config = *given.saved;
   RunConfig defaults;
   const Fields was = config.fields(), usual = defaults.fields();
+  std::set<std::string> keys;
   for (size_t i = 0; i < was.size(); ++i)
-    if (was[i].text() != usual[i].text()) given.sources[was[i].name] = ValueSource::saved_run;
+    if (was[i].text() != usual[i].text()) keys.insert(was[i].name);
+  const fs::path config_toml = given.run / "config.toml";
+  record(given, keys, ValueSource::saved_run, place_in(config_toml.string(), lines_of_run(config_toml)));
   apply(given, config, args);
   given.changes = changed_identity(*given.saved, config);
 }
@@ -220,6 +250,19 @@ void add_megatron_flag(CLI::App& command) {
 ValueSource GivenConfig::source(const std::string& key) const {
   const auto found = sources.find(key);
   return found == sources.end() ? ValueSource::witan_default : found->second;
+}
+
+std::string GivenConfig::place(const std::string& key) const {
+  switch (source(key)) {
+    case ValueSource::witan_default:
+      return "default";
+    case ValueSource::megatron_default:
+      return "Megatron-LM's default";
+    case ValueSource::init_from:
+      return "init_from = " + config.train.init_from;
+    default:
+      return places.at(key);
+  }
 }
 
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args, OtherRun other) {

@@ -34,7 +34,13 @@ struct GivenConfig {
   std::optional<RunConfig> saved;              // the configuration of the run that is there
   std::vector<std::string> changes;            // of what makes it the same run (changed_identity)
   std::string preset;                          // its name; empty: none was asked for
+  std::string file;                            // of --config; likewise
+  // Of keys whose sources are files, presets, flags or the run: which exactly, "mine.toml:3", "preset gpt2-124m:7",
+  // "--lr", "--mesh", "runs/base/config.toml:12".
+  std::map<std::string, std::string> places;
 
+  // Where the key's value comes from, for people: its place, or "default".
+  std::string place(const std::string& key) const;
   ValueSource source(const std::string& key) const;
   // Whether this call says it, by --preset, --config, a flag, or the mesh of one of them.
   bool said(const std::string& key) const { return source(key) >= ValueSource::preset; }

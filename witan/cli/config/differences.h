@@ -1,0 +1,19 @@
+// The keys in which configurations differ.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "witan/train/run/config.h"
+
+namespace witan::cli {
+
+struct KeyDifference {
+  std::string section, key;
+  std::vector<std::string> values;  // of each configuration, as TOML writes them; always the same length
+};
+
+// In the order of RunConfig::fields(). Names of runs and of their folder are no difference.
+std::vector<KeyDifference> differing_keys(std::vector<RunConfig> configs);
+
+}  // namespace witan::cli
