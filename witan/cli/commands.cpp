@@ -16,6 +16,7 @@ void add_all(CLI::App& app, Context& context) {
   add_serve(app, context);
   add_export(app, context);
   add_report(app, context);
+  add_runs(app, context);
   add_bench(app, context);
 }
 

@@ -11,6 +11,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/cli/args/config_origin.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
@@ -135,6 +136,7 @@ class TrainCall {
   // less the end of a run.
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
   RunAids aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const;
+  std::string origin_of_run() const;
   ExitCode train_from(const ResolvedConfig& config, int64_t done, Progress& progress);
 
   Context& context_;
@@ -262,6 +264,12 @@ RunAids TrainCall::aids(const ResolvedConfig& config, const Plan& plan, int64_t 
   return aids;
 }
 
+// A call that resumes a run without naming a preset or file leaves what the run was started with.
+std::string TrainCall::origin_of_run() const {
+  const std::string said = origin_line(given_.preset, given_.file);
+  return said.empty() && given_.saved ? origin_line_of(folder_->config()) : said;
+}
+
 ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
@@ -273,7 +281,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
   }
-  start_->config = config_to_save(config.given(), true);
+  start_->config = origin_of_run() + config_to_save(config.given(), true);
   start_->aids = aids(config, plan, done);
   const RunResult result =
       train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());

@@ -1,0 +1,92 @@
+// witan runs remove.
+
+#include "cli/runs/runs_support.h"
+#include "support/program.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RemoveTest : public MadeUpRuns {
+ protected:
+  Said remove(std::vector<std::string> names, const std::string& answer) const {
+    names.insert(names.begin(), "remove");
+    return runs(names, answer);
+  }
+  void expect_kept(const Said& said, const std::string& run, const std::string& why) const {
+    EXPECT_EQ(said.code, 2) << said.err;
+    EXPECT_TRUE(contains(said.err, why)) << said.err;
+    EXPECT_TRUE(fs::exists(runs_ / run / "config.toml"));
+  }
+};
+
+TEST_F(RemoveTest, AsksAndSaysWhatIsFreed) {
+  make("a", 3);
+  write_text(runs_ / "a/checkpoints/step-3/shard", std::string(3 << 20, 'x'));
+  expect_kept(remove({"a"}, ""), "a", "nothing was removed: answer y, or give --yes");
+  expect_kept(remove({"a"}, "no\n"), "a", "nothing was removed");
+  const Said said = remove({"a"}, "y\n");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "1 checkpoint, the newest of step 3")) << said.err;
+  EXPECT_TRUE(contains(said.err, "MiB in 1 run would be freed\nremove? [y/N] removed ")) << said.err;
+  EXPECT_FALSE(fs::exists(runs_ / "a"));
+  EXPECT_TRUE(fs::is_empty(runs_));
+}
+
+TEST_F(RemoveTest, SeveralAtOnceOrNone) {
+  for (const char* name : {"a", "b", "c"}) make(name, 3);
+  const auto lock = RunLock::take(runs_ / "b");
+  expect_kept(remove({"a", "b", "--yes"}, ""), "a", "the run b is training");
+  expect_kept(remove({"a", "nowhere", "--yes"}, ""), "a", "no run nowhere");
+  EXPECT_EQ(remove({"a", "c", "a", "--yes"}, "").code, 0);
+  EXPECT_FALSE(fs::exists(runs_ / "a") || fs::exists(runs_ / "c"));
+  EXPECT_TRUE(fs::exists(runs_ / "b"));
+}
+
+TEST_F(RemoveTest, NamesReachNothingOutside) {
+  make("a", 3);
+  write_text(folder_ / "other/config.toml", "");
+  for (const char* name : {"../other", ".", "..", "/", "a/"})
+    expect_kept(remove({name, "--yes"}, ""), "a", "there is no run");
+  expect_kept(remove({"", "--yes"}, ""), "a", "a run's name is empty");
+  fs::create_directory_symlink(folder_ / "other", runs_ / "linked");
+  expect_kept(remove({"linked", "--yes"}, ""), "a", "is a link");
+  EXPECT_TRUE(fs::exists(folder_ / "other/config.toml"));
+}
+
+TEST_F(RemoveTest, WhatAnotherRunNeedsStays) {
+  make("base", 3);
+  make("tuned", 3, "init_from = \"base\"\n");
+  expect_kept(remove({"base", "--yes"}, ""), "base", "the run tuned was given init_from = base");
+  fs::create_directories(runs_ / "tuned/checkpoints/step-3");  // from which it would resume
+  make("shards", 3,
+       "[data]\ntokenizer = \"t.json\"\ndata_path = \"x," + (runs_ / "base/data/tokens").string() + "\"\n");
+  expect_kept(remove({"base", "--yes"}, ""), "base", "the run shards was given data_path = x,");
+  EXPECT_EQ(remove({"base", "shards", "--yes"}, "").code, 0) << "both at once";
+  EXPECT_TRUE(fs::exists(runs_ / "tuned"));
+}
+
+TEST_F(RemoveTest, WhatAProcessHasOpenStays) {
+  make("a", 3);
+  const fs::path file = runs_ / "a/metrics.jsonl";
+  {
+    Program reader({"/bin/sh", "-c", "exec 3<'" + file.string() + "'; echo; exec sleep 600"}, folder_ / "log");
+    while (read_text(folder_ / "log").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    expect_kept(remove({"a", "--yes"}, ""), "a", "has " + file.string() + " open");
+  }
+  EXPECT_EQ(remove({"a", "--yes"}, "").code, 0);
+}
+
+TEST_F(RemoveTest, WhatARemovalThatWasKilledLeftGoesToo) {
+  make("a", 3);
+  make("b", 3);
+  fs::rename(runs_ / "a", runs_ / ".removed-a");
+  EXPECT_FALSE(contains(runs().out, "removed"));
+  EXPECT_EQ(remove({"b", "--yes"}, "").code, 0);
+  EXPECT_TRUE(fs::is_empty(runs_));
+}
+
+}  // namespace
+}  // namespace witan::test

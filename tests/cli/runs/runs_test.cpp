@@ -1,0 +1,136 @@
+// witan runs: the list.
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/runs/runs_support.h"
+#include "witan/cli/args/config_origin.h"
+#include "witan/cli/runs/run_summary.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using RunsTest = MadeUpRuns;
+
+nlohmann::json by_name(const Said& said) {
+  EXPECT_EQ(said.code, 0) << said.err;
+  nlohmann::json runs;
+  for (const auto& run : nlohmann::json::parse(said.out)) runs[run["name"].get<std::string>()] = run;
+  return runs;
+}
+
+TEST_F(RunsTest, EachStateIsTold) {
+  make("done", 100);
+  make("early", 40, "", "stopped early");
+  make("stopped", 40, "", "stopped by a signal");
+  make("killed", 40, "", "");
+  make("fresh", 0, "", "");
+  make("now", 40, "", "");
+  make("foreign", 0, "", "");
+  write_text(runs_ / "foreign/ledger.json", "{}");
+  fs::create_directories(runs_ / "foreign/checkpoints/step-0");
+  const auto lock = RunLock::take(runs_ / "now");
+  const nlohmann::json runs = by_name(this->runs({"--json"}));
+  EXPECT_EQ(runs["done"]["state"], "finished");
+  EXPECT_EQ(runs["early"]["state"], "finished");
+  EXPECT_EQ(runs["stopped"]["state"], "interrupted");
+  EXPECT_EQ(runs["killed"]["state"], "failed");
+  EXPECT_EQ(runs["fresh"]["state"], "not begun");
+  EXPECT_EQ(runs["now"]["state"], "running");
+  EXPECT_EQ(runs["foreign"]["state"], "imported");
+  EXPECT_EQ(runs.size(), 7u);
+}
+
+TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {
+  make("a", 40, "", "");
+  write_text(runs_ / "a/checkpoints/step-40/shard", std::string(100'000, 'x'));
+  const nlohmann::json run = by_name(runs({"--json"}))["a"];
+  EXPECT_EQ(run["step"], 40);
+  EXPECT_EQ(run["steps"], 100);
+  EXPECT_NEAR(run["loss"].get<double>(), 3.6, 1e-12);
+  EXPECT_EQ(run["validation_loss"], 4.5);
+  EXPECT_EQ(run["tokens"], 80'000);
+  EXPECT_EQ(run["parameters"], 1'500'000);
+  EXPECT_GE(run["bytes"], 100'000);
+  EXPECT_LT(run["bytes"], 1'000'000);
+  EXPECT_LT(run["age_s"], 3600);
+  const Said said = runs();
+  EXPECT_EQ(said.err, "");
+  EXPECT_TRUE(contains(said.out, "a    failed    40  100  3.6000      4.5000  80.0 K      1.50 M")) << said.out;
+}
+
+TEST_F(RunsTest, TheLatestComesFirst) {
+  for (const char* name : {"old", "older", "new"}) make(name, 3);
+  const auto now = fs::file_time_type::clock::now();
+  fs::last_write_time(runs_ / "old/metrics.jsonl", now - std::chrono::hours(2));
+  fs::last_write_time(runs_ / "older/metrics.jsonl", now - std::chrono::hours(20));
+  const Said said = runs();
+  EXPECT_LT(said.out.find("\nnew "), said.out.find("\nold ")) << said.out;
+  EXPECT_LT(said.out.find("\nold "), said.out.find("\nolder ")) << said.out;
+  EXPECT_TRUE(contains(said.out, "20 h")) << said.out;
+}
+
+TEST_F(RunsTest, WhatIsNoRunIsSkippedWithAWord) {
+  make("good", 5);
+  write_text(runs_ / "notes.txt", "hello");
+  fs::create_directories(runs_ / "empty");
+  fs::create_directories(runs_ / ".good.fresh");
+  fs::create_directories(runs_ / "pipe");
+  ASSERT_EQ(::mkfifo((runs_ / "pipe/config.toml").c_str(), 0600), 0);
+  fs::create_symlink("nowhere", runs_ / "broken");
+  make("pipes", 0, "", "");
+  fs::remove(runs_ / "pipes/metrics.jsonl");
+  ASSERT_EQ(::mkfifo((runs_ / "pipes/metrics.jsonl").c_str(), 0600), 0) << "which would never end";
+  fs::create_directory_symlink(runs_, runs_ / "good/loop");
+  make("strange", 5, "no_such_key = 1\n");
+  make("torn", 5);
+  write_text(runs_ / "torn/metrics.jsonl", "{\"kind\":\"step\",\"step\":\"x\"}\n");
+  make(std::string("colour\x1b[31m\xff"), 5);
+  const Said said = runs();
+  EXPECT_EQ(said.code, 0);
+  for (const char* word :
+       {"notes.txt: not a folder", "empty: no config.toml, so no run", "pipe: its config.toml is not a file",
+        "strange: ", "no key no_such_key", "torn: ", "metrics.jsonl: byte 0"})
+    EXPECT_TRUE(contains(said.err, word)) << word << " in " << said.err;
+  for (const char* name : {"good", "strange", "torn", "pipes", "colour\\x1B[31m\\xFF"})
+    EXPECT_TRUE(contains(said.out, std::string("\n") + name + " ")) << said.out;
+  EXPECT_FALSE(contains(said.out + said.err, "\x1b[31m"));
+  EXPECT_FALSE(contains(said.out + said.err, "fresh"));
+  EXPECT_EQ(nlohmann::json::parse(runs({"--json"}).out).size(), 5u);
+}
+
+TEST_F(RunsTest, AFolderWithoutRunsAndNone) {
+  expect_refusal({"runs", "--runs-folder", runs_.string()}, 2, {"cannot read the folder of runs", "witan train"});
+  fs::create_directories(runs_);
+  const Said said = runs();
+  EXPECT_EQ(said.code, 0);
+  EXPECT_EQ(said.out, "");
+  EXPECT_TRUE(contains(said.err, "there is no run in ")) << said.err;
+  EXPECT_EQ(runs({"--json"}).out, "[]\n");
+}
+
+TEST_F(RunsTest, WhatARunWasStartedWithIsShown) {
+  make("a", 3);
+  const std::string toml = read_text(runs_ / "a/config.toml");
+  write_text(runs_ / "a/config.toml", cli::origin_line("gpt2-124m", "mine.toml") + toml);
+  EXPECT_EQ(cli::origin_line("", ""), "");
+  EXPECT_TRUE(contains(runs().out, "preset gpt2-124m, mine.toml")) << runs().out;
+  EXPECT_EQ(cli::origin_line_of(runs_ / "a/config.toml"), "# from preset gpt2-124m, mine.toml\n");
+  EXPECT_EQ(cli::read_origin(runs_ / "nowhere"), "");
+}
+
+TEST(DiskUsage, CountsAFileOfTwoNamesOnce) {
+  const TempFolder folder;
+  write_text(folder / "a/one", std::string(1 << 20, 'x'));
+  const uint64_t one = cli::disk_usage(folder / "a");
+  fs::create_hard_link(folder / "a/one", folder / "a/two");
+  EXPECT_EQ(cli::disk_usage(folder / "a"), one);
+  EXPECT_GE(one, uint64_t{1} << 20);
+  EXPECT_EQ(cli::disk_usage(folder / "nowhere"), 0u);
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,34 @@
+#include "witan/cli/runs/text_curves.h"
+
+#include <gtest/gtest.h>
+
+namespace witan::cli {
+namespace {
+
+TEST(TextCurves, AFallingAndARisingLineCross) {
+  const Curve falling = {{0, 4}, {1, 3}, {2, 2}, {3, 1}, {4, 0}}, rising = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}};
+  EXPECT_EQ(text_curves({{'a', falling}, {'b', rising}}, 5, 5),
+            "        4 |a   b\n"
+            "          | a b\n"
+            "        2 |  *\n"
+            "          | b a\n"
+            "        0 |b   a\n"
+            "          +-----\n"
+            "     step  0   4\n");
+}
+
+// A loss begins high: the highest twentieth is drawn at the edge.
+TEST(TextCurves, TheFirstStepsDoNotFlattenTheRest) {
+  Curve curve = {{0, 1000}};
+  for (int i = 1; i <= 40; ++i) curve.push_back({static_cast<double>(i), 1.0 * (40 - i)});
+  const std::string picture = text_curves({{'a', curve}}, 41, 4);
+  EXPECT_TRUE(picture.starts_with("       38 |a")) << picture;
+}
+
+TEST(TextCurves, OnePointAndNone) {
+  EXPECT_EQ(text_curves({{'a', {}}}, 5, 3), "");
+  EXPECT_NE(text_curves({{'a', {{7, 2.5}}}}, 5, 3).find("2.5 |a"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan::cli

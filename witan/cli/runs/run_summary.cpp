@@ -1,0 +1,143 @@
+#include "witan/cli/runs/run_summary.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/cli/args/config_origin.h"
+#include "witan/convert/ledger.h"
+#include "witan/report/metrics_scan.h"
+#include "witan/train/run/load_run.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::cli {
+namespace {
+
+// Whether it is a file that can be read to its end: a pipe of that name would be waited for.
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+RunState state_of(const RunSummary& run, const MetricsStanding& standing) {
+  if (is_training(run.folder)) return RunState::running;
+  if (!standing.step) {
+    const bool imported = is_file(run.folder / kLedgerName) && fs::exists(run.folder / "checkpoints");
+    return imported ? RunState::imported : RunState::not_begun;
+  }
+  if (!standing.end) return RunState::failed;
+  return standing.end->reason == "stopped by a signal" ? RunState::interrupted : RunState::finished;
+}
+
+std::optional<double> finite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+void take_standing(RunSummary& run, const MetricsStanding& standing) {
+  if (standing.run) {
+    run.parameters = standing.run->parameters;
+    if (!run.steps) run.steps = standing.run->total_steps;
+  }
+  if (standing.eval) run.validation_loss = finite(standing.eval->loss);
+  if (!standing.step) return;
+  run.step = standing.step->step;
+  run.loss = finite(standing.step->loss);
+  if (standing.run) run.tokens = standing.run->tokens_per_step * run.step;
+}
+
+// `skipped` receives what cannot be read of it.
+RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped) {
+  RunSummary run;
+  run.folder = folder;
+  run.name = folder.filename().string();
+  const fs::path config = folder / "config.toml", metrics = folder / "metrics.jsonl";
+  const auto attempt = [&](const fs::path& path, const auto& read) {
+    try {
+      if (is_file(path)) read();
+    } catch (const Error& error) {
+      skipped.push_back(cat(clipped(run.name), ": ", error.what()));
+    }
+  };
+  attempt(config, [&] {
+    RunConfig values;
+    read_toml(values.fields(), config.string());
+    run.steps = values.train.train_iters;
+    run.recipe = read_origin(config);
+    run.config = std::move(values);
+  });
+  MetricsStanding standing;
+  attempt(metrics, [&] { standing = read_standing(metrics); });
+  take_standing(run, standing);
+  run.state = state_of(run, standing);
+  std::error_code error;
+  const auto written = fs::last_write_time(is_file(metrics) ? metrics : config, error);
+  if (!error) run.age = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
+  run.bytes = disk_usage(folder);
+  return run;
+}
+
+// Why the entry is no run; empty: it is one. Hidden ones are a run's that is being made or removed.
+std::string why_no_run(const fs::directory_entry& entry) {
+  std::error_code error;
+  if (!entry.is_directory(error)) return error ? error.message() : "not a folder";
+  const auto config = fs::status(entry.path() / "config.toml", error);
+  if (config.type() == fs::file_type::not_found) return "no config.toml, so no run";
+  if (error) return error.message();
+  return config.type() == fs::file_type::regular ? "" : "its config.toml is not a file";
+}
+
+}  // namespace
+
+const char* name_of(RunState state) {
+  static constexpr const char* kNames[] = {"running", "finished", "interrupted", "failed", "imported", "not begun"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped) {
+  std::error_code error;
+  fs::directory_iterator entries(runs_folder, error);
+  require<UsageError>(!error, "cannot read the folder of runs ", runs_folder.string(), ": ", error.message(),
+                      "; train a run first (`witan train`), or give the folder with --runs-folder");
+  std::vector<RunSummary> runs;
+  for (const fs::directory_entry& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.')) continue;
+    if (const std::string why = why_no_run(entry); !why.empty())
+      skipped.push_back(cat(clipped(name), ": ", why));
+    else
+      runs.push_back(summary_of(entry.path(), skipped));
+  }
+  std::ranges::sort(
+      runs, [](const RunSummary& a, const RunSummary& b) { return a.age != b.age ? a.age < b.age : a.name < b.name; });
+  std::ranges::sort(skipped);
+  return runs;
+}
+
+RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped) {
+  require<UsageError>(!name.empty(), "a run's name is empty");
+  return summary_of(find_run(runs_folder, name), skipped);
+}
+
+uint64_t disk_usage(const fs::path& path) {
+  constexpr uint64_t kBlock = 512;  // of st_blocks, whatever the file system's own
+  uint64_t bytes = 0;
+  std::set<std::pair<dev_t, ino_t>> seen;
+  const auto add = [&](const fs::path& one) {
+    struct stat status {};
+    if (::lstat(one.c_str(), &status) != 0) return;
+    if (status.st_nlink > 1 && !S_ISDIR(status.st_mode) && !seen.emplace(status.st_dev, status.st_ino).second) return;
+    bytes += kBlock * static_cast<uint64_t>(status.st_blocks);
+  };
+  add(path);
+  std::error_code error;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator at(path, options, error), end; !error && at != end; at.increment(error))
+    add(at->path());
+  return bytes;
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,51 @@
+// Where each run of a folder stands, from what lies in its folder. Nothing is written, and no checkpoint is opened.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/train/run/config.h"
+
+namespace witan::cli {
+
+enum class RunState : uint8_t {
+  running,      // a process holds its lock
+  finished,     // all its steps are done, or it was stopped early
+  interrupted,  // stopped by a signal
+  failed,       // it ended otherwise: by an error, or killed
+  imported,     // weights of another program, never trained
+  not_begun,    // it has a configuration and no step
+};
+const char* name_of(RunState state);  // "running", "not begun"
+
+struct RunSummary {
+  std::string name;
+  fs::path folder;
+  RunState state = RunState::not_begun;
+  std::optional<RunConfig> config;  // nothing where it cannot be read
+  int64_t step = 0;                 // the last one that metrics.jsonl has
+  std::optional<int64_t> steps;     // of the whole run
+  std::optional<double> loss;       // of that step, nats per token; likewise:
+  std::optional<double> validation_loss;
+  std::optional<int64_t> tokens;  // read until then
+  std::optional<int64_t> parameters;
+  std::chrono::seconds age{0};  // since metrics.jsonl, or else config.toml, was last written
+  uint64_t bytes = 0;           // on the disk
+  std::string recipe;           // the preset or file that it was started with; empty: not known
+};
+
+// The runs, the latest first. `skipped` receives a line about each thing in the folder that is no run that can be read,
+// and about what of a run cannot be. Throws UsageError where the folder itself cannot be read.
+std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped);
+// One of them. Throws UsageError where there is no such run, naming those that there are.
+RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped);
+
+// Bytes that everything below a path takes on its disk. A file of several names is counted once; links are not
+// followed.
+uint64_t disk_usage(const fs::path& path);
+
+}  // namespace witan::cli

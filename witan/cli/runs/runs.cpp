@@ -1,0 +1,109 @@
+// witan runs: the runs of a folder, and where each of them stands.
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/text.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/runs/run_summary.h"
+#include "witan/cli/runs/subcommands.h"
+#include "witan/cli/runs/table.h"
+#include "witan/report/progress.h"
+
+namespace witan::cli {
+namespace {
+
+struct RunsArgs {
+  std::string runs_folder = "runs";
+  bool json = false;
+};
+
+std::string coloured(RunState state, bool colour) {
+  const char* const name = name_of(state);
+  if (!colour) return name;
+  switch (state) {
+    case RunState::running:
+      return fmt::format("\x1b[32m{}\x1b[0m", name);
+    case RunState::failed:
+      return fmt::format("\x1b[31m{}\x1b[0m", name);
+    case RunState::interrupted:
+      return fmt::format("\x1b[33m{}\x1b[0m", name);
+    default:
+      return name;
+  }
+}
+
+std::string loss_text(const std::optional<double>& loss) {
+  return loss ? fmt::format("{:.4f}", *loss) : "-";
+}
+
+std::string count_or_dash(const std::optional<int64_t>& count) {
+  return count ? format_count(static_cast<double>(*count)) : "-";
+}
+
+std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
+  using enum Align;
+  std::vector<std::vector<std::string>> rows = {
+      {"run", "state", "step", "of", "loss", "validation", "tokens", "parameters", "age", "on disk", "from"}};
+  for (const RunSummary& run : runs)
+    rows.push_back({clipped(run.name, 40), coloured(run.state, colour), std::to_string(run.step),
+                    run.steps ? std::to_string(*run.steps) : "-", loss_text(run.loss), loss_text(run.validation_loss),
+                    count_or_dash(run.tokens), count_or_dash(run.parameters),
+                    format_duration(static_cast<double>(std::max<int64_t>(run.age.count(), 1))),
+                    format_bytes(static_cast<double>(run.bytes)), run.recipe.empty() ? "-" : clipped(run.recipe, 40)});
+  return text_table(rows, {left, left, right, right, right, right, right, right, right, right, left});
+}
+
+nlohmann::ordered_json json_of(const RunSummary& run) {
+  nlohmann::ordered_json json{
+      {"name", replace_invalid_utf8(run.name)}, {"state", name_of(run.state)}, {"step", run.step}};
+  const auto add = [&](const char* key, const auto& value) {
+    if (value) json[key] = *value;
+  };
+  add("steps", run.steps);
+  add("loss", run.loss);
+  add("validation_loss", run.validation_loss);
+  add("tokens", run.tokens);
+  add("parameters", run.parameters);
+  json["age_s"] = run.age.count();
+  json["bytes"] = run.bytes;
+  if (!run.recipe.empty()) json["from"] = run.recipe;
+  return json;
+}
+
+ExitCode list_all(Context& context, const RunsArgs& args) {
+  std::vector<std::string> skipped;
+  const std::vector<RunSummary> runs = summarise_runs(args.runs_folder, skipped);
+  for (const std::string& line : skipped) fmt::print(context.err, "skipped      {}\n", line);
+  if (args.json) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const RunSummary& run : runs) all.push_back(json_of(run));
+    fmt::print(context.out, "{}\n", all.dump(2));
+    return ExitCode::done;
+  }
+  if (runs.empty()) fmt::print(context.err, "there is no run in {} yet: `witan train` makes one\n", args.runs_folder);
+  if (!runs.empty()) fmt::print(context.out, "{}", runs_table(runs, progress_options(context.out).colour));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_runs(CLI::App& app, Context& context) {
+  const auto args = std::make_shared<RunsArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"runs", "List the runs of a folder, compare some of them, or remove them",
+       "Each with its state, steps, losses of the last step and the last evaluation, tokens, age since something was "
+       "last recorded, and size; the latest first. A run without an end is `failed`: it was killed, or an error ended "
+       "it (train.log says which). Nothing is written, and runs are listed while they train.",
+       "witan runs\nwitan runs --json\nwitan runs compare base tuned"},
+      [&context, args] { return list_all(context, *args); });
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_flag(*command, "--json", args->json, "Print JSON");
+  add_runs_compare(*command, context);
+  add_runs_remove(*command, context);
+}
+
+}  // namespace witan::cli

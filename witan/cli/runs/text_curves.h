@@ -1,0 +1,21 @@
+// Curves over each other, drawn with letters for a terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "witan/report/curve.h"
+
+namespace witan::cli {
+
+struct LetteredCurve {
+  char letter = 'a';
+  Curve curve;
+};
+
+// `width` x `height` characters of plot, an axis of values at the left and one of steps below. Of several curves in one
+// place '*' is drawn. Values above the 95th percentile of all are drawn at the upper edge, so that the beginning of a
+// loss does not flatten the rest. Empty where no curve has a point.
+std::string text_curves(const std::vector<LetteredCurve>& curves, size_t width, size_t height);
+
+}  // namespace witan::cli
