@@ -118,6 +118,13 @@ Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t d
   return peak_alone(peak(), busy);
 }
 
+std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,
+                                             int64_t held_out) {
+  const bool kept = ceilings_file().find(load_of(config, usable_cores())).has_value();
+  if (config->parallel.on_gpu() && !kept) return std::nullopt;
+  return quick_timing_of(plan, config, done, held_out, std::nullopt);
+}
+
 void note_speed(const ResolvedConfig& config, double gflops) {
   ceilings_file().raise(load_of(config, usable_cores()), 1e9 * gflops);
 }

@@ -38,6 +38,10 @@ Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig&
 Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
                        const std::optional<JobCeilings>& job);
 
+// The same of the only process; nothing where it would have to measure GPUs, whose ceilings are kept.
+std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,
+                                             int64_t held_out);
+
 // A run of this config, in one process or on GPUs, had a step of so many GFLOP/s: kept ceilings that are below it are
 // raised.
 void note_speed(const ResolvedConfig& config, double gflops);

@@ -41,6 +41,8 @@ GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
 ExitCode train_command(Context& context, TrainCommandArgs& state) {
   using Voice = StopSignals::Voice;
   const auto launch = find_launch();
+  require<UsageError>(!launch || !state.options.dry_run,
+                      "--dry-run looks at the files of one process: run it without the launcher");
   const bool leads = !launch || launch->rank == 0;
   // Until there is something to save, and after it is saved.
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
@@ -70,10 +72,14 @@ void add_train(CLI::App& app, Context& context) {
                    "  --seq-length 128 --lr-warmup-iters 20 --train-iters 200\n"
                    "witan train --run recorded --record-routes routes\n"
                    "mpirun -n 2 witan train --run processes\n"
-                   "witan train --fresh",
+                   "witan train --fresh\n"
+                   "witan train --data my.txt --run mine --dry-run",
                    Processes::all},
                   [state, &context] { return train_command(context, *state); });
   add_flag(*command, "--fresh", state->options.fresh, "Archive the run and start over");
+  add_flag(*command, "--dry-run", state->options.dry_run,
+           "Do everything up to the first step but write nothing: check configuration, data, memory and disk, and "
+           "predict the time; the exit code is that of what would fail");
   add_option(*command, "--debug-rank", state->options.debug_ranks,
              "Let this rank (or several: 1,2) print how to attach gdb, and wait for it before it starts")
       .delimiter(',')

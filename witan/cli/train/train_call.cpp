@@ -9,9 +9,11 @@
 #include <string>
 
 #include "witan/base/hash.h"
+#include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/config_origin.h"
+#include "witan/cli/train/dry_run.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
@@ -127,6 +129,8 @@ class TrainCall {
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
   // Refuses what this machine, or these processes, cannot run.
   void check(const ResolvedConfig& config);
+  // What would be done from here on, and what would fail of it.
+  ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
   // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
   std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
   std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
@@ -164,6 +168,7 @@ ExitCode TrainCall::run() {
   const ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
   check(expected);
   for (const std::string& warning : idle_warnings(given_, expected)) progress.note(warning);
+  if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);
   if (!done) return ExitCode::done;
   facts.vocabulary = data_->tokenizer->vocab_size();
@@ -232,6 +237,44 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());
   return done;
+}
+
+ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress) {
+  const TrainConfig& train = expected->train;
+  const fs::path path = fs::path(train.runs_folder) / train.run;
+  require_usable_folder(path);
+  std::error_code none;
+  if (fs::is_directory(path, none) && !options_.fresh) {
+    folder_.emplace(train.runs_folder, train.run, RunFolder::Access::share);
+    start_.emplace(find_start(*folder_));
+    for (const std::string& warning : start_->warnings) progress.note("warning: " + warning);
+  }
+  const int64_t done = start_ ? start_->step() : 0;
+  if (done >= train.train_iters) {
+    say_done(expected, done, progress);
+    return ExitCode::done;
+  }
+  if (done == 0) check_first_weights(expected);
+  const FoundData data = find_data(expected, path, done > 0);
+  if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();
+  const ResolvedConfig config = resolve(given, facts);
+  const Plan plan = plan_of(config, data.tokenizer.get());
+  require_room(config, plan, folder_ ? disk_state(*folder_, done) : DiskState{}, progress);
+  aids(config, plan, done);
+  for (const std::string& line : data.lines) progress.note(line);
+  if (given_.saved && !options_.fresh) announce_schedule(*given_.saved, config, done, progress);
+  if (const auto timing = timing_without_writing(plan, config, done, data.held_out))
+    announce(config, plan, *timing, done, progress);
+  else
+    progress.note("time         not predicted: `witan doctor` measures the speed of this machine's GPUs first");
+  progress.note(
+      fmt::format("dry run      {} would {}{}; nothing was written", path.string(),
+                  options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
+                  : done > 0                                               ? fmt::format("resume from step {}", done)
+                                                                           : "start",
+                  fmt::format(", with {} tokens to train on",
+                              format_count(static_cast<double>(plan.tokens_per_step * (train.train_iters - done))))));
+  return ExitCode::done;
 }
 
 void TrainCall::join(const ResolvedConfig& expected, int64_t step) {

@@ -16,6 +16,7 @@ namespace witan::cli {
 // What is asked of this call alone, and not of the run.
 struct TrainOptions {
   bool fresh = false;            // archives the run and starts anew
+  bool dry_run = false;          // ends before anything is written
   std::vector<int> debug_ranks;  // which wait for a debugger
   std::string trace_steps;       // "3:5"; empty: none
 };

@@ -1,0 +1,121 @@
+// witan train --dry-run: says what would be done, fails as the run would, and writes nothing.
+#include "witan/cli/train/dry_run.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "cli/small_runs.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::test {
+namespace {
+
+class DryRunTest : public SmallRuns {
+ protected:
+  Said try_out(std::vector<std::string> more) const {
+    std::vector<std::string> args = {"train",
+                                     "--dry-run",
+                                     "--device",
+                                     "cpu",
+                                     "--seq-length",
+                                     "16",
+                                     "--micro-batch-size",
+                                     "1",
+                                     "--global-batch-size",
+                                     "4",
+                                     "--train-iters",
+                                     "6",
+                                     "--num-layers",
+                                     "2",
+                                     "--hidden-size",
+                                     "32",
+                                     "--ffn-hidden-size",
+                                     "32",
+                                     "--num-experts",
+                                     "4",
+                                     "--tokenizer-vocab-size",
+                                     "300",
+                                     "--sample-tokens",
+                                     "0",
+                                     "--held-out-fraction",
+                                     "0.2"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  }
+  std::vector<std::string> with_text(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--data", (folder_ / "text.txt").string()});
+    return more;
+  }
+  // Everything below the folder, with sizes and times of change.
+  std::map<std::string, std::string> everything() const {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      struct stat status {};
+      ::lstat(entry.path().c_str(), &status);
+      found[entry.path()] = cat(status.st_size, " ", status.st_mtim.tv_sec, ".", status.st_mtim.tv_nsec);
+    }
+    return found;
+  }
+  void expect_fails(const std::vector<std::string>& args, int code, const std::string& why) const {
+    const auto before = everything();
+    const Said said = try_out(args);
+    EXPECT_EQ(said.code, code) << said.err;
+    EXPECT_TRUE(contains(said.err, why)) << said.err;
+    EXPECT_EQ(everything(), before);
+  }
+};
+
+TEST_F(DryRunTest, ANewRunIsDescribedAndNothingWritten) {
+  const auto before = everything();
+  const Said said = try_out(with_text());
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(everything(), before);
+  for (const char* piece : {"would be trained on the text, with at most 300 entries", "1 file, ", "to be tokenized",
+                            "default would start, with 384 tokens to train on; nothing was written"})
+    EXPECT_TRUE(contains(said.err, piece)) << piece << " in " << said.err;
+}
+
+TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
+  train_small("a", {});
+  const auto before = everything();
+  const Said more = try_out(with_text({"--run", "a"}));
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_TRUE(contains(more.err, "would resume from step 2, with 256 tokens")) << more.err;
+  EXPECT_TRUE(contains(more.err, "epochs")) << more.err;
+  const Said done = run({"train", "--run", "a", "--dry-run"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "is finished")) << done.err;
+  const Said fresh = try_out(with_text({"--run", "a", "--fresh"}));
+  EXPECT_TRUE(contains(fresh.err, "would be archived, and a new run would start")) << fresh.err;
+  EXPECT_EQ(everything(), before);
+  expect_fails(with_text({"--run", "a", "--seed", "5"}), 3, "was started with another configuration");
+  const auto lock = RunLock::take(folder_ / "runs/a");
+  expect_fails(with_text({"--run", "a"}), 3, "another process is training");
+}
+
+TEST_F(DryRunTest, FailsAsTheRunWould) {
+  expect_fails({"--data", (folder_ / "nowhere.txt").string()}, 4, "nowhere.txt");
+  write_text(folder_ / "binary", std::string("a\0b", 3));
+  expect_fails({"--data", (folder_ / "binary").string()}, 4, "binary");
+  expect_fails(with_text({"--tokenizer", folder_ / "no.json"}), 4, "no.json");
+  expect_fails(with_text({"--ranks", "3"}), 3, "ranks");
+  expect_fails(with_text({"--valid-data", "code=" + (folder_ / "no.txt").string()}), 4, "no.txt");
+  expect_fails(with_text({"--init-from", folder_ / "no-run"}), 5, "no-run");
+  expect_fails(with_text({"--upcycle", folder_ / "no-run"}), 5, "no-run");
+  expect_fails(with_text({"--hidden-size", "65536", "--num-layers", "500", "--num-attention-heads", "64"}), 8,
+               "memory");
+  write_text(folder_ / "runs", "a file");
+  expect_fails(with_text(), 4, "is not a folder");
+}
+
+TEST_F(DryRunTest, AFolderThatCannotBeWrittenToIsSaid) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  fs::create_directories(folder_ / "runs");
+  fs::permissions(folder_ / "runs", fs::perms::owner_read | fs::perms::owner_exec);
+  expect_fails(with_text(), 4, "cannot write to the run folder");
+}
+
+}  // namespace
+}  // namespace witan::test

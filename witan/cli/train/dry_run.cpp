@@ -1,0 +1,125 @@
+#include "witan/cli/train/dry_run.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "witan/base/counted.h"
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/sources.h"
+#include "witan/train/run/initial_weights.h"
+#include "witan/train/run/mixture_data.h"
+#include "witan/train/run/run_data.h"
+#include "witan/train/run/run_lock.h"
+#include "witan/train/run/upcycle.h"
+#include "witan/train/run/validation_sets.h"
+
+namespace witan::cli {
+namespace {
+
+std::shared_ptr<const Tokenizer> find_given_tokenizer(const ResolvedConfig& config, const fs::path& run_folder,
+                                                      bool keeps) {
+  const fs::path own = run_folder / "tokenizer.json";
+  if (keeps && fs::exists(own)) return std::make_shared<Tokenizer>(Tokenizer::load(own));
+  if (config->data.tokenizer.empty()) return nullptr;
+  return std::make_shared<Tokenizer>(Tokenizer::load(config->data.tokenizer));
+}
+
+std::string describe_tokenizer(const ResolvedConfig& config, const Tokenizer* tokenizer) {
+  if (!tokenizer)
+    return cat("tokenizer    would be trained on the text, with at most ", config->data.bpe.vocab_size, " entries");
+  return cat("tokenizer    ", tokenizer->vocab_size(), " entries",
+             config->data.tokenizer.empty() ? "" : ", " + config->data.tokenizer);
+}
+
+// How often the run reads samples of which there are so many.
+std::string describe_samples(const ResolvedConfig& config, const RunData& data) {
+  const double each = static_cast<double>(data.train->per_epoch());
+  const double taken = static_cast<double>(config->train.train_iters * config->train.global_batch_size);
+  return fmt::format("samples      {} of {} tokens to train on, {} for validation; the run reads {:.2f} epochs",
+                     data.train->per_epoch(), config->data.seq_length, data.held_out->per_epoch(), taken / each);
+}
+
+// Megatron-Core's samples are found by index files, which opening them may write.
+std::string describe_megatron_shards(const DataConfig& data) {
+  int64_t found = 0;
+  for (const std::string* paths : {&data.data_path, &data.train_data_path, &data.valid_data_path, &data.test_data_path})
+    for (const fs::path& path : paths_of({*paths})) {
+      const std::string text = path.string();
+      const bool is_weight = !text.empty() && text.find_first_not_of("0123456789.eE+-") == std::string::npos;
+      if (text.empty() || is_weight) continue;
+      for (const char* suffix : {".bin", ".idx"})
+        require<DataError>(fs::is_regular_file(text + suffix), text, suffix, ": there is no such file");
+      ++found;
+    }
+  return cat("shards       ", counted(found, "dataset"),
+             "; samples in Megatron-Core's order are counted by the run itself");
+}
+
+std::string describe_text(const DataConfig& data) {
+  const Sources sources = find_sources(data.data.empty() ? default_corpus() : paths_of({data.data}));
+  uint64_t bytes = 0;
+  for (const Source& one : sources.files) bytes += one.bytes;
+  std::string line = cat("text         ", counted(static_cast<int64_t>(sources.files.size()), "file"), ", ",
+                         format_bytes(static_cast<double>(bytes)), ", to be tokenized");
+  if (!sources.skipped.empty()) line += "; left out: " + describe_skipped(sources.skipped);
+  return line;
+}
+
+void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, FoundData& found) {
+  const DataConfig& data = config->data;
+  if (data.valid_data.empty()) return;
+  for (const auto& [name, path] : parse_validation_sets(data.valid_data))
+    require<DataError>(fs::exists(path), "valid_data: ", path, ": there is no such file");
+  if (!tokenizer || data.sft) return;
+  for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr))
+    found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));
+}
+
+}  // namespace
+
+void require_usable_folder(const fs::path& run_folder) {
+  require<ConfigError>(!is_training(run_folder), "another process is training ", run_folder.string(),
+                       ": wait for it, or pick another name with --run");
+  std::error_code error;
+  fs::path there = fs::absolute(run_folder, error).lexically_normal();
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  require<IoError>(fs::is_directory(there, error), "cannot create the run folder ", run_folder.string(), ": ",
+                   there.string(), " is not a folder");
+  require<IoError>(::access(there.c_str(), W_OK | X_OK) == 0, "cannot write to the run folder ", run_folder.string(),
+                   ": ", there.string(), ": ", std::strerror(errno));
+}
+
+FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps) {
+  const DataConfig& data = config->data;
+  FoundData found;
+  found.tokenizer = find_given_tokenizer(config, run_folder, keeps);
+  found.lines.push_back(describe_tokenizer(config, found.tokenizer.get()));
+  found.held_out = config->train.eval_iters * config->train.global_batch_size;
+  if (found.tokenizer) batch_options(data, *found.tokenizer);
+  const fs::path tokens = run_folder / "data" / "tokens";
+  const bool has_tokens = keeps && (fs::exists(tokens.string() + ".idx") || is_mixture(data));
+  if (data.megatron_samples()) {
+    found.lines.push_back(describe_megatron_shards(data));
+  } else if (found.tokenizer && (data.reads_shards() || has_tokens)) {
+    const RunData opened =
+        open_run_data(config, found.tokenizer, data.reads_shards() ? fs::path(data.data_path) : tokens);
+    found.held_out = opened.held_out->per_epoch();
+    found.lines.push_back(describe_samples(config, opened));
+  } else {
+    check_sources(data);
+    found.lines.push_back(describe_text(data));
+  }
+  check_validation_sets(config, found.tokenizer.get(), found);
+  return found;
+}
+
+void check_first_weights(const ResolvedConfig& config) {
+  if (!config->train.init_from.empty()) InitialWeights{*config};
+  if (!config->train.upcycle.empty()) Upcycling{*config};
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,35 @@
+// What `witan train --dry-run` looks at before a run, without writing anything: where it would write, and what it would
+// read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/train/run/resolve.h"
+
+namespace witan::cli {
+
+// Throws IoError unless the folder, or the nearest that is there above it, may be written to; ConfigError where another
+// process trains the run in it.
+void require_usable_folder(const fs::path& run_folder);
+
+struct FoundData {
+  std::vector<std::string> lines;              // about tokenizer and data, each with its label
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the run would train one
+  int64_t held_out = 0;  // samples of the validation split; the most that an evaluation takes where
+                         // that is not known before text is tokenized
+};
+
+// What the run would train on. `keeps`: it resumes, with the tokenizer and the tokens in its folder. Opens tokenizer,
+// shards and validation sets; of text it checks that it is there and is text. Throws what preparing would throw for
+// what it finds: ConfigError, DataError, CorruptionError, IoError.
+FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps);
+
+// Throws what taking the first weights of a new run would: of init_from or upcycle.
+void check_first_weights(const ResolvedConfig& config);
+
+}  // namespace witan::cli
