@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "checkpoint/checkpoint_support.h"
@@ -116,6 +118,25 @@ TEST_F(Store, KeepLastDeletesTheOldOnes) {
   EXPECT_THAT(keep_last(folder_ / "absent", 1), ElementsAre());
   EXPECT_THAT(message_of<ConfigError>([&] { keep_last(folder_.path(), 0); }),
               HasSubstr("keep_last must be at least 1"));
+}
+
+// Steps 1 to 6 with losses of their own; 5 has none.
+TEST_F(Store, TheBestAreKeptBesideTheNewest) {
+  const std::map<int64_t, double> losses = {{1, 3.0}, {2, 1.0}, {3, 2.0}, {4, 1.0}, {6, 4.0}};
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+    Json scalars = Json::object();
+    if (const auto loss = losses.find(step); loss != losses.end()) scalars["loss"] = loss->second;
+    on_ranks(1, [&](Group& world, Stream& stream) {
+      save_checkpoint(world, stream, folder_.path(), {step, model_state(stream, 0, 1, 1), scalars, {}});
+    });
+  }
+  EXPECT_THAT(keep_last(folder_.path(), {2, 3, "loss"}), ElementsAre(folder_ / "step-1"));
+  EXPECT_THAT(keep_last(folder_.path(), {1, 1, "loss"}),
+              ElementsAre(folder_ / "step-5", folder_ / "step-3", folder_ / "step-2"))
+      << "of equal ones the newer is kept";
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("step-4", "step-6"));
+  EXPECT_THAT(keep_last(folder_.path(), {1, 5, "other"}), ElementsAre(folder_ / "step-4"));
+  EXPECT_THAT(keep_last(folder_.path(), {1, 5, "loss"}), ElementsAre()) << "the last always stays";
 }
 
 TEST_F(Store, KeepLastDeletesNothingWhileTheNewestIsDamaged) {

@@ -18,13 +18,13 @@ BackgroundSave::~BackgroundSave() {
   if (under_way_.valid()) under_way_.wait();
 }
 
-void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, int64_t keep,
+void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, Retention keep,
                            std::function<void()> complete) {
   assert(!under_way_.valid());
   const auto start = std::chrono::steady_clock::now();
   content_ = std::move(content);
   stream_.trace_context() = {.step = content_.step, .phase = TraceContext::Phase::saving};
-  const auto save = [this, folder, keep, start, complete = std::move(complete)] {
+  const auto save = [this, folder, keep = std::move(keep), start, complete = std::move(complete)] {
     Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
     if (complete) complete();
     run_collectively(*world_, stream_, [&] {

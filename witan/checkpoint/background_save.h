@@ -28,10 +28,10 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Collective: save_checkpoint(), then keep_last() of the `keep` newest on rank 0. Until finish() has returned, the
+  // Collective: save_checkpoint(), then keep_last() on rank 0. Until finish() has returned, the
   // content's tensors must keep their values, and no other save may start. Throws DeviceError if no thread can be
   // started. `complete` is called by the saving thread as soon as the checkpoint is complete.
-  void begin(const fs::path& folder, CheckpointContent content, int64_t keep, std::function<void()> complete = {});
+  void begin(const fs::path& folder, CheckpointContent content, Retention keep, std::function<void()> complete = {});
 
   struct Saved {
     int64_t step = 0;

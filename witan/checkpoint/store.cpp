@@ -1,6 +1,9 @@
 #include "witan/checkpoint/store.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -55,6 +58,26 @@ bool succeeds(const Open& open) try {
   return false;
 }
 
+// The steps of the intact checkpoints among `all`, newest first, that are kept for their scalar.
+std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, fs::path>>& all, const Retention& keep) {
+  std::vector<std::pair<double, int64_t>> scores;  // with the step, negative, so that of equal ones the newer is less
+  if (keep.best <= 0) return {};
+  for (const auto& [step, path] : all) {
+    try {
+      const Json scalars = open_checkpoint(path).scalars;
+      const auto found = scalars.find(keep.by);
+      if (found != scalars.end() && found->is_number()) scores.emplace_back(found->get<double>(), -step);
+    } catch (const CheckpointError&) {
+      continue;  // damaged: it is not worth keeping
+    }
+  }
+  std::ranges::sort(scores);
+  std::set<int64_t> steps;
+  for (const auto& [score, step] : scores)
+    if (std::ssize(steps) < keep.best) steps.insert(-step);
+  return steps;
+}
+
 }  // namespace
 
 Checkpoint open_checkpoint(const fs::path& step_folder) {
@@ -87,14 +110,19 @@ std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<
   return std::nullopt;
 }
 
-std::vector<fs::path> keep_last(const fs::path& folder, int64_t keep) {
-  require<ConfigError>(keep >= 1, "keep_last must be at least 1, got ", keep);
+std::vector<fs::path> keep_last(const fs::path& folder, const Retention& keep) {
+  require<ConfigError>(keep.last >= 1, "keep_last must be at least 1, got ", keep.last);
   const auto all = step_folders(folder);
   std::vector<fs::path> removed;
   if (all.empty() || !succeeds([&] { open_whole(all[0].first, all[0].second); })) return removed;
+  const std::set<int64_t> best = best_steps(all, keep);
   int64_t kept = 1;
   for (const auto& [step, path] : std::span(all).subspan(1)) {
-    if (kept < keep) {
+    if (best.contains(step)) {
+      if (kept < keep.last) ++kept;
+      continue;
+    }
+    if (kept < keep.last) {
       kept += succeeds([&] { open_checkpoint(path); });
       continue;
     }

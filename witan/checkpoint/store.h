@@ -66,8 +66,18 @@ std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkp
 inline constexpr uint64_t kCheapBytes = uint64_t{8} << 30;
 std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<std::string>& warnings);
 
-// Deletes all but the `keep` newest intact checkpoints, and damaged ones older than those; returns the deleted ones.
-// Deletes nothing unless the newest one is intact, hashes included. Throws ConfigError if keep < 1. Called by one rank.
-std::vector<fs::path> keep_last(const fs::path& folder, int64_t keep);
+// Which checkpoints are kept: the `last` newest, and of all the `best` whose scalar `by` is lowest, if it is a finite
+// number; of equal ones the newer.
+struct Retention {
+  Retention(int64_t newest, int64_t lowest = 0, std::string scalar = {})  // NOLINT: a number of them alone is one
+      : last(newest), best(lowest), by(std::move(scalar)) {}
+  int64_t last, best;
+  std::string by;
+};
+
+// Deletes all but the intact checkpoints that are kept, and damaged ones older than the last of the newest; returns the
+// deleted ones. Deletes nothing unless the newest one is intact, hashes included. Throws ConfigError if keep.last < 1.
+// Called by one rank.
+std::vector<fs::path> keep_last(const fs::path& folder, const Retention& keep);
 
 }  // namespace witan

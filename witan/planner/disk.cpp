@@ -43,7 +43,8 @@ int64_t checkpoint_bytes(const ResolvedConfig& config) {
 int64_t more_checkpoints(const TrainConfig& config, const DiskState& state) {
   const int64_t every = config.save_interval, last = config.train_iters;
   const int64_t saves = every > 0 ? last / every - state.step / every + (last % every != 0) : 1;
-  return std::clamp<int64_t>(config.keep_last + 1 - state.checkpoints, 1, std::max<int64_t>(saves, 1));
+  return std::clamp<int64_t>(config.keep_last + config.keep_best + 1 - state.checkpoints, 1,
+                             std::max<int64_t>(saves, 1));
 }
 
 void require_disk(const TrainConfig& config, int64_t bytes, const DiskState& state, const fs::path& folder,
@@ -58,11 +59,11 @@ void require_disk(const TrainConfig& config, int64_t bytes, const DiskState& sta
   const double needed = static_cast<double>(more) * each;
   if (have >= needed) return;
   TrainConfig fewer = config;  // the most that fit
-  fewer.keep_last = std::max<int64_t>(static_cast<int64_t>(have / each) + state.checkpoints - 1, 1);
+  fewer.keep_last = std::max<int64_t>(static_cast<int64_t>(have / each) + state.checkpoints - config.keep_best - 1, 1);
   const bool fits = static_cast<double>(more_checkpoints(fewer, state)) * each <= have;
   throw DiskFullError(cat(
-      folder.string(), ": the run keeps ", counted(config.keep_last, "checkpoint"), " of ", size(each),
-      " and writes the next one before it deletes the oldest: it needs ", size(needed),
+      folder.string(), ": the run keeps ", counted(config.keep_last + config.keep_best, "checkpoint"), " of ",
+      size(each), " and writes the next one before it deletes the oldest: it needs ", size(needed),
       state.checkpoints > 0 ? " more" : "", ", and ", size(have), " are free on that disk. Free ", size(needed - have),
       fits && fewer.keep_last < config.keep_last ? cat(", keep fewer (--keep-last ", fewer.keep_last, ")") : "",
       ", or ", elsewhere));

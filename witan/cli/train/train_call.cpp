@@ -47,6 +47,11 @@ int64_t known_vocabulary(const RunConfig& given, bool fresh) {
   return tokenizer ? tokenizer->vocab_size() : expected_vocabulary(given.data);
 }
 
+// Whether early stopping, as it is asked for now, has ended the run at the checkpoint that it would resume from.
+bool has_stopped_early(const RunStart& start, const TrainConfig& train) {
+  return start.from && ValidationRecord::from_json(start.from->scalars).stops(train);
+}
+
 // Ranks that are to wait for a debugger must be there.
 void check_debug_ranks(const std::vector<int>& debug_ranks, int64_t ranks) {
   for (const int rank : debug_ranks)
@@ -227,7 +232,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   folder_.emplace(train.runs_folder, train.run, old ? Access::stage : Access::own);
   start_.emplace(find_start(*folder_));
   const int64_t done = start_->step();
-  if (done >= train.train_iters) {
+  if (done >= train.train_iters || has_stopped_early(*start_, train)) {
     say_done(expected, done, progress);
     return std::nullopt;
   }
@@ -250,7 +255,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
     for (const std::string& warning : start_->warnings) progress.note("warning: " + warning);
   }
   const int64_t done = start_ ? start_->step() : 0;
-  if (done >= train.train_iters) {
+  if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
     say_done(expected, done, progress);
     return ExitCode::done;
   }

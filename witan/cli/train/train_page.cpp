@@ -215,6 +215,14 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
     progress.note("");
   }
   summarise_memory(config->parallel, promised, result, progress);
+  const ValidationRecord& validation = result.validation;
+  if (config->train.keep_best > 0 && validation.best_step > 0)
+    progress.note(fmt::format("best         validation loss {:.4f} at step {}", validation.best, validation.best_step));
+  if (result.stopped_early)
+    progress.note(fmt::format(
+        "stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
+        "times in a row (early_stopping_patience)",
+        result.step, config->train.train_iters, validation.best_step, validation.best, validation.since_best));
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
@@ -238,7 +246,13 @@ void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
 void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
                   Progress& progress) {
   const std::string train = command_for(context, config, "train");
-  progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
+  if (done < config.train.train_iters)
+    progress.note(
+        fmt::format("The run {} was stopped early, after {} of {} steps: its validation loss did not fall any "
+                    "more. To train on, raise --early-stopping-patience {}, or set it to 0.",
+                    folder.path().string(), done, config.train.train_iters, config.train.early_stopping_patience));
+  else
+    progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
   progress.note("report       " + folder.report().string());
   progress.note("continue     " + longer(context, config, done));
   progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,

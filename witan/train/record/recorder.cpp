@@ -310,8 +310,8 @@ void Recorder::memory(const std::vector<MemoryEvent>& measured) {
   }
 }
 
-void Recorder::end(bool finished, std::optional<uint64_t> peak_resident) {
-  const std::string reason = finished ? "finished" : "stopped by a signal";
+void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early) {
+  const std::string reason = stopped_early ? "stopped early" : finished ? "finished" : "stopped by a signal";
   if (megatron_) megatron_->end(finished);
   EndEvent event{reason};
   if (peak_resident) {

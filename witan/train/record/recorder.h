@@ -62,7 +62,8 @@ class Recorder {
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   void sample(const TrainState& state, const std::string& text);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
-  void end(bool finished, std::optional<uint64_t> peak_resident);
+  // `stopped_early`: finished before its last step (early_stopping_patience).
+  void end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early = false);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()

@@ -51,11 +51,11 @@ Fields DataConfig::fields() {
             Field{"data_cache_path", &data_cache_path,
                   "Folder of the indices of data_samples = megatron; empty: cache, beside the first dataset"},
             Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
-            Field{"json_key", &json_key, "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
+            Field{"json_key", &json_key,
+                  "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
             Field{"valid_data", &valid_data,
                   "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them"},
-            Field{"sft", &sft,
-                  "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
+            Field{"sft", &sft, "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
             Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
             Field{"chat_template", &chat_template,
                   "File of the chat template, with sft; empty: that of the tokenizer's folder, or of init_from"},
@@ -65,8 +65,7 @@ Fields DataConfig::fields() {
                 {"greedy", "best_fit", "none"}),
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,
                                                                                                                   0.5),
-            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of rows is unusable"}
-                .between(0, 1),
+            Field{"bad_row_share", &bad_row_share, "Fail when more than this share of rows is unusable"}.between(0, 1),
             Field{"replace_invalid_utf8", &replace_invalid_utf8,
                   "Replace invalid UTF-8 by U+FFFD instead of refusing the text"},
             Field{"seq_length", &seq_length, "Sequence length in tokens"}.between(1, 1 << 24),
@@ -136,6 +135,12 @@ Fields TrainConfig::fields() {
       Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
       Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
+      Field{"keep_best", &keep_best,
+            "Keep the N checkpoints of lowest validation loss too, each of which is evaluated before it is saved"}
+          .at_least(0),
+      Field{"early_stopping_patience", &early_stopping_patience,
+            "Stop after N evaluations in a row without a lower validation loss (0: never)"}
+          .at_least(0),
       Field{"check_states", &check_states,
             "Verify after every step that data-parallel ranks hold the same values, and each rank its own experts"},
       Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
@@ -171,7 +176,9 @@ Fields TrainConfig::fields() {
 }
 
 bool TrainConfig::closes_interval(int64_t step) const {
-  return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0);
+  const bool may_stop_early = early_stopping_patience > 0 && eval_interval > 0 && step % eval_interval == 0;
+  return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0) ||
+         may_stop_early;
 }
 
 Fields LogConfig::fields() {
@@ -447,6 +454,9 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  require<ConfigError>(train.early_stopping_patience == 0 || train.eval_interval > 0,
+                       "early_stopping_patience = ", train.early_stopping_patience,
+                       " counts evaluations, and eval_interval = 0 asks for none before the end: set eval_interval");
   require<ConfigError>(
       !train.run.empty() && train.run.find('/') == std::string::npos && train.run != "." && train.run != "..",
       "run = \"", train.run, "\" must be a name without slashes; set runs_folder to store runs elsewhere");

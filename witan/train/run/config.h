@@ -67,6 +67,8 @@ struct TrainConfig {
   int64_t log_interval = 1;
   int64_t save_interval = 200;
   int64_t keep_last = 2;
+  int64_t keep_best = 0;                // checkpoints of lowest validation loss that are kept besides
+  int64_t early_stopping_patience = 0;  // evaluations; 0: the run goes on to its last step
   bool check_states = false;
   int64_t most_skipped = 10;
   std::string sample_prompt = "The ";

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/run/validation_record.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -47,6 +51,39 @@ ResolvedConfig read_config(const Checkpoint& checkpoint) {
   return resolve(config, {});
 }
 
+// "mine@300" as the run's name and what stands behind the sign; of a name that a run has, or without one, nothing.
+std::pair<std::string, std::string> divided_name(const fs::path& runs_folder, const std::string& name) {
+  const size_t sign = name.rfind('@');
+  std::error_code none;
+  if (sign == std::string::npos || fs::exists(runs_folder / name / "config.toml", none)) return {name, ""};
+  return {name.substr(0, sign), name.substr(sign + 1)};
+}
+
+Checkpoint best_checkpoint(const fs::path& checkpoints) {
+  std::optional<Checkpoint> best;
+  const auto loss_of = [](const Checkpoint& one) { return one.scalars.value(kValidationLoss, INFINITY); };
+  for (const auto& [step, path] : step_folders(checkpoints)) {
+    Checkpoint one = open_checkpoint(path);
+    if (loss_of(one) < (best ? loss_of(*best) : INFINITY)) best = std::move(one);
+  }
+  require<CheckpointError>(best.has_value(), checkpoints.string(),
+                           " has no checkpoint with a validation loss: runs save them with --keep-best N, or where "
+                           "eval_interval divides save_interval");
+  return *best;
+}
+
+// By "best" or a step. Throws CheckpointError.
+Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which) {
+  if (which == "best") return best_checkpoint(checkpoints);
+  std::string steps;
+  for (const auto& [step, path] : step_folders(checkpoints)) {
+    if (which == std::to_string(step)) return open_checkpoint(path);
+    steps += (steps.empty() ? "" : ", ") + std::to_string(step);
+  }
+  throw CheckpointError(cat(checkpoints.string(), " has no checkpoint ", clipped(which),
+                            ": give @best or a step; it has ", steps.empty() ? "none" : steps));
+}
+
 }  // namespace
 
 std::vector<std::string> list_runs(const fs::path& runs_folder) {
@@ -70,9 +107,10 @@ fs::path find_run(const fs::path& runs_folder, const std::string& name) {
 }
 
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
-  const fs::path folder = find_run(runs_folder, name), checkpoints = folder / "checkpoints";
+  const auto [run_name, which] = divided_name(runs_folder, name);
+  const fs::path folder = find_run(runs_folder, run_name), checkpoints = folder / "checkpoints";
   std::vector<std::string> warnings;
-  const auto newest = latest_checkpoint(checkpoints, warnings);
+  const auto newest = which.empty() ? latest_checkpoint(checkpoints, warnings) : find_checkpoint(checkpoints, which);
   if (!newest && !warnings.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}", checkpoints.string(), fmt::join(warnings, "; ")));

@@ -64,6 +64,8 @@ Json TrainState::to_json() const {
         {"scale", loss_scaler.scale}, {"growth", loss_scaler.growth}, {"hysteresis", loss_scaler.hysteresis}};
   for (const SourceUse& one : sources)
     json["sources"].push_back({{"name", one.name}, {"samples", one.samples}, {"epochs", one.epochs}});
+  if (validation.best_step > 0) json["validation"] = validation.to_json();
+  if (validation_loss && std::isfinite(*validation_loss)) json[kValidationLoss] = *validation_loss;
   return json;
 }
 
@@ -74,8 +76,9 @@ TrainState TrainState::from_json(const Json& json) {
                              " must be a whole number, not negative");
     return found->get<int64_t>();
   };
-  TrainState state{count("step"),     count("consumed_samples"), count("updates"),  count("skipped_in_a_row"), 0, {},
-                   spikes_from(json), loss_scaler_from(json),    sources_from(json)};
+  TrainState state{
+      count("step"),     count("consumed_samples"), count("updates"),   count("skipped_in_a_row"),        0, {},
+      spikes_from(json), loss_scaler_from(json),    sources_from(json), ValidationRecord::from_json(json)};
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "witan/base/json.h"
 #include "witan/data/sample_source.h"
 #include "witan/optim/loss_scaler.h"
 #include "witan/optim/spike_skip.h"
+#include "witan/train/run/validation_record.h"
 
 namespace witan {
 
@@ -21,6 +23,8 @@ struct TrainState {
   SpikeSkip::History spikes{};   // what skip_step_sigma compares with
   LossScaler::State loss_scaler{};
   std::vector<SourceUse> sources{};  // what consumed_samples took of each dataset
+  ValidationRecord validation{};
+  std::optional<double> validation_loss{};  // of an evaluation after this step; saved where it is finite, and not read
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.

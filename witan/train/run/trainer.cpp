@@ -91,17 +91,19 @@ class RankTrainer {
     if (run_.config->log.megatron()) tell_setup(set_up_s);
     const int64_t total = run_.config->train.train_iters;
     bool stop = false;
-    while (state_.step < total && !stop) {
+    while (state_.step < total && !stop && !stopped_early()) {
       stop = step(loader);
-      if (due(run_.config->train.eval_interval)) evaluate();
-      if (due(run_.config->train.save_interval) || stop) begin_save();
+      if (evaluates()) evaluate();
+      if (due(run_.config->train.save_interval) || stop || stopped_early()) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
     finish_save();
     begins(StepWatch::Doing::nothing, state_.step);
     tracer_.finish();
-    return state_.step >= total;
+    return state_.step >= total || stopped_early();
   }
+
+  bool stopped_early() const { return state_.validation.stops(run_.config->train); }
 
   std::string sample() {
     const auto& train = run_.config->train;
@@ -146,6 +148,12 @@ class RankTrainer {
   // A step that is a multiple of the interval, or the last one.
   bool due(int64_t interval) const {
     return state_.step == run_.config->train.train_iters || (interval > 0 && state_.step % interval == 0);
+  }
+
+  // Whether this step is followed by an evaluation: at its interval, and where a checkpoint is to be compared by it.
+  bool evaluates() const {
+    const TrainConfig& train = run_.config->train;
+    return due(train.eval_interval) || (train.keep_best > 0 && due(train.save_interval));
   }
 
   LoaderOptions loader_options() const {
@@ -235,6 +243,7 @@ class RankTrainer {
     tracer_.after_step(state_.step + 1);
     result.times.batch = loader.waited_seconds() - waited;
     ++state_.step;
+    state_.validation_loss.reset();
     state_.consumed_samples += run_.config->train.global_batch_size;
     state_.updates += result.skipped ? 0 : 1;
     if (!result.skipped)
@@ -244,7 +253,7 @@ class RankTrainer {
     state_.elapsed_s += seconds;
     if (leads())
       run_.recorder().step(state_, result, seconds, result.times.batch,
-                           due(config.train.eval_interval) ? Recorder::Line::with_evaluation : Recorder::Line::now);
+                           evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (config.log.megatron()) tell_interval(result.times);
     require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row,
@@ -276,6 +285,8 @@ class RankTrainer {
     const Stopwatch evaluating;
     begins(StepWatch::Doing::evaluation, state_.step);
     const Evaluation evaluation = engine_.evaluate(held_out_);
+    state_.validation_loss = evaluation.loss();
+    state_.validation.add(state_.step, evaluation.loss(), run_.config->train);
     std::vector<Evaluation> of_sets;
     const bool ends = state_.step == run_.config->train.train_iters;
     for (size_t i = 0; i < sets_.size(); ++i)
@@ -327,8 +338,9 @@ class RankTrainer {
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
     if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
-    saving_.begin(run_.start.folder.checkpoints(), std::move(content), run_.config->train.keep_last,
-                  StopSignals::saved);
+    const TrainConfig& train = run_.config->train;
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content),
+                  {train.keep_last, train.keep_best, kValidationLoss}, StopSignals::saved);
     paused_s_ = seconds_since(start);
   }
 
@@ -397,6 +409,8 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
     // All ranks know the same of the end; the first one of each process says it, and no other writes beside it.
     if (rank != 0 && world->runs(rank - 1)) return;
     result.finished = finished;
+    result.validation = trainer.state().validation;
+    result.stopped_early = finished && trainer.state().step < config->train.train_iters;
     result.step = trainer.state().step;
     result.sample = sample;
     result.memory = memory;

@@ -13,11 +13,14 @@
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_plan.h"
 #include "witan/train/run/run_start.h"
+#include "witan/train/run/validation_record.h"
 
 namespace witan {
 
 struct RunResult {
-  bool finished = false;  // false: a signal stopped it, and it was saved
+  bool finished = false;        // false: a signal stopped it, and it was saved
+  ValidationRecord validation;  // of the evaluations until then
+  bool stopped_early = false;   // it finished before its last step (early_stopping_patience)
   int64_t step = 0;
   int64_t resumed_from = 0;  // step; 0: a new run
   std::optional<double> bits_per_byte, baseline_bits_per_byte;
