@@ -16,6 +16,7 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
   CLI::App* command = app.add_subcommand(text.name, text.summary + details);
   command->group("commands");
   command->get_help_ptr()->description("Show this help")->group("general");
+  command->set_help_all_flag("--help-all", "Show this help with every flag")->group("");
   std::string examples;
   for (size_t begin = 0; begin < text.examples.size();) {
     const size_t end = std::min(text.examples.find('\n', begin), text.examples.size());

@@ -18,6 +18,8 @@ void add_all(CLI::App& app, Context& context) {
   add_report(app, context);
   add_runs(app, context);
   add_bench(app, context);
+  add_completions(app, context);
+  add_man(app, context);
 }
 
 }  // namespace witan::cli

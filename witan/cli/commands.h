@@ -7,6 +7,7 @@ namespace witan::cli {
 
 void add_bench(CLI::App& app, Context& context);
 void add_chat(CLI::App& app, Context& context);
+void add_completions(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
@@ -14,6 +15,7 @@ void add_eval(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_generate(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
+void add_man(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
 void add_runs(CLI::App& app, Context& context);

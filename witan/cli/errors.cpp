@@ -5,6 +5,8 @@
 #include <new>
 #include <system_error>
 
+#include "witan/report/progress.h"
+
 namespace witan::cli {
 namespace {
 
@@ -18,7 +20,10 @@ std::string with_program(std::string message, std::string_view program) {
 }
 
 ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
-  std::fputs(fmt::format("witan: error: {}\n", message).c_str(), err);  // unlike fmt::print, it does not throw
+  const bool colour = progress_options(err).colour;
+  const char *const red = colour ? "\x1b[1;31m" : "", *const plain = colour ? "\x1b[0m" : "";
+  // Unlike fmt::print, fputs does not throw.
+  std::fputs(fmt::format("{}witan: error: {}{}\n", red, plain, message).c_str(), err);
   if (code == ExitCode::internal)
     std::fputs("witan: this is a bug in Witan: please report the command and this message\n", err);
   return code;

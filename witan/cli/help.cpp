@@ -6,6 +6,9 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"
+#include "witan/cli/help/colours.h"
+#include "witan/cli/help/common_keys.h"
+#include "witan/report/progress.h"
 
 namespace witan::cli {
 namespace {
@@ -41,8 +44,8 @@ std::string entry(const std::string& left, const std::string& meaning) {
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const override {
-    return app->get_description() + "\n\n" + make_usage(app, "") + make_positionals(app) + option_groups(*app) +
-           make_subcommands(app, mode) + "\n" + app->get_footer();
+    return app->get_description() + "\n\n" + make_usage(app, "") + make_positionals(app) + option_groups(*app, mode) +
+           make_subcommands(app, CLI::AppFormatMode::Normal) + "\n" + app->get_footer();
   }
 
   std::string make_usage(const CLI::App* app, std::string) const override {
@@ -66,19 +69,29 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  std::string option_groups(const CLI::App& app) const {
+  // Of a configuration's keys only the common ones, unless all are asked for.
+  std::string option_groups(const CLI::App& app, CLI::AppFormatMode mode) const {
     std::string out;
+    size_t left_out = 0;
     for (const std::string& group : app.get_groups()) {
-      const auto options = app.get_options([&](const CLI::Option* option) {
+      auto options = app.get_options([&](const CLI::Option* option) {
         return option->get_group() == group && option->nonpositional() && !group.empty();
       });
+      if (mode != CLI::AppFormatMode::All)
+        left_out += std::erase_if(options, [&](const CLI::Option* option) {
+          return !option->get_lnames().empty() && is_uncommon_flag(option->get_lnames().front(), group);
+        });
       if (!options.empty()) out += make_group(group, false, options);
     }
+    if (left_out > 0)
+      out +=
+          fmt::format("\n{} more flags, of all keys of the configuration: `{} --help-all`\n", left_out, path_of(app));
     return out;
   }
 };
 
-ExitCode show_help(const CLI::App& app, const Context& context, const std::vector<std::string>& path) {
+ExitCode show_help(const CLI::App& app, const Context& context, const std::vector<std::string>& path,
+                   HelpLength length) {
   if (path == std::vector<std::string>{"megatron"}) {
     fmt::print(context.out, "{}", megatron_reference());
     return ExitCode::done;
@@ -90,8 +103,7 @@ ExitCode show_help(const CLI::App& app, const Context& context, const std::vecto
                         suggestion(name, names), "; `witan help` lists them");
     at = at->get_subcommand(name);
   }
-  // Asked of the formatter: App::help() would show the help of `witan help`, the command that was parsed.
-  fmt::print(context.out, "{}", at->get_formatter()->make_help(at, at->get_name(), CLI::AppFormatMode::Normal));
+  fmt::print(context.out, "{}", coloured_help(help_of(*at, length), progress_options(context.out).colour));
   return ExitCode::done;
 }
 
@@ -115,14 +127,29 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
   return formatter;
 }
 
+// Asked of the formatter: App::help() would show the help of the command that was parsed.
+std::string help_of(const CLI::App& command, HelpLength length) {
+  const auto mode = length == HelpLength::all ? CLI::AppFormatMode::All : CLI::AppFormatMode::Normal;
+  return command.get_formatter()->make_help(&command, command.get_name(), mode);
+}
+
 void add_help(CLI::App& app, Context& context) {
-  const auto path = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = add_command(app, context,
-                                  {"help", "Show the help of a command",
-                                   "`witan help megatron` lists Megatron-LM's flags and their effect in Witan.",
-                                   "witan help train\nwitan help tokenizer encode\nwitan help megatron"},
-                                  [&app, &context, path] { return show_help(app, context, *path); });
-  command->add_option("command", *path, "Name of the command");
+  struct HelpArgs {
+    std::vector<std::string> path;
+    bool all = false;
+  };
+  const auto args = std::make_shared<HelpArgs>();
+  CLI::App* command =
+      add_command(app, context,
+                  {"help", "Show the help of a command",
+                   "`witan help megatron` lists Megatron-LM's flags and their effect in Witan.",
+                   "witan help train\nwitan help train --all\nwitan help tokenizer encode\nwitan help megatron"},
+                  [&app, &context, args] {
+                    const HelpLength length = args->all ? HelpLength::all : HelpLength::common;
+                    return show_help(app, context, args->path, length);
+                  });
+  command->add_option("command", args->path, "Name of the command");
+  command->add_flag("--all", args->all, "Show every flag, as the command's --help-all does");
 }
 
 }  // namespace witan::cli

@@ -22,6 +22,10 @@ std::shared_ptr<CLI::FormatterBase> help_formatter();
 std::string path_of(const CLI::App& command);
 std::vector<std::string> names_of_commands(const CLI::App& app);
 
+// The help of a command: its common options, or all of them.
+enum class HelpLength : bool { common, all };
+std::string help_of(const CLI::App& command, HelpLength length);
+
 void add_help(CLI::App& app, Context& context);
 
 }  // namespace witan::cli

@@ -15,6 +15,8 @@
 #include "witan/cli/compat/megatron_flags.h"
 #include "witan/cli/errors.h"
 #include "witan/cli/help.h"
+#include "witan/cli/help/colours.h"
+#include "witan/report/progress.h"
 
 namespace witan::cli {
 namespace {
@@ -124,6 +126,11 @@ void give_numbers_left_out(const CLI::App& app, std::vector<std::string>& words)
   }
 }
 
+// Of the command that was reached.
+void print_help(const CLI::App& app, HelpLength length, const Context& context) {
+  fmt::print(context.out, "{}", coloured_help(help_of(reached(app), length), progress_options(context.out).colour));
+}
+
 void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words = words_of(argc, argv, context);
   if (words.size() > 1) give_numbers_left_out(app, words);
@@ -131,9 +138,11 @@ void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
-    if (app.get_subcommands().empty()) fmt::print(context.out, "{}", app.help());
+    if (app.get_subcommands().empty()) print_help(app, HelpLength::common, context);
   } catch (const CLI::CallForHelp&) {
-    fmt::print(context.out, "{}", app.help());
+    print_help(app, HelpLength::common, context);
+  } catch (const CLI::CallForAllHelp&) {
+    print_help(app, HelpLength::all, context);
   } catch (const CLI::CallForVersion&) {
     fmt::print(context.out, "witan {}\n", WITAN_VERSION);
   } catch (const CLI::ParseError& e) {
@@ -157,6 +166,7 @@ int run(int argc, const char* const* argv, Context& context) {
   app.formatter(help_formatter());
   app.option_defaults()->group("options");
   app.get_help_ptr()->description("Show this help")->group("general");
+  app.set_help_all_flag("--help-all", "Show this help with every flag")->group("");
   app.set_version_flag("--version", WITAN_VERSION, "Show the version")->group("general");
   app.require_subcommand(0, 1);
   app.footer("Start with `witan train`; `witan help COMMAND` shows a command's flags and examples.\n");

@@ -1,0 +1,202 @@
+// Short help and all of it, colours on terminals, and what is made of the commands' lists: completions, manual pages.
+#include "witan/cli/help.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/cli_support.h"
+#include "support/program.h"
+#include "witan/cli/commands.h"
+#include "witan/cli/help/colours.h"
+#include "witan/cli/help/described_commands.h"
+#include "witan/train/run/config.h"
+
+namespace witan::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+cli::DescribedCommand all_commands() {
+  cli::Context context;
+  CLI::App app("Witan", "witan");
+  cli::add_all(app, context);
+  cli::add_help(app, context);
+  return cli::describe(app);
+}
+
+// A page as it is without options that wrap: of each option its line.
+size_t options_in(const std::string& help) {
+  size_t options = 0;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) options += line.starts_with("  -");
+  return options;
+}
+
+TEST(HelpTest, IsShortUnlessAllIsAskedFor) {
+  const std::string brief = witan({"train", "--help"}).out, all = witan({"train", "--help-all"}).out;
+  RunConfig config;
+  EXPECT_GT(options_in(all), config.fields().size());
+  EXPECT_LT(options_in(brief), 70u);
+  for (const char* flag :
+       {"\n  --num-layers ", "\n  --lr ", "\n  --mesh ", "\n  --data ", "\n  --preset ", "\n  --fresh "})
+    EXPECT_TRUE(contains(brief, flag)) << flag;
+  EXPECT_FALSE(contains(brief, "--adam-beta2 "));
+  EXPECT_TRUE(contains(all, "\n  --adam-beta2 "));
+  const std::string more = std::to_string(options_in(all) - options_in(brief)) +
+                           " more flags, of all keys of the configuration: `witan train --help-all`";
+  EXPECT_TRUE(contains(brief, more)) << more;
+  EXPECT_FALSE(contains(all, "--help-all"));
+  EXPECT_EQ(witan({"help", "train", "--all"}).out, all);
+  EXPECT_EQ(witan({"help", "train"}).out, brief);
+}
+
+TEST(HelpTest, CommandsOfFewFlagsHaveOneHelp) {
+  for (const char* command : {"generate", "runs", "tokenizer"})
+    EXPECT_EQ(witan({command, "--help"}).out, witan({command, "--help-all"}).out);
+  EXPECT_EQ(witan({"--help-all"}).out, witan({"--help"}).out);
+}
+
+TEST(HelpTest, ColoursSetHeadingsAndFlagsOff) {
+  const std::string page = "What it does\n\nusage: witan x\n\ngeneral:\n  -h,--help            Show: this\n";
+  EXPECT_EQ(cli::coloured_help(page, false), page);
+  EXPECT_EQ(cli::coloured_help(page, true),
+            "What it does\n\n\x1b[1musage:\x1b[0m witan x\n\n\x1b[1mgeneral:\x1b[0m\n  \x1b[36m-h,--help\x1b[0m"
+            "            Show: this\n");
+}
+
+// What the program writes to a terminal.
+std::string on_terminal(const std::vector<std::string>& words, const std::vector<std::string>& variables) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  EXPECT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);  // so that reading does not end before
+  std::string text;
+  std::thread reader([&] {
+    char piece[4096];
+    for (ssize_t got; text.find("THE END") == std::string::npos && (got = ::read(terminal, piece, sizeof piece)) > 0;)
+      text.append(piece, static_cast<size_t>(got));
+  });
+  std::string command = "exec >" + std::string(::ptsname(terminal)) + " 2>&1; ";
+  for (const std::string& word : words) command += "'" + word + "' ";
+  TempFolder folder;
+  Program program({"/bin/sh", "-c", command + "; echo THE END"}, folder / "log", variables);
+  program.wait();
+  reader.join();
+  ::close(other_end);
+  ::close(terminal);
+  return text;
+}
+
+TEST(HelpTest, IsColouredOnTerminalsAlone) {
+  const std::vector<std::string> help = {WITAN_PROGRAM, "report", "--help"}, wrong = {WITAN_PROGRAM, "reprot"};
+  EXPECT_TRUE(contains(on_terminal(help, {"TERM=xterm", "NO_COLOR="}), "\x1b[1musage:\x1b[0m"));
+  EXPECT_TRUE(contains(on_terminal(wrong, {"TERM=xterm", "NO_COLOR="}), "\x1b[1;31mwitan: error: \x1b[0m"));
+  for (const char* plain : {"NO_COLOR=1", "TERM=dumb"}) {
+    EXPECT_FALSE(contains(on_terminal(help, {plain}), "\x1b[")) << plain;
+    EXPECT_FALSE(contains(on_terminal(wrong, {plain}), "\x1b[")) << plain;
+  }
+  EXPECT_FALSE(contains(witan({"report", "--help"}).out, "\x1b["));
+}
+
+TEST(HelpTest, CommandsAreDescribedWithTheirFlags) {
+  const cli::DescribedCommand all = all_commands();
+  const auto command = [&](const cli::DescribedCommand& of, const std::string& name) {
+    const auto found = std::ranges::find(of.commands, name, &cli::DescribedCommand::name);
+    EXPECT_NE(found, of.commands.end()) << name;
+    return *found;
+  };
+  const cli::DescribedCommand train = command(all, "train");
+  RunConfig config;
+  for (const Field& field : config.fields())
+    EXPECT_EQ(std::ranges::count_if(train.options,
+                                    [&](const cli::DescribedOption& one) {
+                                      return one.names.front() == flag_name(field.name) &&
+                                             one.type == field.type_name();
+                                    }),
+              1)
+        << field.name;
+  EXPECT_EQ(command(command(all, "data"), "fetch").name, "fetch");
+  EXPECT_EQ(command(command(all, "runs"), "compare").arguments.front().values, cli::Values::runs);
+}
+
+// A shell's own completion, of the words before the cursor and the one under it.
+std::string completed(const std::vector<std::string>& words, const fs::path& folder) {
+  write_text(folder / "completions.bash", witan({"completions", "bash"}).out);
+  std::string script = "cd '" + folder.string() + "'; compopt() { :; }; . ./completions.bash; COMP_WORDS=(witan";
+  for (const std::string& word : words) script += " '" + word + "'";
+  script += "); COMP_CWORD=" + std::to_string(words.size()) + "; _witan; printf '%s ' \"${COMPREPLY[@]}\"";
+  Program shell({"/bin/bash", "-c", script}, folder / "log");
+  EXPECT_EQ(shell.wait(), 0);
+  return read_text(folder / "log");
+}
+
+TEST(CompletionsTest, BashCompletesCommandsFlagsChoicesAndRuns) {
+  const TempFolder folder;
+  for (const char* run : {"base", "tuned"}) write_text(folder / (std::string("runs/") + run + "/config.toml"), "");
+  write_text(folder / "mine.toml", "");
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"tr"}), "train ");
+  EXPECT_EQ(complete({"data", "fe"}), "fetch ");
+  EXPECT_EQ(complete({"train", "--moe-router-topk"}), "--moe-router-topk --moe-router-topk-scaling-factor ");
+  EXPECT_EQ(complete({"train", "--lr", "1e-3", "--preset", "gpt2"}), "gpt2-124m ");
+  EXPECT_EQ(complete({"train", "--lr-decay-style", "co"}), "constant cosine ");
+  EXPECT_EQ(complete({"generate", "--run", "t"}), "tuned ");
+  EXPECT_EQ(complete({"runs", "compare", "base", ""}), "base tuned ");
+  EXPECT_EQ(complete({"train", "--config", "mi"}), "mine.toml ");
+  EXPECT_EQ(complete({"train", "--lr", ""}), " ");
+  EXPECT_EQ(complete({"completions", "--he"}), "--help --help-all ");
+}
+
+// zsh and fish need not be installed: what their scripts are made of is bash's, which runs above.
+TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
+  const std::string zsh = witan({"completions", "zsh"}).out, fish = witan({"completions", "fish"}).out;
+  RunConfig config;
+  for (const Field& field : config.fields()) {
+    EXPECT_TRUE(contains(zsh, "'" + flag_name(field.name) + ":")) << field.name;
+    EXPECT_TRUE(contains(fish, " -l " + flag_name(field.name).substr(2) + " ")) << field.name;
+  }
+  EXPECT_TRUE(zsh.starts_with("#compdef witan\n"));
+  EXPECT_TRUE(contains(zsh, "${path_:+$path_ }${words[i]}")) << "path is the search path of zsh";
+  EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" data fetch\"' -l preset "));
+  for (const std::string& script : {zsh, fish, witan({"completions", "bash"}).out})
+    EXPECT_EQ(std::ranges::count(script, '\'') % 2, 0) << "quotes are closed";
+  expect_refusal({"completions", "tcsh"}, 2, {"tcsh"});
+  expect_refusal({"completions"}, 2, {"shell"});
+}
+
+TEST(ManPageTest, HasEveryCommandAndFlag) {
+  const std::string page = witan({"man"}).out;
+  EXPECT_TRUE(page.starts_with(".TH WITAN 1 2")) << page.substr(0, 80);
+  for (const cli::DescribedCommand& command : all_commands().commands) {
+    EXPECT_TRUE(contains(page, ".SS witan " + command.name + "\n")) << command.name;
+    for (const cli::DescribedCommand& inner : command.commands)
+      EXPECT_TRUE(contains(page, ".SS witan " + command.name + " " + inner.name + "\n")) << inner.name;
+  }
+  EXPECT_TRUE(contains(page, "\\fB\\-\\-moe\\-router\\-topk\\fR \\fIinteger\\fR\n"));
+  const std::string train = witan({"man", "train"}).out;
+  EXPECT_TRUE(train.starts_with(".TH WITAN-TRAIN 1 "));
+  EXPECT_TRUE(contains(train, ".SH NAME\nwitan-train \\- Train a model from text"));
+  EXPECT_TRUE(witan({"man", "data", "fetch"}).out.starts_with(".TH WITAN-DATA-FETCH 1 "));
+  expect_refusal({"man", "nothing"}, 2, {"unknown command nothing"});
+}
+
+// No line of the text is taken for a request, and groff, where it is installed, has nothing to say of the page.
+TEST(ManPageTest, IsRoffWithoutWarnings) {
+  const TempFolder folder;
+  static const std::vector<std::string> requests = {".TH", ".SH", ".SS", ".TP", ".PP", ".br", ".nf", ".fi"};
+  std::istringstream lines(witan({"man"}).out);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(".") && !line.starts_with("'")) continue;
+    EXPECT_NE(std::ranges::find(requests, line.substr(0, 3)), requests.end()) << line;
+  }
+  if (!fs::exists("/usr/bin/groff")) GTEST_SKIP() << "groff is not installed";
+  write_text(folder / "witan.1", witan({"man"}).out);
+  Program groff({"/bin/sh", "-c", "groff -man -Tutf8 -ww -z '" + (folder / "witan.1").string() + "'"}, folder / "log");
+  EXPECT_EQ(groff.wait(), 0);
+  EXPECT_EQ(read_text(folder / "log"), "");
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,286 @@
+#include "witan/cli/help/completions.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <utility>
+
+#include "witan/cli/args/options.h"
+#include "witan/cli/commands.h"
+
+namespace witan::cli {
+namespace {
+
+// Calls visit(path, command) for each command, "" for the program itself and "data fetch" for one of a group.
+void for_each_command(const DescribedCommand& command, const std::string& path,
+                      const std::function<void(const std::string&, const DescribedCommand&)>& visit) {
+  visit(path, command);
+  for (const DescribedCommand& one : command.commands)
+    for_each_command(one, path.empty() ? one.name : path + " " + one.name, visit);
+}
+
+std::vector<std::string> flags_of_command(const DescribedCommand& command) {
+  std::vector<std::string> flags;
+  for (const DescribedOption& option : command.options)
+    flags.insert(flags.end(), option.names.begin(), option.names.end());
+  return flags;
+}
+
+std::vector<std::string> names_of(const DescribedCommand& command) {
+  std::vector<std::string> names;
+  for (const DescribedCommand& one : command.commands) names.push_back(one.name);
+  return names;
+}
+
+std::string joined_words(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+// As one word of a shell.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      out += R"('\'')";
+    else
+      out += c == '\n' ? ' ' : c;
+  }
+  return out + "'";
+}
+
+std::string first_sentence(const std::string& meaning) {
+  constexpr size_t kMost = 70;
+  std::string line = meaning.substr(0, meaning.find_first_of("\n;:("));
+  if (line.size() > kMost) line = line.substr(0, line.rfind(' ', kMost));
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+// The cases of a shell's `case "$path:$flag"` by what they do, each with all patterns that do it.
+using Cases = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+void add_case(Cases& cases, const std::string& action, std::string pattern) {
+  for (auto& [known, patterns] : cases)
+    if (known == action) return patterns.push_back(std::move(pattern));
+  cases.push_back({action, {std::move(pattern)}});
+}
+
+// `action` of what may stand behind a flag; empty: nothing is known.
+template <class Action>
+Cases value_cases(const DescribedCommand& app, const Action& action) {
+  Cases cases;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    for (const DescribedOption& option : command.options)
+      for (const std::string& name : option.names)
+        if (!option.type.empty()) add_case(cases, action(option), "\"" + path + ":" + name + "\"");
+  });
+  return cases;
+}
+
+std::string text_of_cases(const Cases& cases) {
+  std::string out;
+  for (const auto& [action, patterns] : cases)
+    out += fmt::format("    {})\n      {}\n      ;;\n", fmt::join(patterns, "|"), action);
+  return out;
+}
+
+// `path` is what of the words before the cursor are commands; words that are none of the command before them end it.
+std::string path_loop(const DescribedCommand& app, const char* words, const char* begin, const char* end) {
+  std::string commands;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand&) {
+    if (!path.empty()) commands += (commands.empty() ? "" : "|") + ("\"" + path + "\"");
+  });
+  return fmt::format(
+      "  for ((i = {1}; i < {2}; ++i)); do\n"
+      "    case \"${{path:+$path }}${{{0}[i]}}\" in\n"
+      "      {3}) path=\"${{path:+$path }}${{{0}[i]}}\" ;;\n"
+      "      *) break ;;\n"
+      "    esac\n"
+      "  done\n",
+      words, begin, end, commands);
+}
+
+}  // namespace
+
+std::string bash_completions(const DescribedCommand& app) {
+  const Cases values = value_cases(app, [](const DescribedOption& option) -> std::string {
+    switch (option.values) {
+      case Values::words:
+        return fmt::format("COMPREPLY=($(compgen -W {} -- \"$cur\")); return", quoted(joined_words(option.words)));
+      case Values::runs:
+        return "COMPREPLY=($(compgen -W \"$(_witan_runs)\" -- \"$cur\")); return";
+      case Values::folders:
+        return "compopt -o filenames; COMPREPLY=($(compgen -d -- \"$cur\")); return";
+      case Values::files:
+        return "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")); return";
+      default:
+        return "return";
+    }
+  });
+  std::string words, runs;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    words += fmt::format("    \"{}\") names={} flags={} ;;\n", path, quoted(joined_words(names_of(command))),
+                         quoted(joined_words(flags_of_command(command))));
+    for (const DescribedOption& argument : command.arguments)
+      if (argument.values == Values::runs) runs += (runs.empty() ? "" : "|") + ("\"" + path + "\"");
+  });
+  return fmt::format(
+      "# Completion of witan for bash: source it, or put it into ~/.local/share/bash-completion/completions/witan.\n"
+      "# Made by `witan completions bash`.\n"
+      "_witan_runs() {{\n"
+      "  local config\n"
+      "  for config in runs/*/config.toml; do\n"
+      "    [[ -f $config ]] && config=${{config%/config.toml}} && printf '%s\\n' \"${{config#runs/}}\"\n"
+      "  done\n"
+      "}}\n\n"
+      "_witan() {{\n"
+      "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= names= flags= i\n"
+      "  COMPREPLY=()\n"
+      "{}"
+      "  case \"$path:$prev\" in\n{}  esac\n"
+      "  case $path in\n{}  esac\n"
+      "  if [[ $cur == -* ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+      "  elif [[ -n $names ]]; then\n"
+      "    COMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
+      "  else\n"
+      "    case $path in\n"
+      "      {}) COMPREPLY=($(compgen -W \"$(_witan_runs)\" -- \"$cur\")) ;;\n"
+      "      *) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+      "    esac\n"
+      "  fi\n"
+      "}}\n"
+      "complete -F _witan witan\n",
+      path_loop(app, "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(values), words, runs.empty() ? "\"-\"" : runs);
+}
+
+std::string zsh_completions(const DescribedCommand& app) {
+  const Cases values = value_cases(app, [](const DescribedOption& option) -> std::string {
+    switch (option.values) {
+      case Values::words:
+        return fmt::format("compadd -- {}; return", joined_words(option.words));
+      case Values::runs:
+        return "compadd -- runs/*/config.toml(N:h:t); return";
+      case Values::folders:
+        return "_files -/; return";
+      case Values::files:
+        return "_files; return";
+      default:
+        return "_message value; return";
+    }
+  });
+  const auto described = [](const std::string& name, const std::string& meaning) {
+    return quoted(name + ":" + first_sentence(meaning));
+  };
+  std::string words, runs;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    words += fmt::format("    \"{}\")\n      names=(", path);
+    for (const DescribedCommand& one : command.commands) words += " " + described(one.name, one.summary);
+    words += ")\n      flags=(";
+    for (const DescribedOption& option : command.options)
+      for (const std::string& name : option.names) words += " " + described(name, option.meaning);
+    words += ")\n      ;;\n";
+    for (const DescribedOption& argument : command.arguments)
+      if (argument.values == Values::runs) runs += (runs.empty() ? "" : "|") + ("\"" + path + "\"");
+  });
+  return fmt::format(
+      "#compdef witan\n"
+      "# Completion of witan for zsh: put it into a folder of $fpath as _witan. Made by `witan completions zsh`.\n"
+      "_witan() {{\n"
+      "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= i\n"
+      "  local -a names flags\n"
+      "{}"
+      "  case \"$path_:$prev\" in\n{}  esac\n"
+      "  case $path_ in\n{}  esac\n"
+      "  if [[ $cur == -* ]]; then\n"
+      "    _describe flag flags\n"
+      "  elif (( $#names )); then\n"
+      "    _describe command names\n"
+      "  else\n"
+      "    case $path_ in\n"
+      "      {}) compadd -- runs/*/config.toml(N:h:t) ;;\n"
+      "      *) _files ;;\n"
+      "    esac\n"
+      "  fi\n"
+      "}}\n"
+      "compdef _witan witan\n",
+      // $path is the search path of zsh, tied to $PATH
+      [&] {
+        std::string loop = path_loop(app, "words", "2", "CURRENT");
+        for (size_t at = loop.find("path"); at != std::string::npos; at = loop.find("path", at + 5))
+          loop.insert(at + 4, "_");
+        return loop;
+      }(),
+      text_of_cases(values), words, runs.empty() ? "\"-\"" : runs);
+}
+
+std::string fish_completions(const DescribedCommand& app) {
+  std::string out =
+      "# Completion of witan for fish: put it into ~/.config/fish/completions/witan.fish. Made by `witan completions "
+      "fish`.\n"
+      "function __witan_at\n"
+      "  set -l words (commandline -opc)[2..]\n"
+      "  set -l path\n"
+      "  for word in $words\n"
+      "    contains -- \"$path $word\" $__witan_paths; or break\n"
+      "    set path \"$path $word\"\n"
+      "  end\n"
+      "  test \"$path\" = \"$argv[1]\"\n"
+      "end\n"
+      "function __witan_runs\n"
+      "  for config in runs/*/config.toml\n"
+      "    basename (dirname $config)\n"
+      "  end\n"
+      "end\n"
+      "set -g __witan_paths";
+  const auto at = [](const std::string& path) { return path.empty() ? std::string() : " " + path; };
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand&) {
+    if (!path.empty()) out += " " + quoted(at(path));
+  });
+  out += "\n";
+  const auto value_of = [](const DescribedOption& option) -> std::string {
+    if (option.type.empty()) return "";
+    if (option.values == Values::words) return " -x -a " + quoted(joined_words(option.words));
+    if (option.values == Values::runs) return " -x -a '(__witan_runs)'";
+    if (option.values == Values::folders) return " -x -a '(__fish_complete_directories)'";
+    return option.values == Values::files ? " -r -F" : " -x";
+  };
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    const std::string head = "complete -c witan -n " + quoted("__witan_at \"" + at(path) + "\"");
+    for (const DescribedCommand& one : command.commands)
+      out += fmt::format("{} -f -a {} -d {}\n", head, one.name, quoted(first_sentence(one.summary)));
+    for (const DescribedOption& argument : command.arguments)
+      if (argument.values == Values::runs) out += head + " -f -a '(__witan_runs)'\n";
+    for (const DescribedOption& option : command.options)
+      for (const std::string& name : option.names)
+        out += fmt::format("{} {}{}{} -d {}\n", head, name.starts_with("--") ? "-l " : "-s ",
+                           name.substr(name.find_first_not_of('-')), value_of(option),
+                           quoted(first_sentence(option.meaning)));
+  });
+  return out;
+}
+
+void add_completions(CLI::App& app, Context& context) {
+  const auto shell = std::make_shared<std::string>();
+  CLI::App* command = add_command(
+      app, context,
+      {"completions", "Print a script that completes witan's commands and flags in a shell",
+       "For bash, zsh or fish: commands, flags, their choices, presets, and the names of the runs in runs/.",
+       "witan completions bash > completions.bash\nwitan completions zsh > _witan\nwitan completions fish > "
+       "witan.fish"},
+      [&app, &context, shell] {
+        const DescribedCommand all = describe(app);
+        const std::string script = *shell == "bash"  ? bash_completions(all)
+                                   : *shell == "zsh" ? zsh_completions(all)
+                                                     : fish_completions(all);
+        fmt::print(context.out, "{}", script);
+        return ExitCode::done;
+      });
+  add_option(*command, "shell", *shell, "bash, zsh or fish")
+      .type_name("bash|zsh|fish")
+      .one_of({"bash", "zsh", "fish"})
+      .required();
+}
+
+}  // namespace witan::cli
