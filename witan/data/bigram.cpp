@@ -27,7 +27,8 @@ double discount_of(const Values& values, Get get) {
 void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text, int64_t most,
                 const std::function<void(std::optional<int32_t> previous, std::span<const int32_t>)>& visit) {
   constexpr int64_t kPiece = 1 << 20;
-  constexpr int64_t kPlaces = 1024;  // all over a dataset that is not read whole
+  constexpr int64_t kPrefetched = 32;  // documents: a slow disk is waited for by so many at once
+  constexpr int64_t kPlaces = 1024;    // all over a dataset that is not read whole
   const bool whole = dataset.tokens() <= most;
   const int64_t documents = dataset.documents();
   const int64_t piece_of_one = whole ? kPiece : std::max<int64_t>(most / kPlaces, 2);
@@ -35,11 +36,17 @@ void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
   const int64_t mean = std::max<int64_t>(dataset.tokens() / std::max<int64_t>(documents, 1), 1);
   const int64_t stride =
       whole ? 1 : std::max<int64_t>(documents / std::max<int64_t>(most / std::min(mean, piece_of_one), 1), 1);
+  const auto read_of = [&](int64_t d) { return whole ? dataset.length(d) : std::min(dataset.length(d), piece_of_one); };
+  const auto prefetch = [&](int64_t d) {
+    if (d < documents) dataset.prefetch(d, 0, std::min(read_of(d), kPiece));
+  };
+  for (int64_t i = 0; i < kPrefetched; ++i) prefetch(i * stride);
   int64_t visited = 0;
   std::vector<int32_t> piece;
   for (int64_t d = 0; d < documents && visited < most; d += stride) {
+    prefetch(d + kPrefetched * stride);
     std::optional<int32_t> previous = end_of_text;
-    const int64_t end = whole ? dataset.length(d) : std::min(dataset.length(d), piece_of_one);
+    const int64_t end = read_of(d);
     for (int64_t begin = 0; begin < end; begin += kPiece) {
       piece.resize(static_cast<size_t>(std::min(kPiece, end - begin)));
       visited += static_cast<int64_t>(piece.size());

@@ -26,6 +26,10 @@ class ConversationShards final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override {
     tokens_.read(document, begin, out);
   }
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override {
+    tokens_.prefetch(document, begin, tokens);
+    loss_.prefetch(document, begin, tokens);
+  }
   std::string name() const override { return tokens_.name(); }
   bool conversations() const override { return true; }
   void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {

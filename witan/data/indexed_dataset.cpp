@@ -1,8 +1,5 @@
 #include "witan/data/indexed_dataset.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cassert>
 #include <cstring>
 #include <limits>
@@ -10,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/little_endian.h"
+#include "witan/data/read_ahead.h"
 
 namespace witan {
 namespace {
@@ -19,6 +17,9 @@ using namespace std::string_view_literals;
 constexpr std::string_view kMagic = "MMIDIDX\0\0"sv;
 constexpr uint64_t kVersion = 1;
 constexpr size_t kVersionAt = 9, kTypeAt = 17, kSequencesAt = 18, kDocumentsAt = 26, kHeaderBytes = 34;
+
+// Up to here the system reads a file, or a part of one, at a single page fault anyway.
+constexpr size_t kReadAtOnce = 4096;
 
 // Copies tokens of type T into int32; the index of the first that does not fit, or -1.
 template <class T>
@@ -48,20 +49,6 @@ int64_t convert(TokenType type, const std::byte* from, std::span<int32_t> out) {
       return convert<uint16_t>(from, out);
   }
   return 0;
-}
-
-// Samples lie anywhere in a file: the kernel is to read what they need, and no more. Its own guess, of up to megabytes
-// for each, would take a thousand times as long where files are larger than memory.
-void expect_random_reads(std::span<const std::byte> bytes) {
-  if (!bytes.empty()) ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_RANDOM);
-}
-
-// All of it at once, where it has several pages.
-void read_ahead(const std::byte* begin, size_t bytes) {
-  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  if (bytes <= page) return;
-  const uintptr_t address = reinterpret_cast<uintptr_t>(begin), first = address / page * page;
-  ::madvise(reinterpret_cast<void*>(first), address - first + bytes, MADV_WILLNEED);
 }
 
 // Throws unless `condition`: "FILE: byte OFFSET: ...".
@@ -106,6 +93,7 @@ TokenType token_type_for(int64_t vocab_size) {
 IndexedDataset::IndexedDataset(const fs::path& prefix)
     : idx_(with_suffix(prefix, ".idx")), bin_(with_suffix(prefix, ".bin")) {
   expect_random_reads(bin_.bytes());
+  if (idx_.bytes().size() > kReadAtOnce) read_ahead(idx_.bytes());
   check_header();
   check_sequences();
   check_documents();
@@ -180,6 +168,11 @@ void IndexedDataset::read(int64_t document, int64_t offset, std::span<int32_t> o
   read_at(begin(document) + offset, out);
 }
 
+void IndexedDataset::prefetch(int64_t document, int64_t offset, int64_t tokens) const {
+  assert(offset >= 0 && offset + tokens <= length(document));
+  read_ahead(bytes_at(begin(document) + offset, tokens));
+}
+
 int64_t IndexedDataset::sequence_length(int64_t sequence) const {
   assert(sequence >= 0 && sequence < sequences_);
   return load<int32_t>(lengths_ + sequence * 4);
@@ -190,10 +183,20 @@ void IndexedDataset::read_sequence(int64_t sequence, int64_t offset, std::span<i
   read_at(load<int64_t>(pointers_ + sequence * 8) / width_ + offset, out);
 }
 
+void IndexedDataset::prefetch_sequence(int64_t sequence, int64_t offset, int64_t tokens) const {
+  assert(offset >= 0 && offset + tokens <= sequence_length(sequence));
+  read_ahead(bytes_at(load<int64_t>(pointers_ + sequence * 8) / width_ + offset, tokens));
+}
+
+std::span<const std::byte> IndexedDataset::bytes_at(int64_t first, int64_t tokens) const {
+  return bin_.bytes().subspan(static_cast<size_t>(first * width_), static_cast<size_t>(tokens * width_));
+}
+
 // `first`: in tokens from the start of the .bin.
 void IndexedDataset::read_at(int64_t first, std::span<int32_t> out) const {
-  read_ahead(bin_.bytes().data() + first * width_, out.size() * static_cast<size_t>(width_));
-  const int64_t bad = convert(type_, bin_.bytes().data() + first * width_, out);
+  const std::span<const std::byte> bytes = bytes_at(first, static_cast<int64_t>(out.size()));
+  if (bytes.size() > kReadAtOnce) read_ahead(bytes);
+  const int64_t bad = convert(type_, bytes.data(), out);
   check(bad < 0, bin_, static_cast<uint64_t>((first + bad) * width_), "a token id is negative or above 2^31 - 1");
 }
 

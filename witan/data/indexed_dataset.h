@@ -28,6 +28,7 @@ class IndexedDataset final : public TokenDataset {
   int64_t tokens() const override { return tokens_; }
   int64_t length(int64_t document) const override { return begin(document + 1) - begin(document); }
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   std::string name() const override { return bin_.path().string(); }
 
   TokenType type() const { return type_; }
@@ -36,9 +37,13 @@ class IndexedDataset final : public TokenDataset {
   int64_t sequence_length(int64_t sequence) const;
   // As read().
   void read_sequence(int64_t sequence, int64_t begin, std::span<int32_t> out) const;
+  // As prefetch().
+  void prefetch_sequence(int64_t sequence, int64_t begin, int64_t tokens) const;
 
  private:
   void read_at(int64_t first, std::span<int32_t> out) const;
+  // Of the .bin; `first`: in tokens from its start.
+  std::span<const std::byte> bytes_at(int64_t first, int64_t tokens) const;
   int64_t begin(int64_t document) const;  // in tokens from the start of the .bin; begin(documents()) = tokens()
   void check_header();
   void check_sequences();

@@ -31,6 +31,11 @@ void JoinedDataset::read(int64_t document, int64_t begin, std::span<int32_t> out
   part.read(document, begin, out);
 }
 
+void JoinedDataset::prefetch(int64_t document, int64_t begin, int64_t tokens) const {
+  const TokenDataset& part = part_of(document);
+  part.prefetch(document, begin, tokens);
+}
+
 void JoinedDataset::read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const {
   const TokenDataset& part = part_of(document);
   part.read_loss(document, begin, out);

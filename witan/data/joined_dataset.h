@@ -17,6 +17,7 @@ class JoinedDataset final : public TokenDataset {
   int64_t tokens() const override { return tokens_; }
   int64_t length(int64_t document) const override;
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   bool conversations() const override { return !parts_.empty() && parts_.front()->conversations(); }
   void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override;
   std::string name() const override;

@@ -1,5 +1,7 @@
 #include "witan/data/loader.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <exception>
 #include <map>
@@ -59,6 +61,7 @@ struct Loader::Worker {
   // Micro-batches of a global batch are made side by side: where the tokens lie on a slow disk, several are waited for
   // at once.
   void run() {
+    ::pthread_setname_np(::pthread_self(), "data loader");  // for top, gdb, and bench/slow_disk.py
     for (;;) {
       Making* making = nullptr;
       int64_t first = 0, accumulation = 0;
@@ -68,6 +71,7 @@ struct Loader::Worker {
         if (stopping) return;
         accumulation = making->started++;
       }
+      if (accumulation == 0) prefetch(*making, first);
       make(*making, first, accumulation);
     }
   }
@@ -88,18 +92,32 @@ struct Loader::Worker {
     return &making;
   }
 
+  // All that this rank takes of a global batch is asked for before any of it is waited for: a file system that answers
+  // late, as a remote one does, then takes as long for a batch as for a sample.
+  void prefetch(Making& making, int64_t first) {
+    const int64_t own = accumulations() * options.micro_batch_size;
+    try {
+      for (int64_t i = 0; i < own; ++i) samples->prefetch(first + options.data_parallel_rank * own + i);
+    } catch (...) {
+      fail(making, std::current_exception());
+    }
+  }
+
+  void fail(Making& making, std::exception_ptr failure) {
+    const MutexLock lock(mutex);
+    if (!making.failure) making.failure = std::move(failure);
+  }
+
   void make(Making& making, int64_t first, int64_t accumulation) {
     const int64_t j = options.data_parallel_rank * accumulations() + accumulation;
     Batch batch;
-    std::exception_ptr failure;
     try {
       batch = make_batch(*samples, first + j * options.micro_batch_size, options.micro_batch_size, options.batch);
     } catch (...) {
-      failure = std::current_exception();
+      fail(making, std::current_exception());
     }
     const MutexLock lock(mutex);
     making.batches[static_cast<size_t>(accumulation)] = std::move(batch);
-    if (failure && !making.failure) making.failure = failure;
     --making.missing;
     changed.notify_all();
   }

@@ -1,4 +1,6 @@
-// Produces global batches in order, in background threads ahead of their use.
+// Produces global batches in order, in background threads ahead of their use. Files are read by these threads alone,
+// and all that a global batch needs is asked for at once (SampleSource::prefetch), so that steps wait for no data
+// unless a global batch takes the disk longer than the model.
 #pragma once
 
 #include <cstdint>

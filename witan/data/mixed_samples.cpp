@@ -48,6 +48,11 @@ void MixedSamples::read(int64_t index, std::span<int32_t> out) const {
   sources_[place.source].samples->read(place.sample, out);
 }
 
+void MixedSamples::prefetch(int64_t index) const {
+  const Mixture::Place place = mixture_->at(index);
+  sources_[place.source].samples->prefetch(place.sample);
+}
+
 SampleSource::PackedSize MixedSamples::packed_size() const {
   PackedSize all;
   for (const Source& source : sources_) {

@@ -27,6 +27,7 @@ class MixedSamples final : public SampleSource {
   const TokenDataset& dataset() const override { return *documents_; }
   std::vector<SourceUse> use_of(int64_t samples) const override;
   void read(int64_t index, std::span<int32_t> out) const override;
+  void prefetch(int64_t index) const override;
 
   bool packed() const override { return documents_->conversations(); }
   PackedSize packed_size() const override;

@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/little_endian.h"
+#include "witan/data/read_ahead.h"
 
 namespace witan {
 namespace {
@@ -46,6 +47,7 @@ NpyTokens::NpyTokens(const fs::path& path, std::optional<int32_t> end_of_text) :
   begins_ = {0};
   if (end_of_text) find_documents(*end_of_text, count);
   if (begins_.back() < count || count == 0) begins_.push_back(count);
+  expect_random_reads(file_.bytes());  // from here on
 }
 
 // NumPy's format, versions 1 to 3: magic, version, the description's length in 2 or 4 bytes, the description.
@@ -108,6 +110,11 @@ void NpyTokens::read(int64_t document, int64_t offset, std::span<int32_t> out) c
     slot = static_cast<int32_t>(id);
     ++index;
   }
+}
+
+void NpyTokens::prefetch(int64_t document, int64_t offset, int64_t tokens) const {
+  const int64_t first = header_ + (begins_[static_cast<size_t>(document)] + offset) * width_;
+  read_ahead(file_.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(tokens * width_)));
 }
 
 }  // namespace witan

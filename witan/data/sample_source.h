@@ -39,6 +39,9 @@ class SampleSource {
   // beyond size().
   virtual void read(int64_t index, std::span<int32_t> out) const = 0;
 
+  // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read().
+  virtual void prefetch(int64_t index) const = 0;
+
   // Of a dataset of conversations: how they fill the samples.
   struct PackedSize {
     int64_t conversations = 0;  // in samples

@@ -89,20 +89,35 @@ std::vector<int64_t> Samples::conversations_of(int64_t index) const {
   return {documents.begin() + packed_->begins[sample], documents.begin() + packed_->begins[sample + 1]};
 }
 
-void Samples::read(int64_t index, std::span<int32_t> out) const {
-  assert(!packed() && index >= 0 && static_cast<int64_t>(out.size()) == options_.sequence_length + 1);
+template <class Piece>
+void Samples::for_pieces(int64_t index, const Piece& piece) const {
   const auto epoch = this->epoch(index / per_epoch_);
   int64_t at = epoch->sample_at(index % per_epoch_) * options_.sequence_length;
   const auto& begins = epoch->begins;
   auto place = std::upper_bound(begins.begin(), begins.end(), at) - begins.begin() - 1;
-  while (!out.empty()) {
+  for (int64_t left = options_.sequence_length + 1; left > 0; ++place) {
     const int64_t begin = begins[static_cast<size_t>(place)], end = begins[static_cast<size_t>(place) + 1];
-    const auto n = static_cast<size_t>(std::min<int64_t>(end - at, static_cast<int64_t>(out.size())));
-    if (n > 0) dataset_->read(epoch->document_at(place), at - begin, out.first(n));
-    out = out.subspan(n);
+    const int64_t tokens = std::min(end - at, left);
+    if (tokens > 0) piece(epoch->document_at(place), at - begin, tokens);
+    left -= tokens;
     at = end;
-    ++place;
   }
+}
+
+void Samples::read(int64_t index, std::span<int32_t> out) const {
+  assert(!packed() && index >= 0 && static_cast<int64_t>(out.size()) == options_.sequence_length + 1);
+  for_pieces(index, [&](int64_t document, int64_t begin, int64_t tokens) {
+    dataset_->read(document, begin, out.first(static_cast<size_t>(tokens)));
+    out = out.subspan(static_cast<size_t>(tokens));
+  });
+}
+
+void Samples::prefetch(int64_t index) const {
+  if (!packed())
+    return for_pieces(
+        index, [&](int64_t document, int64_t begin, int64_t tokens) { dataset_->prefetch(document, begin, tokens); });
+  for (const int64_t document : conversations_of(index))
+    dataset_->prefetch(document, 0, std::min(dataset_->length(document), options_.sequence_length + 1));
 }
 
 }  // namespace witan

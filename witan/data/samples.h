@@ -50,9 +50,13 @@ class Samples final : public SampleSource {
 
   // A pure function of (dataset, options, index), O(log documents) after an epoch's first use.
   void read(int64_t index, std::span<int32_t> out) const override;
+  void prefetch(int64_t index) const override;
 
  private:
   struct Epoch;
+  // Calls piece(document, begin, tokens) for each part of a document that the sample consists of, in order.
+  template <class Piece>
+  void for_pieces(int64_t index, const Piece& piece) const;
   std::shared_ptr<const Epoch> epoch(int64_t number) const;
   void pack();
 

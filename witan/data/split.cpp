@@ -36,6 +36,9 @@ class Part final : public TokenDataset {
   }
   std::string name() const override { return whole_->name() + " (" + label_ + ")"; }
   bool conversations() const override { return whole_->conversations(); }
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override {
+    whole_->prefetch(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), tokens);
+  }
   void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
     whole_->read_loss(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
   }

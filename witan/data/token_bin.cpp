@@ -5,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/little_endian.h"
+#include "witan/data/read_ahead.h"
 
 namespace witan {
 namespace {
@@ -23,6 +24,7 @@ constexpr Version kVersions[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 TokenBin::TokenBin(const fs::path& path, std::optional<int32_t> end_of_text) : file_(path) {
   check_header();
   if (end_of_text) find_documents(*end_of_text);
+  expect_random_reads(file_.bytes());  // from here on
 }
 
 void TokenBin::check_header() {
@@ -73,6 +75,11 @@ void TokenBin::read(int64_t document, int64_t offset, std::span<int32_t> out) co
     slot = static_cast<int32_t>(id);
     ++index;
   }
+}
+
+void TokenBin::prefetch(int64_t document, int64_t offset, int64_t tokens) const {
+  const int64_t first = kTokenHeaderBytes + (begins_[static_cast<size_t>(document)] + offset) * width_;
+  read_ahead(file_.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(tokens * width_)));
 }
 
 }  // namespace witan

@@ -21,6 +21,7 @@ class TokenBin final : public TokenDataset {
   int64_t tokens() const override { return begins_.back(); }
   int64_t length(int64_t document) const override;
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   std::string name() const override { return file_.path().string(); }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/base/side_by_side.h"
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/npy_tokens.h"
@@ -18,11 +19,18 @@ std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optio
   if (path.extension() == ".npy") return std::make_shared<NpyTokens>(path, end_of_text);
   fs::path prefix = path;
   if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
-  const fs::path bin = prefix.string() + ".bin", idx = prefix.string() + ".idx";
-  require<DataError>(fs::exists(bin), "there is no token file ", bin.string(), "; make one with `witan data`");
-  if (fs::exists(prefix.string() + kLossSuffix + ".idx")) return open_conversation_shards(prefix);
-  if (fs::exists(idx)) return std::make_shared<IndexedDataset>(prefix);
+  const std::string stem = prefix.string(), bin = stem + ".bin";
+  require<DataError>(fs::exists(bin), "there is no token file ", bin, "; make one with `witan data`");
+  if (fs::exists(stem + kLossSuffix + ".idx")) return open_conversation_shards(prefix);
+  if (fs::exists(stem + ".idx")) return std::make_shared<IndexedDataset>(prefix);
   return std::make_shared<TokenBin>(bin, end_of_text);
+}
+
+std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
+                                                                 std::optional<int32_t> end_of_text) {
+  std::vector<std::shared_ptr<const TokenDataset>> opened(paths.size());
+  side_by_side(paths.size(), [&](size_t i) { opened[i] = open_tokens(paths[i], end_of_text); });
+  return opened;
 }
 
 }  // namespace witan

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "witan/base/file.h"
 
@@ -23,6 +24,9 @@ class TokenDataset {
   // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
   // Throws CorruptionError for an id that does not fit.
   virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
+  // Asks the system to bring these tokens (and marks of read_loss) into memory, and does not wait: of files on a slow
+  // or remote disk, many are then waited for at once. What is in memory already needs none.
+  virtual void prefetch(int64_t /*document*/, int64_t /*begin*/, int64_t /*tokens*/) const {}
   // Whether documents are conversations: they are packed whole, and only some of their tokens are learnt from.
   virtual bool conversations() const { return false; }
   // Likewise 1 for a token that is learnt from, else 0. Of other documents all are.
@@ -32,8 +36,12 @@ class TokenDataset {
 };
 
 // Opens PREFIX, PREFIX.bin or PREFIX.idx (with an .idx next to the .bin: Megatron-LM's format; otherwise llm.c's, split
-// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations), or OLMo's tokens in FILE.npy. Throws DataError if there is no
-// such file, CorruptionError if its bytes do not follow the format.
+// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations), or OLMo's tokens in FILE.npy.
+// Throws DataError if there is no such file, CorruptionError if its bytes do not follow the format.
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
+
+// Likewise of each path, in this order. Many are opened side by side, since each takes a remote file system a while.
+std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
+                                                                 std::optional<int32_t> end_of_text = {});
 
 }  // namespace witan

@@ -25,6 +25,9 @@ class SequenceRange final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override {
     whole_->read_sequence(begin_ + document, begin, out);
   }
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override {
+    whole_->prefetch_sequence(begin_ + document, begin, tokens);
+  }
   std::string name() const override { return whole_->name(); }
 
  private:
@@ -80,18 +83,32 @@ std::vector<SourceUse> GptSamples::use_of(int64_t samples) const {
   return {{dataset_->name(), samples, tokens / static_cast<double>(epochs_.tokens)}};
 }
 
-void GptSamples::read(int64_t index, std::span<int32_t> out) const {
-  assert(static_cast<int64_t>(out.size()) == sequence_length_ + 1);
+template <class Piece>
+void GptSamples::for_pieces(int64_t index, const Piece& piece) const {
   require_within(index, epochs_.samples, *this);
   const auto sample = static_cast<size_t>(shuffle_index()[static_cast<size_t>(index)]);
-  int64_t offset = offsets()[sample];
-  for (auto place = static_cast<size_t>(places()[sample]); !out.empty(); ++place) {
+  int64_t offset = offsets()[sample], left = sequence_length_ + 1;
+  for (auto place = static_cast<size_t>(places()[sample]); left > 0; ++place) {
     const int64_t sequence = document_index()[place];
-    const auto n = std::min(out.size(), static_cast<size_t>(dataset_->sequence_length(sequence) - offset));
-    if (n > 0) dataset_->read_sequence(sequence, offset, out.first(n));
-    out = out.subspan(n);
+    const int64_t tokens = std::min(left, dataset_->sequence_length(sequence) - offset);
+    if (tokens > 0) piece(sequence, offset, tokens);
+    left -= tokens;
     offset = 0;
   }
+}
+
+void GptSamples::read(int64_t index, std::span<int32_t> out) const {
+  assert(static_cast<int64_t>(out.size()) == sequence_length_ + 1);
+  for_pieces(index, [&](int64_t sequence, int64_t begin, int64_t tokens) {
+    dataset_->read_sequence(sequence, begin, out.first(static_cast<size_t>(tokens)));
+    out = out.subspan(static_cast<size_t>(tokens));
+  });
+}
+
+void GptSamples::prefetch(int64_t index) const {
+  for_pieces(index, [&](int64_t sequence, int64_t begin, int64_t tokens) {
+    dataset_->prefetch_sequence(sequence, begin, tokens);
+  });
 }
 
 BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const std::vector<double>& weights,
@@ -136,6 +153,12 @@ void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
   require_within(index, *size(), *this);
   const auto k = static_cast<size_t>(index);
   parts_[static_cast<size_t>(dataset_index()[k])]->read(dataset_sample_index()[k], out);
+}
+
+void BlendedSamples::prefetch(int64_t index) const {
+  require_within(index, *size(), *this);
+  const auto k = static_cast<size_t>(index);
+  parts_[static_cast<size_t>(dataset_index()[k])]->prefetch(dataset_sample_index()[k]);
 }
 
 }  // namespace witan::megatron

@@ -31,6 +31,7 @@ class GptSamples final : public SampleSource {
   const TokenDataset& dataset() const override { return *documents_; }
   std::vector<SourceUse> use_of(int64_t samples) const override;
   void read(int64_t index, std::span<int32_t> out) const override;
+  void prefetch(int64_t index) const override;
 
   const Epochs& epochs() const { return epochs_; }
   std::shared_ptr<const TokenDataset> documents() const { return documents_; }
@@ -41,6 +42,10 @@ class GptSamples final : public SampleSource {
   std::span<const uint32_t> shuffle_index() const { return index_->array<uint32_t>(3); }
 
  private:
+  // Calls piece(sequence, begin, tokens) for each part of a sequence that the sample consists of, in order.
+  template <class Piece>
+  void for_pieces(int64_t index, const Piece& piece) const;
+
   std::shared_ptr<const IndexedDataset> dataset_;
   std::shared_ptr<const TokenDataset> documents_;  // the sequences of the split
   int64_t sequence_length_;
@@ -61,6 +66,7 @@ class BlendedSamples final : public SampleSource {
   const TokenDataset& dataset() const override { return *documents_; }
   std::vector<SourceUse> use_of(int64_t samples) const override;
   void read(int64_t index, std::span<int32_t> out) const override;
+  void prefetch(int64_t index) const override;
 
   const std::vector<std::shared_ptr<const GptSamples>>& parts() const { return parts_; }
   std::span<const int16_t> dataset_index() const { return index_->array<int16_t>(0); }
