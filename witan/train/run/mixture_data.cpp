@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <set>
 #include <sstream>
 
 #include "witan/base/error.h"
@@ -30,13 +32,13 @@ std::optional<Number> number_of(std::string_view text) {
 std::vector<fs::path> shards_of(const std::string& word) {
   std::error_code error;
   if (!fs::is_directory(word, error)) return {word};
+  std::set<std::string> names;  // asking for each takes long where there are many
+  for (const auto& file : fs::directory_iterator(word)) names.insert(file.path().filename().string());
   std::vector<fs::path> shards;
-  for (const auto& file : fs::directory_iterator(word)) {
-    fs::path prefix = file.path();
-    if (prefix.extension() != ".bin") continue;
-    prefix.replace_extension();
-    if (!prefix.string().ends_with(kLossSuffix))
-      shards.push_back(fs::exists(prefix.string() + ".idx") ? prefix : file.path());
+  for (const std::string& name : names) {
+    if (!name.ends_with(".bin")) continue;
+    const std::string stem = name.substr(0, name.size() - std::strlen(".bin"));
+    if (!stem.ends_with(kLossSuffix)) shards.push_back(fs::path(word) / (names.contains(stem + ".idx") ? stem : name));
   }
   require<DataError>(!shards.empty(), "data_path: the folder ", word, " holds no .bin file of tokens");
   std::ranges::sort(shards);
@@ -148,18 +150,23 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
   }
   MixtureData mixture;
   std::vector<Dataset> datasets;
-  for (size_t i = 0; i < names.size(); ++i) {
+  std::vector<size_t> shards;  // of each dataset
+  for (const std::string& prefix_or_folder : blend.prefixes) {
+    const std::vector<fs::path> found = shards_of(prefix_or_folder);
+    mixture.prefixes.insert(mixture.prefixes.end(), found.begin(), found.end());
+    shards.push_back(found.size());
+  }
+  const auto opened = open_all_tokens(mixture.prefixes, end_of_text);
+  for (auto [i, shard] = std::pair<size_t, size_t>(0, 0); i < names.size(); ++i) {
     Dataset& dataset = datasets.emplace_back();
-    for (const fs::path& shard : shards_of(blend.prefixes[i])) {
-      const auto tokens = open_tokens(shard, end_of_text);
-      require_kind_of_shards(data, *tokens);
-      const Split split = split_documents(tokens, split_options(data));
+    for (const size_t end = shard + shards[i]; shard < end; ++shard) {
+      require_kind_of_shards(data, *opened[shard]);
+      const Split split = split_documents(opened[shard], split_options(data));
       const auto samples = [&](const auto& part, bool shuffle) {
         return std::make_shared<Samples>(part, SamplesOptions{data.seq_length, seed, shuffle, packing});
       };
       dataset.train.push_back({names[i], samples(split.train, true)});
       dataset.held_out.push_back({names[i], samples(split.held_out, false)});
-      mixture.prefixes.push_back(shard);
     }
   }
   const auto phase = [&](int64_t step, const std::vector<double>& weights, auto part) {

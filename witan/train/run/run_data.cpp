@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
 #include "witan/data/samples.h"
+#include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/megatron_samples.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_conversations.h"
@@ -45,28 +44,6 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
   return given;
 }
 
-// Of the files behind prefixes: their sizes and first bytes, which the lengths of all documents are among if there are
-// not many files.
-std::string fingerprint(const std::vector<fs::path>& prefixes, const std::string& order = "") {
-  const size_t most = (size_t{64} << 20) / std::max<size_t>(prefixes.size(), 1);
-  Hasher hasher;
-  std::vector<char> head;
-  for (const fs::path& prefix : prefixes)
-    for (const char* suffix : {"", ".idx", ".bin", ".loss.bin"}) {
-      const fs::path path = prefix.string() + suffix;
-      if (!fs::is_regular_file(path)) continue;
-      const uint64_t size = fs::file_size(path);
-      head.resize(std::min<size_t>(size, most));
-      std::ifstream file(path, std::ios::binary);
-      require<IoError>(file.read(head.data(), static_cast<std::streamsize>(head.size())).good(), "cannot read ",
-                       path.string());
-      hasher.update(&size, sizeof size);
-      hasher.update(head.data(), head.size());
-    }
-  hasher.update(order.data(), order.size());
-  return hasher.hex();
-}
-
 // Training and validation samples in Megatron-Core's order; the test split is evaluated once, at the end.
 RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer,
                            const fs::path& prefix) {
@@ -76,7 +53,7 @@ RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const 
                .train = train,
                .held_out = valid,
                .batch = batch_options(config.data, *tokenizer),
-               .fingerprint = fingerprint(samples.prefixes, samples.fingerprint)};
+               .fingerprint = fingerprint_of(samples.prefixes, samples.fingerprint)};
   if (test) data.sets.push_back({.name = kTestSet, .samples = test, .at_end = true});
   return data;
 }
@@ -119,7 +96,7 @@ RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const T
           .train = std::move(mixture.train),
           .held_out = std::move(mixture.held_out),
           .batch = batch_options(config.data, *tokenizer),
-          .fingerprint = fingerprint(mixture.prefixes)};
+          .fingerprint = fingerprint_of(mixture.prefixes)};
 }
 
 }  // namespace
@@ -184,7 +161,7 @@ RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> 
           .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true, packing}),
           .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false, packing}),
           .batch = batch_options(config.data, *tokenizer),
-          .fingerprint = fingerprint({prefix})};
+          .fingerprint = fingerprint_of({prefix})};
 }
 
 void check_sources(const DataConfig& config) {
@@ -302,6 +279,8 @@ std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchO
                                       int64_t micro_batch_size, int rank, int64_t ranks) {
   const int64_t size = micro_batch_size;
   const int64_t per_rank = (samples + size * ranks - 1) / (size * ranks);
+  const int64_t own = rank * per_rank * size;
+  for (int64_t i = own; i < std::min(own + per_rank * size, samples); ++i) held_out.prefetch(i);
   std::vector<Batch> batches;
   for (int64_t i = 0; i < per_rank; ++i) {
     const int64_t first = (rank * per_rank + i) * size;
