@@ -65,7 +65,10 @@ GptDataOptions options_of(const json& golden, const fs::path& folder) {
   GptDataOptions options;
   options.seed = golden["seed"];
   options.sequence_length = golden["sequence_length"];
-  golden["samples"].get_to(options.samples);
+  for (size_t part = 0; part < 3; ++part) {
+    options.whole[part] = golden["samples"][part].is_null();
+    if (!options.whole[part]) golden["samples"][part].get_to(options.samples[part]);
+  }
   if (golden.contains("split")) {
     options.blend = blend_of(golden["blend"], folder);
     options.shares = parse_split(golden["split"]);
@@ -122,14 +125,11 @@ json part_of(const std::shared_ptr<const SampleSource>& samples, const json& gol
   return part;
 }
 
-json read_golden() {
-  return json::parse(read_file(golden("megatron/gpt_data.json")));
+json read_golden(const std::string& name) {
+  return json::parse(read_file(golden("megatron/" + name)));
 }
 
-// Written by Megatron-Core itself: 30 random combinations of sizes, splits, blends, seeds and epochs.
-TEST(GptData, IndicesAndSamplesAreMegatronCores) {
-  const json cases = read_golden();
-  ASSERT_EQ(cases.size(), 30u);
+void expect_same(const json& cases) {
   for (size_t i = 0; i < cases.size(); ++i) {
     const TempFolder folder;
     for (size_t d = 0; d < cases[i]["datasets"].size(); ++d)
@@ -137,6 +137,37 @@ TEST(GptData, IndicesAndSamplesAreMegatronCores) {
     const GptData data = open_gpt_data(options_of(cases[i], folder.path()));
     for (size_t part = 0; part < 3; ++part)
       EXPECT_EQ(part_of(data[part], cases[i]), cases[i]["parts"][part]) << "case " << i << ", " << kPartNames[part];
+  }
+}
+
+// Written by Megatron-Core itself: 30 random combinations of sizes, splits, blends, seeds and epochs.
+TEST(GptData, IndicesAndSamplesAreMegatronCores) {
+  const json cases = read_golden("gpt_data.json");
+  ASSERT_EQ(cases.size(), 30u);
+  expect_same(cases);
+}
+
+// Likewise where it reads every validation sample once.
+TEST(GptData, WholeSplitsAreMegatronCores) {
+  const json golden = read_golden("exhaustive.json");
+  ASSERT_EQ(golden["cases"].size(), 12u);
+  expect_same(golden["cases"]);
+}
+
+TEST(GptData, ExhaustiveBlendsAreMegatronCoresAndTakeEverySampleOnce) {
+  const json golden = read_golden("exhaustive.json");
+  ASSERT_EQ(golden["blends"].size(), 40u);
+  for (const json& blend : golden["blends"]) {
+    const auto sizes = blend["sizes"].get<std::vector<int64_t>>();
+    const BlendIndex index = build_exhaustive_blending_indices(sizes);
+    EXPECT_EQ(json({checksum(index.dataset), checksum(index.sample)}), blend["blend"]) << blend;
+    std::vector<int64_t> next(sizes.size(), 0);
+    for (size_t k = 0; k < index.dataset.size(); ++k) {
+      const auto d = static_cast<size_t>(index.dataset[k]);
+      if (k < blend["first"].size()) EXPECT_EQ(index.dataset[k], blend["first"][k].get<int64_t>());
+      EXPECT_EQ(index.sample[k], next[d]++);
+    }
+    EXPECT_EQ(next, sizes);
   }
 }
 
@@ -225,6 +256,10 @@ TEST_F(GptDataTest, RefusesWhatCannotBeRead) {
   GptDataOptions little = options_;
   little.shares = parse_split("1000,1");
   EXPECT_THAT(refused(little), HasSubstr("of its 60 sequences the split has 0"));
+  GptDataOptions whole = options_;
+  whole.whole[1] = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_gpt_data(whole); }),
+              HasSubstr("every sample of the valid split is read once, and its datasets have weights"));
   GptDataOptions full = options_;
   full.cache = folder_ / "d1.bin";  // a file
   EXPECT_THAT(message_of<IoError>([&] { open_gpt_data(full); }), HasSubstr("--data-cache-path"));

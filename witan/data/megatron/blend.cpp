@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <string_view>
 
 #include "witan/base/error.h"
@@ -66,6 +68,30 @@ double pairwise_sum(std::span<const double> values) {
   return a * b;
 }
 
+// So many samples, each from the first of the datasets that lag most behind their weights, of which none gives more
+// than its limit.
+BlendIndex blended(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
+  BlendIndex index;
+  index.dataset.reserve(static_cast<size_t>(size));
+  index.sample.reserve(static_cast<size_t>(size));
+  std::vector<int64_t> taken(weights.size(), 0);
+  for (int64_t k = 0; k < size; ++k) {
+    const double at = std::max(static_cast<double>(k), 1.0);
+    size_t furthest = 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (size_t d = 0; d < weights.size(); ++d) {
+      if (taken[d] == limits[d]) continue;
+      const double lag = product(weights[d], at) - static_cast<double>(taken[d]);
+      if (lag <= most) continue;
+      most = lag;
+      furthest = d;
+    }
+    index.dataset.push_back(static_cast<int16_t>(furthest));
+    index.sample.push_back(taken[furthest]++);
+  }
+  return index;
+}
+
 }  // namespace
 
 Blend parse_blend(const std::string& list, const std::string& key) {
@@ -121,24 +147,15 @@ Shares parse_split(const std::string& split) {
 }
 
 BlendIndex build_blending_indices(std::span<const double> weights, int64_t size) {
-  BlendIndex index;
-  index.dataset.reserve(static_cast<size_t>(size));
-  index.sample.reserve(static_cast<size_t>(size));
-  std::vector<int64_t> taken(weights.size(), 0);
-  for (int64_t k = 0; k < size; ++k) {
-    const double at = std::max(static_cast<double>(k), 1.0);
-    const auto lag = [&](size_t d) { return product(weights[d], at) - static_cast<double>(taken[d]); };
-    size_t furthest = 0;
-    double most = lag(0);
-    for (size_t d = 1; d < weights.size(); ++d)
-      if (const double one = lag(d); one > most) {
-        most = one;
-        furthest = d;
-      }
-    index.dataset.push_back(static_cast<int16_t>(furthest));
-    index.sample.push_back(taken[furthest]++);
-  }
-  return index;
+  const std::vector<int64_t> limits(weights.size(), INT64_MAX);
+  return blended(weights, limits, size);
+}
+
+BlendIndex build_exhaustive_blending_indices(std::span<const int64_t> sizes) {
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  std::vector<double> shares;
+  for (const int64_t size : sizes) shares.push_back(static_cast<double>(size) / static_cast<double>(all));
+  return blended(shares, sizes, all);
 }
 
 }  // namespace witan::megatron

@@ -48,4 +48,8 @@ struct BlendIndex {
 // Each sample from the dataset that lags most behind its weight. `weights` are normalised.
 BlendIndex build_blending_indices(std::span<const double> weights, int64_t size);
 
+// Every sample of datasets of these sizes once: each from the dataset that lags most behind its share, among those with
+// samples left. Sizes are above 0.
+BlendIndex build_exhaustive_blending_indices(std::span<const int64_t> sizes);
+
 }  // namespace witan::megatron

@@ -17,10 +17,15 @@ class Builder {
 
   // `alone`: a single dataset is read as it is, even with a weight.
   std::shared_ptr<const SampleSource> build(const Blend& blend, Part part, Share share, bool alone) {
-    const int64_t wanted = options_.samples[static_cast<size_t>(part)];
+    std::optional<int64_t> wanted = options_.samples[static_cast<size_t>(part)];
+    if (options_.whole[static_cast<size_t>(part)]) {
+      require<ConfigError>(blend.weights.empty(), "every sample of the ", kPartNames[static_cast<size_t>(part)],
+                           " split is read once, and its datasets have weights: leave the weights out");
+      wanted.reset();
+    }
     if (blend.prefixes.size() == 1 && (alone || blend.weights.empty()))
       return samples_of(blend.prefixes.front(), share, wanted);
-    return blend.weights.empty() ? by_size(blend, share, wanted) : by_weight(blend, share, wanted);
+    return blend.weights.empty() ? by_size(blend, share, wanted) : by_weight(blend, share, *wanted);
   }
 
  private:
@@ -48,8 +53,8 @@ class Builder {
     return std::make_shared<BlendedSamples>(std::move(parts), weights, size, cache_beside(blend.prefixes.front()));
   }
 
-  // Each dataset once, and of all together what is wanted.
-  std::shared_ptr<const SampleSource> by_size(const Blend& blend, Share share, int64_t wanted) {
+  // Each dataset once, and of all together what is wanted; none: all.
+  std::shared_ptr<const SampleSource> by_size(const Blend& blend, Share share, std::optional<int64_t> wanted) {
     std::vector<std::shared_ptr<const GptSamples>> parts;
     std::vector<double> weights;
     int64_t all = 0;
@@ -58,8 +63,9 @@ class Builder {
       weights.push_back(static_cast<double>(*parts.back()->size()));
       all += *parts.back()->size();
     }
-    return std::make_shared<BlendedSamples>(std::move(parts), weights, std::min(wanted, all),
-                                            cache_beside(blend.prefixes.front()));
+    const fs::path cache = cache_beside(blend.prefixes.front());
+    if (!wanted) return std::make_shared<BlendedSamples>(std::move(parts), cache);
+    return std::make_shared<BlendedSamples>(std::move(parts), weights, std::min(*wanted, all), cache);
   }
 
   std::shared_ptr<const IndexedDataset> open(const std::string& given) {

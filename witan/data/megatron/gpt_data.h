@@ -17,6 +17,7 @@ struct GptDataOptions {
   Shares shares{};
   std::array<std::optional<Blend>, 3> blend_of{};  // or of each
   std::array<int64_t, 3> samples{};                // that a run takes of each split
+  std::array<bool, 3> whole{};  // splits of which every sample is taken once, instead; their blends have no weights
   int64_t sequence_length = 0;
   uint32_t seed = 1234;
   fs::path cache;  // folder of index files; empty: "cache" beside the first dataset
@@ -25,7 +26,7 @@ struct GptDataOptions {
 // By Part; null where a split is empty.
 using GptData = std::array<std::shared_ptr<const SampleSource>, 3>;
 
-// Throws DataError, CorruptionError, IoError.
+// Throws ConfigError for weights of a split that is taken whole; DataError, CorruptionError, IoError.
 GptData open_gpt_data(const GptDataOptions& options);
 
 }  // namespace witan::megatron

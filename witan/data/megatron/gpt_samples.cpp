@@ -111,9 +111,7 @@ void GptSamples::prefetch(int64_t index) const {
   });
 }
 
-BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const std::vector<double>& weights,
-                               int64_t size, const fs::path& cache)
-    : parts_(std::move(parts)) {
+BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts) : parts_(std::move(parts)) {
   require<DataError>(parts_.size() <= INT16_MAX, "a blend of ", parts_.size(), " datasets is more than an index of ",
                      "Megatron's numbers: join some of them");
   std::vector<std::shared_ptr<const TokenDataset>> documents;
@@ -122,17 +120,35 @@ BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> pa
     per_epoch_ += part->per_epoch();
   }
   documents_ = std::make_shared<JoinedDataset>(std::move(documents));
+}
+
+void BlendedSamples::make_index(const fs::path& cache, const std::string& key,
+                                const std::function<BlendIndex()>& build) {
+  index_.emplace(cache, "blend", key, [&]() -> IndexFile::Arrays {
+    const BlendIndex built = build();
+    return {bytes_of(std::span(built.dataset)), bytes_of(std::span(built.sample))};
+  });
+}
+
+BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const std::vector<double>& weights,
+                               int64_t size, const fs::path& cache)
+    : BlendedSamples(std::move(parts)) {
   const std::vector<double> shares = normalized(weights);
   const std::string key =
       cat("size ", size, ", weights ", hash_hex(shares.data(), shares.size() * sizeof shares.front()));
-  index_.emplace(cache, "blend", key, [&]() -> IndexFile::Arrays {
-    const BlendIndex built = build_blending_indices(shares, size);
-    return {bytes_of(std::span(built.dataset)), bytes_of(std::span(built.sample))};
-  });
+  make_index(cache, key, [&] { return build_blending_indices(shares, size); });
   const std::vector<SourceUse> uses = use_of(size);
   for (size_t i = 0; i < parts_.size(); ++i)
     require<DataError>(uses[i].samples <= *parts_[i]->size(), uses[i].name, ": the blend takes ", uses[i].samples,
                        " of its ", *parts_[i]->size(), " samples: give it a smaller weight");
+}
+
+BlendedSamples::BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const fs::path& cache)
+    : BlendedSamples(std::move(parts)) {
+  std::vector<int64_t> sizes;
+  for (const auto& part : parts_) sizes.push_back(*part->size());
+  const std::string key = cat("exhaustive, sizes ", hash_hex(sizes.data(), sizes.size() * sizeof sizes.front()));
+  make_index(cache, key, [&] { return build_exhaustive_blending_indices(sizes); });
 }
 
 std::vector<SourceUse> BlendedSamples::use_of(int64_t samples) const {

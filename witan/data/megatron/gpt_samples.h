@@ -1,6 +1,7 @@
 // Megatron-Core's GPTDataset and BlendedDataset as sources of samples.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,12 +54,14 @@ class GptSamples final : public SampleSource {
   std::optional<IndexFile> index_;
 };
 
-// Samples of several datasets by their weights.
+// Samples of several datasets by their weights, or by their sizes.
 class BlendedSamples final : public SampleSource {
  public:
   // `weights` need not be normalised. Throws DataError if a dataset is to give more samples than it has.
   BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const std::vector<double>& weights, int64_t size,
                  const fs::path& cache);
+  // Every sample of every dataset once.
+  BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts, const fs::path& cache);
 
   int64_t sequence_length() const override { return parts_.front()->sequence_length(); }
   int64_t per_epoch() const override { return per_epoch_; }
@@ -73,6 +76,9 @@ class BlendedSamples final : public SampleSource {
   std::span<const int64_t> dataset_sample_index() const { return index_->array<int64_t>(1); }
 
  private:
+  explicit BlendedSamples(std::vector<std::shared_ptr<const GptSamples>> parts);
+  void make_index(const fs::path& cache, const std::string& key, const std::function<BlendIndex()>& build);
+
   std::vector<std::shared_ptr<const GptSamples>> parts_;
   std::shared_ptr<const TokenDataset> documents_;
   int64_t per_epoch_ = 0;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes gpt_data.json beside this script: what Megatron-Core's own dataset code makes of 30 random combinations of
-sizes, splits, blends, seeds and epochs. Checksums of its indices and samples, with short excerpts.
+sizes, splits, blends, seeds and epochs. Checksums of its indices and samples, with short excerpts. Likewise
+exhaustive.json: 12 combinations in which it reads every validation sample once (Megatron-LM's --full-validation), and
+the blending indices of 40 lists of sizes.
 
 Made with megatron-core 0.16.1 (its compiled helpers_cpp), numpy 2.4.6, torch 2.15.0, Python 3.11:
     python make_golden.py
@@ -12,6 +14,7 @@ import struct
 import tempfile
 
 import numpy
+from megatron.core.datasets import helpers_cpp
 from megatron.core.datasets.blended_dataset import BlendedDataset
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
@@ -162,18 +165,65 @@ def run(case):
         return [part_of(part) for part in parts]
 
 
-def main():
-    rng = random.Random(18)
+def draw_exhaustive(rng, number):
+    """Validation samples: none. A shared blend, or one for each split, without weights where there is validation."""
+    several = [1, 2, 3, 5, 9, 2][number % 6]
+    case = {
+        "seed": rng.randint(1, 9999),
+        "sequence_length": rng.choice([4, 7, 16]),
+        "samples": [rng.randint(20, 200), None, rng.randint(5, 20)],
+        "reset_position_ids": False,
+        "reset_attention_mask": rng.random() < 0.5,
+        "eod_mask_loss": False,
+        "datasets": [
+            {"sequences": rng.randint(30, 300), "longest": rng.choice([20, 60]), "salt": rng.randint(0, 999)}
+            for _ in range(several)
+        ],
+    }
+    names = list(range(several))
+    if number % 2:
+        case["blend_of"] = [blend_words(rng, names, number % 3 > 0), blend_words(rng, names, False), None]
+    else:
+        case["split"] = rng.choice(["7,2,1", "1,1,1", "60,40,0"])
+        case["blend"] = blend_words(rng, names, False)
+    return case
+
+
+def blending_of(sizes):
+    dataset = numpy.zeros(sum(sizes), dtype=numpy.int16)
+    sample = numpy.zeros(sum(sizes), dtype=numpy.int64)
+    helpers_cpp.build_exhaustive_blending_indices(dataset, sample, numpy.array(sizes, dtype=numpy.int64), len(sizes))
+    return {"sizes": sizes, "first": [int(d) for d in dataset[:8]], "blend": [checksum(dataset), checksum(sample)]}
+
+
+def accepted(rng, count, drawn):
     cases = []
-    while len(cases) < CASES:
-        case = draw(rng, len(cases))
+    while len(cases) < count:
+        case = drawn(rng, len(cases))
         try:
             result = run(case)
         except (AssertionError, IndexError, ValueError, ZeroDivisionError) as error:  # Megatron-Core refuses it
             print("drawn again:", type(error).__name__, str(error)[:100])
             continue
         cases.append({**case, "parts": result})
-    (HERE / "gpt_data.json").write_text("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+    return cases
+
+
+def lines_of(cases):
+    return "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]"
+
+
+def main():
+    cases = accepted(random.Random(18), CASES, draw)
+    (HERE / "gpt_data.json").write_text(lines_of(cases) + "\n")
+    rng = random.Random(19)
+    cases = accepted(rng, 12, draw_exhaustive)
+
+    def size():
+        return rng.choice([1, rng.randint(1, 9), rng.randint(1, 3000)])
+
+    blends = [blending_of([size() for _ in range(rng.choice([1, 2, 3, 8, 40]))]) for _ in range(40)]
+    (HERE / "exhaustive.json").write_text(f'{{"cases": {lines_of(cases)},\n"blends": {lines_of(blends)}}}\n')
 
 
 main()
