@@ -51,12 +51,12 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
 }
 
 // As training evaluates on a set of valid_data.
-TextBatches of_samples(const EvalArgs& args, const TrainedRun& run, const SampleSource& samples) {
+TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const ValidationSet& set) {
   const TrainConfig& train = run.config->train;
   TextBatches text;
   text.batches =
-      evaluation_batches(samples, batch_options(run.config->data, *run.tokenizer),
-                         args.all ? samples.per_epoch() : evaluation_samples(samples, train), train.micro_batch_size);
+      evaluation_batches(*set.samples, batch_options(run.config->data, *run.tokenizer),
+                         args.all ? set.samples->per_epoch() : evaluation_samples(set, train), train.micro_batch_size);
   text.bytes = target_bytes(text.batches, *run.tokenizer);
   return text;
 }
@@ -71,7 +71,7 @@ TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& 
                                                 kept_conversation_format(data, *run.tokenizer, run.folder));
   for (const std::string& warning : set.warnings) progress.note("warning: " + warning);
   args.all = true;
-  return of_samples(args, run, *set.samples);
+  return of_set(args, run, set);
 }
 
 TextBatches validation_set(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
@@ -80,7 +80,7 @@ TextBatches validation_set(const EvalArgs& args, const TrainedRun& run, Progress
   if (data.megatron_samples())
     for (const ValidationSet& set : open_run_data(run).sets) {
       names.push_back(set.name);
-      if (set.name == args.set) return of_samples(args, run, *set.samples);
+      if (set.name == args.set) return of_set(args, run, set);
     }
   for (const auto& [name, file] : parse_validation_sets(data.valid_data)) {
     names.push_back(name);
@@ -88,7 +88,7 @@ TextBatches validation_set(const EvalArgs& args, const TrainedRun& run, Progress
     const ValidationSet set = read_validation_set(name, {file}, data, *run.tokenizer,
                                                   kept_conversation_format(data, *run.tokenizer, run.folder));
     for (const std::string& warning : set.warnings) progress.note("warning: " + warning);
-    return of_samples(args, run, *set.samples);
+    return of_set(args, run, set);
   }
   throw UsageError(names.empty()
                        ? cat("--set ", args.set, ": the run has no validation sets (valid_data)")

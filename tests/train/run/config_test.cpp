@@ -41,6 +41,26 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
             std::string::npos);
 }
 
+TEST(RunConfig, RefusesWeightsOfSamplesThatAreAllReadOnce) {
+  const auto refused = [](const char* data, const char* train, const char* valid) {
+    return refusal([&](RunConfig& c) {
+      c.train.full_validation = true;
+      c.data.data_samples = "megatron";
+      c.data.tokenizer = "t.json";
+      c.data.data_path = data, c.data.train_data_path = train, c.data.valid_data_path = valid;
+    });
+  };
+  EXPECT_NE(refused("1,a,2,b", "", "").find("full_validation = true with weights in data_path"), std::string::npos);
+  EXPECT_NE(refused("", "a", "1,a,2,b").find("with weights in valid_data_path"), std::string::npos);
+  RunConfig allowed = testing::small_config();
+  allowed.train.full_validation = true;
+  allowed.data.data_samples = "megatron";
+  allowed.data.tokenizer = "t.json";
+  allowed.data.train_data_path = "1,a,2,b";
+  allowed.data.valid_data_path = "a,b";
+  EXPECT_NO_THROW(allowed.validate());
+}
+
 TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
   EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }),
             "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients cannot be narrower than their "

@@ -310,6 +310,38 @@ TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   std::fclose(quiet);
 }
 
+// By size, each sample once, whatever weights those to train on have.
+TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
+  open_letters();
+  const std::string tokens = (folder_ / "tokens").string();
+  config_.train.train_iters = 2;
+  config_.data.data_path = "1," + tokens + ",9," + tokens;
+  config_.train.full_validation = true;
+  const auto counted = [&](const RunData& data) {
+    std::map<std::vector<int32_t>, int> seen;
+    std::vector<int32_t> sample(9);
+    for (int64_t i = 0; i < evaluation_samples(data, config_.train); ++i) {
+      data.held_out->read(i, sample);
+      ++seen[sample];
+    }
+    return seen;
+  };
+  const auto mixed = counted(open_run_data(config_, tokenizer_, config_.data.data_path));
+  config_.data.data_path = tokens;
+  const auto alone = counted(open_run_data(config_, tokenizer_, tokens));
+  ASSERT_GT(alone.size(), 7u) << "more than eval_iters would take";
+  EXPECT_EQ(mixed.size(), alone.size());
+  for (const auto& [sample, times] : mixed) EXPECT_EQ(times, 2 * alone.at(sample)) << "the dataset is there twice";
+
+  config_.data.data_samples = "megatron";
+  config_.data.split = "5,5";
+  config_.train.train_iters = 1;
+  config_.data.data_path = tokens + "," + tokens + "," + tokens;
+  const RunData blended = open_run_data(config_, tokenizer_, tokens);
+  for (const auto& [sample, times] : counted(blended)) EXPECT_EQ(times % 3, 0);
+  EXPECT_EQ(evaluation_samples(blended, config_.train), 3 * ((13 * 11 - 1) / 8));
+}
+
 TEST_F(RunDataTest, SchedulesOfWeightsRise) {
   const auto refused = [](const char* schedule) {
     return test::message_of<ConfigError>([&] { parse_data_schedule(schedule, 2); });

@@ -51,7 +51,7 @@ MegatronSection megatron_data_flags() {
               harmless("--no-create-attention-mask-in-dataloader", "masks are never materialised"),
               harmless("--dataloader-fast-cache-load", reading),
               refused("--fim-data", "samples are the text itself; leave it out"),
-              refused("--full-validation", "an evaluation takes `eval_iters` global batches; leave it out"),
+              same_truth("--full-validation"),
               refused("--multiple-validation-sets", "give each set a name: `--valid-data NAME=FILE,NAME=FILE`"),
               refused("--renormalize-blend-weights", "a blend's weights are those given; leave it out"),
           }};

@@ -132,6 +132,8 @@ Fields TrainConfig::fields() {
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
       Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
+      Field{"full_validation", &full_validation,
+            "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
       Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
       Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
@@ -415,12 +417,29 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
                        ": what is replayed would be overwritten; record into another folder");
 }
 
+// Megatron-Core takes every sample of datasets without weights alone.
+void validate_full_validation(const RunConfig& config) {
+  const DataConfig& data = config.data;
+  if (!config.train.full_validation || !data.megatron_samples()) return;
+  const bool own = !data.train_data_path.empty();
+  const std::string& list = own ? data.valid_data_path : data.data_path;
+  const char* key = own ? "valid_data_path" : "data_path";
+  require<ConfigError>(list.empty() || megatron::parse_blend(list, key).weights.empty(),
+                       "full_validation = true with "
+                       "weights in ",
+                       key,
+                       ": every validation sample is read once with data_samples = \"megatron\", so "
+                       "that weights have no say; leave them out, give valid_data_path without them, or set "
+                       "full_validation = false");
+}
+
 }  // namespace
 
 void RunConfig::validate() const {
   validate_experts_use(train, model.moe);
   model.validate();
   data.validate();
+  validate_full_validation(*this);
   require<ConfigError>(!data.megatron_samples() || train.seed <= UINT32_MAX, "seed = ", train.seed,
                        ": data_samples = \"megatron\" takes seeds below 2^32, as NumPy's generator does");
   optimizer.validate();

@@ -64,6 +64,7 @@ struct TrainConfig {
   int64_t seed = 1234;
   int64_t eval_interval = 100;
   int64_t eval_iters = 8;
+  bool full_validation = false;
   int64_t log_interval = 1;
   int64_t save_interval = 200;
   int64_t keep_last = 2;

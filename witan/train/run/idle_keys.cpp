@@ -154,6 +154,11 @@ std::vector<KeyUse> run_uses() {
        "a tokenizer that is trained for the run",
        "tokenizer",
        [](Config c) { return c.data.tokenizer.empty(); }},
+      {{"eval_iters"},
+       "full_validation = false",
+       "full_validation",
+       // Megatron's test split is evaluated by eval_iters.
+       [](Config c) { return !c.train.full_validation || c.data.megatron_samples(); }},
       {{"sample_prompt", "sample_temperature"},
        "sample_tokens above 0",
        "sample_tokens",

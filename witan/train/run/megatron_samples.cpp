@@ -17,6 +17,7 @@ megatron::GptDataOptions options_of(const RunConfig& config, const fs::path& pre
   const DataConfig& data = config.data;
   megatron::GptDataOptions options;
   options.samples = samples_of(config.train);
+  options.whole[static_cast<size_t>(megatron::Part::valid)] = config.train.full_validation;
   options.sequence_length = data.seq_length;
   options.seed = static_cast<uint32_t>(config.train.seed);
   options.cache = data.data_cache_path;

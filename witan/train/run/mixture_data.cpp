@@ -69,6 +69,14 @@ std::vector<MixedSamples::Source> joined(const std::vector<Dataset>& datasets,
   return all;
 }
 
+// Of sources that end together.
+MixturePhase by_size(const std::vector<Dataset>& datasets, std::vector<MixedSamples::Source> Dataset::*part) {
+  MixturePhase phase;
+  for (const MixedSamples::Source& source : joined(datasets, part))
+    phase.weights.push_back(static_cast<double>(source.samples->per_epoch()));
+  return phase;
+}
+
 std::vector<double> tempered(std::vector<double> weights, double temperature) {
   if (temperature != 1)
     for (double& weight : weights) weight = weight > 0 ? std::pow(weight, 1 / temperature) : 0;
@@ -179,8 +187,11 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
     phases.push_back(phase(later.step, later.weights, &Dataset::train));
   mixture.train =
       std::make_shared<MixedSamples>(joined(datasets, &Dataset::train), std::move(phases), data.data_max_epochs, seed);
-  mixture.held_out = std::make_shared<MixedSamples>(joined(datasets, &Dataset::held_out),
-                                                    std::vector{phase(1, first, &Dataset::held_out)}, 0, seed);
+  const bool whole = config.train.full_validation;
+  mixture.held_out = std::make_shared<MixedSamples>(
+      joined(datasets, &Dataset::held_out),
+      std::vector{whole ? by_size(datasets, &Dataset::held_out) : phase(1, first, &Dataset::held_out)}, whole ? 1 : 0,
+      seed);
   const int64_t wanted = config.train.train_iters * config.train.global_batch_size;
   require<DataError>(mixture.train->size().value_or(wanted) >= wanted, "the run takes ", wanted,
                      " samples, and the data have ", mixture.train->size().value_or(0),

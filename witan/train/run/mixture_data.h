@@ -30,8 +30,8 @@ struct MixtureData {
 // Each dataset of data_path, or part of `data`, whose tokens begin with `prefix`, with its weight: what stands before
 // it there or in data_weights, else its number of samples; raised to 1 / data_temperature, and from the steps of
 // data_schedule on another. A folder is all shards in it, which share its weight by their size. Each is split as
-// held_out_fraction says; validation has the first weights. Throws ConfigError, DataError, CorruptionError, IoError,
-// also where data_max_epochs leaves too little for the run.
+// held_out_fraction says; validation has the first weights, or with full_validation every sample once. Throws
+// ConfigError, DataError, CorruptionError, IoError, also where data_max_epochs leaves too little for the run.
 MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::optional<int32_t> end_of_text);
 
 // The phases of data_schedule, "STEP=W1,W2;STEP=W1,W2", counted from step 1, with the weights of `datasets` datasets.

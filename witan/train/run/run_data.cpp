@@ -241,12 +241,21 @@ RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder)
   return data;
 }
 
-int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
-  return evaluation_samples(*data.held_out, config);
+namespace {
+
+int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& config, bool whole) {
+  const int64_t all = samples.size().value_or(samples.per_epoch());
+  return whole ? all : std::min(config.eval_iters * config.global_batch_size, all);
 }
 
-int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& config) {
-  return std::min(config.eval_iters * config.global_batch_size, samples.size().value_or(samples.per_epoch()));
+}  // namespace
+
+int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
+  return evaluation_samples(*data.held_out, config, config.full_validation);
+}
+
+int64_t evaluation_samples(const ValidationSet& set, const TrainConfig& config) {
+  return evaluation_samples(*set.samples, config, config.full_validation && !set.at_end);
 }
 
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank,

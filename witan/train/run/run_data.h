@@ -59,9 +59,9 @@ RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progr
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder);
 
 // Samples of held-out text, or of a validation set, that an evaluation takes: eval_iters global batches, or as many as
-// there are.
+// there are; all with full_validation, but of a set for the end.
 int64_t evaluation_samples(const RunData& data, const TrainConfig& config);
-int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& config);
+int64_t evaluation_samples(const ValidationSet& set, const TrainConfig& config);
 
 // The first `samples` samples of held-out text in micro-batches of so many, for one of `ranks` data-parallel ranks: the
 // same in every evaluation. All ranks get equally many batches; where samples run out, batches without targets fill up.

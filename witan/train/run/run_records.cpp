@@ -42,7 +42,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   evaluated_bytes_ = target_bytes(held_out, *data.tokenizer);
   for (const ValidationSet& set : data.sets)
     set_bytes_.push_back(
-        target_bytes(evaluation_batches(*set.samples, data.batch, evaluation_samples(*set.samples, config->train),
+        target_bytes(evaluation_batches(*set.samples, data.batch, evaluation_samples(set, config->train),
                                         config->train.micro_batch_size),
                      *data.tokenizer));
   baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);

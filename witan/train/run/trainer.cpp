@@ -68,9 +68,9 @@ class RankTrainer {
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())) {
     for (const ValidationSet& set : run.data.sets)
-      sets_.push_back(
-          evaluation_batches(*set.samples, run.data.batch, evaluation_samples(*set.samples, run.config->train),
-                             run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks()));
+      sets_.push_back(evaluation_batches(*set.samples, run.data.batch, evaluation_samples(set, run.config->train),
+                                         run.config->train.micro_batch_size, layout.data_rank(rank),
+                                         layout.data_ranks()));
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
