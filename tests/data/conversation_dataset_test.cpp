@@ -40,7 +40,8 @@ TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
     const Batch batch = make_batch(samples, index, 1, {.end_of_text = 999});
     size_t at = 0;
     int32_t id = 0;
-    for (const int64_t c : samples.conversations_of(index)) {
+    for (const auto& piece : samples.pieces_of(index)) {
+      const int64_t c = piece.document;
       EXPECT_TRUE(seen.insert(c).second);
       const int64_t length = data->length(c), used = std::min<int64_t>(length, 13);
       for (int64_t i = 0; i + 1 < used; ++i, ++at) {
@@ -61,7 +62,7 @@ TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
     EXPECT_GT(batch.loss_tokens, 0);
   }
   EXPECT_EQ(seen, (std::set<int64_t>{0, 1, 2, 3, 5})) << "the answer of the fourth is beyond the sample";
-  EXPECT_EQ(samples.packed_size().conversations, 5);
+  EXPECT_EQ(samples.packed_size().documents, 5);
   EXPECT_EQ(samples.packed_size().left_out, 1);
   EXPECT_EQ(samples.packed_size().cut, 0);
   EXPECT_EQ(samples.packed_size().places, 3 + 8 + 2 + 5 + 1);
@@ -72,8 +73,8 @@ TEST(ConversationSamples, LongOnesAreCutAndEveryEpochHasAll) {
   EXPECT_EQ(samples.packed_size().cut, 1);
   EXPECT_EQ(samples.per_epoch(), 2);
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
-    const auto first = samples.conversations_of(2 * epoch), second = samples.conversations_of(2 * epoch + 1);
-    EXPECT_EQ((std::set<int64_t>{first[0], second[0]}), (std::set<int64_t>{0, 1}));
+    const auto first = samples.pieces_of(2 * epoch), second = samples.pieces_of(2 * epoch + 1);
+    EXPECT_EQ((std::set<int64_t>{first[0].document, second[0].document}), (std::set<int64_t>{0, 1}));
   }
   EXPECT_EQ(message_of<DataError>([] { const Samples none(conversations({40}), {.sequence_length = 8}); }),
             "memory has no conversation with a token to learn from in its first 9 tokens: give more conversations, or "

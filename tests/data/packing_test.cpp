@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "support/message_of.h"
@@ -54,6 +55,42 @@ TEST(Packing, GreedyFillsOneAfterTheOtherAndBestFitTheFullest) {
   }
   EXPECT_NE(pack_documents(sizes, 10, Packing::none, 1).documents,
             pack_documents(sizes, 10, Packing::none, 2).documents);
+}
+
+// By its definition: of all samples begun so far the fullest with room, and the first of those.
+std::vector<std::vector<int64_t>> brute_best_fit(const std::vector<std::vector<int64_t>>& packed,
+                                                 const std::vector<int64_t>& sizes, int64_t capacity) {
+  std::vector<int64_t> falling;  // in the order that equally long documents have in a packing of one document a sample
+  for (const auto& sample : packed) falling.push_back(sample.front());
+  std::ranges::stable_sort(falling, std::greater<>{}, [&](int64_t d) { return sizes[static_cast<size_t>(d)]; });
+  std::vector<std::vector<int64_t>> samples;
+  std::vector<int64_t> rooms;
+  for (const int64_t document : falling) {
+    const int64_t size = sizes[static_cast<size_t>(document)];
+    size_t best = rooms.size();
+    for (size_t s = 0; s < rooms.size(); ++s)
+      if (rooms[s] >= size && (best == rooms.size() || rooms[s] < rooms[best])) best = s;
+    if (best == rooms.size()) {
+      rooms.push_back(capacity);
+      samples.emplace_back();
+    }
+    rooms[best] -= size;
+    samples[best].push_back(document);
+  }
+  return samples;
+}
+
+TEST(Packing, BestFitIsThatOfABruteSearch) {
+  for (uint64_t salt = 0; salt < 20; ++salt) {
+    const auto capacity = static_cast<int64_t>(10 + 7 * salt);
+    std::vector<int64_t> sizes;
+    const Philox rng(salt, 3);
+    for (uint64_t i = 0; i < 40 * salt; ++i)
+      sizes.push_back(static_cast<int64_t>(rng.below(static_cast<uint32_t>(capacity) + 1, i)));
+    const auto alone = samples_of(pack_documents(sizes, capacity, Packing::none, salt));
+    EXPECT_EQ(samples_of(pack_documents(sizes, capacity, Packing::best_fit, salt)),
+              brute_best_fit(alone, sizes, capacity));
+  }
 }
 
 TEST(Packing, HasNames) {

@@ -53,26 +53,27 @@ void check_tokens(std::span<const int32_t> tokens, const SampleSource& samples, 
                      ": was it made with another tokenizer?");
 }
 
-// One row of conversations, apart from each other, and of padding behind them.
-void fill_with_conversations(const SampleSource& samples, int64_t index, size_t row, const BatchOptions& options,
-                             Batch& batch) {
+// One row of pieces of documents, apart from each other, and of padding behind them.
+void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, const BatchOptions& options,
+                      Batch& batch) {
   const auto length = static_cast<size_t>(batch.sequence_length);
   size_t at = row;
   int32_t id = 0;
   std::vector<int32_t> tokens, loss;
-  for (const int64_t document : samples.conversations_of(index)) {
-    const auto used = static_cast<size_t>(std::min(samples.dataset().length(document), batch.sequence_length + 1));
-    tokens.resize(used);
-    loss.resize(used);
-    samples.dataset().read(document, 0, tokens);
-    samples.dataset().read_loss(document, 0, loss);
+  for (const SampleSource::Piece& piece : samples.pieces_of(index)) {
+    const auto places = static_cast<size_t>(piece.places);
+    tokens.resize(places + 1);
+    loss.resize(places + 1);
+    samples.dataset().read(piece.document, piece.begin, tokens);
+    samples.dataset().read_loss(piece.document, piece.begin, loss);
     check_tokens(tokens, samples, options);
-    for (size_t i = 0; i + 1 < used; ++i, ++at) {
+    for (size_t i = 0; i < places; ++i, ++at) {
+      const bool masked = options.eod_mask_loss && tokens[i] == options.end_of_text;
       batch.tokens[at] = tokens[i];
       batch.targets[at] = tokens[i + 1];
       batch.positions[at] = static_cast<int32_t>(i);
       batch.sequence_ids[at] = id;
-      batch.loss_mask[at] = static_cast<float>(loss[i + 1]);
+      batch.loss_mask[at] = masked ? 0.0f : static_cast<float>(loss[i + 1]);
     }
     ++id;
   }
@@ -100,7 +101,7 @@ Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, 
   for (int64_t b = 0; b < sequences; ++b) {
     const size_t row = static_cast<size_t>(b) * length;
     if (samples.packed()) {
-      fill_with_conversations(samples, first + b, row, options, batch);
+      fill_with_pieces(samples, first + b, row, options, batch);
       continue;
     }
     samples.read(first + b, sample);

@@ -34,10 +34,10 @@ struct BatchOptions {
 // Throws ConfigError if an option needs an end-of-text token and there is none.
 void validate(const BatchOptions& options);
 
-// Samples [first, first + sequences) as one batch. Of conversations only the targets that are learnt from count,
-// positions restart with each, and sequence_ids keep them apart, whatever the options; what is left of a row is padding
-// (end_of_text, or 0) with an id of its own and no target that counts. Throws DataError for an id outside the
-// vocabulary, CorruptionError for damage in the dataset.
+// Samples [first, first + sequences) as one batch. Of packed samples positions restart with each piece of a document,
+// and sequence_ids keep pieces apart, whatever the options; of conversations only the targets that are learnt from
+// count; what is left of a row is padding (end_of_text, or 0) with an id of its own and no target that counts. Throws
+// DataError for an id outside the vocabulary, CorruptionError for damage in the dataset.
 Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
 // Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of

@@ -7,7 +7,7 @@ namespace witan {
 namespace {
 
 // A view of what somebody else holds.
-std::shared_ptr<const TokenDataset> held(const std::shared_ptr<const Samples>& samples) {
+std::shared_ptr<const TokenDataset> held(const std::shared_ptr<const SampleSource>& samples) {
   return {samples, &samples->dataset()};
 }
 
@@ -57,19 +57,20 @@ SampleSource::PackedSize MixedSamples::packed_size() const {
   PackedSize all;
   for (const Source& source : sources_) {
     const PackedSize one = source.samples->packed_size();
-    all.conversations += one.conversations;
+    all.documents += one.documents;
     all.cut += one.cut;
     all.left_out += one.left_out;
     all.places += one.places;
+    all.cut_end_to_end += one.cut_end_to_end;
   }
   return all;
 }
 
-std::vector<int64_t> MixedSamples::conversations_of(int64_t index) const {
+std::vector<SampleSource::Piece> MixedSamples::pieces_of(int64_t index) const {
   const Mixture::Place place = mixture_->at(index);
-  std::vector<int64_t> conversations = sources_[place.source].samples->conversations_of(place.sample);
-  for (int64_t& one : conversations) one += documents_->first_of(place.source);
-  return conversations;
+  std::vector<Piece> pieces = sources_[place.source].samples->pieces_of(place.sample);
+  for (Piece& one : pieces) one.document += documents_->first_of(place.source);
+  return pieces;
 }
 
 }  // namespace witan

@@ -8,7 +8,7 @@
 
 #include "witan/data/joined_dataset.h"
 #include "witan/data/mixture.h"
-#include "witan/data/samples.h"
+#include "witan/data/sample_source.h"
 
 namespace witan {
 
@@ -16,9 +16,9 @@ class MixedSamples final : public SampleSource {
  public:
   struct Source {
     std::string name;  // sources of one name are told of together
-    std::shared_ptr<const Samples> samples;
+    std::shared_ptr<const SampleSource> samples;
   };
-  // Sources of text or of conversations, all of one sequence length. Throws as Mixture.
+  // Sources of text or of conversations, all packed or none, of one sequence length. Throws as Mixture.
   MixedSamples(std::vector<Source> sources, std::vector<MixturePhase> phases, double max_epochs, uint64_t seed);
 
   int64_t sequence_length() const override { return sources_.front().samples->sequence_length(); }
@@ -29,9 +29,9 @@ class MixedSamples final : public SampleSource {
   void read(int64_t index, std::span<int32_t> out) const override;
   void prefetch(int64_t index) const override;
 
-  bool packed() const override { return documents_->conversations(); }
+  bool packed() const override { return sources_.front().samples->packed(); }
   PackedSize packed_size() const override;
-  std::vector<int64_t> conversations_of(int64_t index) const override;
+  std::vector<Piece> pieces_of(int64_t index) const override;
 
  private:
   std::vector<Source> sources_;

@@ -10,7 +10,7 @@ namespace witan {
 enum class Packing {
   none,      // one document a sample
   greedy,    // documents one after the other, in a random order, into a sample until the next one does not fit
-  best_fit,  // the longest first, each into the fullest sample that has room for it
+  best_fit,  // the longest first, each into the fullest sample that has room for it: best-fit decreasing
 };
 
 // none | greedy | best_fit. Throws ConfigError.
@@ -25,7 +25,7 @@ struct PackedDocuments {
 };
 
 // Of documents of these sizes; those of size 0 are left out, none is larger than `capacity`. A pure function of its
-// arguments; O(n log n).
+// arguments. O(n), best_fit O(n log(capacity)) but for choosing among equally full samples: the one begun first.
 PackedDocuments pack_documents(const std::vector<int64_t>& sizes, int64_t capacity, Packing packing, uint64_t seed);
 
 }  // namespace witan

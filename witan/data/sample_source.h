@@ -20,7 +20,7 @@ struct SourceUse {
   bool operator==(const SourceUse&) const = default;
 };
 
-// A sequence of samples, each of sequence_length + 1 tokens or of whole conversations. Thread-safe.
+// A sequence of samples, each of sequence_length + 1 tokens or of pieces of documents. Thread-safe.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
@@ -35,24 +35,39 @@ class SampleSource {
   // What the first `samples` samples take from each dataset.
   virtual std::vector<SourceUse> use_of(int64_t samples) const = 0;
 
-  // Of documents that are not conversations. Fills out [sequence_length + 1] with sample `index` >= 0. Throws DataError
-  // beyond size().
+  // Fills out [sequence_length + 1] with sample `index` >= 0, unless samples are packed. Throws DataError beyond
+  // size().
   virtual void read(int64_t index, std::span<int32_t> out) const = 0;
 
-  // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read().
-  virtual void prefetch(int64_t index) const = 0;
-
-  // Of a dataset of conversations: how they fill the samples.
-  struct PackedSize {
-    int64_t conversations = 0;  // in samples
-    int64_t cut = 0;            // of those, longer than a sample
-    int64_t left_out = 0;       // without a token to learn from, in their first S + 1
-    int64_t places = 0;         // of samples that hold tokens; the others are padding
-  };
+  // Whether samples hold pieces of documents that are kept apart from each other: conversations, or text that is
+  // packed. Then read() is not for them, and pieces_of() is.
   virtual bool packed() const { return false; }
+  // A piece of a document: of its tokens [begin, begin + places] each but the last is an input, in a place of the
+  // sample, and the next one is its target.
+  struct Piece {
+    int64_t document = 0;  // of dataset()
+    int64_t begin = 0, places = 0;
+
+    bool operator==(const Piece&) const = default;
+  };
+  // In a sample, from its first place on; places behind them are padding.
+  virtual std::vector<Piece> pieces_of(int64_t) const { return {}; }
+
+  // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as what
+  // reads it. Sources that are not packed say of their own what that is.
+  virtual void prefetch(int64_t index) const {
+    for (const Piece& piece : pieces_of(index)) dataset().prefetch(piece.document, piece.begin, piece.places + 1);
+  }
+
+  // How documents fill the samples of an epoch.
+  struct PackedSize {
+    int64_t documents = 0;       // in samples
+    int64_t cut = 0;             // of those, longer than a sample: of text in several, of conversations shortened
+    int64_t left_out = 0;        // without a token to learn from; of conversations, in their first S + 1
+    int64_t places = 0;          // of samples that hold tokens; the others are padding
+    int64_t cut_end_to_end = 0;  // of text: documents that would lie in several samples if all were laid end to end
+  };
   virtual PackedSize packed_size() const { return {}; }
-  // The conversations of a sample, documents of dataset().
-  virtual std::vector<int64_t> conversations_of(int64_t) const { return {}; }
 };
 
 }  // namespace witan

@@ -72,7 +72,7 @@ void Samples::pack() {
     if (used > 0) dataset_->read_loss(d, 0, loss);
     const bool learns = used > 1 && std::find(loss.begin() + 1, loss.end(), 1) != loss.end();
     sizes.push_back(learns ? used - 1 : 0);
-    packed_size_.conversations += learns;
+    packed_size_.documents += learns;
     packed_size_.left_out += !learns;
     packed_size_.cut += learns && used < length;
     packed_size_.places += sizes.back();
@@ -83,10 +83,14 @@ void Samples::pack() {
                      options_.sequence_length + 1, " tokens: give more conversations, or choose a larger seq_length");
 }
 
-std::vector<int64_t> Samples::conversations_of(int64_t index) const {
+std::vector<SampleSource::Piece> Samples::pieces_of(int64_t index) const {
   const auto sample = static_cast<size_t>(epoch(index / per_epoch_)->sample_at(index % per_epoch_));
-  const auto& documents = packed_->documents;
-  return {documents.begin() + packed_->begins[sample], documents.begin() + packed_->begins[sample + 1]};
+  std::vector<Piece> pieces;
+  for (int64_t i = packed_->begins[sample]; i < packed_->begins[sample + 1]; ++i) {
+    const int64_t document = packed_->documents[static_cast<size_t>(i)];
+    pieces.push_back({document, 0, std::min(dataset_->length(document) - 1, options_.sequence_length)});
+  }
+  return pieces;
 }
 
 template <class Piece>
@@ -113,11 +117,9 @@ void Samples::read(int64_t index, std::span<int32_t> out) const {
 }
 
 void Samples::prefetch(int64_t index) const {
-  if (!packed())
-    return for_pieces(
-        index, [&](int64_t document, int64_t begin, int64_t tokens) { dataset_->prefetch(document, begin, tokens); });
-  for (const int64_t document : conversations_of(index))
-    dataset_->prefetch(document, 0, std::min(dataset_->length(document), options_.sequence_length + 1));
+  if (packed()) return SampleSource::prefetch(index);
+  for_pieces(index,
+             [&](int64_t document, int64_t begin, int64_t tokens) { dataset_->prefetch(document, begin, tokens); });
 }
 
 }  // namespace witan

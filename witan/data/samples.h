@@ -46,7 +46,7 @@ class Samples final : public SampleSource {
 
   bool packed() const override { return packed_.has_value(); }
   PackedSize packed_size() const override { return packed_size_; }
-  std::vector<int64_t> conversations_of(int64_t index) const override;
+  std::vector<Piece> pieces_of(int64_t index) const override;
 
   // A pure function of (dataset, options, index), O(log documents) after an epoch's first use.
   void read(int64_t index, std::span<int32_t> out) const override;

@@ -41,6 +41,19 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
             std::string::npos);
 }
 
+TEST(RunConfig, RefusesPackingThatIsNotOfTextInWitansOrder) {
+  const auto packed = [](const std::function<void(RunConfig&)>& change) {
+    return refusal([&](RunConfig& c) {
+      c.data.data_packing = "best_fit";
+      change(c);
+    });
+  };
+  EXPECT_NE(packed([](RunConfig& c) { c.data.data_samples = "megatron"; }).find("set data_samples = \"witan\""),
+            std::string::npos);
+  EXPECT_NE(packed([](RunConfig& c) { c.data.sft = true, c.data.tokenizer = "t.json"; }).find("is what packing says"),
+            std::string::npos);
+}
+
 TEST(RunConfig, RefusesWeightsOfSamplesThatAreAllReadOnce) {
   const auto refused = [](const char* data, const char* train, const char* valid) {
     return refusal([&](RunConfig& c) {

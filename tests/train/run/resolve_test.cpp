@@ -95,6 +95,15 @@ TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
   }
 }
 
+TEST(Resolve, PackedDocumentsAreKeptApart) {
+  RunConfig packed;
+  packed.data.data_packing = "best_fit";
+  const ResolvedConfig config = resolve(packed, {.cores = 2, .vocabulary = 100});
+  EXPECT_TRUE(config->data.reset_position_ids && config->data.reset_attention_mask);
+  const ResolvedConfig end_to_end = resolve(RunConfig(), {.cores = 2, .vocabulary = 100});
+  EXPECT_FALSE(end_to_end->data.reset_position_ids || end_to_end->data.reset_attention_mask);
+}
+
 TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {
   EXPECT_EQ(resolve(RunConfig(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings, 0)
       << "rotated positions are not counted";

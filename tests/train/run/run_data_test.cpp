@@ -310,6 +310,30 @@ TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   std::fclose(quiet);
 }
 
+// Letters ten times, and long ones: only those are cut.
+TEST_F(RunDataTest, DocumentsArePackedWhole) {
+  config_.data.data_packing = "best_fit";
+  config_.data.seq_length = 24;
+  std::vector<std::string> documents;
+  for (char letter = 'a'; letter <= 'z'; ++letter) documents.emplace_back(letter % 5 == 0 ? 60 : 10, letter);
+  const RunData data = open(documents);
+  ASSERT_TRUE(data.train->packed() && data.held_out->packed());
+  const auto trained = data.train->packed_size(), held_out = data.held_out->packed_size();
+  EXPECT_GE(trained.documents + held_out.documents, 26);
+  EXPECT_GT(trained.cut, 0);
+  EXPECT_LT(trained.cut, trained.cut_end_to_end);
+  for (int64_t i = 0; i < data.train->per_epoch(); ++i)
+    for (const auto& piece : data.train->pieces_of(i))
+      EXPECT_TRUE(piece.begin == 0 || data.train->dataset().length(piece.document) > 25);
+  EXPECT_EQ(data.train->use_of(3 * data.train->per_epoch()).front().epochs, 3);
+
+  config_.train.full_validation = true;
+  int64_t targets = 0;
+  for (const Batch& batch : held_out_batches(data, evaluation_samples(data, config_.train), 3))
+    targets += batch.loss_tokens;
+  EXPECT_EQ(targets, held_out.places);
+}
+
 // By size, each sample once, whatever weights those to train on have.
 TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
   open_letters();

@@ -3,6 +3,7 @@
 
 #include "support/message_of.h"
 #include "train/run/trainer_support.h"
+#include "witan/train/run/identity.h"
 #include "witan/train/run/trainer.h"
 
 namespace witan {
@@ -48,6 +49,31 @@ TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
   RunConfig longer = of("megatron-whole", "megatron");
   longer.train.train_iters = 400;
   EXPECT_NE(message_of<DataError>([&] { run(longer); }).find("or the length of the run"), std::string::npos);
+}
+
+// Samples of whole documents are the same in every layout, and where a run resumes, over epochs and window by window.
+TEST_F(Trainer, ResumesAmongPackedDocumentsOnAnotherLayoutToTheBit) {
+  const auto packed = [&](const std::string& name, int64_t ranks, int64_t steps) {
+    RunConfig config = this->config(name);
+    config.data.data_packing = "best_fit";
+    config.data.seq_length = 32;
+    config.parallel = {static_cast<int>(ranks), 1, 1, true};
+    config.train.train_iters = steps;
+    return config;
+  };
+  run(packed("one", 1, 12));
+  run(packed("moved", 4, 4));
+  EXPECT_EQ(run(packed("moved", 2, 8)).resumed_from, 4);
+  EXPECT_EQ(run(packed("moved", 1, 12)).resumed_from, 8);
+  EXPECT_EQ(weights("one", 12), weights("moved", 12));
+  expect_same_steps("one", "moved");
+  const std::string log = read_file(folder_ / "one" / "train.log");
+  EXPECT_NE(log.find("% of it padding (data_packing = best_fit): "), std::string::npos);
+  EXPECT_NE(log.find(" would be end to end"), std::string::npos);
+  RunConfig other = packed("one", 1, 14);
+  other.data.data_packing = "none";
+  EXPECT_EQ(changed_identity(packed("one", 1, 12), other),
+            std::vector<std::string>{R"(data_packing = "none" (was "best_fit"))"});
 }
 
 TEST_F(Trainer, WarnsWhereItReadsDataAgain) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
@@ -36,9 +38,16 @@ class EvaluateTest : public ::testing::Test {
 
   // Of the held-out text, by an engine that has not trained.
   Evaluation evaluated(const RunConfig& config) {
-    const RunData data = open_run_data(config, tokenizer_, tokens());
-    config.validate();
+    const RunData data = open(config);
     EXPECT_EQ(data.held_out->per_epoch(), kSamples);
+    return evaluated(config, [&](int rank, int64_t ranks) {
+      return held_out_batches(data, evaluation_samples(data, config.train), config.train.micro_batch_size, rank, ranks);
+    });
+  }
+  RunData open(const RunConfig& config) { return open_run_data(config, tokenizer_, tokens()); }
+  Evaluation evaluated(const RunConfig& config,
+                       const std::function<std::vector<Batch>(int rank, int64_t ranks)>& batches) {
+    config.validate();
     const int ranks = static_cast<int>(config.parallel.ranks);
     const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
     const Plan plan = make_plan(resolve(config, {}));
@@ -49,9 +58,7 @@ class EvaluateTest : public ::testing::Test {
       Stream stream({Device::Kind::cpu}, Arena::reserve(plan.ranks[static_cast<size_t>(rank)].arena_bytes), pool);
       const Groups groups = make_groups(world, layout, rank);
       Engine engine(stream, groups, resolve(config, {}));
-      const Evaluation here =
-          engine.evaluate(held_out_batches(data, evaluation_samples(data, config.train), config.train.micro_batch_size,
-                                           layout.data_rank(rank), layout.data_ranks()));
+      const Evaluation here = engine.evaluate(batches(layout.data_rank(rank), layout.data_ranks()));
       if (rank == 0) found = here;
     });
     return found;
@@ -104,6 +111,53 @@ TEST_F(EvaluateTest, SequencesAreGroupedAsOneLikes) {
       config_.train.micro_batch_size = sequences;
       expect_same(one, evaluated(config_));
     }
+}
+
+// Pieces of documents beside each other and padding are as each piece alone, in a row of its own.
+TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
+  config_.data.data_packing = "best_fit";
+  config_.data.reset_position_ids = config_.data.reset_attention_mask = true;
+  config_.train.full_validation = true;
+  const RunData data = open(config_);
+  const int64_t samples = evaluation_samples(data, config_.train);
+  EXPECT_EQ(samples, data.held_out->per_epoch());
+  const auto packed = [&](int rank, int64_t ranks) {
+    return held_out_batches(data, samples, config_.train.micro_batch_size, rank, ranks);
+  };
+  const auto with_other_padding = [&](int rank, int64_t ranks) {
+    auto batches = packed(rank, ranks);
+    for (Batch& batch : batches)
+      for (size_t i = 0; i < batch.tokens.size(); ++i)
+        if (batch.loss_mask[i] == 0) batch.tokens[i] = batch.targets[i] = 77;
+    return batches;
+  };
+  const auto alone = [&](int, int64_t) {
+    std::vector<Batch> batches;
+    for (int64_t sample = 0; sample < samples; ++sample)
+      for (const auto& [document, begin, places] : data.held_out->pieces_of(sample)) {
+        std::vector<int32_t> tokens(static_cast<size_t>(places) + 1);
+        data.held_out->dataset().read(document, begin, tokens);
+        Batch batch{.sequences = 1, .sequence_length = config_.data.seq_length, .loss_tokens = places};
+        for (int64_t i = 0; i < config_.data.seq_length; ++i) {
+          const bool there = i < places;
+          const auto at = static_cast<size_t>(there ? i : 0);
+          batch.tokens.push_back(tokens[at]);
+          batch.targets.push_back(tokens[at + 1]);
+          batch.positions.push_back(static_cast<int32_t>(i));
+          batch.sequence_ids.push_back(there ? 0 : 1);
+          batch.loss_mask.push_back(there ? 1.0f : 0.0f);
+        }
+        batches.push_back(std::move(batch));
+      }
+    return batches;
+  };
+  config_.train.micro_batch_size = 2;
+  const Evaluation found = evaluated(config_, packed);
+  EXPECT_EQ(found.targets, static_cast<double>(data.held_out->packed_size().places));
+  EXPECT_LT(found.targets, static_cast<double>(samples * config_.data.seq_length)) << "there is padding";
+  expect_same(evaluated(config_, with_other_padding), found);
+  config_.train.micro_batch_size = 1;
+  expect_same(evaluated(config_, alone), found);
 }
 
 TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {

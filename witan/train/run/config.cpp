@@ -40,6 +40,10 @@ Fields DataConfig::fields() {
                 "Order of the samples: Witan's, in which every epoch is shuffled by itself, or Megatron-Core's to the "
                 "index, which depends on the length of the run"}
                 .one_of({"witan", "megatron"}),
+            Field{"data_packing", &data_packing,
+                  "How text fills samples: documents end to end, or whole documents, packed best-fit, of which only "
+                  "those longer than seq_length are cut; what is left of a sample is padding"}
+                .one_of({"none", "best_fit"}),
             Field{"split", &split,
                   "With data_samples = megatron: shares of training, validation and test, cut from the dataset in its "
                   "order (held_out_fraction is Witan's)"},
@@ -80,6 +84,9 @@ void DataConfig::validate_megatron() const {
   require<ConfigError>(!sft,
                        "data_samples = \"megatron\" with sft: conversations are packed whole, which Megatron-Core's "
                        "index does not do; set data_samples = \"witan\"");
+  require<ConfigError>(data_packing == "none", "data_packing = ", data_packing,
+                       " with data_samples = \"megatron\": Megatron-Core's samples are cut from documents that lie end "
+                       "to end; set data_samples = \"witan\"");
   megatron::parse_split(split);
   if (!data_path.empty()) megatron::parse_blend(data_path, "data_path");
   require<ConfigError>(train_data_path.empty() || (data.empty() && data_path.empty()), "train_data_path and ",
@@ -103,6 +110,9 @@ void DataConfig::validate() const {
   require<ConfigError>(!sft || !eod_mask_loss,
                        "sft = true with eod_mask_loss: which tokens are learnt from is what loss_on says; set "
                        "eod_mask_loss = false");
+  require<ConfigError>(!sft || data_packing == "none", "data_packing = ", data_packing,
+                       " with sft = true: how conversations fill samples is what packing says; set data_packing = "
+                       "none");
   require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
   require<ConfigError>(!reads_shards() || !tokenizer.empty(), data_path.empty() ? "train_data_path" : "data_path",
                        " needs tokenizer: the tokenizer.json that the shards were made with");

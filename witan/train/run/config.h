@@ -19,6 +19,7 @@ struct DataConfig {
   double data_max_epochs = 0;   // no source is repeated more often; 0: any number of times
   std::string data_schedule;    // other weights from a step on: STEP=W1,W2;STEP=…
   std::string data_samples = "witan";  // whose order of samples: witan | megatron
+  std::string data_packing = "none";   // none | best_fit; of text in Witan's order
   std::string split = "969,30,1";      // of data_samples = "megatron": train, validation and test
   std::string train_data_path, valid_data_path, test_data_path;  // likewise: each split from paths of its own
   std::string data_cache_path;  // likewise: where indices are kept; empty: beside the data
@@ -46,6 +47,8 @@ struct DataConfig {
     return !data_weights.empty() || !data_schedule.empty() || data_temperature != 1 || data_max_epochs > 0;
   }
   bool megatron_samples() const { return data_samples == "megatron"; }
+  // Whether samples hold documents, or pieces of them, that are kept apart from each other.
+  bool packs() const { return sft || data_packing != "none"; }
 
   Fields fields();
   void validate() const;  // throws ConfigError

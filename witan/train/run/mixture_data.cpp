@@ -14,6 +14,7 @@
 #include "witan/data/sources.h"
 #include "witan/data/split.h"
 #include "witan/train/run/run_data.h"
+#include "witan/train/run/witan_samples.h"
 
 namespace witan {
 namespace {
@@ -144,7 +145,6 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
 MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::optional<int32_t> end_of_text) {
   const DataConfig& data = config.data;
   const auto seed = static_cast<uint64_t>(config.train.seed);
-  const Packing packing = packing_from_name(data.packing);
   megatron::Blend blend;
   std::vector<std::string> names;
   if (data.data_path.empty()) {
@@ -170,9 +170,7 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
     for (const size_t end = shard + shards[i]; shard < end; ++shard) {
       require_kind_of_shards(data, *opened[shard]);
       const Split split = split_documents(opened[shard], split_options(data));
-      const auto samples = [&](const auto& part, bool shuffle) {
-        return std::make_shared<Samples>(part, SamplesOptions{data.seq_length, seed, shuffle, packing});
-      };
+      const auto samples = [&](const auto& part, bool shuffle) { return open_samples(part, data, seed, shuffle); };
       dataset.train.push_back({names[i], samples(split.train, true)});
       dataset.held_out.push_back({names[i], samples(split.held_out, false)});
     }

@@ -36,7 +36,7 @@ class Resolution {
 
   std::pair<RunConfig, std::vector<Decision>> run() && {
     vocabulary();
-    conversations();
+    packed_samples();
     positions();
     schedule();
     device();
@@ -64,12 +64,12 @@ class Resolution {
                          " entries: leave vocab_size out, or raise it");
   }
 
-  void conversations() {
+  void packed_samples() {
     DataConfig& data = values_.data;
-    if (!data.sft || (data.reset_position_ids && data.reset_attention_mask)) return;
+    if (!data.packs() || (data.reset_position_ids && data.reset_attention_mask)) return;
     data.reset_position_ids = data.reset_attention_mask = true;
     for (const char* key : {"reset_position_ids", "reset_attention_mask"})
-      decisions_.push_back({key, "true", "conversations of a sample are kept apart"});
+      decisions_.push_back({key, "true", cat(data.sft ? "conversations" : "documents", " of a sample are kept apart")});
   }
 
   void positions() {

@@ -1,5 +1,7 @@
 #include "witan/train/run/run_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -11,12 +13,12 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
-#include "witan/data/samples.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/megatron_samples.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/train_tokenizer.h"
+#include "witan/train/run/witan_samples.h"
 
 namespace witan {
 namespace {
@@ -119,9 +121,9 @@ CorpusOptions corpus_options(const DataConfig& config) {
 
 std::vector<std::string> describe_packing(const SampleSource& samples) {
   std::vector<std::string> found;
-  if (!samples.packed()) return found;
+  if (!samples.dataset().conversations()) return found;
   const SampleSource::PackedSize& size = samples.packed_size();
-  const int64_t all = size.conversations + size.left_out, most = samples.sequence_length() + 1;
+  const int64_t all = size.documents + size.left_out, most = samples.sequence_length() + 1;
   if (size.cut > 0)
     found.push_back(cat(size.cut, " of ", counted(all, "conversation"), size.cut == 1 ? " is" : " are",
                         " longer than seq_length + 1 = ", most, " tokens: what is beyond them is cut off"));
@@ -139,9 +141,10 @@ SplitOptions split_options(const DataConfig& config) {
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
   BatchOptions options;
   options.end_of_text = tokenizer.end_of_text();
-  // Conversations are kept apart by how they are packed, not by a token.
-  options.reset_position_ids = config.reset_position_ids && !config.sft;
-  options.reset_attention_mask = config.reset_attention_mask && !config.sft;
+  // What is packed is kept apart by how that was done, not by a token: one is of use only where text is not.
+  const bool by_token = !config.packs() || (!config.sft && options.end_of_text);
+  options.reset_position_ids = config.reset_position_ids && by_token;
+  options.reset_attention_mask = config.reset_attention_mask && by_token;
   options.eod_mask_loss = config.eod_mask_loss;
   options.vocab_size = tokenizer.vocab_size();
   validate(options);
@@ -151,15 +154,13 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix) {
   if (config.data.megatron_samples()) return open_megatron_data(config, tokenizer, prefix);
   if (is_mixture(config.data)) return open_mixture_data(config, tokenizer, prefix);
-  const int64_t length = config.data.seq_length;
   const auto seed = static_cast<uint64_t>(config.train.seed);
   const auto tokens = open_tokens(prefix, tokenizer->end_of_text());
   require_kind_of_shards(config.data, *tokens);
   const auto split = split_documents(tokens, split_options(config.data));
-  const Packing packing = packing_from_name(config.data.packing);
   return {.tokenizer = tokenizer,
-          .train = std::make_shared<Samples>(split.train, SamplesOptions{length, seed, true, packing}),
-          .held_out = std::make_shared<Samples>(split.held_out, SamplesOptions{length, seed, false, packing}),
+          .train = open_samples(split.train, config.data, seed, true),
+          .held_out = open_samples(split.held_out, config.data, seed, false),
           .batch = batch_options(config.data, *tokenizer),
           .fingerprint = fingerprint_of({prefix})};
 }
@@ -176,6 +177,19 @@ void add_validation_sets(const RunConfig& config, const RunFolder& folder, RunDa
                     std::back_inserter(data.sets));
 }
 
+// How packed samples are filled; of text, beside what would be without packing.
+std::string describe_samples(const SampleSource& samples, const DataConfig& config) {
+  const SampleSource::PackedSize size = samples.packed_size();
+  const int64_t places = samples.per_epoch() * config.seq_length;
+  std::string line = cat("samples      ", samples.per_epoch(), " of seq_length ", config.seq_length, ", ");
+  if (config.sft) return line + cat(100 * size.places / places, " % full (packing = ", config.packing, ")");
+  line += fmt::format("{:.2f} % of it padding (data_packing = {}): {} of {} cut, where {} would be end to end",
+                      100 * static_cast<double>(places - size.places) / static_cast<double>(places),
+                      config.data_packing, size.cut, counted(size.documents, "document"), size.cut_end_to_end);
+  if (size.left_out > 0) line += cat("; ", size.left_out, " of fewer than two tokens left out");
+  return line;
+}
+
 // What is not in the shards: the sets of valid_data, and what packing made of conversations.
 RunData completed(RunData data, const RunConfig& config, const RunFolder& folder, Progress& progress) {
   add_validation_sets(config, folder, data);
@@ -186,10 +200,10 @@ RunData completed(RunData data, const RunConfig& config, const RunFolder& folder
   if (config.data.megatron_samples())
     progress.note(cat("samples      in Megatron-Core's order: ", *data.train->size(), " to train on, ",
                       *data.held_out->size(), " for validation"));
-  if (data.train->packed())
-    progress.note(cat("samples      ", data.train->per_epoch(), " of seq_length ", config.data.seq_length, ", ",
-                      100 * data.train->packed_size().places / (data.train->per_epoch() * config.data.seq_length),
-                      " % full (packing = ", config.data.packing, ")"));
+  if (data.train->packed()) {
+    data.notes.push_back(describe_samples(*data.train, config.data));
+    progress.note(data.notes.back());
+  }
   return data;
 }
 

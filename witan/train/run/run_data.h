@@ -24,6 +24,7 @@ struct RunData {
   std::string fingerprint;                 // of the tokens: a run resumes with those it began with
   std::vector<ValidationSet> sets = {};    // of valid_data
   std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
+  std::vector<std::string> notes = {};     // likewise: how samples are filled
 };
 
 // How much of the text is held out, the same for a run and for who prepares its shards.

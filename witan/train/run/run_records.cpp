@@ -34,6 +34,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   recorder_->reads(data.train);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
   for (const std::string& warning : data.warnings) recorder_->warn(warning);
+  for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
 
   if (config->train.sample_tokens > 0 && !config->writes_sample())

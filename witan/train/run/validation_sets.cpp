@@ -8,12 +8,14 @@
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/corpus.h"
-#include "witan/data/samples.h"
 #include "witan/data/text_encoder.h"
 #include "witan/train/run/run_data.h"
+#include "witan/train/run/witan_samples.h"
 
 namespace witan {
 namespace {
+
+constexpr uint64_t kSetSeed = 1234;  // of packing: a set is filled alike in every run
 
 bool is_name(const std::string& name) {
   const auto fits = [](char c) {
@@ -45,9 +47,7 @@ ValidationSet read_validation_set(const std::string& name, const std::vector<fs:
     tokens->add(std::move(ids));
   });
   ValidationSet set{name, nullptr};
-  set.samples = std::make_shared<Samples>(tokens, SamplesOptions{.sequence_length = config.seq_length,
-                                                                 .shuffle = false,
-                                                                 .packing = packing_from_name(config.packing)});
+  set.samples = open_samples(tokens, config, kSetSeed, false);
   for (const std::string& loss : describe_losses(corpus)) set.warnings.push_back(cat(name, ": ", loss));
   for (const std::string& cut : describe_packing(*set.samples)) set.warnings.push_back(cat(name, ": ", cut));
   return set;
