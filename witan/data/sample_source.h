@@ -53,8 +53,8 @@ class SampleSource {
   // In a sample, from its first place on; places behind them are padding.
   virtual std::vector<Piece> pieces_of(int64_t) const { return {}; }
 
-  // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as what
-  // reads it. Sources that are not packed say of their own what that is.
+  // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read() and
+  // pieces_of() do. A source that is not packed overrides it.
   virtual void prefetch(int64_t index) const {
     for (const Piece& piece : pieces_of(index)) dataset().prefetch(piece.document, piece.begin, piece.places + 1);
   }
