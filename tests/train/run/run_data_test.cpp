@@ -275,6 +275,36 @@ TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   EXPECT_NE(test::message_of<ConfigError>([&] { opened(); }).find("2 weights for 3 datasets"), std::string::npos);
 }
 
+// Of unequal size: how often each is read is what was said, while weights would say of which there is how much.
+TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
+  const auto write = [&](const std::string& name, int documents) {
+    IndexedWriter writer(folder_ / name, tokenizer_->vocab_size());
+    for (int d = 0; d < documents; ++d) writer.add(tokenizer_->encode(std::string(30, name[0])));
+    writer.finish();
+    return (folder_ / name).string();
+  };
+  config_.data.data_path = write("a", 200) + "," + write("b", 50);
+  const auto uses_of = [&](int64_t samples) {
+    return open_run_data(config_, tokenizer_, config_.data.data_path).train->use_of(samples);
+  };
+  config_.data.data_weights = "1x, 3x";
+  const auto one = uses_of(700);
+  EXPECT_NEAR(one[1].epochs, 3 * one[0].epochs, 0.06);
+  EXPECT_GT(one[0].samples, one[1].samples) << "there is more of it";
+  config_.data.data_schedule = "51=0x,1x";  // from sample 350 on
+  const auto before = uses_of(350), after = uses_of(700);
+  EXPECT_EQ(after[0].samples, before[0].samples);
+  EXPECT_NEAR(before[1].epochs, 3 * before[0].epochs, 0.06);
+  const auto refused = [&] { return test::message_of<ConfigError>([&] { uses_of(1); }); };
+  config_.data.data_temperature = 2;
+  EXPECT_NE(refused().find("data_temperature = 2 would change the epochs"), std::string::npos);
+  config_.data.data_temperature = 1;
+  config_.data.data_weights = "1x,3";
+  EXPECT_NE(refused().find("some are epochs, as 2x, and some are weights"), std::string::npos);
+  config_.data.data_weights = "1x,x";
+  EXPECT_NE(refused().find("x is not a number"), std::string::npos);
+}
+
 // Files and folders of text are tokenized each for itself; a run that has begun reads their tokens again.
 TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   for (const auto& [name, letter] : {std::pair{"a.txt", 'a'}, {"b.txt", 'b'}, {"more/b.txt", 'b'}}) {

@@ -26,8 +26,9 @@ Fields DataConfig::fields() {
                   "of data; several with commas between them, with or without a weight before each"},
             Field{
                 "data_weights", &data_weights,
-                "Weights of the datasets of data_path, or of the files and folders of data, with commas between them; "
-                "empty: those that stand in data_path, else their numbers of samples"},
+                "Weights of the datasets of data_path, or of the files and folders of data, with commas between them, "
+                "or how often each is read beside the others, as 2x,1x; empty: those that stand in data_path, else "
+                "their numbers of samples"},
             Field{"data_temperature", &data_temperature, "Weights are raised to 1 / data_temperature"}.between(1e-3,
                                                                                                                1e3),
             Field{"data_max_epochs", &data_max_epochs,

@@ -84,16 +84,31 @@ std::vector<double> tempered(std::vector<double> weights, double temperature) {
   return weights;
 }
 
-std::vector<double> first_weights(const DataConfig& config, const megatron::Blend& blend,
-                                  const std::vector<Dataset>& datasets) {
-  if (!config.data_weights.empty()) return parse_data_weights(config.data_weights, "data_weights", datasets.size());
-  if (!blend.weights.empty()) return blend.weights;
+std::vector<double> sizes_of(const std::vector<Dataset>& datasets) {
   std::vector<double> sizes;
   for (const Dataset& dataset : datasets) {
     sizes.push_back(0);
     for (const auto& source : dataset.train) sizes.back() += static_cast<double>(source.samples->per_epoch());
   }
   return sizes;
+}
+
+std::vector<double> mixing_weights(const ScheduledWeights& given, const DataConfig& config,
+                                   const std::vector<Dataset>& datasets) {
+  if (!given.epochs) return given.weights;
+  require<ConfigError>(config.data_temperature == 1, "data_temperature = ", config.data_temperature,
+                       " would change the epochs that datasets are to be read: give weights instead of them, or set "
+                       "data_temperature = 1");
+  std::vector<double> weights = sizes_of(datasets);
+  for (size_t d = 0; d < weights.size(); ++d) weights[d] *= given.weights[d];
+  return weights;
+}
+
+std::vector<double> first_weights(const DataConfig& config, const megatron::Blend& blend,
+                                  const std::vector<Dataset>& datasets) {
+  if (!config.data_weights.empty())
+    return mixing_weights(parse_data_weights(config.data_weights, "data_weights", datasets.size()), config, datasets);
+  return blend.weights.empty() ? sizes_of(datasets) : blend.weights;
 }
 
 }  // namespace
@@ -115,17 +130,27 @@ std::vector<TextPart> text_parts(const DataConfig& config, const fs::path& prefi
   return parts;
 }
 
-std::vector<double> parse_data_weights(const std::string& weights, const std::string& key, size_t datasets) {
-  std::vector<double> parsed;
+ScheduledWeights parse_data_weights(const std::string& weights, const std::string& key, size_t datasets) {
+  ScheduledWeights parsed;
+  size_t epochs = 0;
   std::istringstream pieces(weights);
   for (std::string piece; std::getline(pieces, piece, ',');) {
+    const std::string given = piece;
+    while (piece.ends_with(' ')) piece.pop_back();
+    if (piece.ends_with('x')) {
+      piece.pop_back();
+      ++epochs;
+    }
     const auto weight = number_of<double>(piece);
-    require<ConfigError>(weight && *weight >= 0 && std::isfinite(*weight), key, ": ", clipped(piece),
+    require<ConfigError>(weight && *weight >= 0 && std::isfinite(*weight), key, ": ", clipped(given),
                          " is not a number from 0 on");
-    parsed.push_back(*weight);
+    parsed.weights.push_back(*weight);
   }
-  require<ConfigError>(parsed.size() == datasets, key, ": ", parsed.size(), " weights for ", datasets,
+  require<ConfigError>(parsed.weights.size() == datasets, key, ": ", parsed.weights.size(), " weights for ", datasets,
                        " datasets: give one for each, with commas between them");
+  require<ConfigError>(epochs == 0 || epochs == datasets, key, ": ", clipped(weights),
+                       ": some are epochs, as 2x, and some are weights: write all as one of them");
+  parsed.epochs = epochs > 0;
   return parsed;
 }
 
@@ -137,7 +162,8 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
     const int64_t step = equals == piece.npos ? 0 : number_of<int64_t>(piece.substr(0, equals)).value_or(0);
     require<ConfigError>(step > (phases.empty() ? 1 : phases.back().step), "data_schedule: ", clipped(piece),
                          " is not STEP=W1,W2 with a step after the one before it, and after the first");
-    phases.push_back({step, parse_data_weights(piece.substr(equals + 1), "data_schedule", datasets)});
+    phases.push_back(parse_data_weights(piece.substr(equals + 1), "data_schedule", datasets));
+    phases.back().step = step;
   }
   return phases;
 }
@@ -182,7 +208,7 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
   const std::vector<double> first = first_weights(data, blend, datasets);
   std::vector<MixturePhase> phases = {phase(1, first, &Dataset::train)};
   for (const ScheduledWeights& later : parse_data_schedule(data.data_schedule, datasets.size()))
-    phases.push_back(phase(later.step, later.weights, &Dataset::train));
+    phases.push_back(phase(later.step, mixing_weights(later, data, datasets), &Dataset::train));
   mixture.train =
       std::make_shared<MixedSamples>(joined(datasets, &Dataset::train), std::move(phases), data.data_max_epochs, seed);
   const bool whole = config.train.full_validation;

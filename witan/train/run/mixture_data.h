@@ -28,10 +28,11 @@ struct MixtureData {
 };
 
 // Each dataset of data_path, or part of `data`, whose tokens begin with `prefix`, with its weight: what stands before
-// it there or in data_weights, else its number of samples; raised to 1 / data_temperature, and from the steps of
-// data_schedule on another. A folder is all shards in it, which share its weight by their size. Each is split as
-// held_out_fraction says; validation has the first weights, or with full_validation every sample once. Throws
-// ConfigError, DataError, CorruptionError, IoError, also where data_max_epochs leaves too little for the run.
+// it there or in data_weights, of epochs so many times its number of samples, else that number; raised to 1 /
+// data_temperature, and from the steps of data_schedule on another. A folder is all shards in it, which share its
+// weight by their size. Each is split as held_out_fraction says; validation has the first weights, or with
+// full_validation every sample once. Throws ConfigError, DataError, CorruptionError, IoError, also where
+// data_max_epochs leaves too little for the run.
 MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::optional<int32_t> end_of_text);
 
 // The phases of data_schedule, "STEP=W1,W2;STEP=W1,W2", counted from step 1, with the weights of `datasets` datasets.
@@ -39,9 +40,11 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
 struct ScheduledWeights {
   int64_t step = 1;
   std::vector<double> weights;
+  bool epochs = false;  // weights are epochs
 };
 std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, size_t datasets);
-// "W1,W2": numbers from 0 on. Throws ConfigError naming `key`.
-std::vector<double> parse_data_weights(const std::string& weights, const std::string& key, size_t datasets);
+// "W1,W2": numbers from 0 on; or epochs, "E1x,E2x": how often each dataset is read while the others are read as often
+// as they say. Throws ConfigError naming `key`.
+ScheduledWeights parse_data_weights(const std::string& weights, const std::string& key, size_t datasets);
 
 }  // namespace witan
