@@ -162,6 +162,8 @@ TEST(PackedSamples, AreAPureFunctionOfSeedAndIndex) {
     EXPECT_EQ(jumping.pieces_of(index), all[static_cast<size_t>(index)]);
   }
   EXPECT_NE(epoch_of(forward, 0), epoch_of(forward, 1)) << "every epoch has an order of its own";
+  const PackedSamples one_window(data, {.sequence_length = 20});
+  EXPECT_NE(epoch_of(one_window, 0), epoch_of(one_window, 1)) << "also within a window";
   PackedSamplesOptions other = options;
   other.seed = 12;
   EXPECT_NE(PackedSamples(data, other).pieces_of(0), all[0]);

@@ -362,6 +362,15 @@ TEST_F(RunDataTest, DocumentsArePackedWhole) {
   for (const Batch& batch : held_out_batches(data, evaluation_samples(data, config_.train), 3))
     targets += batch.loss_tokens;
   EXPECT_EQ(targets, held_out.places);
+
+  const std::string tokens = (folder_ / "tokens").string();
+  config_.data.data_path = "1," + tokens + ",2," + tokens;
+  const RunData mixed = open_run_data(config_, tokenizer_, config_.data.data_path);
+  EXPECT_EQ(mixed.train->packed_size().places, 2 * trained.places);
+  int64_t of_second = 0;
+  for (int64_t i = 0; i < 60; ++i)
+    of_second += mixed.train->pieces_of(i).front().document >= data.train->dataset().documents();
+  EXPECT_NEAR(static_cast<double>(of_second), 40, 2);
 }
 
 // By size, each sample once, whatever weights those to train on have.
