@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Training from a disk that answers late, as a remote one does: how long steps wait for data, and who reads.
 
-    bench/slow_disk.py [--latency MS] [--shards N] [--steps N] [--step-ms MS] [--program PATH] [FLAGS OF witan train ...]
+    bench/slow_disk.py --tokenizer FILE [--latency MS] [--shards N] [--steps N] [--program PATH] [FLAGS OF witan train]
 
 Mounts a file system of its own (FUSE, spoken here, so that nothing needs to be installed; as root) that answers each
-request for up to 128 KiB, each look-up and each opening after a fixed time, 64 at once, and holds shards of tokens. `witan train` reads them; its model is small, so that it asks for more tokens in a second than
-a large one on a GPU. Of every request the kernel tells which thread made it.
+request for up to 128 KiB, each look-up and each opening after a fixed time, 64 at once, and holds shards of tokens.
+`witan train` reads them; its model is small, so that it asks for as many tokens in a second as a large one on GPUs. Of
+every request the kernel tells which thread made it.
 """
 import argparse
 import collections
@@ -15,7 +16,6 @@ import heapq
 import json
 import os
 import random
-import shutil
 import signal
 import stat
 import struct
@@ -95,13 +95,15 @@ class SlowFolder:
     def reply_to(self, opcode, node, body):
         if opcode == INIT:
             # version, read-ahead, flags, requests in flight, largest write, time granularity, the rest
-            return struct.pack("<IIIIHHII", 7, 31, 1 << 17, ASYNC_READ | PARALLEL_DIROPS, AT_ONCE, AT_ONCE, 4096, 1) + bytes(36)
+            flags = ASYNC_READ | PARALLEL_DIROPS
+            return struct.pack("<IIIIHHII", 7, 31, 1 << 17, flags, AT_ONCE, AT_ONCE, 4096, 1) + bytes(36)
         if opcode == LOOKUP:
             name = body.rstrip(b"\0").decode()
             if name not in self.nodes:
                 # A miss that is remembered, as NFS does.
                 return struct.pack("<QQQQII", 0, 0, VALID_S, VALID_S, 0, 0) + bytes(88)
-            return struct.pack("<QQQQII", self.nodes[name], 0, VALID_S, VALID_S, 0, 0) + self.attributes(self.nodes[name])
+            found = self.nodes[name]
+            return struct.pack("<QQQQII", found, 0, VALID_S, VALID_S, 0, 0) + self.attributes(found)
         if opcode == GETATTR:
             return struct.pack("<QII", VALID_S, 0, 0) + self.attributes(node)
         if opcode == OPEN:
@@ -189,21 +191,21 @@ def steps_of(metrics):
 
 
 def train(args, flags, data, runs):
-    """Returns the steps, and when the first one was seen."""
+    """Returns the steps, when the first one was seen, and when the program was started."""
     command = [args.program, "train", "--runs-folder", runs, "--data-path", data, "--train-iters", str(args.steps)]
     command += "--num-layers 1 --hidden-size 32 --num-attention-heads 2 --num-experts 2 --ffn-hidden-size 32".split()
     command += "--seq-length 256 --micro-batch-size 16 --global-batch-size 16 --threads 1 --ranks 1".split()
     command += "--eval-iters 1 --eval-interval 0 --save-interval 0 --sample-tokens 0".split() + flags
     metrics = os.path.join(runs, "default", "metrics.jsonl")
+    started, first = time.time(), None
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    first = None
     while process.poll() is None:
         if first is None and steps_of(metrics):
             first = time.time()
         time.sleep(0.002)
     if process.returncode != 0:
         sys.exit(process.stderr.read().decode())
-    return steps_of(metrics), first or time.time()
+    return steps_of(metrics), first or time.time(), started
 
 
 def main():
@@ -227,7 +229,7 @@ def main():
             serve(make_shards(args.shards, args.tokens), mount_point, args.latency / 1000, tell, log)
         os.read(ready, 1)
         try:
-            steps, first = train(args, flags, mount_point, os.path.join(folder, "runs"))
+            steps, first, started = train(args, flags, mount_point, os.path.join(folder, "runs"))
         finally:
             os.kill(server, signal.SIGUSR1)
             os.waitpid(server, 0)
@@ -238,11 +240,11 @@ def main():
     later = steps[len(steps) // 10 :]
     waits = [step["data_wait_s"] for step in later]
     seconds = sum(step["step_s"] for step in later)
-    tokens = sum(step["tokens"] for step in later) if "tokens" in later[0] else len(later) * 16 * 256
+    tokens = len(later) * 16 * 256
     by_thread = collections.Counter(name for when, name, _ in reads if when > first)
-    print(f"{args.latency:g} ms: {len(later)} steps of {1000 * seconds / len(later):.1f} ms, {tokens / seconds:.0f} tokens/s; "
-          f"waits for data {1000 * sum(waits):.1f} ms in all, {1000 * max(waits):.2f} ms at most; "
-          f"first step waited {1000 * steps[0]['data_wait_s']:.0f} ms; reads after it by thread: {dict(by_thread)}")
+    print(f"{args.latency:g} ms: {len(later)} steps of {1000 * seconds / len(later):.1f} ms, "
+          f"{tokens / seconds:.0f} tokens/s; waits for data {1000 * sum(waits):.1f} ms in all, {1000 * max(waits):.2f} ms at most; "
+          f"first step after {first - started:.1f} s; reads after it by thread: {dict(by_thread)}")
 
 
 if __name__ == "__main__":
