@@ -10,7 +10,7 @@ namespace witan {
 namespace {
 
 constexpr size_t kMostThreads = 32;
-constexpr size_t kLeastWork = 16;  // for a thread of its own, which takes as long to start as a few local files to open
+constexpr size_t kLeastWork = 2;  // for a thread of its own
 
 struct FirstError {
   Mutex mutex;
