@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -143,6 +144,70 @@ TEST(Prefetch, TheCallerOfALoaderReadsNothingItself) {
     EXPECT_TRUE(
         std::ranges::none_of(calls, [](const Call& call) { return call.thread == std::this_thread::get_id(); }));
   }
+}
+
+// Asked for the lengths of its documents, which the order of an epoch takes, it can be made to wait.
+class Slow final : public TokenDataset {
+ public:
+  int64_t documents() const override { return 100; }
+  int64_t tokens() const override { return 1601; }
+  int64_t length(int64_t document) const override {
+    std::unique_lock lock(mutex_);
+    ++asked_;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return !holds_; });
+    return document == 0 ? 17 : 16;
+  }
+  void read(int64_t, int64_t, std::span<int32_t> out) const override { std::ranges::fill(out, 1); }
+  std::string name() const override { return "slow"; }
+
+  void hold(bool holds) {
+    const std::lock_guard lock(mutex_);
+    holds_ = holds;
+    changed_.notify_all();
+  }
+  int64_t asked() const {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  void wait_until_asked(int64_t times) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return asked_ >= times; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t asked_ = 0;
+  bool holds_ = false;
+};
+
+TEST(Prefetch, MakesTheNextEpochsOrderBeforeItIsNeeded) {
+  const auto slow = std::make_shared<Slow>();
+  const Samples samples(slow, {.sequence_length = 16});
+  ASSERT_EQ(samples.per_epoch(), 100);
+  samples.prefetch(93);
+  EXPECT_EQ(slow->asked(), 100);  // each document of one epoch
+  samples.prefetch(94);           // in its last sixteenth
+  EXPECT_EQ(slow->asked(), 200);
+  std::vector<int32_t> tokens(17);
+  samples.read(100, tokens);
+  EXPECT_EQ(slow->asked(), 200);
+}
+
+TEST(Prefetch, OthersReadOnWhileTheNextEpochsOrderIsMade) {
+  const auto slow = std::make_shared<Slow>();
+  const Samples samples(slow, {.sequence_length = 16});
+  std::vector<int32_t> tokens(17);
+  samples.read(0, tokens);
+  const int64_t asked = slow->asked();
+  slow->hold(true);
+  std::thread ahead([&] { samples.prefetch(99); });
+  slow->wait_until_asked(asked + 1);
+  samples.read(1, tokens);
+  EXPECT_EQ(slow->asked(), asked + 1);  // `ahead` still waits: this read was not in its way
+  slow->hold(false);
+  ahead.join();
 }
 
 // Whether the first byte of the mapping is in memory.

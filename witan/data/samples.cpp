@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -9,13 +10,17 @@
 #include "witan/base/rng.h"
 
 namespace witan {
+namespace {
+
+constexpr int64_t kPartMadeAhead = 16;  // of an epoch: within its last such part the next one is made
+
+}  // namespace
 
 struct Samples::Epoch {
-  Epoch(const TokenDataset& dataset, const SamplesOptions& options, int64_t number_, int64_t samples)
-      : number(number_),
-        shuffle(options.shuffle),
-        document_order(dataset.documents(), options.seed, stream("document order", number_)),
-        sample_order(samples, options.seed, stream("sample order", number_)) {
+  Epoch(const TokenDataset& dataset, const SamplesOptions& options, int64_t number, int64_t samples)
+      : shuffle(options.shuffle),
+        document_order(dataset.documents(), options.seed, stream("document order", number)),
+        sample_order(samples, options.seed, stream("sample order", number)) {
     if (dataset.conversations()) return;
     begins.reserve(static_cast<size_t>(dataset.documents()) + 1);
     begins.push_back(0);
@@ -29,7 +34,6 @@ struct Samples::Epoch {
   int64_t document_at(int64_t place) const { return shuffle ? document_order(place) : place; }
   int64_t sample_at(int64_t place) const { return shuffle ? sample_order(place) : place; }
 
-  int64_t number;
   bool shuffle;
   Permutation document_order, sample_order;
   std::vector<int64_t> begins;  // [documents + 1]: where the document at each place begins in the epoch's stream
@@ -55,12 +59,27 @@ std::vector<SourceUse> Samples::use_of(int64_t samples) const {
 }
 
 std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
-  const MutexLock lock(mutex_);
-  for (const auto& known : recent_)
-    if (known && known->number == number) return known;
-  recent_[1] = std::move(recent_[0]);
-  recent_[0] = std::make_shared<const Epoch>(*dataset_, options_, number, per_epoch_);
-  return recent_[0];
+  std::promise<std::shared_ptr<const Epoch>> made;
+  std::shared_future<std::shared_ptr<const Epoch>> known;
+  {
+    const MutexLock lock(mutex_);
+    for (const RecentEpoch& recent : recent_)
+      if (recent.number == number) known = recent.epoch;
+    if (!known.valid()) {
+      recent_[1] = std::move(recent_[0]);
+      recent_[0] = {number, made.get_future().share()};
+    }
+  }
+  if (known.valid()) return known.get();
+  // Not under the lock: of millions of documents it takes seconds, in which others read on from the epoch before.
+  try {
+    auto epoch = std::make_shared<const Epoch>(*dataset_, options_, number, per_epoch_);
+    made.set_value(epoch);
+    return epoch;
+  } catch (...) {  // there is too little memory
+    made.set_exception(std::current_exception());
+    throw;
+  }
 }
 
 void Samples::pack() {
@@ -117,6 +136,8 @@ void Samples::read(int64_t index, std::span<int32_t> out) const {
 }
 
 void Samples::prefetch(int64_t index) const {
+  // The order of the next epoch is made before it is needed, while this one is still read.
+  if (index % per_epoch_ >= per_epoch_ - per_epoch_ / kPartMadeAhead) epoch(index / per_epoch_ + 1);
   if (packed()) return SampleSource::prefetch(index);
   for_pieces(index,
              [&](int64_t document, int64_t begin, int64_t tokens) { dataset_->prefetch(document, begin, tokens); });

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,10 @@ class Samples final : public SampleSource {
   // Calls piece(document, begin, tokens) for each part of a document that the sample consists of, in order.
   template <class Piece>
   void for_pieces(int64_t index, const Piece& piece) const;
+  struct RecentEpoch {
+    int64_t number = -1;
+    std::shared_future<std::shared_ptr<const Epoch>> epoch;  // done when somebody has made it
+  };
   std::shared_ptr<const Epoch> epoch(int64_t number) const;
   void pack();
 
@@ -67,7 +72,7 @@ class Samples final : public SampleSource {
   PackedSize packed_size_;
   mutable Mutex mutex_;
   // Two: a prefetcher crosses the boundary first.
-  mutable std::array<std::shared_ptr<const Epoch>, 2> recent_ WITAN_GUARDED_BY(mutex_);
+  mutable std::array<RecentEpoch, 2> recent_ WITAN_GUARDED_BY(mutex_);
 };
 
 }  // namespace witan

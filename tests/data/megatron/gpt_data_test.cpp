@@ -1,7 +1,13 @@
 #include "witan/data/megatron/gpt_data.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
@@ -244,6 +250,33 @@ TEST_F(GptDataTest, UsesAreCountedByDataset) {
   const auto tokens = static_cast<double>(dynamic_cast<const BlendedSamples&>(*train).parts()[1]->epochs().tokens);
   EXPECT_DOUBLE_EQ(uses[1].epochs, static_cast<double>(uses[1].samples) * 16 / tokens);
   EXPECT_EQ(train->use_of(0)[0].samples, 0);
+}
+
+// Of a file of one page.
+bool is_in_memory(const MappedFile& file) {
+  unsigned char here = 0;
+  ::mincore(const_cast<std::byte*>(file.bytes().data()), 1, &here);
+  return (here & 1) != 0;
+}
+
+TEST_F(GptDataTest, PrefetchAsksForTheTokensOfEachDataset) {
+  std::vector<MappedFile> files;
+  for (const char* name : {"d1.bin", "d2.bin"}) {
+    const int fd = ::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::fsync(fd), 0);
+    ASSERT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    ::close(fd);
+    files.emplace_back(folder_ / name);
+  }
+  const auto train = open_gpt_data(options_)[0];
+  if (is_in_memory(files[0]) || is_in_memory(files[1])) GTEST_SKIP() << "this file system keeps files in memory";
+  for (int64_t i = 0; i < 16; ++i) train->prefetch(i);  // a quarter of the first dataset
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto are_there = [&] { return is_in_memory(files[0]) && is_in_memory(files[1]); };
+  while (!are_there() && std::chrono::steady_clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(are_there());
+  EXPECT_THAT(message_of<DataError>([&] { train->prefetch(*train->size()); }), HasSubstr("is asked for"));
 }
 
 TEST_F(GptDataTest, RefusesWhatCannotBeRead) {
