@@ -54,6 +54,19 @@ TEST_F(GenerationConfigFiles, WhatIsNotThereIsLeftOpen) {
   EXPECT_EQ(read_generation_config(folder_ / "none.json").top_p, std::nullopt);
 }
 
+// As transformers writes them where nobody set them, and otherwise.
+TEST_F(GenerationConfigFiles, WhatHasNoEffectHereIsNamed) {
+  EXPECT_EQ(read(R"({"min_p": 0.05})").min_p, .05);
+  EXPECT_THAT(read(R"({"typical_p": 1.0, "num_beams": 1, "no_repeat_ngram_size": 0, "min_length": 0, "top_h": null,
+                       "bad_words_ids": null, "use_cache": true})")
+                  .unsupported,
+              IsEmpty());
+  EXPECT_THAT(read(R"({"typical_p": 0.9, "num_beams": 4, "suppress_tokens": [7, 8]})").unsupported,
+              ElementsAre("typical_p = 0.9", "num_beams = 4", "suppress_tokens = [7,8]"));
+  EXPECT_THAT(read(R"({"do_sample": false, "typical_p": 0.9, "num_beams": 4})").unsupported,
+              ElementsAre("num_beams = 4"));
+}
+
 TEST_F(GenerationConfigFiles, DamageIsNamed) {
   using test::message_of;
   EXPECT_THAT(message_of<CorruptionError>([&] { read("[1]"); }), HasSubstr("an object is expected, found array"));

@@ -99,6 +99,23 @@ TEST(Sampler, TopPSharesOutWhatTopKLeft) {
   EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.58}, logits), (std::set<int32_t>{1, 3}));
 }
 
+TEST(Sampler, MinPKeepsWhatIsNearTheLikeliest) {
+  const auto logits = logits_of({1, 4, 2, 3});  // beside the likeliest: 1/4, 1, 1/2, 3/4
+  EXPECT_EQ(drawn({.min_p = 0.24}, logits), (std::set<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.min_p = 0.26}, logits), (std::set<int32_t>{1, 2, 3}));
+  EXPECT_EQ(drawn({.min_p = 0.74}, logits), (std::set<int32_t>{1, 3}));
+  EXPECT_EQ(drawn({.min_p = 0.76}, logits), (std::set<int32_t>{1}));
+  EXPECT_EQ(drawn({.min_p = 1}, {0, 1, 1, -kInf}), (std::set<int32_t>{1, 2}));  // reached exactly
+  expect_distribution(frequencies({.min_p = 0.6}, logits), {{1, 4 / 7.}, {3, 3 / 7.}});
+  // Temperature comes first: at 0.5 the ratios are 1/16, 1, 1/4, 9/16.
+  EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.26}, logits), (std::set<int32_t>{1, 3}));
+  // Of what top-k and top-p leave.
+  EXPECT_EQ(drawn({.top_k = 3, .min_p = 0.01}, logits), (std::set<int32_t>{1, 2, 3}));
+  EXPECT_EQ(drawn({.top_p = 0.5, .min_p = 0.01}, logits), (std::set<int32_t>{1, 3}));
+  EXPECT_THROW(Sampler({.min_p = 1.5}), ConfigError);
+  EXPECT_THROW(Sampler({.min_p = -0.5}), ConfigError);
+}
+
 TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   const Sampler greedy({.temperature = 0, .top_k = 3, .top_p = 0.5});
   EXPECT_EQ(greedy.next(std::vector{1.0F, 3.0F, 2.0F, 3.0F}, 0), 1);

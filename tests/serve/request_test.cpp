@@ -30,12 +30,13 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0, "top_p": 0.5, "n": 2, "seed": -3,
           "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.5,
           "presence_penalty": -2, "logit_bias": {"7": -100, "0": 0.5}, "suffix": null, "best_of": 3, "top_k": 40,
-          "repetition_penalty": 1.1})");
+          "repetition_penalty": 1.1, "min_p": 0.05})");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 5);
   EXPECT_EQ(request.temperature, 0);
   EXPECT_EQ(request.top_p, .5);
+  EXPECT_EQ(request.min_p, .05);
   EXPECT_EQ(request.n, 2);
   EXPECT_EQ(request.seed, static_cast<uint64_t>(-3));
   EXPECT_THAT(request.stop, ElementsAre("x"));

@@ -4,9 +4,39 @@
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/base/text.h"
 
 namespace witan {
 namespace {
+
+// What else transformers draws tokens by, beside the values with which it changes nothing (GenerationConfig of
+// transformers 5; null is one for all).
+struct Unsupported {
+  const char* key;
+  const char* neutral;
+  bool sampling;  // nothing to a model that does not sample
+};
+
+constexpr Unsupported kUnsupported[] = {
+    {"typical_p", "1.0", true},
+    {"epsilon_cutoff", "0.0", true},
+    {"eta_cutoff", "0.0", true},
+    {"top_h", "null", true},
+    {"no_repeat_ngram_size", "0", false},
+    {"num_beams", "1", false},
+    {"penalty_alpha", "0.0", false},
+    {"guidance_scale", "1.0", false},
+    {"min_length", "0", false},
+    {"min_new_tokens", "0", false},
+    {"bad_words_ids", "[]", false},
+    {"sequence_bias", "[]", false},
+    {"suppress_tokens", "[]", false},
+    {"begin_suppress_tokens", "[]", false},
+    {"forced_bos_token_id", "null", false},
+    {"forced_eos_token_id", "null", false},
+    {"exponential_decay_length_penalty", "null", false},
+    {"stop_strings", "[]", false},
+};
 
 class Reader {
  public:
@@ -39,6 +69,15 @@ class Reader {
     return ids;
   }
 
+  std::vector<std::string> unsupported() const {
+    std::vector<std::string> all;
+    const bool greedy = says_no("do_sample");
+    for (const auto& [key, neutral, sampling] : kUnsupported)
+      if (const Json* value = find(key); value && *value != Json::parse(neutral) && !(sampling && greedy))
+        all.push_back(cat(key, " = ", clipped(value->dump())));
+    return all;
+  }
+
  private:
   // Null, as these files often say, is the same as nothing.
   const Json* find(const char* key) const {
@@ -66,9 +105,11 @@ GenerationConfig read_generation_config(const fs::path& file) {
   config.temperature = reader.says_no("do_sample") ? std::optional(0.0) : reader.number("temperature", 0);
   config.top_k = reader.integer("top_k", 0);
   config.top_p = reader.number("top_p", 0);
+  config.min_p = reader.number("min_p", 0);
   config.repetition_penalty = reader.number("repetition_penalty", 0);
   config.max_new_tokens = reader.integer("max_new_tokens", 1);
   config.stop_tokens = reader.ids("eos_token_id");
+  config.unsupported = reader.unsupported();
   return config;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/base/file.h"
@@ -14,9 +15,11 @@ namespace witan {
 struct GenerationConfig {
   std::optional<double> temperature;  // 0 where the file says that it does not sample (do_sample = false)
   std::optional<int64_t> top_k;
-  std::optional<double> top_p, repetition_penalty;
+  std::optional<double> top_p, min_p, repetition_penalty;
   std::optional<int64_t> max_new_tokens;
   std::vector<int32_t> stop_tokens;  // eos_token_id: one or several; each ends a text
+  // "KEY = VALUE" of what would change which tokens are drawn, and is none of the above.
+  std::vector<std::string> unsupported;
 };
 
 // Nothing where there is no such file. Throws IoError, and CorruptionError naming the key for what is not as expected.

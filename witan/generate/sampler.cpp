@@ -93,6 +93,13 @@ void keep_share(std::vector<Candidate>& candidates, double share, double tempera
   }
 }
 
+// Those with at least `share` of the likeliest one's weight, which is among them.
+void keep_near_top(std::vector<Candidate>& candidates, double share, double temperature) {
+  const double top = std::ranges::max(candidates, {}, &Candidate::logit).logit;
+  std::erase_if(candidates,
+                [&](const Candidate& candidate) { return std::exp((candidate.logit - top) / temperature) < share; });
+}
+
 // The first index at which the running sum passes `share` of the whole, and never an index of weight zero.
 size_t index_at(const std::vector<double>& weights, double share) {
   const double target = share * sum_of(weights);
@@ -114,6 +121,8 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                        options.top_k);
   require<ConfigError>(options.top_p > 0 && options.top_p <= 1,
                        "top_p must be above 0 and at most 1 (all tokens), got ", options.top_p);
+  require<ConfigError>(options.min_p >= 0 && options.min_p <= 1,
+                       "min_p must be from 0 (all tokens) to 1 (only the likeliest), got ", options.min_p);
   require<ConfigError>(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
                        "repetition_penalty must be a positive number (1: none), got ", options.repetition_penalty);
   require<ConfigError>(std::isfinite(options.presence_penalty), "presence_penalty must be a number (0: none), got ",
@@ -154,6 +163,7 @@ int32_t Sampler::next(std::span<const float> logits, int64_t position) const {
   std::vector<Candidate> candidates = candidates_of(logits);
   if (options_.top_k > 0) keep_first(candidates, static_cast<size_t>(options_.top_k));
   if (options_.top_p < 1) keep_share(candidates, options_.top_p, options_.temperature);
+  if (options_.min_p > 0) keep_near_top(candidates, options_.min_p, options_.temperature);
   const Philox rng(options_.seed, Philox::stream_of("sampler"));
   const double share = rng.uniform(static_cast<uint64_t>(position));
   return candidates[index_at(weights_of(candidates, options_.temperature), share)].id;

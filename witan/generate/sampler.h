@@ -1,6 +1,7 @@
 // Samples the next token from logits: temperature, then top-k (Fan et al., 2018), then top-p, "nucleus" sampling
-// (Holtzman et al., 2019). The result is a pure function of (seed, position, logits): there is no state, so a resumed
-// generation, another batch or another order of requests draws the same tokens.
+// (Holtzman et al., 2019), then min-p (Nguyen et al., 2024, arXiv:2407.01082), as transformers does. The result is a
+// pure function of (seed, position, logits): there is no state, so a resumed generation, another batch or another order
+// of requests draws the same tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct SamplerOptions {
   double temperature = 1;  // 0: greedy, the largest logit
   int64_t top_k = 0;       // only the k most likely tokens; 0: all
   double top_p = 1;        // of those, the smallest set with total probability at least p; 1: all
+  double min_p = 0;        // of those, the tokens that are at least p times as likely as the likeliest; 0: all
   uint64_t seed = 0;
   // Of tokens that the text has, its prompt included (Keskar et al., "CTRL", 2019, arXiv:1909.05858): their logits are
   // divided by it where they are positive, else multiplied, before the temperature; 1: none.
@@ -33,8 +35,8 @@ struct SeenTokens {
 
 class Sampler {
  public:
-  // Throws ConfigError naming the option when temperature is negative or not finite, top_k negative, or top_p outside
-  // (0, 1], repetition_penalty not a positive number, or another penalty or a bias not finite.
+  // Throws ConfigError naming the option when temperature is negative or not finite, top_k negative, top_p outside (0,
+  // 1], min_p outside [0, 1], repetition_penalty not a positive number, or another penalty or a bias not finite.
   explicit Sampler(const SamplerOptions& options);
 
   // The id of the token at `position` of its sequence, drawn from the logits [V]. Equal logits rank by token id, the

@@ -17,6 +17,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // As small as chat templates are: a line for each message, and the answer's beginning.
 constexpr const char* kMessages = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}";
@@ -239,6 +240,24 @@ TEST_F(GenerationCommands, TheAuthorsSettingsApplyWhereFlagsSayNothing) {
   write_text(own_ / "runs/small/hf/generation_config.json",
              json{{"do_sample", false}, {"eos_token_id", greedy[2]}}.dump());
   EXPECT_LT(generate({}).size(), 4u) << "their end of a text";
+}
+
+TEST_F(GenerationCommands, SayWhatHasNoEffectOrNoSense) {
+  fs::copy(*folder_ / "runs", own_ / "runs", fs::copy_options::recursive);
+  write_text(own_ / "runs/small/hf/generation_config.json", R"({"min_p": 1, "no_repeat_ngram_size": 2})");
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "the king", "--max-tokens", "7", "--runs-folder", own_ / "runs"});
+    return witan(more);
+  };
+  const Said theirs = generate({});
+  EXPECT_THAT(theirs.err, HasSubstr("no_repeat_ngram_size = 2 has no effect"));
+  EXPECT_THAT(theirs.err, Not(HasSubstr("min_p")));
+  const std::string greedy = said({"generate", "the king", "--max-tokens", "7", "--greedy"});
+  EXPECT_EQ(theirs.out, greedy) << "min_p = 1 leaves the likeliest token alone";
+  EXPECT_NE(generate({"--min-p", "0"}).out, greedy);
+  const Said empty = generate({"--stop", ""});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_THAT(empty.err, HasSubstr("--stop: the text is empty"));
 }
 
 TEST_F(GenerationCommands, ChatAnswersLineByLine) {

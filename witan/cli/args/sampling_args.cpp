@@ -35,6 +35,10 @@ void SamplingArgs::add(CLI::App& command) {
                       "Sample from the smallest set of tokens with total probability P (nucleus sampling)")
                .type_name("P")
                .show_default();
+  min_p_ = add_option(command, "--min-p", sampler.min_p,
+                      "Sample only from tokens that are at least P times as likely as the likeliest (0: all)")
+               .type_name("P")
+               .show_default();
   repetition_penalty_ =
       add_option(command, "--repetition-penalty", sampler.repetition_penalty,
                  "Make tokens of the text so far less likely: divide their logits by R where above 0, else multiply")
@@ -61,6 +65,8 @@ SamplerOptions SamplingArgs::sampler() const {
 
 void SamplingArgs::check() const {
   const Sampler checked(sampler());
+  require<UsageError>(std::ranges::find(stops, "") == stops.end(),
+                      "--stop: the text is empty, and would end every text before it begins; leave it out");
 }
 
 GenerateOptions SamplingArgs::resolve(const GenerationConfig& authors, const Tokenizer& tokenizer) const {
@@ -73,6 +79,7 @@ GenerateOptions SamplingArgs::resolve(const GenerationConfig& authors, const Tok
   if (!greedy_) take(options.sampler.temperature, authors.temperature, temperature_);
   take(options.sampler.top_k, authors.top_k, top_k_);
   take(options.sampler.top_p, authors.top_p, top_p_);
+  take(options.sampler.min_p, authors.min_p, min_p_);
   take(options.sampler.repetition_penalty, authors.repetition_penalty, repetition_penalty_);
   options.stop_tokens = authors.stop_tokens;
   options.end_of_text = tokenizer.end_of_text();
@@ -81,8 +88,12 @@ GenerateOptions SamplingArgs::resolve(const GenerationConfig& authors, const Tok
   return options;
 }
 
-GenerationConfig generation_config_of(const TrainedRun& run) {
-  return read_generation_config(run.folder / kCompanionFolder / "generation_config.json");
+GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run) {
+  const fs::path file = run.folder / kCompanionFolder / "generation_config.json";
+  GenerationConfig authors = read_generation_config(file);
+  for (const std::string& value : authors.unsupported)
+    fmt::print(err, "warning: {}: {} has no effect: tokens are drawn without it\n", file.string(), value);
+  return authors;
 }
 
 GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run) {

@@ -17,14 +17,14 @@ namespace witan::cli {
 class SamplingArgs {
  public:
   SamplingArgs();
-  // --max-tokens, --temperature, --greedy, --top-k, --top-p, --repetition-penalty, --presence-penalty,
+  // --max-tokens, --temperature, --greedy, --top-k, --top-p, --min-p, --repetition-penalty, --presence-penalty,
   // --frequency-penalty, --seed, --stop.
   void add(CLI::App& command);
 
   // What the flags say and, where they say nothing, the model's authors; of a text by this tokenizer. Throws
   // ConfigError for values that cannot be.
   GenerateOptions resolve(const GenerationConfig& authors, const Tokenizer& tokenizer) const;
-  // Throws ConfigError for flags that cannot be, before there is a model.
+  // Throws ConfigError or UsageError for flags that cannot be, before there is a model.
   void check() const;
 
   std::vector<std::string> stops;
@@ -34,11 +34,12 @@ class SamplingArgs {
 
   GenerateOptions options_;
   bool greedy_ = false;
-  std::optional<Option> max_tokens_, temperature_, top_k_, top_p_, repetition_penalty_;
+  std::optional<Option> max_tokens_, temperature_, top_k_, top_p_, min_p_, repetition_penalty_;
 };
 
-// What the authors of a run's model sample with: of the folder that it was imported from.
-GenerationConfig generation_config_of(const TrainedRun& run);
+// What the authors of a run's model sample with: of the folder that it was imported from. Warns on `err` of what they
+// do that Witan does not.
+GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run);
 
 // How its texts are computed: with the bits of training where that is asked for, or was deterministic.
 GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run);

@@ -167,7 +167,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   const auto format = ChatFormat::open(run, args.chat_template);
   if (!format) throw UsageError(ChatFormat::missing(run));
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
-  GenerateOptions options = args.sampling.resolve(generation_config_of(run), *run.tokenizer);
+  GenerateOptions options = args.sampling.resolve(generation_config_of(context.err, run), *run.tokenizer);
   format->add_stop_token(options.stop_tokens);
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_for(stream, meta, most_tokens, mode); };

@@ -44,10 +44,10 @@ void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<in
   routes.write(args.record_routes, RouteFile::Kind::generation, 1, 1, std::move(tokens));
 }
 
-std::vector<GenerationRequest> make_requests(const GenerateArgs& args, const TrainedRun& run,
+std::vector<GenerationRequest> make_requests(std::FILE* err, const GenerateArgs& args, const TrainedRun& run,
                                              const std::vector<std::string>& prompts) {
   std::vector<GenerationRequest> requests;
-  const GenerateOptions options = args.sampling.resolve(generation_config_of(run), *run.tokenizer);
+  const GenerateOptions options = args.sampling.resolve(generation_config_of(err, run), *run.tokenizer);
   for (const std::string& prompt : prompts)
     requests.push_back(
         {encode_prompt(*run.tokenizer, prompt), options, std::min(args.logprobs, run.tokenizer->vocab_size()), false});
@@ -130,7 +130,7 @@ ExitCode generate_text(Context& context, const GenerateArgs& args) {
                       "prompt, not ", prompts.size());
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const auto requests = make_requests(args, run, prompts);
+  const auto requests = make_requests(context.err, args, run, prompts);
   warn_of_length(context.err, run, "the output", longest_text(requests));
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
     generate(stream, meta, requests, {}, mode_of(args, run));  // without an end of text: all tokens

@@ -84,14 +84,14 @@ std::string json_text(const nlohmann::ordered_json& value) {
   return value.is_null() ? std::string() : value.dump();
 }
 
-serve::ServedModel describe(const ServeArgs& args, const TrainedRun& run, CacheSize size,
+serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const TrainedRun& run, CacheSize size,
                             const std::optional<ChatFormat>& format) {
   serve::ServedModel served{.name = args.name.empty() ? run.folder.filename().string() : args.name,
                             .tokenizer = *run.tokenizer,
                             .encode_chat = {},
                             .no_chat = ChatFormat::missing(run),
                             .tool_format = {},
-                            .defaults = generation_config_of(run),
+                            .defaults = generation_config_of(err, run),
                             .most_tokens = size.positions,
                             .make_engine = {}};
   if (!format) return served;
@@ -138,7 +138,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
-  serve::ServedModel served = describe(args, run, size, format);
+  serve::ServedModel served = describe(context.err, args, run, size, format);
   served.make_engine = [&model, size, mode] {
     return std::make_unique<ServedBatch>(model.stream(), model.model(), size, mode);
   };
