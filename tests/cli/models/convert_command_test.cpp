@@ -147,6 +147,26 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   EXPECT_THAT(other.err, HasSubstr("num_layers = 3, not 2"));
 }
 
+// A run that is begun anew may start from another model than before, of which it takes the model's keys and tokenizer;
+// what it says itself of training stays.
+TEST_F(ConvertCommands, ARunIsBegunAnewFromAnotherModel) {
+  train_small("wide", {"--ranks", "1"});
+  train_small("long", {"--ranks", "1", "--num-layers", "3", "--rotary-base", "500"});
+  train("tuned", {"--init-from", "wide", "--ranks", "1", "--lora-rank", "2"});
+  const fs::path archive = folder_ / "runs/tuned.1";
+  // What cannot be is refused before the old run is moved away.
+  const Said other = run({"train", "--run", "tuned", "--fresh", "--init-from", "long", "--num-layers", "2"});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, HasSubstr("num_layers = 2, not 3"));
+  EXPECT_EQ(run({"train", "--run", "tuned", "--fresh", "--num-layers", "3"}).code, 3);
+  EXPECT_FALSE(fs::exists(archive));
+  const Said anew = run({"train", "--run", "tuned", "--fresh", "--init-from", "long"});
+  ASSERT_EQ(anew.code, 0) << anew.err;
+  EXPECT_TRUE(fs::exists(archive));
+  EXPECT_THAT(file("runs/tuned/config.toml"), AllOf(HasSubstr("num_layers = 3"), HasSubstr("lora_rank = 2")));
+  EXPECT_EQ(file("runs/tuned/tokenizer.json"), file("runs/long/tokenizer.json"));
+}
+
 // Weights know tokens by their numbers alone.
 TEST_F(ConvertCommands, ATokenizerOfOtherTokensIsRefused) {
   train_small("base", {"--ranks", "1"});
@@ -279,6 +299,7 @@ TEST_F(ConvertCommands, WhatIsNoModelIsNamed) {
   EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));
   write_text(folder_ / "adapters/adapter_config.json", "{}");
   EXPECT_THAT(run({"import", folder_ / "adapters", "--run", "r"}).err, HasSubstr("holds adapters alone"));
+  EXPECT_THAT(run({"train", "--run", "r", "--init-from", folder_ / "adapters"}).err, HasSubstr("holds adapters alone"));
 }
 
 }  // namespace

@@ -119,6 +119,8 @@ TEST_F(HfFolders, TruncatedShardsAreRefusedAtEveryLength) {
 TEST_F(HfFolders, PickleIsRefusedWithTheWayOut) {
   fs::copy_file(golden("mixtral") / kHfConfig, folder_ / kHfConfig);
   EXPECT_THAT(error(), HasSubstr("has neither model.safetensors nor"));
+  write_text(folder_ / "model-00001-of-00002.safetensors", "");
+  EXPECT_THAT(error(), HasSubstr("model-00001-of-00002.safetensors, but no model.safetensors.index.json"));
   write_text(folder_ / "pytorch_model.bin", "\x80\x02");
   EXPECT_THAT(error(), AllOf(HasSubstr("pytorch_model.bin, a pickle"), HasSubstr("save_pretrained(OUT)")));
 }

@@ -174,20 +174,31 @@ void require_same_vocabulary(const std::string& given, const WeightSource& sourc
     say(err, cat("warning: ", asked, both, "both have the same tokens, but do not divide every text into them alike"));
 }
 
+// Takes what the call does not say of the model from the source, but for adapters where the source has none: they are
+// the run's.
+void take_keys(GivenConfig& given, ModelConfig model) {
+  const Fields theirs = model.fields(), ours = given.config.model.fields();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const std::string& name = ours[i].name;
+    const bool takes = shapes_function(theirs[i]) || name == "dtype";
+    const bool of_the_run = name.starts_with("lora_") && model.lora_rank == 0;
+    if (!takes || of_the_run || given.said(name) || ours[i].text() == theirs[i].text()) continue;
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
+    given.sources[name] = ValueSource::init_from;
+  }
+}
+
 // A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
-// there. What the call says otherwise must leave the function that the weights are of.
+// there; so does a run that is begun anew from another model than before. What the call says otherwise must leave the
+// function that the weights are of.
 void take_model(GivenConfig& given, std::FILE* err) {
   TrainConfig& train = given.config.train;
   if (train.init_from.empty()) return;
   const std::string asked = cat("init_from = ", train.init_from, ": ");
   const auto source = open_weights(train.init_from, train.runs_folder, asked);
-  ModelConfig model = source->model();
-  const Fields theirs = model.fields(), ours = given.config.model.fields();
-  for (size_t i = 0; i < ours.size(); ++i) {
-    const bool takes = shapes_function(theirs[i]) || theirs[i].name == "dtype";
-    if (!takes || given.said(ours[i].name) || ours[i].text() == theirs[i].text()) continue;
-    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
-    given.sources[ours[i].name] = ValueSource::init_from;
+  if (!given.saved || given.saved->train.init_from != train.init_from) {
+    take_keys(given, source->model());
+    if (!given.said("tokenizer")) given.config.data.tokenizer.clear();
   }
   require_same_function(given.config.model, *source, asked);
   if (const std::string& own = given.config.data.tokenizer; !own.empty())
@@ -299,8 +310,8 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
                       given.run.string()));
   } else {
     if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
-    take_model(given, context.err);
   }
+  if (!given.saved || other == OtherRun::replace) take_model(given, context.err);
   follow_tensor_ranks(given);
   if (line) say_harmless(context.err, *line);
   return given;

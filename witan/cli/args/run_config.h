@@ -48,8 +48,9 @@ struct GivenConfig {
 
 // What to do with the run on disk where this call asks for another one, which `witan train` refuses to resume it as.
 enum class OtherRun : uint8_t {
-  keep,   // its configuration holds where the call says nothing
-  leave,  // the call stands alone, as it would with a new --run NAME; this is said on context.err
+  keep,     // its configuration holds where the call says nothing
+  leave,    // the call stands alone, as it would with a new --run NAME; this is said on context.err
+  replace,  // as keep; but a call that names other weights to start from (init_from) takes the model from there
 };
 
 // Reads what is given, by the order of ValueSource. `config` is what the flags, `args`, are bound to. Says on

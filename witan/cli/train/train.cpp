@@ -25,7 +25,8 @@ struct TrainCommandArgs {
 
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
-  GivenConfig given = read_given_config(context, state.flags, *state.args);
+  GivenConfig given =
+      read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
   const std::string& source = given.config.train.init_from;
   require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
                        ": the model has no tokenizer that Witan can read; give the one that it was trained with: "

@@ -36,6 +36,10 @@ bool is_weights(const std::string& name) {
                                 ", a pickle, which runs code when it is read: Witan refuses it. Convert it where you "
                                 "trust it: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OUT) of "
                                 "Python's transformers writes safetensors"));
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    require<CheckpointError>(!entry.path().string().ends_with(".safetensors"), folder.string(), " holds ",
+                             entry.path().filename().string(), ", but no ", kHfIndex,
+                             ", which says what is in each file: download it into the folder");
   throw CheckpointError(cat(folder.string(), " has neither ", kHfWeights, " nor ", kHfIndex,
                             ": download the model's safetensors files into it"));
 }
@@ -53,6 +57,11 @@ bool is_hf_folder(const fs::path& folder) {
   return fs::is_regular_file(folder / kHfConfig, error);
 }
 
+bool is_adapter_folder(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "adapter_config.json", error) && !is_hf_folder(folder);
+}
+
 HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   require<CheckpointError>(fs::exists(folder_, error), folder_.string(),
@@ -61,10 +70,9 @@ HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
   require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(), " is no folder and does not begin as a ",
                            "GGUF file does: give the folder of a model, with config.json and safetensors files, or an "
                            "intact .gguf file");
-  require<CheckpointError>(
-      !fs::exists(folder_ / "adapter_config.json", error) || fs::exists(folder_ / kHfConfig, error), folder_.string(),
-      " holds adapters alone (adapter_config.json), no model: merge them into ",
-      "their base model first (merge_and_unload() of Python's peft) and give that folder");
+  require<CheckpointError>(!is_adapter_folder(folder_), folder_.string(),
+                           " holds adapters alone (adapter_config.json), no model: merge them into ",
+                           "their base model first (merge_and_unload() of Python's peft) and give that folder");
   if (fs::exists(folder_ / kHfIndex, error))
     open_indexed();
   else if (fs::exists(folder_ / kHfWeights, error))

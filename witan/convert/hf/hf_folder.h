@@ -19,6 +19,8 @@ inline constexpr const char* kHfIndex = "model.safetensors.index.json";
 
 // Whether this is a folder with a config.json of a model.
 bool is_hf_folder(const fs::path& folder);
+// Whether it is one of PEFT's, with adapters and no model. HfFolder refuses it.
+bool is_adapter_folder(const fs::path& folder);
 
 class HfFolder {
  public:

@@ -55,7 +55,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
       throw CheckpointError(
           cat(asked, path.string(), " has no intact checkpoint", warnings.empty() ? "" : ": " + warnings.front()));
     }
-    if (is_hf_folder(path)) return std::make_unique<HfWeights>(path);
+    if (is_hf_folder(path) || is_adapter_folder(path)) return std::make_unique<HfWeights>(path);
     if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
