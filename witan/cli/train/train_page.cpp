@@ -233,6 +233,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
                               result.step, config->train.train_iters));
   progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
                             shell_word(config->train.sample_prompt)));
+  if (config->data.sft) progress.note("talk to it   " + command_for(context, config, "chat"));
   progress.note("the report   " + command_for(context, config, "report"));
 }
 

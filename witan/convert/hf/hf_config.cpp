@@ -92,7 +92,8 @@ class Keys {
   int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) {
     const Json* value = find(key);
     if (!value) return absent(key, otherwise);
-    if (!value->is_number_integer() || *value < 0 || *value > (int64_t{1} << 40)) refuse(key, "must be a whole number");
+    if (!value->is_number_integer() || *value < 0 || *value > (int64_t{1} << 40))
+      refuse(key, "must be a whole number of at least 0");
     return value->get<int64_t>();
   }
   double number(const char* key, std::optional<double> otherwise = {}) {

@@ -91,10 +91,10 @@ void HfWeights::check_tensors(MtpLayers mtp) {
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
   if (style().mtp_copies) check_mtp_copies();
-  require<CheckpointError>(left_over.empty(), here, " has ", left_over.size(), " tensors that a model of type ",
-                           hf_.architecture->model_type, " with this ", kHfConfig,
-                           " has no place for: ", listed(left_over), ". They would be lost; ", kHfConfig,
-                           " must be of the same model");
+  require<CheckpointError>(
+      left_over.empty(), here, " has ", left_over.size(), left_over.size() == 1 ? " tensor" : " tensors",
+      " that a model of type ", hf_.architecture->model_type, " with this ", kHfConfig,
+      " has no place for: ", listed(left_over), ". They would be lost; ", kHfConfig, " must be of the same model");
 }
 
 void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
