@@ -89,6 +89,23 @@ TEST(Conversations, PairsOfFromAndValueAreMessages) {
       R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]})", format(kChatMl));
   ASSERT_EQ(row.conversations.size(), 1u);
   EXPECT_EQ(row.conversations[0].text, "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nr<|im_end|>\n");
+  const ConversationRow other = read_conversations(
+      R"({"conversations": [{"from": "user", "value": "q"}, {"from": "chatgpt", "value": "r"}]})", format(kChatMl));
+  ASSERT_EQ(other.conversations.size(), 1u) << other.reason;
+  EXPECT_EQ(other.conversations[0].text, row.conversations[0].text);
+}
+
+// A template that writes no end of a message says nothing for an answer without a content.
+TEST(Conversations, EmptyAnswersAreNone) {
+  const char* bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const ConversationRow row = read_conversations(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""},
+                       {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]})",
+      format(bare));
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"c"}));
+  const char* silent = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})";
+  EXPECT_EQ(read_conversations(silent, format(bare)).reason, "the chat template writes no answer");
 }
 
 TEST(Conversations, ToolsComeWithTheRow) {

@@ -53,6 +53,7 @@ TEST(Packing, GreedyFillsOneAfterTheOtherAndBestFitTheFullest) {
     for (const int64_t document : greedy[i]) size += sizes[static_cast<size_t>(document)];
     EXPECT_GT(size, 10) << "the next one did not fit";
   }
+  EXPECT_EQ(pack_documents({5, 5}, 10, Packing::greedy, 1).samples(), 1) << "what fits exactly fits";
   EXPECT_NE(pack_documents(sizes, 10, Packing::none, 1).documents,
             pack_documents(sizes, 10, Packing::none, 2).documents);
 }

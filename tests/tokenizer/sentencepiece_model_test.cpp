@@ -61,6 +61,15 @@ TEST(SentencePieceModel, NamesWhatIsBroken) {
             std::string::npos);
 }
 
+// Of merges with equal scores the one further left comes first, whichever piece has the lower id.
+TEST(SentencePieceModel, EqualScoresMergeFromTheLeft) {
+  const std::string trainer = field(2, "\x18\x02"), normalizer = field(3, std::string("\x18\x00\x20\x00", 4));
+  const std::string model = piece("<unk>", 2) + piece("a", 1) + piece("b", 1) + piece("ba", 1) + piece("ab", 1);
+  const Tokenizer tokenizer(sentencepiece_spec(model + trainer + normalizer, "m.model"));
+  EXPECT_EQ(tokenizer.encode("aba"), (std::vector<int32_t>{4, 1}));
+  EXPECT_EQ(tokenizer.encode("baba"), (std::vector<int32_t>{3, 3}));
+}
+
 // Some files, such as Gemma 4's, have their settings before the pieces.
 TEST(SentencePieceModel, ReadsSettingsThatStandBeforeThePieces) {
   const std::string given = model_bytes("bpe.model");

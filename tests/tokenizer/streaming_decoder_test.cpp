@@ -65,6 +65,19 @@ TEST(StreamingDecoder, RemovesTheSpaceBeforeAText) {
   }
 }
 
+// A model's first token need not begin with that space: then no later token loses its own.
+TEST(StreamingDecoder, RemovesNoSpaceBehindTheFirstToken) {
+  const Tokenizer tokenizer = Tokenizer::load(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/llama2.json");
+  const auto token_of = [&](std::string_view bytes) {
+    int32_t id = 0;
+    while (id < tokenizer.vocab_size() && tokenizer.token_bytes(id) != bytes) ++id;
+    return id;
+  };
+  StreamingDecoder decoder(tokenizer, true);
+  EXPECT_EQ(decoder.push(token_of("e")), "e");
+  EXPECT_EQ(decoder.push(token_of(" the")), " the");
+}
+
 TEST(StreamingDecoder, IncompleteSuffix) {
   EXPECT_EQ(incomplete_utf8_suffix(""), 0u);
   EXPECT_EQ(incomplete_utf8_suffix("abc"), 0u);

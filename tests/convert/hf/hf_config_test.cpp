@@ -56,6 +56,74 @@ TEST(HfConfig, OlderRotaryKeysSayTheSame) {
               ::testing::IsEmpty());
 }
 
+std::vector<bool> windowed(const ModelConfig& model) {
+  std::vector<bool> layers;
+  for (const LayerSpec& layer : model.layers()) layers.push_back(layer.attention.window > 0);
+  return layers;
+}
+std::vector<bool> with_experts(const ModelConfig& model) {
+  std::vector<bool> layers;
+  for (const LayerSpec& layer : model.layers()) layers.push_back(layer.moe);
+  return layers;
+}
+
+// As the configuration classes and models of transformers 5.23 have it.
+TEST(HfConfig, AbsentKeysMeanWhatTransformersTakesThemFor) {
+  const auto model_of = [](const char* name, const Json& changes) {
+    return read_hf_config(with(config_of(name), changes).dump(), "config.json").model;
+  };
+  EXPECT_EQ(model_of("mixtral", {{"rope_parameters", nullptr}}).attention.rotary_base, 1e6);
+  EXPECT_EQ(model_of("llama", {{"rope_parameters", nullptr}}).attention.rotary_base, 1e4);
+  const Json yarn = {{"rope_type", "yarn"}, {"rope_theta", 1e4}, {"factor", 4.0}};
+  const AttentionConfig stretched = model_of("llama", {{"rope_parameters", yarn}}).attention;
+  EXPECT_EQ(stretched.original_max_position_embeddings, 128);  // max_position_embeddings
+  EXPECT_EQ(stretched.beta_fast, 32);
+  EXPECT_EQ(stretched.beta_slow, 1);
+  EXPECT_EQ(stretched.rope_scaling_type, "yarn");
+  EXPECT_EQ(model_of("gpt2", {{"n_inner", nullptr}}).mlp.ffn_hidden_size, 64);  // four times the width
+  const ModelConfig gpt_oss = model_of("gpt_oss", {{"layer_types", nullptr}, {"swiglu_limit", nullptr}});
+  EXPECT_EQ(gpt_oss.mlp.activation_func_clamp_value, 7);
+  EXPECT_EQ(windowed(gpt_oss), (std::vector<bool>{true, false}));
+  const ModelConfig deepseek = model_of("deepseek_v3", {{"norm_topk_prob", nullptr}, {"rope_interleave", nullptr}});
+  EXPECT_EQ(deepseek.moe.moe_router_norm_topk_prob, "true");
+  EXPECT_TRUE(deepseek.attention.rotary_interleaved);
+  EXPECT_EQ(deepseek.moe.moe_router_group_score_topk, 2);
+}
+
+TEST(HfConfig, PatternsOfLayersAreTheirs) {
+  const auto model_of = [](const char* name, const Json& changes) {
+    return read_hf_config(with(config_of(name), changes).dump(), "config.json").model;
+  };
+  const Json four = {{"num_hidden_layers", 4}, {"layer_types", nullptr}, {"max_window_layers", 3}};
+  EXPECT_EQ(windowed(model_of("qwen2", four)), (std::vector<bool>{false, false, false, true}));
+  const Json sparse = {{"num_hidden_layers", 4}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}};
+  EXPECT_EQ(with_experts(model_of("qwen3_moe", sparse)), (std::vector<bool>{false, true, false, false}));
+  const Json every_other = {{"num_hidden_layers", 5}, {"moe_layer_freq", 2}, {"first_k_dense_replace", 1}};
+  EXPECT_EQ(with_experts(model_of("deepseek_v2", every_other)), (std::vector<bool>{false, false, true, false, true}));
+  // The two factors of YaRN's that are mostly equal.
+  Json rope = config_of("deepseek_v2")["rope_parameters"];
+  rope["mscale"] = 0.7;
+  const AttentionConfig attention = model_of("deepseek_v2", {{"rope_parameters", rope}}).attention;
+  EXPECT_EQ(attention.mscale, 0.7);
+  EXPECT_EQ(attention.mscale_all_dim, 0.8);
+}
+
+// They decide nothing of what the weights compute, and would be lost unnoticed.
+TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
+  const auto again = [](const char* name, const Json& changes) {
+    const HfModel hf = read_hf_config(with(config_of(name), changes).dump(), "config.json");
+    return Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
+  };
+  const Json dropouts = {
+      {"resid_pdrop", 0.25}, {"embd_pdrop", 0.25}, {"attn_pdrop", 0.5}, {"initializer_range", 0.125}};
+  const Json gpt2 = again("gpt2", dropouts);
+  for (const auto& [key, value] : dropouts.items()) EXPECT_EQ(gpt2[key], value) << key;
+  const Json changes = {{"attention_dropout", 0.25}, {"initializer_range", 0.125}, {"max_position_embeddings", 100}};
+  const Json llama = again("llama", changes);
+  for (const auto& [key, value] : changes.items()) EXPECT_EQ(llama[key], value) << key;
+  EXPECT_EQ(again("gpt_oss", Json::object())["rope_parameters"]["truncate"], false);
+}
+
 TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2");
   const auto rope = [&](const Json& value) { return with(llama, {{"rope_parameters", value}}); };

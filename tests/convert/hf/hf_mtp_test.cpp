@@ -58,6 +58,38 @@ TEST(HfMtp, ComesBackByteForByte) {
   EXPECT_EQ(tensors_in(folder / "out"), tensors);
 }
 
+TEST(HfMtp, SeveralModulesKeepTheirOrder) {
+  const TempFolder folder;
+  OwnTensors tensors = with_module();
+  const std::string first = "model.layers.3.", second = "model.layers.4.";
+  for (const auto& [name, tensor] : OwnTensors(tensors))
+    if (name.starts_with(first)) tensors[second + name.substr(first.size())] = tensor;
+  tensors[second + "enorm.weight"].bytes[1] ^= std::byte{1};
+  tensors[second + "mlp.experts.1.down_proj.weight"].bytes[1] ^= std::byte{1};
+  testing::write_model(folder / "in", "deepseek_v3", tensors);
+  Json config = Json::parse(read_file(folder / "in" / kHfConfig));
+  config["num_nextn_predict_layers"] = 2;
+  testing::write_text(folder / "in" / kHfConfig, config.dump());
+  HfWeights weights(folder / "in");
+  EXPECT_EQ(weights.model().mtp_num_layers, 2);
+  double one = 0, two = 0;
+  weights.read("mtp.0.enorm.weight", 0, 1, &one);
+  weights.read("mtp.1.enorm.weight", 0, 1, &two);
+  EXPECT_NE(one, two);
+  const auto stored = [](const OwnTensor& tensor) {
+    float value = 0;
+    std::memcpy(&value, tensor.bytes.data(), sizeof value);
+    return static_cast<double>(value);
+  };
+  EXPECT_EQ(one, stored(tensors[first + "enorm.weight"]));
+  EXPECT_EQ(two, stored(tensors[second + "enorm.weight"]));
+  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object());
+  CheckpointWeights checkpoint(open_checkpoint(folder / "checkpoints/step-0"), weights.model());
+  fs::create_directories(folder / "out");
+  export_weights(checkpoint, {weights.hf().architecture, parse_ledger(in.text(), "ledger").style}, folder / "out");
+  EXPECT_EQ(tensors_in(folder / "out"), tensors);
+}
+
 TEST(HfMtp, WithoutCopiesStaysWithoutThem) {
   const TempFolder folder;
   OwnTensors tensors = with_module();

@@ -1,0 +1,121 @@
+// Folders with quantised weights, as DeepSeek-V3 (float8 in blocks) and gpt-oss (MXFP4) are published: the values that
+// their scales make of them, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "convert/convert_support.h"
+#include "support/message_of.h"
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/convert/hf/hf_config.h"
+#include "witan/convert/hf/hf_weights.h"
+
+namespace witan {
+namespace {
+
+using test::TempFolder;
+using testing::golden;
+using ::testing::HasSubstr;
+using testing::OwnTensor;
+using testing::OwnTensors;
+using testing::tensors_in;
+
+OwnTensor of_shape(const char* dtype, const Shape& shape, size_t width, std::byte value = {}) {
+  return {{"", dtype, shape, 0}, std::vector<std::byte>(static_cast<size_t>(shape.elements()) * width, value)};
+}
+
+class QuantisedFolders : public ::testing::Test {
+ protected:
+  void write(const Json& config, const OwnTensors& tensors) {
+    testing::write_text(folder_ / kHfConfig, config.dump());
+    testing::write_tensors(folder_ / kHfWeights, tensors);
+  }
+  template <class E>
+  std::string error() {
+    return test::message_of<E>([&] { HfWeights weights(folder_.path()); });
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
+  const std::string name = "model.layers.0.self_attn.q_proj.weight", scales = name + "_scale_inv";
+  Json config = Json::parse(read_file(golden("llama") / kHfConfig));
+  OwnTensors tensors = tensors_in(golden("llama"));
+  ASSERT_EQ(tensors[name].info.shape, Shape({16, 16}));
+  tensors[name] = of_shape("F8_E4M3", {16, 16}, 1, std::byte{0x38});  // 1
+  tensors[name].bytes[3 * 16 + 13] = std::byte{0xC0};                 // -2
+  tensors[scales] = of_shape("F32", {2, 2}, 4);  // of blocks of 12 x 12, of which the last ones are cut
+  const float by[] = {1, 2, 4, 8};
+  std::memcpy(tensors[scales].bytes.data(), by, sizeof by);
+  write(config, tensors);
+  EXPECT_THAT(error<ConfigError>(), HasSubstr("has no quantization_config"));
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {12, 12}}};
+  write(config, tensors);
+  HfWeights weights(folder_.path());
+  EXPECT_EQ(weights.notes().at(scales), "scales of " + name);
+  std::vector<double> found(256);
+  weights.read("layers.0.attention.q_proj.weight", 0, 256, found.data());
+  for (size_t row = 0; row < 16; ++row)
+    for (size_t column = 0; column < 16; ++column) {
+      const double value = row == 3 && column == 13 ? -2 : 1;
+      EXPECT_EQ(found[row * 16 + column], value * static_cast<double>(by[row / 12 * 2 + column / 12]));
+    }
+  tensors[scales].info.shape = {1, 4};
+  write(config, tensors);
+  EXPECT_THAT(error<CheckpointError>(), HasSubstr("\"" + name + "\" needs the scales \"" + scales + "\", F32 [2, 2]"));
+  tensors.erase(scales);
+  write(config, tensors);
+  EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + scales + "\""));
+}
+
+// Rows of gate and up take turns; groups of 32 inputs share a scale; the lower four bits of a byte come first.
+TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
+  constexpr int64_t kExperts = 6, kWidth = 64, kHidden = 32;
+  Json config = Json::parse(read_file(golden("gpt_oss") / kHfConfig));
+  config["hidden_size"] = kWidth;
+  config["intermediate_size"] = kHidden;
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  const HfModel hf = read_hf_config(config.dump(), "config.json");
+  OwnTensors tensors;
+  const NameStyle style{.storage = ExpertStorage::mxfp4};
+  for (const auto& [name, shape] : other_tensors(*hf.architecture, style, tensors_of(hf.model), hf.model.vocab_size))
+    if (!name.ends_with("_blocks")) {
+      tensors[name] = of_shape("BF16", shape, 2);
+    } else {
+      const Shape groups = shape.with(2, shape[2] / 32);
+      tensors[name] = of_shape("U8", {groups[0], groups[1], groups[2], 16}, 1);
+      tensors[name.substr(0, name.size() - 6) + "scales"] = of_shape("U8", groups, 1, std::byte{127});
+    }
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const size_t row = (1 * 2 * kHidden + 11) * 2;  // of groups: of expert 1 up's fifth row has two
+  tensors[experts + "gate_up_proj_blocks"].bytes[(row + 1) * 16 + 3] = std::byte{0x30};  // inputs 6 and 7 of the second
+  tensors[experts + "gate_up_proj_scales"].bytes[row + 1] = std::byte{129};              // 4
+  tensors[experts + "down_proj_blocks"].bytes[0] = std::byte{0x0F};                      // input 0
+  write(config, tensors);
+  HfWeights weights(folder_.path());
+  EXPECT_EQ(weights.model().dtype, "bfloat16");
+  EXPECT_EQ(weights.style().storage, ExpertStorage::mxfp4);
+  std::vector<double> found(kExperts * 2 * kHidden * kWidth);
+  weights.read("layers.0.moe.experts.gate_up_proj", 0, static_cast<int64_t>(found.size()), found.data());
+  const size_t at = (1 * 2 * kHidden + kHidden + 5) * kWidth + 32 + 7;
+  EXPECT_EQ(found[at], 6);  // 1.5 times 4
+  found[at] = 0;
+  EXPECT_THAT(found, ::testing::Each(0));
+  weights.read("layers.0.moe.experts.down_proj", 0, 2, found.data());
+  EXPECT_EQ(found[0], -6);
+  EXPECT_EQ(found[1], 0);
+  tensors[experts + "down_proj_scales"].info.dtype = "F8_E8M0";
+  write(config, tensors);
+  EXPECT_THAT(error<CheckpointError>(),
+              HasSubstr("needs the scales \"" + experts + "down_proj_scales\", U8 [6, 64, 1]"));
+  tensors.erase(experts + "down_proj_scales");
+  write(config, tensors);
+  EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + experts + "down_proj_scales\""));
+}
+
+}  // namespace
+}  // namespace witan
