@@ -67,6 +67,17 @@ TEST(Elements, BitsStayWithinADtype) {
   EXPECT_EQ(std::memcmp(copy.data(), &signalling, sizeof signalling), 0);
 }
 
+TEST(Elements, WhatIsNoNumberStaysNone) {
+  const std::vector<uint8_t> e4m3 = {0x7F, 0xFF, 0x7E}, e8m0 = {0xFF, 0xFE, 127};
+  const auto float8 = copied<float>(Element::f32, Element::f8_e4m3, e4m3);
+  EXPECT_TRUE(std::isnan(float8[0]) && std::isnan(float8[1]));
+  EXPECT_EQ(float8[2], 448);
+  const auto powers = copied<double>(Element::f64, Element::f8_e8m0, e8m0);
+  EXPECT_TRUE(std::isnan(powers[0]));
+  EXPECT_EQ(powers[1], 0x1p127);
+  EXPECT_EQ(powers[2], 1);
+}
+
 TEST(Elements, WiderDtypesHoldNarrowerOnes) {
   EXPECT_TRUE(holds(Element::f32, Element::bf16) && holds(Element::f32, Element::f16));
   EXPECT_FALSE(holds(Element::bf16, Element::f16) || holds(Element::f16, Element::bf16) ||

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "support/message_of.h"
 #include "witan/serve/api_error.h"
 
@@ -30,13 +32,12 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0, "top_p": 0.5, "n": 2, "seed": -3,
           "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.5,
           "presence_penalty": -2, "logit_bias": {"7": -100, "0": 0.5}, "suffix": null, "best_of": 3, "top_k": 40,
-          "repetition_penalty": 1.1, "min_p": 0.05})");
+          "repetition_penalty": 1.1})");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 5);
   EXPECT_EQ(request.temperature, 0);
   EXPECT_EQ(request.top_p, .5);
-  EXPECT_EQ(request.min_p, .05);
   EXPECT_EQ(request.n, 2);
   EXPECT_EQ(request.seed, static_cast<uint64_t>(-3));
   EXPECT_THAT(request.stop, ElementsAre("x"));
@@ -82,6 +83,17 @@ TEST(CompletionRequests, NameTheMemberThatIsWrong) {
   for (const char* prompt : {"3", "[]", "[[]]", "[[1], 2.5]", "[1, \"a\"]", "[\"a\", {}]", "[-1]", "[4294967296]"})
     EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(std::string("{\"prompt\": ") + prompt + "}"); }),
                 HasSubstr("prompt"));
+}
+
+TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
+  EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "top_k": -1})").top_k, 0) << "all, as others say it";
+  EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "presence_penalty": -2})").presence_penalty, -2);
+  EXPECT_THAT(completion_error(R"("presence_penalty": -2.5)"), HasSubstr("presence_penalty is -2.5"));
+  EXPECT_THAT(completion_error(R"("frequency_penalty": -2.5)"), HasSubstr("frequency_penalty is -2.5"));
+  nlohmann::json body = {{"prompt", std::vector<std::string>(serve::kMostPrompts, "a")}};
+  EXPECT_EQ(parse_completion_request(body.dump()).prompts.size(), static_cast<size_t>(serve::kMostPrompts));
+  body["prompt"].push_back("a");
+  EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(body.dump()); }), HasSubstr("must have 1 to 1024"));
 }
 
 TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {

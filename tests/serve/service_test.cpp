@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "serve/http_client.h"
 #include "serve/parrot.h"
 
@@ -270,6 +272,42 @@ TEST_F(ServiceTest, TheBestOfSeveralIsGiven) {
     EXPECT_EQ(answer["choices"][i]["logprobs"], nullptr) << "they were not asked for";
   }
   EXPECT_EQ(answer["usage"]["completion_tokens"], 12) << "all that were computed";
+}
+
+// Choices of a prompt would all be one text if they were drawn from one seed.
+TEST_F(ServiceTest, ChoicesAreDrawnFromSeedsOfTheirOwn) {
+  start();
+  complete({{"prompt", "abc"}, {"max_tokens", 1}, {"n", 3}, {"seed", 5}});
+  const auto asked = parrot_.asked();
+  ASSERT_EQ(asked.size(), 3u);
+  std::set<uint64_t> seeds;
+  for (const GenerationRequest& one : asked) seeds.insert(one.options.sampler.seed);
+  EXPECT_EQ(seeds.size(), 3u);
+  EXPECT_EQ(asked[0].options.sampler.seed, 5u) << "the first as the only one would";
+  EXPECT_EQ(asked[0].top_logprobs, -1);
+  complete({{"prompt", "abc"}, {"max_tokens", 1}, {"best_of", 2}});
+  EXPECT_EQ(parrot_.asked().back().top_logprobs, 0) << "by which they are compared";
+}
+
+TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
+  serve::ServedModel model = test::served(parrot_);
+  model.defaults.temperature = 0.5;
+  model.defaults.top_k = 7;
+  model.defaults.top_p = 0.75;
+  model.defaults.min_p = 0.125;
+  model.defaults.repetition_penalty = 1.5;
+  start(std::move(model));
+  complete({{"prompt", "abc"}, {"max_tokens", 1}});
+  complete({{"prompt", "abc"}, {"max_tokens", 1}, {"temperature", 0.25}, {"top_p", 1}});
+  const SamplerOptions theirs = parrot_.asked().at(0).options.sampler, own = parrot_.asked().at(1).options.sampler;
+  EXPECT_EQ(theirs.temperature, .5);
+  EXPECT_EQ(theirs.top_k, 7);
+  EXPECT_EQ(theirs.top_p, .75);
+  EXPECT_EQ(theirs.min_p, .125);
+  EXPECT_EQ(theirs.repetition_penalty, 1.5);
+  EXPECT_EQ(own.temperature, .25);
+  EXPECT_EQ(own.top_p, 1);
+  EXPECT_EQ(own.top_k, 7);
 }
 
 TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {

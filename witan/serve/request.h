@@ -1,5 +1,5 @@
 // What clients ask for: the JSON bodies of POST /v1/completions and POST /v1/chat/completions, as OpenAI's API has them
-// (platform.openai.com/docs/api-reference), with top_k, min_p, repetition_penalty and chat_template_kwargs beside.
+// (platform.openai.com/docs/api-reference), with top_k, repetition_penalty and chat_template_kwargs beside.
 //
 // A member that would change the result and is not supported is refused by name, one that is unknown too: an answer
 // that silently ignores what was asked for would be wrong. Members that only inform (user, metadata, …) are ignored.
@@ -27,7 +27,7 @@ inline constexpr int64_t kMostBiases = 1024;     // tokens of logit_bias
 struct SamplingRequest {
   std::string model;  // empty: whichever there is
   std::optional<int64_t> max_tokens;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<double> temperature, top_p, repetition_penalty;
   std::optional<int64_t> top_k;
   double presence_penalty = 0, frequency_penalty = 0;
   std::map<int32_t, double> logit_bias;  // by token

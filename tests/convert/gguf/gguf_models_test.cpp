@@ -175,6 +175,19 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
 }
 
+// Of these llama.cpp reads an output matrix, and takes no embedding for it.
+TEST_F(GgufFiles, TiedHeadsAreRefusedWhereLlamaCppHasNone) {
+  for (const char* model : {"olmo2", "gpt_oss", "deepseek_v3"}) {
+    HfWeights hf(golden(model));
+    ModelConfig tied = hf.model();
+    EXPECT_NO_THROW(write_gguf_config(hf.architecture(), tied, hf.positions())) << model;
+    tied.untie_embeddings_and_output_weights = false;
+    EXPECT_THAT(test::message_of<ConfigError>([&] { write_gguf_config(hf.architecture(), tied, hf.positions()); }),
+                HasSubstr("has no tied output layer"))
+        << model;
+  }
+}
+
 // Rows of 32 in blocks; others in float16, and vectors in float32, as llama.cpp's converter does.
 TEST_F(GgufFiles, Q8HasTheTypesOfTheConverterAndIsStable) {
   CheckpointWeights weights = from_hf("qwen3");  // rows of 16, 24 and 32

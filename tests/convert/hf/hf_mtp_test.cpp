@@ -120,6 +120,13 @@ TEST(HfMtp, OfAnotherEmbeddingIsRefusedOrLeftOut) {
   EXPECT_EQ(without.model().mtp_num_layers, 0);
   EXPECT_EQ(without.notes().at("model.layers.3.eh_proj.weight"),
             "of multi-token prediction, left out as asked (--without-mtp)");
+  // Nothing of the model's own layers goes with it.
+  tensors["model.layers.2.enorm.weight"] = tensors["model.layers.3.enorm.weight"];
+  testing::write_model(folder / "in", "deepseek_v3", tensors);
+  EXPECT_NE(message_of<CheckpointError>([&] {
+              HfWeights(folder / "in", MtpLayers::leave_out);
+            }).find("has no place for: \"model.layers.2.enorm.weight\""),
+            std::string::npos);
 }
 
 TEST(HfMtp, IsSaidByTheConfig) {

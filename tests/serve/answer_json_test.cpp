@@ -1,0 +1,28 @@
+#include "witan/serve/answer_json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "serve/parrot.h"
+
+namespace witan {
+namespace {
+
+// JSON has no infinity: a token that cannot follow has the log probability that OpenAI's servers give it.
+TEST(AnswerJson, WhatCannotFollowHasANumber) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  test::Parrot parrot;
+  const Tokenizer tokenizer = test::served(parrot).tokenizer;
+  const std::vector<serve::PlacedToken> tokens = {{{'a', kNever, {{'b', -0.5F}, {'c', kNever}}}, 0}};
+  const nlohmann::json completion = serve::completion_logprobs(tokenizer, tokens, 2);
+  EXPECT_EQ(completion["token_logprobs"][0], -9999.0);
+  EXPECT_EQ(completion["top_logprobs"][0], (nlohmann::json{{"a", -9999.0}, {"b", -0.5}, {"c", -9999.0}}));
+  const nlohmann::json chat = serve::chat_logprobs(tokenizer, tokens)["content"][0];
+  EXPECT_EQ(chat["logprob"], -9999.0);
+  EXPECT_EQ(chat["top_logprobs"][1]["logprob"], -9999.0);
+  EXPECT_EQ(completion.dump().find("null"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan
