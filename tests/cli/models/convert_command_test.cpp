@@ -151,7 +151,8 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
 // what it says itself of training stays.
 TEST_F(ConvertCommands, ARunIsBegunAnewFromAnotherModel) {
   train_small("wide", {"--ranks", "1"});
-  train_small("long", {"--ranks", "1", "--num-layers", "3", "--rotary-base", "500"});
+  train("long", {"--tokenizer-vocab-size", "280", "--num-layers", "3", "--hidden-size", "32", "--ffn-hidden-size", "32",
+                 "--num-experts", "4", "--rotary-base", "500", "--ranks", "1"});
   train("tuned", {"--init-from", "wide", "--ranks", "1", "--lora-rank", "2"});
   const fs::path archive = folder_ / "runs/tuned.1";
   // What cannot be is refused before the old run is moved away.

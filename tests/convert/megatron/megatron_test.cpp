@@ -162,6 +162,34 @@ TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
   }
 }
 
+// Positions, windows and activations, which no golden model has.
+TEST(MegatronArguments, SayTheModelAndAreSaidByIt) {
+  const auto read = [](std::vector<std::pair<std::string, MegatronValue>> more) {
+    std::vector<std::pair<std::string, MegatronValue>> all = {
+        {"num_layers", int64_t{3}}, {"hidden_size", int64_t{16}}, {"num_attention_heads", int64_t{2}}};
+    all.insert(all.end(), more.begin(), more.end());
+    PickleWriter writer;
+    writer.arguments(all);
+    const std::string bytes = writer.finish();
+    const Pickle pickle(bytes, "file");
+    return read_megatron_arguments(pickle.root().state->members(), "folder").model;
+  };
+  const AttentionConfig scaled = read({{"use_rope_scaling", true}}).attention;
+  EXPECT_EQ(scaled.rope_scaling_type, "llama3");
+  EXPECT_EQ(scaled.rotary_scaling_factor, 8) << "Megatron-LM's default";
+  EXPECT_EQ(scaled.original_max_position_embeddings, 8192);
+  EXPECT_EQ(read({{"openai_gelu", true}, {"swiglu", false}}).mlp.gelu_tanh, true);
+  EXPECT_EQ(read({{"swiglu", false}}).mlp.gelu_tanh, false);
+  const std::vector<std::pair<std::string, MegatronValue>> windows = {
+      {"window_size", std::vector<int64_t>{5, 0}}, {"window_attn_skip_freq", std::vector<int64_t>{1, 0, 1}}};
+  const ModelConfig windowed = read(windows);
+  ASSERT_EQ(windowed.layers()[0].attention.window, 6);
+  EXPECT_EQ(windowed.layers()[1].attention.window, 0);
+  const auto written = write_megatron_arguments(windowed, 64);
+  for (const auto& [name, value] : windows)
+    EXPECT_THAT(written, ::testing::Contains(::testing::Pair(name, value))) << name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
                          [](const auto& model) { return model.param; });
 
