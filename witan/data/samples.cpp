@@ -112,8 +112,8 @@ std::vector<SampleSource::Piece> Samples::pieces_of(int64_t index) const {
   return pieces;
 }
 
-template <class Piece>
-void Samples::for_pieces(int64_t index, const Piece& piece) const {
+template <class Visit>
+void Samples::for_pieces(int64_t index, const Visit& visit) const {
   const auto epoch = this->epoch(index / per_epoch_);
   int64_t at = epoch->sample_at(index % per_epoch_) * options_.sequence_length;
   const auto& begins = epoch->begins;
@@ -121,7 +121,7 @@ void Samples::for_pieces(int64_t index, const Piece& piece) const {
   for (int64_t left = options_.sequence_length + 1; left > 0; ++place) {
     const int64_t begin = begins[static_cast<size_t>(place)], end = begins[static_cast<size_t>(place) + 1];
     const int64_t tokens = std::min(end - at, left);
-    if (tokens > 0) piece(epoch->document_at(place), at - begin, tokens);
+    if (tokens > 0) visit(epoch->document_at(place), at - begin, tokens);
     left -= tokens;
     at = end;
   }

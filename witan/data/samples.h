@@ -55,9 +55,9 @@ class Samples final : public SampleSource {
 
  private:
   struct Epoch;
-  // Calls piece(document, begin, tokens) for each part of a document that the sample consists of, in order.
-  template <class Piece>
-  void for_pieces(int64_t index, const Piece& piece) const;
+  // Calls visit(document, begin, tokens) for each part of a document that the sample consists of, in order.
+  template <class Visit>
+  void for_pieces(int64_t index, const Visit& visit) const;
   struct RecentEpoch {
     int64_t number = -1;
     std::shared_future<std::shared_ptr<const Epoch>> epoch;  // done when somebody has made it

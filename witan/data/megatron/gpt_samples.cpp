@@ -83,15 +83,15 @@ std::vector<SourceUse> GptSamples::use_of(int64_t samples) const {
   return {{dataset_->name(), samples, tokens / static_cast<double>(epochs_.tokens)}};
 }
 
-template <class Piece>
-void GptSamples::for_pieces(int64_t index, const Piece& piece) const {
+template <class Visit>
+void GptSamples::for_pieces(int64_t index, const Visit& visit) const {
   require_within(index, epochs_.samples, *this);
   const auto sample = static_cast<size_t>(shuffle_index()[static_cast<size_t>(index)]);
   int64_t offset = offsets()[sample], left = sequence_length_ + 1;
   for (auto place = static_cast<size_t>(places()[sample]); left > 0; ++place) {
     const int64_t sequence = document_index()[place];
     const int64_t tokens = std::min(left, dataset_->sequence_length(sequence) - offset);
-    if (tokens > 0) piece(sequence, offset, tokens);
+    if (tokens > 0) visit(sequence, offset, tokens);
     left -= tokens;
     offset = 0;
   }

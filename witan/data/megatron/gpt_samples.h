@@ -43,9 +43,9 @@ class GptSamples final : public SampleSource {
   std::span<const uint32_t> shuffle_index() const { return index_->array<uint32_t>(3); }
 
  private:
-  // Calls piece(sequence, begin, tokens) for each part of a sequence that the sample consists of, in order.
-  template <class Piece>
-  void for_pieces(int64_t index, const Piece& piece) const;
+  // Calls visit(sequence, begin, tokens) for each part of a sequence that the sample consists of, in order.
+  template <class Visit>
+  void for_pieces(int64_t index, const Visit& visit) const;
 
   std::shared_ptr<const IndexedDataset> dataset_;
   std::shared_ptr<const TokenDataset> documents_;  // the sequences of the split
