@@ -11,13 +11,13 @@ namespace {
 
 // What else transformers draws tokens by, beside the values with which it changes nothing (GenerationConfig of
 // transformers 5; null is one for all).
-struct Unsupported {
+struct UnsupportedSetting {
   const char* key;
   const char* neutral;
   bool sampling;  // nothing to a model that does not sample
 };
 
-constexpr Unsupported kUnsupported[] = {
+constexpr UnsupportedSetting kUnsupported[] = {
     {"typical_p", "1.0", true},
     {"epsilon_cutoff", "0.0", true},
     {"eta_cutoff", "0.0", true},
