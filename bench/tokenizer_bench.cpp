@@ -1,12 +1,17 @@
 // The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, encoding what is bad for a
 // careless encoder (one character, over and over, which is a single word as long as the text), and loading a large one.
+// bench/peers/tokenizers.py compares published ones with other software.
 #include <benchmark/benchmark.h>
 
+#include <cstdlib>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/file.h"
 #include "witan/data/corpus.h"
 #include "witan/data/sources.h"
 #include "witan/tokenizer/bpe_trainer.h"
@@ -110,6 +115,58 @@ void load_200k(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::load(path).vocab_size());
 }
 BENCHMARK(load_200k)->Unit(benchmark::kMillisecond);
+
+// A published tokenizer, WITAN_TOKENIZER, on the documents of WITAN_TEXTS, between which stand null bytes. New threads
+// encode them, once, so that none has seen a word before.
+std::vector<std::string_view> documents_of(std::string_view texts) {
+  std::vector<std::string_view> documents;
+  for (size_t begin = 0; begin <= texts.size();) {
+    const size_t end = std::min(texts.find('\0', begin), texts.size());
+    documents.push_back(texts.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return documents;
+}
+
+void encode_once(benchmark::State& state) {
+  const Tokenizer tokenizer = Tokenizer::load(std::getenv("WITAN_TOKENIZER"));
+  tokenizer.encode("a");
+  const std::string texts = read_file(std::getenv("WITAN_TEXTS"));
+  const std::vector<std::string_view> all = documents_of(texts);
+  const auto count = static_cast<size_t>(state.range(0));
+  std::vector<std::vector<int32_t>> ids(count);
+  const auto encode = [&](size_t thread) {
+    for (size_t i = thread; i < all.size(); i += count) tokenizer.encode_to(all[i], ids[thread]);
+  };
+  for (auto _ : state) {
+    std::vector<std::thread> threads;
+    for (size_t thread = 0; thread < count; ++thread) threads.emplace_back(encode, thread);
+    for (std::thread& thread : threads) thread.join();
+  }
+  size_t tokens = 0;
+  for (const std::vector<int32_t>& part : ids) tokens += part.size();
+  state.counters["tokens"] = static_cast<double>(tokens);
+}
+
+void load(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::load(std::getenv("WITAN_TOKENIZER")).vocab_size());
+}
+
+[[maybe_unused]] const bool compares = [] {
+  if (!std::getenv("WITAN_TOKENIZER") || !std::getenv("WITAN_TEXTS")) return false;
+  benchmark::RegisterBenchmark("load", load)->Iterations(1)->Unit(benchmark::kMillisecond);
+  benchmark::RegisterBenchmark("encode_once", encode_once)
+      ->ArgName("threads")
+      ->Arg(1)
+      ->Arg(2)
+      ->Arg(4)
+      ->Arg(8)
+      ->Iterations(1)
+      ->MeasureProcessCPUTime()
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+  return true;
+}();
 
 // Arguments: the character, KiB of it. Time per byte must not grow with the length.
 void encode_run(benchmark::State& state) {
