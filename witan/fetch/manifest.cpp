@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
-#include "witan/base/json.h"
+#include "witan/base/json_integer.h"
 
 namespace witan::fetch {
 namespace {
@@ -21,10 +21,10 @@ const char* digest_key(DigestKind kind) {
 FetchedFile fetched_of(const Json& line) {
   const DigestKind kind = line.contains("sha256") ? DigestKind::sha256 : DigestKind::git_blob;
   return {{line.at("path").get<std::string>(),
-           line.at("size").get<uint64_t>(),
+           static_cast<uint64_t>(json_integer(line.at("size"))),
            {kind, line.at(digest_key(kind)).get<std::string>()}},
           line.at("commit").get<std::string>(),
-          line.at("modified").get<int64_t>()};
+          json_integer(line.at("modified"), INT64_MIN, INT64_MAX)};
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/base/json.h"
+#include "witan/base/json_integer.h"
 #include "witan/base/text.h"
 
 namespace witan {
@@ -29,12 +29,12 @@ nlohmann::json numbers_of(const CorpusStatistics& s) {
 
 CorpusStatistics statistics_of(const nlohmann::json& from) {
   CorpusStatistics s;
-  from.at("documents").get_to(s.documents);
-  from.at("empty_documents").get_to(s.empty_documents);
-  from.at("text_bytes").get_to(s.text_bytes);
-  from.at("rows").get_to(s.rows);
-  from.at("bad_rows").get_to(s.bad_rows);
-  from.at("replaced").get_to(s.replaced);
+  s.documents = json_integer(from.at("documents"));
+  s.empty_documents = json_integer(from.at("empty_documents"));
+  s.text_bytes = static_cast<uint64_t>(json_integer(from.at("text_bytes")));
+  s.rows = json_integer(from.at("rows"));
+  s.bad_rows = json_integer(from.at("bad_rows"));
+  s.replaced = json_integer(from.at("replaced"));
   return s;
 }
 
@@ -59,22 +59,22 @@ nlohmann::json record_of(const PieceEnd& end, const std::string& key) {
 
 PieceEnd piece_of(const nlohmann::json& record, const fs::path& rows_path) {
   PieceEnd end;
-  record.at("source").get_to(end.start.source);
-  record.at("visited").get_to(end.visited);
+  end.start.source = static_cast<size_t>(json_integer(record.at("source")));
+  end.visited = json_integer(record.at("visited"));
   end.start.statistics = statistics_of(record.at("statistics"));
   const nlohmann::json& quarantine = record.at("quarantine");
-  quarantine.at("count").get_to(end.start.quarantine.count);
-  quarantine.at("kept").get_to(end.start.quarantine.kept);
+  end.start.quarantine.count = json_integer(quarantine.at("count"));
+  end.start.quarantine.kept = json_integer(quarantine.at("kept"));
   quarantine.at("first").get_to(end.start.quarantine.first);
   // More may lie there than at the time of the record.
-  if (const auto bytes = quarantine.at("bytes").get<size_t>(); bytes > 0) {
+  if (const auto bytes = static_cast<size_t>(json_integer(quarantine.at("bytes"))); bytes > 0) {
     std::string rows = read_file(rows_path);
     require<CorruptionError>(rows.size() >= bytes, rows_path.string(), " is shorter than its record says");
     rows.resize(bytes);
     end.start.quarantine.rows = std::make_shared<const std::string>(std::move(rows));
   }
-  record.at("documents").get_to(end.documents);
-  record.at("tokens").get_to(end.tokens);
+  end.documents = json_integer(record.at("documents"));
+  end.tokens = json_integer(record.at("tokens"));
   if (record.contains("end")) end.statistics = statistics_of(record.at("end"));
   return end;
 }
