@@ -186,6 +186,22 @@ TEST(Urls, AreResolved) {
   EXPECT_EQ(resolve_url("https://a/b/c?d", "?cursor=2"), "https://a/b/c?cursor=2");
 }
 
+TEST(Redirects, StayWithWhatIsSafe) {
+  EXPECT_EQ(redirect_target("https://a/b", "/c"), "https://a/c");
+  EXPECT_EQ(redirect_target("https://a/b", "https://cdn/c?x"), "https://cdn/c?x");
+  EXPECT_EQ(redirect_target("http://a/b", "https://a/b"), "https://a/b");
+  for (const char* unsafe : {"http://a/b", "file:///etc/passwd", "ftp://a/b", "//"})
+    EXPECT_EQ(redirect_target("https://a/b", unsafe), "") << unsafe;
+}
+
+TEST(Head, KeepsTheLastOfEachName) {
+  HttpResult result;
+  for (const char* line : {"HTTP/1.1 302 Found\r\n", "X: gone\r\n", "HTTP/1.1 200 OK\r\n", "ETag : \"a\" \r\n",
+                           "etag: \"b:c\"\r\n", "no colon\r\n"})
+    result.take_header(line);
+  EXPECT_EQ(result.headers, (std::map<std::string, std::string>{{"etag", "\"b:c\""}}));
+}
+
 // As urllib.parse.quote of Python writes it, which huggingface_hub calls.
 TEST(Urls, AreEncoded) {
   EXPECT_EQ(percent_encoded("data/a b+ü%.jsonl", true), "data/a%20b%2B%C3%BC%25.jsonl");

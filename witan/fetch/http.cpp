@@ -123,6 +123,16 @@ std::string HttpResult::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
+void HttpResult::take_header(std::string_view line) {
+  if (line.starts_with("HTTP/")) {  // of a further answer, as after "100 Continue"
+    headers.clear();
+    return;
+  }
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos || headers.size() >= kMostHeaders) return;
+  headers[lower_case(std::string(trimmed(line.substr(0, colon))))] = trimmed(line.substr(colon + 1));
+}
+
 // One request on its way: what libcurl calls back into.
 struct HttpClient::Transfer {
   void* curl;
@@ -132,16 +142,6 @@ struct HttpClient::Transfer {
   std::exception_ptr thrown;
 
   bool wants_body() const { return result.status == 200 || result.status == 206; }
-
-  void take_header(std::string_view line) {
-    if (line.starts_with("HTTP/")) {  // of a further answer, as after "100 Continue"
-      result.headers.clear();
-      return;
-    }
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos || result.headers.size() >= kMostHeaders) return;
-    result.headers[lower_case(std::string(trimmed(line.substr(0, colon))))] = trimmed(line.substr(colon + 1));
-  }
 
   // Tells the receiver of the answer, before its body and where that is empty.
   bool begin() {
@@ -173,7 +173,7 @@ struct HttpClient::Transfer {
   }
 
   static size_t on_header(char* data, size_t, size_t bytes, void* self) {
-    static_cast<Transfer*>(self)->take_header({data, bytes});
+    static_cast<Transfer*>(self)->result.take_header({data, bytes});
     return bytes;
   }
   static size_t on_body(char* data, size_t, size_t bytes, void* self) {
@@ -244,14 +244,14 @@ HttpResult HttpClient::get(const std::string& url, const std::optional<ByteRange
     std::string redirect;
     HttpResult result = get_once(at, range, receiver, &redirect);
     if (redirect.empty()) return result;
-    redirect = resolve_url(at, redirect);
-    const std::string from = origin_of(at), to = origin_of(redirect);
-    if (to.empty() || (from.starts_with("https:") && !to.starts_with("https:"))) {
-      result.failure = cat("it redirects to ", without_query(redirect), ", which is not safe to follow from ", from);
+    const std::string target = redirect_target(at, redirect);
+    if (target.empty()) {
+      result.failure = cat("it redirects to ", without_query(resolve_url(at, redirect)),
+                           ", which is not safe to follow from ", origin_of(at));
       result.permanent = true;
       return result;
     }
-    at = redirect;
+    at = target;
   }
   HttpResult result;
   result.url = without_query(at);
@@ -276,6 +276,12 @@ bool is_loopback(const std::string& url) {
 std::string resolve_url(const std::string& base, const std::string& url) {
   ParsedUrl parsed(base);
   return parsed.valid() && parsed.set(CURLUPART_URL, url.c_str()) ? parsed.get(CURLUPART_URL) : "";
+}
+
+std::string redirect_target(const std::string& url, const std::string& location) {
+  const std::string target = resolve_url(url, location), origin = origin_of(target);
+  const bool unsafe = origin.empty() || (origin_of(url).starts_with("https:") && !origin.starts_with("https:"));
+  return unsafe ? "" : target;
 }
 
 std::string percent_encoded(std::string_view text, bool keep_slashes) {

@@ -37,6 +37,8 @@ struct HttpResult {
   std::string said;                            // the beginning of an answer that is neither 200 nor 206
 
   std::string header(const std::string& name) const;
+  // A line of an answer's head. Of a name that comes twice the last value counts, and very many are passed over.
+  void take_header(std::string_view line);
 };
 
 // Takes the body of an answer of status 200 or 206. Each returns false for no more; what they throw, get() throws.
@@ -71,6 +73,9 @@ std::string origin_of(const std::string& url);
 bool is_loopback(const std::string& url);
 // `url` as seen from `base`: an absolute one stays itself.
 std::string resolve_url(const std::string& base, const std::string& url);
+// Where a redirect of `url` leads to; "" where it is not safe to follow: to what is no URL of http or https, or from
+// https back to http.
+std::string redirect_target(const std::string& url, const std::string& location);
 // Everything but letters, digits and "-._~" as %XX (RFC 3986), and "/" where it is kept.
 std::string percent_encoded(std::string_view text, bool keep_slashes);
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <regex>
-#include <set>
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/fetch/hub_answers.h"
 
 namespace witan::fetch {
 namespace {
@@ -23,72 +22,10 @@ std::string api_url(const HubOptions& options, const Repository& repository) {
   return cat(options.endpoint, "/api/", kind_name(repository.kind), "s/", repository.name);
 }
 
-// The address of the page that follows, of a header as RFC 8288 has it: <https://…>; rel="next"
-std::string next_page(const HttpResult& result) {
-  static const std::regex next(R"re(<([^>]*)>\s*;[^,]*rel="?next"?)re");
-  const std::string header = result.header("link");
-  std::smatch match;
-  return header.size() < 8192 && std::regex_search(header, match, next) ? match[1].str() : "";
-}
-
 // Mirrors pass the hub's own addresses on: the same page is asked of the mirror.
 std::string at_endpoint(const HubOptions& options, const std::string& url) {
   const bool of_hub = url.starts_with(cat(kHub, "/"));
   return of_hub && options.endpoint != kHub ? options.endpoint + url.substr(kHub.size()) : url;
-}
-
-// A member that must be there, of its type.
-template <class T>
-T member(const Json& object, const char* name, const std::string& where) {
-  const auto found = object.find(name);
-  require<DataError>(found != object.end(), where, ": \"", name, "\" is missing");
-  try {
-    return found->get<T>();
-  } catch (const Json::exception&) {
-    throw DataError(cat(where, ": \"", name, "\" is not as it should be: ", clipped(found->dump())));
-  }
-}
-
-// Paths of data_files: a text, a list of texts, or a list of {"split", "path"}, whose path is either of them.
-void add_patterns(std::vector<std::string>& patterns, const Json& files) {
-  if (files.is_string())
-    patterns.push_back(files.get<std::string>());
-  else if (files.is_array())
-    for (const Json& item : files) add_patterns(patterns, item);
-  else if (files.is_object() && files.contains("path"))
-    add_patterns(patterns, files["path"]);
-}
-
-std::vector<Subset> subsets_of(const Json& state) {
-  std::vector<Subset> subsets;
-  const auto card = state.find("cardData");
-  if (card == state.end() || !card->is_object() || !card->contains("configs")) return subsets;
-  const Json& configs = (*card)["configs"];
-  if (!configs.is_array()) return subsets;
-  for (const Json& config : configs) {
-    if (!config.is_object() || !config.contains("config_name") || !config["config_name"].is_string()) continue;
-    Subset subset{config["config_name"].get<std::string>(), {}};
-    if (config.contains("data_files"))
-      add_patterns(subset.patterns, config["data_files"]);
-    else if (config.contains("data_dir") && config["data_dir"].is_string())
-      subset.patterns.push_back(config["data_dir"].get<std::string>() + "/**");
-    subsets.push_back(std::move(subset));
-  }
-  return subsets;
-}
-
-HubFile file_of(const Json& item, const std::string& where) {
-  HubFile file{member<std::string>(item, "path", where), 0, {}};
-  check_file_name(file.path);
-  const std::string of_file = cat(where, ": ", file.path);
-  const bool large = item.contains("lfs") && item["lfs"].is_object();
-  const Json& content = large ? item["lfs"] : item;
-  file.size = member<uint64_t>(content, "size", of_file);
-  file.digest = {large ? DigestKind::sha256 : DigestKind::git_blob, member<std::string>(content, "oid", of_file)};
-  require<DataError>(is_digest(file.digest.kind, file.digest.hex), of_file, ": \"", clipped(file.digest.hex),
-                     "\" is not the digest of a file");
-  require<DataError>(file.size < uint64_t{1} << 50, of_file, ": ", file.size, " bytes is larger than a file can be");
-  return file;
 }
 
 std::string without_secret(std::string text, const std::string& secret) {
@@ -232,12 +169,7 @@ std::string Hub::get(const Repository& repository, const std::string& url, std::
 RepositoryState Hub::state(const Repository& repository) {
   check_repository(repository);
   const std::string url = cat(api_url(options_, repository), "/revision/", percent_encoded(repository.revision, false));
-  const Json state = parse_json(get(repository, url, nullptr), url);
-  require<DataError>(state.is_object(), url, ": the answer is no description of a repository; check HF_ENDPOINT");
-  RepositoryState out{member<std::string>(state, "sha", url), subsets_of(state)};
-  require<DataError>(is_digest(DigestKind::git_blob, out.commit), url, ": \"", clipped(out.commit),
-                     "\" is not a commit; check HF_ENDPOINT");
-  return out;
+  return parse_state(get(repository, url, nullptr), url);
 }
 
 std::vector<HubFile> Hub::files(const Repository& repository, const std::string& commit, const std::string& folder) {
@@ -248,10 +180,7 @@ std::vector<HubFile> Hub::files(const Repository& repository, const std::string&
     require<DataError>(pages < kMostPages, "the list of files of ", repository.name, " does not end");
     std::string next;
     const std::string where = url.substr(0, url.find('?'));
-    const Json page = parse_json(get(repository, url, &next), where);
-    require<DataError>(page.is_array(), where, ": the answer is no list of files; check HF_ENDPOINT");
-    for (const Json& item : page)
-      if (member<std::string>(item, "type", where) == "file") files.push_back(file_of(item, where));
+    std::ranges::move(parse_files(get(repository, url, &next), where), std::back_inserter(files));
     url = next.empty() ? "" : at_endpoint(options_, resolve_url(url, next));
   }
   std::ranges::sort(files, {}, &HubFile::path);
