@@ -193,7 +193,53 @@ def put_requests():
         "max_completion_tokens": 3, "logprobs": True, "top_logprobs": 2, "tools": [], "response_format": {"type": "text"}}))
 
 
+def put_fetch():
+    put("hub", "state", b"\0" + json.dumps({"sha": "0" * 40, "cardData": {"configs": [
+        {"config_name": "default", "data_files": [{"split": "train", "path": ["a/*.parquet", "b/**"]}]},
+        {"config_name": "text", "data_files": "a.txt"}, {"config_name": "sci", "data_dir": "sci"}]}}).encode())
+    put("hub", "files", b"\1" + json.dumps([
+        {"type": "directory", "path": "data"}, {"type": "file", "path": "README.md", "size": 12, "oid": "a" * 40},
+        {"type": "file", "path": "data/\u00fc.parquet", "size": 134, "oid": "b" * 40,
+         "lfs": {"oid": "c" * 64, "size": 1 << 33, "pointerSize": 134}}]).encode())
+    put("http_head", "redirect", "HTTP/1.1 302 Found\r\nLocation: /api/resolve-cache/a b?x=1\r\nX-Linked-Size: 7\r\n\r\n")
+    put("http_head", "page", 'Link: <https://huggingface.co/api/tree?cursor=a%3D>; rel="next", <x>; rel=prev\r\n')
+    put("http_head", "wait", "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT\r\nRateLimit: \"api\";r=0;t=55\r\nETag: x\r\n")
+    put("glob", "stars", "data/**/train-*-of-?[0-9].parquet\ndata/a/b/train-1-of-12.parquet")
+    put("glob", "folder", "./sample/10BT/\nsample/10BT/000_00000.parquet")
+    put("part_file", "ranges", "0 100\n200 300\n100 150\n900 1000\n7")
+    line = {"path": "a/b.parquet", "size": 9, "sha256": "0" * 64, "commit": "1" * 40, "modified": 1700000000000000000}
+    put("fetch_manifest", "files", "\n".join(map(json.dumps, [
+        {"format": 1, "kind": "dataset", "repository": "owner/corpus"}, line,
+        {**line, "path": "c", "git_blob": "2" * 40}])) + "\n{")
+
+
+def put_unfinished():
+    counts = dict.fromkeys(("documents", "empty_documents", "text_bytes", "rows", "bad_rows", "replaced"), 3)
+    record = {"format": "witan-partial-shards", "version": 1, "key": "KEY", "source": 1, "visited": 2,
+              "statistics": counts, "documents": 5, "tokens": 60,
+              "quarantine": {"count": 1, "kept": 1, "first": "a.jsonl:3: bad", "bytes": 6}}
+    put("journal", "piece", json.dumps(record))
+    put("journal", "end", json.dumps({**record, "end": counts}))
+    rows = [(1, 2, b"a"), (1 << 62, 3, b""), ((1 << 64) - 1, 4, b"bcd")]
+    ends = [sum(len(text) for _, _, text in rows[:i + 1]) for i in range(3)]
+    put("sorted_run", "rows", b"WITANRUN" + struct.pack("<Q", 3) + b"".join(
+        struct.pack("<QQQ", high, low, end) for (high, low, _), end in zip(rows, ends)) + b"abcd")
+    put("sorted_run", "empty", b"WITANRUN" + bytes(8))
+    arrays = [struct.pack("<4q", 3, 1, 2, 0), b"", struct.pack("<2i", 5, 6)]
+    pad = lambda data: data + bytes(-len(data) % 64)
+    put("index_cache", "arrays", pad(b"WITANIDX" + struct.pack("<4Q", 1, len(arrays), 0, 3)) + pad(b"key") +
+        pad(struct.pack("<3Q", *map(len, arrays))) + b"".join(map(pad, arrays)))
+
+
+def put_data_lists():
+    put("data_lists", "blend", "0.7,data/a_text_document, 3e-1 , data/b")
+    put("data_lists", "split", "969, 30,1")
+    put("data_lists", "schedule", "100=1,0.5;2000=0,1")
+    put("data_lists", "validation", "web=a.jsonl,code=b.jsonl")
+
+
 if __name__ == "__main__":
     for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy, put_routes, put_rows,
-                  put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests):
+                  put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests,
+                  put_fetch, put_unfinished, put_data_lists):
         write()

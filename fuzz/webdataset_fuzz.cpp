@@ -1,31 +1,14 @@
 // WebDataset's archives of hostile bytes, from memory. The first byte says what is read: texts, or the JSON of samples.
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "fuzz/support.h"
+#include "tests/support/bytes_in_memory.h"
 #include "witan/data/tar/webdataset.h"
 
 namespace witan {
 namespace {
-
-class BytesInMemory final : public ByteReader {
- public:
-  explicit BytesInMemory(std::string_view bytes) : bytes_(bytes) {}
-
-  size_t read(char* out, size_t bytes) override {
-    const size_t n = std::min(bytes, bytes_.size() - at_);
-    if (n > 0) std::memcpy(out, bytes_.data() + at_, n);
-    at_ += n;
-    return n;
-  }
-  uint64_t offset() const override { return at_; }
-
- private:
-  std::string_view bytes_;
-  size_t at_ = 0;
-};
 
 // Headers need the sum of their bytes, which no fuzzer guesses: where a block has "SUM" for it, it is put in.
 std::string with_checksums(std::string_view bytes) {
@@ -51,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   TableColumns columns{.text = "text", .row_bytes = kMostRowBytes};
   if (data[0] % 2 == 1) columns.json = {"messages"};
   fuzz::expect_own_errors([&] {
-    const auto reader = read_webdataset("fuzz", std::make_unique<BytesInMemory>(bytes), columns);
+    const auto reader = read_webdataset("fuzz", std::make_unique<test::BytesInMemory>(bytes), columns);
     TableCell cell;
     while (reader->next(cell)) assert(!cell.reason.empty() || cell.text.size() <= kMostRowBytes);
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/tables/golden_tables.h"
+#include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -44,23 +45,8 @@ TEST(MdsReader, RefusesColumnsAndLongSamples) {
   EXPECT_FALSE(reader->next(cell));
 }
 
-class ShardBytes final : public ByteReader {
- public:
-  explicit ShardBytes(std::string bytes) : bytes_(std::move(bytes)) {}
-  size_t read(char* out, size_t bytes) override {
-    const size_t n = bytes_.copy(out, bytes, at_);
-    at_ += n;
-    return n;
-  }
-  uint64_t offset() const override { return at_; }
-
- private:
-  std::string bytes_;
-  size_t at_ = 0;
-};
-
 void read_all_texts(const std::string& bytes) {
-  const auto reader = read_mds("a.mds", std::make_unique<ShardBytes>(bytes), {.text = "text"});
+  const auto reader = read_mds("a.mds", std::make_unique<test::BytesInMemory>(bytes), {.text = "text"});
   for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
 }
 

@@ -2,6 +2,7 @@
 
 #include "data/compress.h"
 #include "data/tables/golden_tables.h"
+#include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
 #include "witan/data/tar/tar_reader.h"
 
@@ -76,23 +77,8 @@ TEST(Webdataset, KnowsTheNamesOfEveryFormat) {
   }
 }
 
-class BytesInMemory final : public ByteReader {
- public:
-  explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
-  size_t read(char* out, size_t bytes) override {
-    const size_t n = bytes_.copy(out, bytes, at_);
-    at_ += n;
-    return n;
-  }
-  uint64_t offset() const override { return at_; }
-
- private:
-  std::string bytes_;
-  size_t at_ = 0;
-};
-
 void read_all_samples(const std::string& bytes) {
-  const auto reader = read_webdataset("a.tar", std::make_unique<BytesInMemory>(bytes), {.row_bytes = 1 << 12});
+  const auto reader = read_webdataset("a.tar", std::make_unique<test::BytesInMemory>(bytes), {.row_bytes = 1 << 12});
   for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
 }
 
