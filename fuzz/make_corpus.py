@@ -220,6 +220,15 @@ def put_unfinished():
               "quarantine": {"count": 1, "kept": 1, "first": "a.jsonl:3: bad", "bytes": 6}}
     put("journal", "piece", json.dumps(record))
     put("journal", "end", json.dumps({**record, "end": counts}))
+    bad = {"count": 1, "rows": [{"source": 0, "line": 2, "reason": "bad", "row": "{"}]}
+    part = {"source": 0, "position": 2, "rows": 2, "complete": False}
+    none = {"count": 0, "rows": []}
+    steps = [{"run": 0, "parts": [part], "bad": bad},
+             {"run": -1, "parts": [{**part, "position": 3, "rows": 1, "complete": True}], "bad": none}, {"read": True},
+             {"sorted": 30000, "files": {"sizes": [0, 0], "rows": [0, 0]}}]
+    for count in range(1, 5):
+        put("shuffle_journal", f"steps_{count}", b"\1" + "".join(json.dumps(s) + "\n" for s in steps[:count]).encode())
+    put("shuffle_journal", "written", b"\1" + json.dumps({"written": {"sizes": [0, 0], "rows": [0, 0]}}).encode() + b"\n")
     rows = [(1, 2, b"a"), (1 << 62, 3, b""), ((1 << 64) - 1, 4, b"bcd")]
     ends = [sum(len(text) for _, _, text in rows[:i + 1]) for i in range(3)]
     put("sorted_run", "rows", b"WITANRUN" + struct.pack("<Q", 3) + b"".join(

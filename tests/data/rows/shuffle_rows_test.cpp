@@ -101,6 +101,35 @@ TEST_F(ShuffleRowsTest, DependsOnTheSeedAlone) {
   EXPECT_FALSE(read_file(folder_ / "two.jsonl") == expected);
 }
 
+// Of what cannot be continued the way out is said; it is never taken for what is done.
+TEST_F(ShuffleRowsTest, RefusesADamagedJournal) {
+  write_corpus();
+  const std::string bad = R"("bad": {"count": 0, "rows": []})";
+  const std::pair<std::string, std::string> journals[] = {
+      {"[1]\n", "line 1"},
+      {"{\"read\": true}\n{\"read\": tru\n", "line 2"},
+      {"{\"run\": 0}\n", "parts"},
+      {cat(R"({"run": -2, "parts": [], )", bad, "}\n"), "-2 is there"},
+      {cat(R"({"run": -1, "parts": [{"source": 5, "position": 0, "rows": 0, "complete": true}], )", bad, "}\n"),
+       "5 is there, not 0 to 4"},
+      {cat(R"({"run": -1, "parts": [{"source": 0, "position": 0, "rows": 1e30, "complete": true}], )", bad, "}\n"),
+       "1e+30 is there"},
+      {R"({"run": -1, "parts": [], "bad": {"count": 1, "rows": [{"source": 7, "line": 1, "reason": "", "row": ""}]}})"
+       "\n",
+       "7 is there, not 0 to 4"},
+      {"{\"sorted\": 65537, \"files\": {}}\n", "65537 is there"},
+      {"{\"written\": {\"sizes\": [], \"rows\": []}}\n", "array index 0"},
+  };
+  EXPECT_THROW(shuffle_rows(sources(), folder_ / "a.jsonl", options_, [](const RowProgress&) { throw DataError("x"); }),
+               DataError);
+  for (const auto& [journal, why] : journals) {
+    put(folder_ / ".a.unfinished/journal.jsonl", journal);
+    EXPECT_THAT(message_of<CorruptionError>([&] { shuffle("a.jsonl"); }),
+                ::testing::AllOf(HasSubstr(why), HasSubstr(".a.unfinished to begin anew")))
+        << journal;
+  }
+}
+
 // Kendall's tau of a random order of n has the variance 2 (2n + 5) / (9 n (n - 1)); and where the first tenth of the
 // rows comes to lie is uniform.
 TEST_F(ShuffleRowsTest, MixesWell) {

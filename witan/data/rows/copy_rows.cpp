@@ -4,6 +4,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/json_integer.h"
 #include "witan/data/rows/disk_room.h"
 
 namespace witan {
@@ -44,9 +45,9 @@ class RowCopy {
     nlohmann::json state;
     for (const nlohmann::json& entry : job_.work().journal()) {
       if (entry.contains("written")) break;
-      source_ = entry.at("source").get<size_t>();
-      position_ = entry.at("position").get<int64_t>();
-      rows_ = entry.at("rank").get<int64_t>();
+      source_ = static_cast<size_t>(json_integer(entry.at("source"), 0, std::ssize(sources_)));
+      position_ = json_integer(entry.at("position"));
+      rows_ = json_integer(entry.at("rank"));
       bad_.restore(entry.at("bad"));
       state = entry.at("files");
     }
@@ -104,7 +105,7 @@ MadeRows copy_rows(const std::vector<Source>& sources, const fs::path& output, c
                   {"fractions", options.parts.fractions},
                   {"seed", options.parts.fractions.empty() ? 0 : options.parts.seed}};
   if (auto made = RowJob::find_made(output, parts, key)) return *made;
-  return RowCopy(sources, output, parts, options, key, progress).run();
+  return continue_rows(output, [&] { return RowCopy(sources, output, parts, options, key, progress).run(); });
 }
 
 }  // namespace witan

@@ -6,7 +6,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/json.h"
+#include "witan/base/json_integer.h"
 #include "witan/base/text.h"
 #include "witan/data/quarantine.h"
 #include "witan/data/shard_manifest.h"
@@ -23,7 +23,7 @@ struct Stored {
 constexpr Stored kStored = {static_cast<size_t>(QuarantineLimits{}.rows), QuarantineLimits{}.row_bytes};
 
 std::pair<size_t, int64_t> place_of(const nlohmann::json& row) {
-  return {row.at("source").get<size_t>(), row.at("line").get<int64_t>()};
+  return {static_cast<size_t>(json_integer(row.at("source"))), json_integer(row.at("line"))};
 }
 
 fs::path hidden_beside(const fs::path& output, const char* what) {
@@ -77,8 +77,9 @@ void UnusableRows::keep(const nlohmann::json& rows) {
 }
 
 void UnusableRows::restore(const nlohmann::json& entry) {
-  count_ += entry.at("count").get<int64_t>();
-  taken_ += entry.at("count").get<int64_t>();
+  const int64_t count = json_integer(entry.at("count"));
+  count_ += count;
+  taken_ += count;
   keep(entry.at("rows"));
 }
 
@@ -94,8 +95,8 @@ fs::path UnusableRows::judge(const fs::path& path, const std::vector<Source>& so
                              const RowOptions& options) {
   Quarantine quarantine(path);
   for (const auto& row : kept_)
-    quarantine.add(sources[row.at("source").get<size_t>()].path, row.at("line").get<int64_t>(),
-                   row.at("reason").get<std::string>(), row.at("row").get<std::string>());
+    quarantine.add(sources[static_cast<size_t>(json_integer(row.at("source"), 0, std::ssize(sources) - 1))].path,
+                   json_integer(row.at("line")), row.at("reason").get<std::string>(), row.at("row").get<std::string>());
   quarantine.close();
   const std::string key =
       options.text_key.empty() ? "" : cat("; the text is read from the key ", clipped(options.text_key));
@@ -105,6 +106,12 @@ fs::path UnusableRows::judge(const fs::path& path, const std::vector<Source>& so
       "); the first is ", quarantine.first(), "; see ", path.string());
   require<DataError>(rows > 0, "found no document in ", counted(static_cast<int64_t>(sources.size()), "file"));
   return quarantine.kept() > 0 ? path : fs::path();
+}
+
+MadeRows continue_rows(const fs::path& output, const std::function<MadeRows()>& run) try {
+  return run();
+} catch (const nlohmann::json::exception& error) {
+  WorkFolder::throw_damaged(work_path(output), error.what());
 }
 
 std::optional<MadeRows> RowJob::find_made(const fs::path& output, const Parts& parts, const nlohmann::json& key) try {
@@ -125,7 +132,7 @@ std::optional<MadeRows> RowJob::find_made(const fs::path& output, const Parts& p
     const nlohmann::json& was = files.at(i);
     std::error_code absent;
     if (fs::file_size(file, absent) != was.at("bytes").get<uint64_t>() || absent) return std::nullopt;
-    made.files.push_back({file, was.at("bytes").get<uint64_t>(), was.at("rows").get<int64_t>()});
+    made.files.push_back({file, static_cast<uint64_t>(json_integer(was.at("bytes"))), json_integer(was.at("rows"))});
   }
   return made;
 } catch (const nlohmann::json::exception&) {
@@ -157,8 +164,10 @@ void RowJob::open_outputs(const nlohmann::json& state) {
   std::vector<uint64_t> sizes(streams, 0);
   rows_.assign(streams, 0);
   if (!state.is_null()) {
-    state.at("sizes").get_to(sizes);
-    state.at("rows").get_to(rows_);
+    for (size_t stream = 0; stream < streams; ++stream) {
+      sizes[stream] = static_cast<uint64_t>(json_integer(state.at("sizes").at(stream)));
+      rows_[stream] = json_integer(state.at("rows").at(stream));
+    }
   }
   rank_ = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
   streams_.reserve(streams);
@@ -195,8 +204,9 @@ void RowJob::describe(MadeRows& made, const nlohmann::json& state) const {
   for (const Parts::File& file : parts_.files()) {
     MadeFile one{file.path, 0, 0};
     for (const int64_t stream : file.streams) {
-      one.bytes += state.at("sizes").at(static_cast<size_t>(stream)).get<uint64_t>();
-      one.rows += state.at("rows").at(static_cast<size_t>(stream)).get<int64_t>();
+      const auto at = static_cast<size_t>(stream);
+      one.bytes += static_cast<uint64_t>(json_integer(state.at("sizes").at(at)));
+      one.rows += json_integer(state.at("rows").at(at));
     }
     made.rows += one.rows;
     made.files.push_back(std::move(one));

@@ -42,7 +42,7 @@ nlohmann::json rows_key(const std::vector<Source>& sources, const RowOptions& op
 class UnusableRows {
  public:
   void add(size_t source, const UnusableRow& row);
-  // Adds those of a journal's entry.
+  // Adds those of a journal's entry. Throws nlohmann::json::exception for what is none.
   void restore(const nlohmann::json& entry);
   // What has come since the last call, for the next entry.
   nlohmann::json take();
@@ -59,6 +59,10 @@ class UnusableRows {
   nlohmann::json fresh_ = nlohmann::json::array();
   std::vector<nlohmann::json> kept_;  // by source and line, at most as many as a quarantine stores
 };
+
+// Runs a job that goes on where the journal beside `output` ends. What cannot be continued from there, which the job
+// finds by nlohmann::json::exception, is a CorruptionError with the way out.
+MadeRows continue_rows(const fs::path& output, const std::function<MadeRows()>& run);
 
 // Not thread-safe.
 class RowJob {

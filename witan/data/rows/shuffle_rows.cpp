@@ -7,6 +7,7 @@
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
+#include "witan/base/json_integer.h"
 #include "witan/base/mutex.h"
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
@@ -90,7 +91,7 @@ class RowShuffle {
       if (entry.contains("run")) take_up(entry);
       if (entry.contains("read")) read_ = true;
       if (!entry.contains("sorted")) continue;
-      sorted_ = entry.at("sorted").get<uint32_t>();
+      sorted_ = static_cast<uint32_t>(json_integer(entry.at("sorted"), 0, kKeyRanges));
       outputs_ = entry.at("files");
     }
     for (size_t i = 0; i < sources_.size(); ++i) {
@@ -100,15 +101,16 @@ class RowShuffle {
   }
 
   void take_up(const nlohmann::json& entry) {
-    if (const int64_t run = entry.at("run").get<int64_t>(); run >= 0) {
+    if (entry.at("run") != -1) {
+      const int64_t run = json_integer(entry.at("run"));
       runs_.push_back(run_path(run));
       next_run_ = std::max(next_run_, run + 1);
     }
     for (const nlohmann::json& part : entry.at("parts")) {
-      SourceState& state = states_.at(part.at("source").get<size_t>());
-      state.position = part.at("position").get<int64_t>();
+      SourceState& state = states_[static_cast<size_t>(json_integer(part.at("source"), 0, std::ssize(states_) - 1))];
+      state.position = json_integer(part.at("position"));
       state.complete = part.at("complete").get<bool>();
-      rows_ += part.at("rows").get<int64_t>();
+      rows_ += json_integer(part.at("rows"));
     }
     bad_.restore(entry.at("bad"));
   }
@@ -298,7 +300,7 @@ MadeRows shuffle_rows(const std::vector<Source>& sources, const fs::path& output
                     {"valid", options.parts.valid},
                     {"temp", options.temp.empty() ? std::string() : fs::absolute(options.temp).string()}};
   if (auto made = RowJob::find_made(output, parts, key)) return *made;
-  return RowShuffle(sources, output, parts, options, key, progress).run();
+  return continue_rows(output, [&] { return RowShuffle(sources, output, parts, options, key, progress).run(); });
 }
 
 }  // namespace witan

@@ -35,8 +35,8 @@ class RunFile {
     const auto size = static_cast<uint64_t>(status.st_size);
     read(magic, sizeof magic, 0);
     read(&rows_, sizeof rows_, sizeof magic);
-    if (std::string_view(magic, sizeof magic) != kRunMagic || rows_ > size / sizeof(TableRow)) damaged();
-    if (kRunHeader + rows_ * sizeof(TableRow) + end_of(rows_) != size) damaged();
+    if (std::string_view(magic, sizeof magic) != kRunMagic || rows_ > (size - kRunHeader) / sizeof(TableRow)) damaged();
+    if (end_of(rows_) != size - kRunHeader - rows_ * sizeof(TableRow)) damaged();
   }
   ~RunFile() { ::close(fd_); }
   RunFile(const RunFile&) = delete;
@@ -152,6 +152,7 @@ RunSlice SortedRuns::load(uint32_t first, uint32_t last) const {
     if (piece.first == piece.last) continue;
     piece.begin = run.end_of(piece.first);
     piece.end = run.end_of(piece.last);
+    if (piece.begin > piece.end) run.damaged();
     bytes += piece.end - piece.begin;
     rows += piece.last - piece.first;
     pieces.push_back(piece);

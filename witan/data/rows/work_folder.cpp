@@ -66,8 +66,15 @@ void WorkFolder::read_journal() {
   uint64_t whole = 0;
   if (fs::exists(path)) {
     const std::string text = read_file(path, kMostJournalBytes);
-    for (size_t end; (end = text.find('\n', whole)) != std::string::npos; whole = end + 1)
-      journal_.push_back(parse_json(std::string_view(text).substr(whole, end - whole), path.string()));
+    for (size_t end; (end = text.find('\n', whole)) != std::string::npos; whole = end + 1) {
+      const std::string where = cat("line ", journal_.size() + 1);
+      try {
+        journal_.push_back(parse_json(std::string_view(text).substr(whole, end - whole), where));
+      } catch (const CorruptionError& error) {
+        throw_damaged(path_, error.what());
+      }
+      if (!journal_.back().is_object()) throw_damaged(path_, where);
+    }
   }
   file_ = std::make_unique<GrowingFile>(path, whole);
 }
@@ -76,6 +83,11 @@ void WorkFolder::record(nlohmann::json entry) {
   file_->append(entry.dump() + "\n");
   file_->sync();
   journal_.push_back(std::move(entry));
+}
+
+void WorkFolder::throw_damaged(const fs::path& folder, const std::string& what) {
+  throw CorruptionError(cat((folder / "journal.jsonl").string(), ": ", what,
+                            ": the record of what is done is damaged; remove the folder to begin anew"));
 }
 
 void WorkFolder::remove() {

@@ -16,7 +16,8 @@ namespace witan {
 class WorkFolder {
  public:
   // Creates the folder, or takes up what an earlier process left there for the same `key`; what is there for another
-  // key is removed. Throws DataError if another process is at work there; IoError.
+  // key is removed. Throws DataError if another process is at work there; CorruptionError for a journal that is
+  // damaged; IoError.
   WorkFolder(fs::path path, const nlohmann::json& key);
   ~WorkFolder();
   WorkFolder(const WorkFolder&) = delete;
@@ -25,11 +26,13 @@ class WorkFolder {
   fs::path operator/(const std::string& name) const { return path_ / name; }
   const fs::path& path() const { return path_; }
   // What earlier processes have recorded, in order; then what this one does.
-  const std::vector<nlohmann::json>& journal() const { return journal_; }
+  const std::vector<nlohmann::json>& journal() const { return journal_; }  // objects
   // On the disk when it returns.
   void record(nlohmann::json entry);
   // The work is done. Call last.
   void remove();
+  // What the journal says cannot be. Throws CorruptionError, with the way out.
+  [[noreturn]] static void throw_damaged(const fs::path& folder, const std::string& what);
 
  private:
   void lock();
