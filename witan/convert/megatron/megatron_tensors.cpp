@@ -39,7 +39,7 @@ void MegatronTensors::add(const std::string& full_name, const std::string& dtype
     return;
   }
   const int64_t layers = chunk.sizes[0];
-  require<CheckpointError>(layers <= (1 << 20), where_, ": \"", clipped(name), "\" is of too many layers");
+  require<CheckpointError>(layers <= (1 << 14), where_, ": \"", clipped(name), "\" is of too many layers");
   for (int64_t layer = 0; layer < layers; ++layer) {
     const size_t bytes = chunk.bytes.size() / static_cast<size_t>(layers);
     add_to_layer(cat(kMegatronDecoderLayers, chunk.offsets[0] + layer, '.', name.substr(kMegatronDecoderLayers.size())),
