@@ -32,9 +32,12 @@ bool is_work_of(const fs::path& path, const nlohmann::json& key) try {
 
 }  // namespace
 
-WorkFolder::WorkFolder(fs::path path, const nlohmann::json& key) : path_(std::move(path)) {
+WorkFolder::WorkFolder(fs::path path) : path_(std::move(path)) {
   make_folder(path_);
   lock();
+}
+
+WorkFolder::WorkFolder(fs::path path, const nlohmann::json& key) : WorkFolder(std::move(path)) {
   if (!is_work_of(path_ / "key.json", key)) {
     for (const auto& entry : fs::directory_iterator(path_))
       if (entry.path().filename() != "lock") fs::remove_all(entry.path());

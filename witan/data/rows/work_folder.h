@@ -35,6 +35,7 @@ class WorkFolder {
   [[noreturn]] static void throw_damaged(const fs::path& folder, const std::string& what);
 
  private:
+  explicit WorkFolder(fs::path path);  // locked: what is thrown later unlocks it
   void lock();
   void read_journal();
 
