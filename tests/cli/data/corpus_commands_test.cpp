@@ -104,6 +104,9 @@ TEST_F(CorpusCommandsTest, StatsCountsTextAndTokens) {
   EXPECT_EQ(counts["documents"], 14);
   EXPECT_EQ(counts["files"][0]["documents"].get<int>() + counts["files"][1]["documents"].get<int>(), 14);
   EXPECT_EQ(counts["bytes"]["least"], 18);
+  EXPECT_EQ(counts["repetition"]["rules"].size(), 13u);
+  EXPECT_EQ(counts["repetition"]["ngram_counts_too_small_by"], 0);
+  EXPECT_GT(counts["repetition"]["ngrams"], 0);
   int64_t documents = 0;
   for (const auto& bar : counts["tokens"]["histogram"]) documents += bar["documents"].get<int64_t>();
   EXPECT_EQ(documents, 14);
@@ -113,8 +116,8 @@ TEST_F(CorpusCommandsTest, StatsWritesAPage) {
   const Said said = witan({"data", "stats", at("rows.jsonl"), "--report", at("new/stats.html")});
   ASSERT_EQ(said.code, 0) << said.err;
   const std::string page = read_text(at("new/stats.html"));
-  for (const std::string piece :
-       {"Witan dataset report", "rows.jsonl", "<h2>Lengths</h2>", "<svg ", "<h2>Scripts</h2>"})
+  for (const std::string piece : {"Witan dataset report", "rows.jsonl", "<h2>Lengths</h2>", "<svg ", "<h2>Scripts</h2>",
+                                  "<h2>Repetition</h2>", "duplicate lines &gt; 30 %"})
     EXPECT_TRUE(contains(page, piece)) << piece;
   EXPECT_FALSE(contains(page, "<h2>Tokens</h2>"));
 }

@@ -1,5 +1,6 @@
 #include "witan/data/stats/dataset_statistics.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "data/data_support.h"
@@ -71,6 +72,44 @@ TEST(DatasetStatistics, AreWhatPythonCounts) {
   options.threads = 4;
   options.memory = 1;
   expect_golden(text_statistics(sources, options));
+}
+
+std::vector<std::pair<int64_t, double>> repetition_of(const DatasetStatistics& found) {
+  std::vector<std::pair<int64_t, double>> rules;
+  for (const auto& rule : found.repetition) rules.emplace_back(rule.documents, rule.shares);
+  return rules;
+}
+
+// Of the same texts datatrove and Python's Counter say the same; workers change nothing.
+TEST(DatasetStatistics, CountRepetitionAndNgrams) {
+  TempFolder folder;
+  StatisticsOptions options = options_in(folder);
+  const auto sources = find_sources({kGolden / "rows.jsonl"}).files;
+  const DatasetStatistics found = text_statistics(sources, options);
+  const json expected = json::parse(read_file(kGolden / "repetition.json"));
+  int64_t above_any = 0;
+  std::array<int64_t, kRepetitionRules.size()> above{};
+  for (const json& shares : expected["rows"]) {
+    bool any = false;
+    for (size_t rule = 0; rule < above.size(); ++rule) {
+      const bool over = shares[rule] > kRepetitionRules[rule].limit;
+      above[rule] += over ? 1 : 0;
+      any |= over;
+    }
+    above_any += any ? 1 : 0;
+  }
+  for (size_t rule = 0; rule < above.size(); ++rule)
+    EXPECT_EQ(found.repetition[rule].documents, above[rule]) << kRepetitionRules[rule].name;
+  EXPECT_EQ(found.repetitive_documents, above_any);
+  EXPECT_EQ(found.ngrams, expected["ngrams"]);
+  EXPECT_EQ(found.ngram_error, 0);
+  std::vector<int64_t> counts;
+  for (const FrequentNgram& ngram : found.frequent_ngrams) counts.push_back(ngram.count);
+  EXPECT_EQ(json(counts), expected["frequent"]);
+  options.threads = 4;
+  const DatasetStatistics again = text_statistics(sources, options);
+  EXPECT_EQ(again.frequent_ngrams, found.frequent_ngrams);
+  EXPECT_EQ(repetition_of(again), repetition_of(found));
 }
 
 TEST(DatasetStatistics, CountTokensOfTextsAndShardsAlike) {

@@ -87,6 +87,10 @@ void print_dataset(std::FILE* out, const DatasetStatistics& found, const StatsSu
              share_of(static_cast<double>(found.duplicate_documents), static_cast<double>(found.documents)),
              share_of(static_cast<double>(found.duplicate_size), static_cast<double>(size)),
              found.has_text ? "text" : "tokens");
+  if (found.has_text)
+    fmt::print(out, "repetition    {} ({}) above a limit of Gopher's\n",
+               counted(found.repetitive_documents, "document"),
+               share_of(static_cast<double>(found.repetitive_documents), static_cast<double>(found.documents)));
   print_scripts(out, found);
   if (found.has_tokens) print_frequent(out, found, subject);
   fmt::print(out, "\n{:<13}{:>14}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}\n", "per document", "total", "mean",

@@ -146,6 +146,31 @@ std::string tokens_section(const DatasetStatistics& found, const StatsSubject& s
          share_figure({"Most frequent", "share of all tokens", ""}, frequent) + "</div>\n</section>\n";
 }
 
+std::string repetition_section(const DatasetStatistics& found) {
+  if (!found.has_text || found.documents == 0) return "";
+  const auto documents = static_cast<double>(found.documents);
+  std::vector<FigureBar> rules, ngrams;
+  for (size_t i = 0; i < kRepetitionRules.size(); ++i) {
+    const auto& [name, limit] = kRepetitionRules[i];
+    const auto& [over, shares] = found.repetition[i];
+    rules.push_back({fmt::format("{} > {:.0f} %", name, 100 * limit), static_cast<double>(over),
+                     cat(share_of(static_cast<double>(over), documents), ", mean ", share_of(shares, documents))});
+  }
+  for (size_t i = 0; i < std::min<size_t>(12, found.frequent_ngrams.size()); ++i) {
+    const FrequentNgram& ngram = found.frequent_ngrams[i];
+    ngrams.push_back(
+        {cat("“", clipped(ngram.text, 48), "”"), static_cast<double>(ngram.count), count_text(ngram.count)});
+  }
+  return "<section>\n<h2>Repetition</h2>\n<p class=\"note\">By the rules of Gopher, which filters of web text apply: " +
+         share_of(static_cast<double>(found.repetitive_documents), documents) +
+         " of the documents are above one.</p>\n" + "<div class=\"grid\">\n" +
+         share_figure({"Documents above a limit", "share of all, by rule", ""}, rules) +
+         share_figure({"Most frequent 5-grams", "occurrences, of words in lower case",
+                       found.ngram_error > 0 ? cat("at most ", count_text(found.ngram_error), " too small") : ""},
+                      ngrams) +
+         "</div>\n</section>\n";
+}
+
 std::string parts_section(const DatasetStatistics& found) {
   if (found.parts.size() < 2) return "";
   std::string rows;
@@ -163,6 +188,29 @@ std::string parts_section(const DatasetStatistics& found) {
          "<div class=\"card\"><div class=\"scroll\"><table><thead><tr><th>file</th><th>documents</th><th>text</th>"
          "<th>share</th></tr></thead><tbody>\n" +
          rows + "</tbody></table></div></div>\n</section>\n";
+}
+
+nlohmann::ordered_json repetition_json(const DatasetStatistics& found) {
+  nlohmann::ordered_json json = {{"documents_above_a_limit", found.repetitive_documents},
+                                 {"bytes_above_a_limit", found.repetitive_bytes}};
+  const auto documents = static_cast<double>(std::max<int64_t>(found.documents, 1));
+  for (size_t i = 0; i < kRepetitionRules.size(); ++i) {
+    nlohmann::ordered_json& rule = json["rules"][std::string(kRepetitionRules[i].name)];
+    rule["limit"] = kRepetitionRules[i].limit;
+    rule["documents"] = found.repetition[i].documents;
+    rule["mean"] = found.repetition[i].shares / documents;
+  }
+  json["ngrams"] = found.ngrams;
+  json["ngram_words"] = kFrequentWords;
+  json["ngram_counts_too_small_by"] = found.ngram_error;
+  json["frequent_ngrams"] = nlohmann::ordered_json::array();
+  for (const FrequentNgram& ngram : found.frequent_ngrams) {
+    nlohmann::ordered_json one;
+    one["text"] = ngram.text;
+    one["count"] = ngram.count;
+    json["frequent_ngrams"].push_back(std::move(one));
+  }
+  return json;
 }
 
 nlohmann::ordered_json lengths_json(const LengthHistogram& lengths) {
@@ -193,7 +241,7 @@ std::string stats_page(const DatasetStatistics& found, const StatsSubject& subje
       escape_html(subject.name), escape_html(tokenizer));
   return still_page(subject.name + " · Witan",
                     head + stats_figures(found, subject) + lengths_section(found) + scripts_section(found) +
-                        tokens_section(found, subject) + parts_section(found),
+                        repetition_section(found) + tokens_section(found, subject) + parts_section(found),
                     subject.name);
 }
 
@@ -215,6 +263,7 @@ nlohmann::ordered_json stats_json(const DatasetStatistics& found, const StatsSub
       json["scripts"][script.name]["documents"] = script.documents;
     }
   }
+  if (found.has_text) json["repetition"] = repetition_json(found);
   if (found.has_tokens) {
     json["tokens"] = lengths_json(found.tokens);
     const auto tokens = tokens_by_count(found);

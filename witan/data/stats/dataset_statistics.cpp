@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -14,11 +15,34 @@
 namespace witan {
 namespace {
 
+constexpr size_t kMostNgrams = 30;
+
 struct MeasuredDocument {
   TextMeasure text;
+  RepetitionShares repetition{};
+  std::optional<HashedWords> words;
   std::vector<int32_t> tokens;
   DocumentKey key;
+  std::unique_ptr<const std::string> decoded;  // what the words point into, where it is the text of tokens
 };
+
+// The beginning of a text, whole characters.
+std::string_view repetition_part(std::string_view text) {
+  if (text.size() <= kMostRepetitionBytes) return text;
+  size_t end = kMostRepetitionBytes;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+// `text` must outlive what is measured.
+void measure_words(std::string_view text, MeasuredDocument& measured) {
+  measured.text = measure_text(text);
+  measured.key = text_key(text, Normalization::space);
+  const std::string_view part = repetition_part(text);
+  const int64_t characters = part.size() == text.size() ? measured.text.characters : measure_text(part).characters;
+  measured.words.emplace(part);
+  measured.repetition = measure_repetition(part, characters, *measured.words);
+}
 
 // Adds up documents, in order.
 class Summary {
@@ -28,6 +52,7 @@ class Summary {
   void add(const MeasuredDocument& document) {
     ++all.documents;
     if (all.has_text) add_text(document.text);
+    if (all.has_text) add_repetition(document);
     if (all.has_tokens) add_tokens(document.tokens);
     // In place of its number the document's size: then the sizes need no memory of their own.
     keys_.add({document.key, all.has_text ? document.text.bytes : std::ssize(document.tokens)});
@@ -42,6 +67,9 @@ class Summary {
       }
       last = item;
     }
+    all.frequent_ngrams = ngrams_.most_frequent(kMostNgrams);
+    all.ngrams = ngrams_.added();
+    all.ngram_error = ngrams_.error();
     return std::move(all);
   }
 
@@ -56,6 +84,22 @@ class Summary {
     if (text.main_script() < kScripts.size()) ++all.main_documents[text.main_script()];
   }
 
+  void add_repetition(const MeasuredDocument& document) {
+    bool above = false;
+    for (size_t rule = 0; rule < kRepetitionRules.size(); ++rule) {
+      const bool over = document.repetition[rule] > kRepetitionRules[rule].limit;
+      all.repetition[rule].documents += over ? 1 : 0;
+      all.repetition[rule].shares += document.repetition[rule];
+      above |= over;
+    }
+    if (above) {
+      ++all.repetitive_documents;
+      all.repetitive_bytes += document.text.bytes;
+    }
+    for (size_t i = 0; i + kFrequentWords <= document.words->size(); ++i)
+      ngrams_.add(document.words->hash(i, kFrequentWords), document.words->text(i, kFrequentWords));
+  }
+
   void add_tokens(const std::vector<int32_t>& tokens) {
     all.tokens.add(std::ssize(tokens));
     for (const int32_t token : tokens) {
@@ -66,6 +110,7 @@ class Summary {
   }
 
   KeySorter keys_;
+  FrequentNgrams ngrams_;
 };
 
 MeasuredDocument measure_tokens(std::vector<int32_t> tokens, const Tokenizer* tokenizer) {
@@ -74,9 +119,8 @@ MeasuredDocument measure_tokens(std::vector<int32_t> tokens, const Tokenizer* to
     std::span<const int32_t> shown = tokens;
     const auto end = tokenizer->end_of_text();
     if (end && !shown.empty() && shown.back() == *end) shown = shown.first(shown.size() - 1);
-    const std::string text = replace_invalid_utf8(tokenizer->decode(shown));
-    measured.text = measure_text(text);
-    measured.key = text_key(text, Normalization::space);
+    measured.decoded = std::make_unique<const std::string>(replace_invalid_utf8(tokenizer->decode(shown)));
+    measure_words(*measured.decoded, measured);
   } else {
     const XXH128_hash_t hash = XXH3_128bits(tokens.data(), tokens.size() * sizeof(int32_t));
     measured.key = {hash.high64, hash.low64};
@@ -110,7 +154,8 @@ DatasetStatistics text_statistics(const std::vector<Source>& sources, const Stat
   Work work(
       options.threads,
       [&](std::string_view text) {
-        MeasuredDocument measured{measure_text(text), {}, text_key(text, Normalization::space)};
+        MeasuredDocument measured;
+        measure_words(text, measured);
         if (options.tokenizer) measured.tokens = options.tokenizer->encode(text);
         return measured;
       },

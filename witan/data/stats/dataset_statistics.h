@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "witan/data/corpus.h"
+#include "witan/data/stats/frequent_ngrams.h"
 #include "witan/data/stats/length_histogram.h"
+#include "witan/data/stats/repetition.h"
 #include "witan/data/stats/text_measure.h"
 #include "witan/data/token_dataset.h"
 #include "witan/tokenizer/tokenizer.h"
@@ -24,6 +26,11 @@ struct StatisticsOptions {
   fs::path temporary;                          // folder of temporary files
 };
 
+// Words of the n-grams that are counted over all documents.
+inline constexpr size_t kFrequentWords = 5;
+// Repetition and n-grams of a longer text are those of so many bytes at its beginning.
+inline constexpr size_t kMostRepetitionBytes = size_t{1} << 20;
+
 struct DatasetStatistics {
   // Of a source of text: its documents and their bytes.
   struct Part {
@@ -37,10 +44,19 @@ struct DatasetStatistics {
   std::array<int64_t, kScripts.size()> letters{};         // by script
   std::array<int64_t, kScripts.size()> main_documents{};  // by the script of most of their letters
   std::vector<int64_t> token_counts;                      // [vocabulary, or largest id + 1]
-  int64_t duplicate_documents = 0;                        // equal to another one but for white space, which counts once
-  int64_t duplicate_size = 0;                             // of them, in bytes, or in tokens where there is no text
-  CorpusStatistics corpus;                                // of texts
-  std::vector<Part> parts;                                // in the order of the sources
+  // By rule of Gopher's: documents above its limit, and the sum of all documents' shares.
+  struct Repetition {
+    int64_t documents = 0;
+    double shares = 0;
+  };
+  std::array<Repetition, kRepetitionRules.size()> repetition{};
+  int64_t repetitive_documents = 0, repetitive_bytes = 0;  // above any limit
+  std::vector<FrequentNgram> frequent_ngrams;              // runs of kFrequentWords words, at most 30
+  int64_t ngrams = 0, ngram_error = 0;                     // all of them; FrequentNgrams::error()
+  int64_t duplicate_documents = 0;  // equal to another one but for white space, which counts once
+  int64_t duplicate_size = 0;       // of them, in bytes, or in tokens where there is no text
+  CorpusStatistics corpus;          // of texts
+  std::vector<Part> parts;          // in the order of the sources
 };
 
 // `done` and `total` in bytes on disk, or in tokens. Throws what read_corpus() does.
