@@ -1,0 +1,75 @@
+// What Ctrl-C and other signals do to a command of `witan data`.
+#include "witan/cli/data/interrupt.h"
+
+#include <gtest/gtest.h>
+
+#include "witan/base/error.h"
+
+namespace witan::cli {
+namespace {
+
+TEST(InterruptNoteTest, SaysWhatIsKeptAndEndsTheProcess) {
+  const auto stop_by = [](int signal) {
+    const InterruptNote note("all rows are kept; the same command continues");
+    std::raise(signal);
+  };
+  EXPECT_EXIT(stop_by(SIGINT), testing::ExitedWithCode(130),
+              "witan: stopped: all rows are kept; the same command continues\n");
+  EXPECT_EXIT(stop_by(SIGTERM), testing::ExitedWithCode(75), "all rows are kept");
+  EXPECT_EXIT(stop_by(SIGHUP), testing::ExitedWithCode(75), "all rows are kept");
+}
+
+TEST(InterruptNoteTest, TheLastOneAnswersAndThenTheOneBefore) {
+  const auto stop = [](bool inside) {
+    const InterruptNote outer("the first part is kept");
+    {
+      const InterruptNote inner("the second part is kept");
+      if (inside) std::raise(SIGINT);
+    }
+    std::raise(SIGINT);
+  };
+  EXPECT_EXIT(stop(true), testing::ExitedWithCode(130), "stopped: the second part");
+  EXPECT_EXIT(stop(false), testing::ExitedWithCode(130), "stopped: the first part");
+}
+
+TEST(InterruptNoteTest, WithoutOneASignalEndsTheProcessByItself) {
+  const auto stop = [] {
+    { const InterruptNote note("nothing"); }
+    std::raise(SIGTERM);
+  };
+  EXPECT_EXIT(stop(), testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(InterruptNoteTest, LeavesIgnoredSignalsIgnored) {
+  const auto ignore = [] {
+    std::signal(SIGHUP, SIG_IGN);
+    const InterruptNote note("nothing");
+    std::raise(SIGHUP);
+    std::_Exit(7);
+  };
+  EXPECT_EXIT(ignore(), testing::ExitedWithCode(7), "");
+}
+
+TEST(InterruptNoteTest, MayEndAtTheNextCheckAndAtTheSecondSignalAtOnce) {
+  {
+    const InterruptNote note("nothing was written", InterruptNote::Ends::at_check);
+    EXPECT_NO_THROW(note.check());
+    std::raise(SIGINT);
+    try {
+      note.check();
+      ADD_FAILURE() << "it goes on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::interrupted);
+      EXPECT_STREQ(error.what(), "stopped: nothing was written");
+    }
+  }
+  const auto twice = [] {
+    const InterruptNote note("nothing was written", InterruptNote::Ends::at_check);
+    std::raise(SIGTERM);
+    std::raise(SIGINT);
+  };
+  EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "stopped: nothing was written");
+}
+
+}  // namespace
+}  // namespace witan::cli
