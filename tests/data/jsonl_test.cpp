@@ -66,5 +66,20 @@ TEST(Jsonl, GrowsWithTheRows) {
     EXPECT_EQ(parser.parse("{\"text\": \"" + std::string(size, 'x') + "\"}").text.size(), size);
 }
 
+TEST(Jsonl, FollowsAPathWithDots) {
+  JsonlParser parser("meta.title");
+  EXPECT_EQ(parser.parse(R"({"meta": {"title": "below", "text": 1}})").text, "below");
+  EXPECT_EQ(parser.parse(R"({"meta": {"title": "below"}, "meta.title": "itself"})").text, "itself");
+  EXPECT_EQ(parser.parse(R"({"n": 123456789012345678901234567890, "meta": {"title": "big"}})").text, "big");
+  EXPECT_EQ(JsonlParser("a.b.c").parse(R"({"a": {"x": 1}, "a.b": {"c": "dots in names"}})").text, "dots in names");
+  for (const char* row : {R"({"meta": "title"})", R"({"meta": {"Title": "x"}})", R"({"metatitle": "x"})", "{}",
+                          R"({"n": 123456789012345678901234567890, "meta": {"n": 1}})"})
+    EXPECT_THAT(parser.parse(row).reason, HasSubstr("no key \"meta.title\"")) << row;
+  EXPECT_THAT(parser.parse(R"({"meta": {"title": 5}})").reason, HasSubstr("a number, not a string"));
+  EXPECT_THAT(JsonlParser("a.b.c").parse(R"({"a": {"b.c": "x"}, "a.b": {"c": "y"}})").reason,
+              HasSubstr("appears twice"));
+  EXPECT_TRUE(JsonlParser("text", {"meta.title"}).parse(R"({"text": "a", "meta": {"title": "b"}})").good());
+}
+
 }  // namespace
 }  // namespace witan

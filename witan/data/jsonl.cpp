@@ -75,17 +75,41 @@ struct JsonlParser::State {
     return find_string(object, key);
   }
 
-  static JsonlRow find_string(simdjson::dom::object object, std::string_view name) {
+  // How many values the name has, itself or as a path with dots; `value` is one of them.
+  static int find_value(simdjson::dom::object object, std::string_view name, simdjson::dom::element& value) {
     int found = 0;
-    simdjson::dom::element value;
     for (const auto field : object)
       if (field.key == name && ++found == 1) value = field.value;
+    if (found > 0 || name.find('.') == std::string_view::npos) return found;
+    for (const auto field : object) {
+      simdjson::dom::object inner;
+      if (name.starts_with(field.key) && name.substr(field.key.size()).starts_with('.') &&
+          field.value.get(inner) == simdjson::SUCCESS)
+        found += find_value(inner, name.substr(field.key.size() + 1), value);
+    }
+    return found;
+  }
+
+  static JsonlRow find_string(simdjson::dom::object object, std::string_view name) {
+    simdjson::dom::element value;
+    const int found = find_value(object, name, value);
     if (found == 0) return bad(cat("no key \"", name, "\""));
     if (found > 1) return bad(cat("the key \"", name, "\" appears twice"));
     std::string_view text;
     if (value.get(text) != simdjson::SUCCESS)
       return bad(cat("\"", name, "\" is ", type_name(value.type()), ", not a string"));
     return {text, {}};
+  }
+
+  static int find_slowly(const Json& object, std::string_view name, const Json*& value) {
+    int found = 0;
+    for (const auto& field : object.items())
+      if (field.key() == name) ++found, value = &field.value();
+    if (found > 0) return found;
+    for (const auto& [key, inner] : object.items())
+      if (inner.is_object() && name.starts_with(key) && name.substr(key.size()).starts_with('.'))
+        found += find_slowly(inner, name.substr(key.size() + 1), value);
+    return found;
   }
 
   // simdjson refuses integers beyond 64 bits, which JSON allows.
@@ -95,10 +119,13 @@ struct JsonlParser::State {
       std::vector<std::string> names = others;
       names.push_back(key);
       for (const std::string& name : names) {
-        if (!row.is_object() || !row.contains(name)) return bad(cat("no key \"", name, "\""));
-        if (!row[name].is_string()) return bad(cat("\"", name, "\" is not a string"));
+        const Json* value = nullptr;
+        const int found = row.is_object() ? find_slowly(row, name, value) : 0;
+        if (found == 0) return bad(cat("no key \"", name, "\""));
+        if (found > 1) return bad(cat("the key \"", name, "\" appears twice"));
+        if (!value->is_string()) return bad(cat("\"", name, "\" is not a string"));
+        big_text = value->get<std::string>();
       }
-      big_text = row[key].get<std::string>();
       return {big_text, {}};
     } catch (const CorruptionError& error) {
       return bad(cat("not valid JSON: ", error.what()));

@@ -20,6 +20,7 @@ struct JsonlRow {
 // Not thread-safe: holds the parser's buffers.
 class JsonlParser {
  public:
+  // `key`: a name, or where the row does not have that itself, a path of names with dots ("meta.title"), as in tables.
   // `others`: keys that a usable row has, too, each with a string.
   explicit JsonlParser(std::string key, std::vector<std::string> others = {});
   ~JsonlParser();
