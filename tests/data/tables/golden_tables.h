@@ -79,6 +79,14 @@ inline Json rows_of(TableReader& reader) {
   return rows;
 }
 
+// The rows with all columns that JSON has a type for, nulls included, as pyarrow gives them (make_whole.py).
+inline Json expected_whole() {
+  Json rows = Json::array();
+  std::istringstream lines(read_file(golden_table("whole.jsonl")));
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line, "whole.jsonl"));
+  return rows;
+}
+
 inline Json expected_column(const std::string& key) {
   Json column = Json::array();
   for (const Json& row : expected_rows()) column.push_back(row[key]);

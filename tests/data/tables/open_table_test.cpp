@@ -95,5 +95,22 @@ TEST_F(CorpusOfTables, ChecksColumnsAndCodecsBeforeAnyWork) {
   EXPECT_THAT(message_of<DataError>(check), HasSubstr("there is no column chat"));
 }
 
+// All columns and nulls, in every format that has them.
+TEST_F(CorpusOfTables, WholeRowsAreThoseOfPyarrow) {
+  const std::pair<const char*, SourceKind> files[] = {{"zstd_dictionary_v2.parquet", SourceKind::parquet},
+                                                      {"none_plain_v1.parquet", SourceKind::parquet},
+                                                      {"pages.parquet", SourceKind::parquet},
+                                                      {"older.parquet", SourceKind::parquet},
+                                                      {"duckdb_zstd_V2.parquet", SourceKind::parquet},
+                                                      {"stream_lz4.arrow", SourceKind::arrow},
+                                                      {"dictionary.arrow", SourceKind::arrow},
+                                                      {"view.arrow", SourceKind::arrow}};
+  for (const auto& [name, kind] : files) {
+    const auto table = open_table(golden_table(name), kind, {.whole = true});
+    EXPECT_EQ(rows_of(*table), expected_whole()) << name;
+    EXPECT_THAT(table->left_out(), ElementsAre("day", "price", "seen")) << name;
+  }
+}
+
 }  // namespace
 }  // namespace witan

@@ -109,5 +109,15 @@ TEST(Webdataset, SurvivesTruncationAtEveryByteAndFlippedBits) {
   }
 }
 
+TEST(Webdataset, WholeRowsHaveTheTextAndTheJson) {
+  const auto samples = samples_of(golden_table("webdataset.tar"), {.whole = true});
+  ASSERT_EQ(samples.size(), 5u);
+  EXPECT_EQ(parse_json(samples[0], "json"), (Json{{"text", "first"}, {"caption", "a"}})) << "the .txt counts";
+  EXPECT_EQ(parse_json(samples[1], "json"), (Json{{"text", "zweiter Text, Größe"}, {"caption", "b"}}));
+  EXPECT_EQ(samples[2], "[sample 000/three has no .json and no .txt]");
+  EXPECT_EQ(samples[3], R"({"text":""})");
+  EXPECT_EQ(parse_json(samples[4], "json")["messages"][1]["content"], "yo");
+}
+
 }  // namespace
 }  // namespace witan

@@ -34,6 +34,17 @@ bool want_writable(Field& field) {
   return field.wanted;
 }
 
+// What is below the field and is not read.
+void list_left_out(const Field& field, const std::string& path, std::vector<std::string>& out) {
+  for (const Field& child : field.children) {
+    const std::string name = field.kind == ColumnKind::list ? path : path + (path.empty() ? "" : ".") + child.name;
+    if (child.wanted)
+      list_left_out(child, name, out);
+    else
+      out.push_back(name);
+  }
+}
+
 bool has_list(const Field& field) {
   if (field.kind == ColumnKind::list) return true;
   return std::ranges::any_of(field.children, [](const Field& child) { return child.wanted && has_list(child); });
@@ -45,11 +56,12 @@ class ArrowRows final : public TableReader {
       : name_(std::move(name)),
         bytes_(std::move(bytes)),
         batches_(*bytes_),
-        json_(!columns.json.empty()),
+        json_(columns.as_json()),
+        whole_(columns.whole),
         row_bytes_(columns.row_bytes),
         row_(columns.row_bytes) {
     tables::named([&] { read_schema(); }, [&] { return name_ + ": schema"; });
-    json_ ? choose_columns(columns.json) : choose_text(columns.text);
+    json_ ? choose_columns(columns) : choose_text(columns.text);
   }
 
   bool next(TableCell& cell) override {
@@ -63,6 +75,12 @@ class ArrowRows final : public TableReader {
   }
 
   uint64_t offset() const override { return messages_->position(); }
+
+  std::vector<std::string> left_out() const override {
+    std::vector<std::string> names;
+    list_left_out(root_, "", names);
+    return names;
+  }
 
  private:
   void read_schema() {
@@ -79,13 +97,15 @@ class ArrowRows final : public TableReader {
     current_ = path;
   }
 
-  void choose_columns(const std::vector<std::string>& wanted) {
+  void choose_columns(const TableColumns& wanted) {
     std::vector<std::string> names;
     for (Field& column : root_.children) {
       names.push_back(column.name);
-      if (std::ranges::find(wanted, column.name) != wanted.end()) root_.wanted = want_writable(column) || root_.wanted;
+      if (wanted.whole || std::ranges::find(wanted.json, column.name) != wanted.json.end())
+        root_.wanted = want_writable(column) || root_.wanted;
     }
-    if (!root_.wanted) refuse_column(name_, wanted.front(), names);
+    if (!root_.wanted && whole_) refuse_rows(name_, names);
+    if (!root_.wanted) refuse_column(name_, wanted.json.front(), names);
   }
 
   bool find_next(TableCell& cell) {
@@ -205,9 +225,10 @@ class ArrowRows final : public TableReader {
       if (!fields[c].wanted) continue;
       count_value();
       if (&array == &columns_) current_ = fields[c].name;
-      if (array.child(c).is_null(i)) continue;
+      const bool null = array.child(c).is_null(i);
+      if (null && !whole_) continue;
       row_.key(fields[c].name);
-      write(array.child(c), i);
+      null ? row_.null() : write(array.child(c), i);
     }
     row_.end_object();
   }
@@ -233,7 +254,7 @@ class ArrowRows final : public TableReader {
   std::unique_ptr<MessageReader> messages_;
   BatchReader batches_;
   Field root_;  // a struct of the columns
-  bool json_ = false;
+  bool json_ = false, whole_ = false;
   uint64_t row_bytes_;
   tables::JsonRow row_;
   bool is_list_ = false;  // whether a list is on the way to the text

@@ -67,6 +67,13 @@ class MdsRows final : public TableReader {
 
   uint64_t offset() const override { return bytes_->offset(); }
 
+  std::vector<std::string> left_out() const override {
+    std::vector<std::string> names;
+    for (const MdsColumn& column : columns_)
+      if (!column.wanted) names.push_back(column.name);
+    return names;
+  }
+
  private:
   // u32 samples, u32 offsets of these and of the end, the description.
   void read_head() {
@@ -90,18 +97,20 @@ class MdsRows final : public TableReader {
     for (MdsColumn& column : columns_) {
       names.push_back(column.name);
       const std::string& encoding = column.encoding;
-      if (wanted_.json.empty()) {
+      if (!wanted_.as_json()) {
         if (column.name != wanted_.text) continue;
         require<DataError>(encoding == "str" || encoding == "bytes", name_, ": the column ", clipped(column.name),
                            " is encoded as ", clipped(encoding), ", not as text (str); name another with --json-key");
         column.wanted = true;
       } else {
         const bool is_json = encoding == "str" || encoding == "json" || encoding == "int";
-        column.wanted = is_json && std::ranges::find(wanted_.json, column.name) != wanted_.json.end();
+        const bool named = std::ranges::find(wanted_.json, column.name) != wanted_.json.end();
+        column.wanted = is_json && (wanted_.whole || named);
       }
       any |= column.wanted;
     }
-    if (!any) refuse_column(name_, wanted_.json.empty() ? wanted_.text : wanted_.json.front(), names);
+    if (!any && wanted_.whole) refuse_rows(name_, names);
+    if (!any) refuse_column(name_, wanted_.as_json() ? wanted_.json.front() : wanted_.text, names);
   }
 
   // The sizes of values without a fixed one, then all values.
@@ -130,13 +139,13 @@ class MdsRows final : public TableReader {
     }
     intact(rest.empty(), "it has ", rest.size(), " bytes behind its last value");
     row_.end_object();
-    if (!wanted_.json.empty()) cell.text = row_.line();
+    if (wanted_.as_json()) cell.text = row_.line();
     if (cell.text.size() > wanted_.row_bytes || row_.too_long())
       cell.reason = cat("it is longer than ", wanted_.row_bytes, " bytes");
   }
 
   void take_value(const MdsColumn& column, std::string_view value, TableCell& cell) {
-    if (wanted_.json.empty()) {
+    if (!wanted_.as_json()) {
       cell.text = value;
       return;
     }

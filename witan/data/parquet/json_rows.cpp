@@ -17,27 +17,41 @@ namespace {
 using Kind = tables::ColumnKind;
 
 // The wanted columns of the root, as far as they can be written.
-Node choose_columns(const Schema& schema, const std::vector<std::string>& wanted, const std::string& file) {
+Node choose_columns(const Schema& schema, const TableColumns& wanted, const std::string& file) {
   Node chosen;
   chosen.kind = Kind::structure;
   std::vector<std::string> names;
   for (const Node& column : schema.root.children) {
     names.push_back(column.name);
-    if (std::ranges::find(wanted, column.name) == wanted.end()) continue;
+    if (!wanted.whole && std::ranges::find(wanted.json, column.name) == wanted.json.end()) continue;
     Node kept = writable_as_json(column);
     if (kept.kind == Kind::other) continue;
     chosen.leaves.insert(chosen.leaves.end(), kept.leaves.begin(), kept.leaves.end());
     chosen.children.push_back(std::move(kept));
   }
-  if (chosen.children.empty()) refuse_column(file, wanted.front(), names);
+  if (chosen.children.empty() && wanted.whole) refuse_rows(file, names);
+  if (chosen.children.empty()) refuse_column(file, wanted.json.front(), names);
   return chosen;
+}
+
+// What `kept`, a part of the tree, has no part of.
+void list_left_out(const Node& all, const Node& kept, const std::string& path, std::vector<std::string>& out) {
+  for (const Node& child : all.children) {
+    const std::string name = all.kind == Kind::list ? path : path + (path.empty() ? "" : ".") + child.name;
+    const auto same = std::ranges::find(kept.children, child.name, &Node::name);
+    if (same == kept.children.end())
+      out.push_back(name);
+    else
+      list_left_out(child, *same, name, out);
+  }
 }
 
 class JsonRows final : public TableReader {
  public:
   JsonRows(std::unique_ptr<const ParquetFile> file, const TableColumns& columns)
       : file_(std::move(file)),
-        root_(choose_columns(file_->schema(), columns.json, file_->name())),
+        root_(choose_columns(file_->schema(), columns, file_->name())),
+        whole_(columns.whole),
         row_bytes_(columns.row_bytes),
         row_(columns.row_bytes) {
     file_->check_readable(root_.leaves);
@@ -55,6 +69,12 @@ class JsonRows final : public TableReader {
 
   uint64_t offset() const override {
     return group_ == file_->row_groups().size() ? file_->bytes().size() : columns_[leaf_of(root_)]->position();
+  }
+
+  std::vector<std::string> left_out() const override {
+    std::vector<std::string> names;
+    list_left_out(file_->schema().root, root_, "", names);
+    return names;
   }
 
  private:
@@ -132,12 +152,14 @@ class JsonRows final : public TableReader {
   void write_struct(const Node& node) {
     row_.begin_object();
     for (const Node& child : node.children) {
-      if (is_null(child)) {
+      const bool null = is_null(child);
+      if (whole_ || !null) row_.key(child.name);
+      if (null) {
+        if (whole_) row_.null();
         pass(child);
-        continue;
+      } else {
+        write(child);
       }
-      row_.key(child.name);
-      write(child);
     }
     row_.end_object();
   }
@@ -180,6 +202,7 @@ class JsonRows final : public TableReader {
 
   std::unique_ptr<const ParquetFile> file_;
   Node root_;
+  bool whole_;
   uint64_t row_bytes_;
   tables::JsonRow row_;
   std::vector<std::unique_ptr<ColumnReader>> columns_;  // by leaf; null for those that are not read

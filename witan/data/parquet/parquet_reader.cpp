@@ -15,7 +15,7 @@ std::unique_ptr<TableReader> open_parquet(const fs::path& path, const TableColum
 std::unique_ptr<TableReader> read_parquet(std::string name, std::unique_ptr<tables::RandomAccess> bytes,
                                           const TableColumns& columns) {
   auto file = std::make_unique<const parquet::ParquetFile>(std::move(name), std::move(bytes));
-  if (columns.json.empty()) return parquet::text_rows(std::move(file), columns);
+  if (!columns.as_json()) return parquet::text_rows(std::move(file), columns);
   return parquet::json_rows(std::move(file), columns);
 }
 

@@ -6,14 +6,26 @@
 #include "witan/base/text.h"
 
 namespace witan {
+namespace {
 
-void refuse_column(const std::string& file, const std::string& wanted, const std::vector<std::string>& columns) {
+std::string names_of_columns(const std::vector<std::string>& columns) {
   constexpr size_t kShown = 20;
   std::string shown;
   for (size_t i = 0; i < std::min(columns.size(), kShown); ++i) shown += (i == 0 ? "" : ", ") + clipped(columns[i]);
   if (columns.size() > kShown) shown += cat(" and ", columns.size() - kShown, " more");
+  return columns.empty() ? "none" : shown;
+}
+
+}  // namespace
+
+void refuse_column(const std::string& file, const std::string& wanted, const std::vector<std::string>& columns) {
   throw DataError(cat(file, ": there is no column ", clipped(wanted), suggestion(wanted, columns), "; it has ",
-                      columns.empty() ? "none" : shown, ": name one with --json-key"));
+                      names_of_columns(columns), ": name one with --json-key"));
+}
+
+void refuse_rows(const std::string& file, const std::vector<std::string>& columns) {
+  throw DataError(cat(file, ": it has no column that can be written as JSON, but ", names_of_columns(columns),
+                      ": convert them to text or numbers first"));
 }
 
 }  // namespace witan

@@ -13,10 +13,14 @@ struct TableColumns {
   // The column of the texts: its name, or a path through structs and lists with dots ("meta.pages.text"). A list holds
   // one text after the other.
   std::string text = "text";
-  // Not empty: rows are lines of JSON with those of these columns that the file has.
+  // Not empty: rows are lines of JSON with those of these columns that the file has, and without what is null.
   std::vector<std::string> json = {};
   // Longer texts and lines are unusable.
   uint64_t row_bytes = 64 << 20;
+  // Rows are lines of JSON with all columns that JSON has a type for, and null for what is null.
+  bool whole = false;
+
+  bool as_json() const { return whole || !json.empty(); }
 };
 
 // A text, or a row as JSON.
@@ -38,10 +42,15 @@ class TableReader {
 
   // Bytes of the file behind which the last row lies, the measure of progress.
   virtual uint64_t offset() const = 0;
+
+  // Columns and fields of them, as paths with dots, that whole rows are written without: JSON has no type for them.
+  virtual std::vector<std::string> left_out() const { return {}; }
 };
 
 // The error for a column that `file` does not have: DataError naming the nearest and all that there are.
 [[noreturn]] void refuse_column(const std::string& file, const std::string& wanted,
                                 const std::vector<std::string>& columns);
+// The error for a file none of whose columns can be written as JSON: DataError naming them.
+[[noreturn]] void refuse_rows(const std::string& file, const std::vector<std::string>& columns);
 
 }  // namespace witan

@@ -1,13 +1,16 @@
 #include "witan/data/tar/webdataset.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/jsonl.h"
 #include "witan/data/tables/damage.h"
+#include "witan/data/tables/json_row.h"
 #include "witan/data/tar/tar_reader.h"
 
 namespace witan {
@@ -51,7 +54,10 @@ class WebdatasetRows final : public TableReader {
       next_file();
     }
     cell = {{}, ++rows_, {}};
-    columns_.json.empty() ? choose_text(cell, sample) : choose_json(cell, sample);
+    if (columns_.whole)
+      choose_whole(cell, sample);
+    else
+      columns_.json.empty() ? choose_text(cell, sample) : choose_json(cell, sample);
     return true;
   }
 
@@ -63,8 +69,9 @@ class WebdatasetRows final : public TableReader {
   }
 
   void take(std::string_view ending) {
-    const bool exact = ending == columns_.text;
-    const bool is_text = columns_.json.empty() && (exact || (ending == "txt" && columns_.text == "text" && !text_));
+    const bool exact = ending == columns_.text && !columns_.whole;
+    const bool is_text =
+        columns_.json.empty() && (exact || (ending == "txt" && (columns_.text == "text" || columns_.whole) && !text_));
     if (!is_text && ending != "json") return;
     std::string& contents = (is_text ? text_ : json_).emplace();
     archive_.read(contents, columns_.row_bytes + 1);  // one more shows that it is too long
@@ -88,11 +95,42 @@ class WebdatasetRows final : public TableReader {
     if (row.good()) cell.text = row.text;
   }
 
+  // The text as JSON escapes it, without a judgement on its encoding, which the reader of the row makes. The rest of
+  // the .json stays as it stands, unless it has a text of its own, for which the .txt counts.
+  void choose_whole(TableCell& cell, const std::string& sample) {
+    if (json_ || !text_) choose_json(cell, sample);
+    if (!text_ || !cell.reason.empty()) return;
+    std::string rest = "}";
+    if (json_)
+      if (cell.reason = read_rest(rest, sample); !cell.reason.empty()) return;
+    tables::JsonRow row(columns_.row_bytes);
+    row.begin_object();
+    row.key("text");
+    row.text(*text_);
+    whole_ = row.line() + (rest.starts_with('}') ? "" : ",") + rest;
+    cell.text = whole_;
+    if (row.too_long()) cell.reason = cat("it is longer than ", columns_.row_bytes, " bytes");
+    too_long(cell, whole_);
+  }
+
+  // What follows the opening bracket of the .json. Why there is no such thing, or "".
+  std::string read_rest(std::string& rest, const std::string& sample) const try {
+    Json object = parse_json(*json_, cat("sample ", clipped(sample)));
+    if (!object.is_object()) return cat("sample ", clipped(sample), ": its .json is no object");
+    const bool has_text = object.erase("text") > 0;
+    rest = has_text ? object.dump().substr(1) : json_->substr(json_->find('{') + 1);
+    rest.erase(0, rest.find_first_not_of(" \t\r\n"));
+    return "";
+  } catch (const CorruptionError& error) {
+    return error.what();
+  }
+
   void choose_json(TableCell& cell, const std::string& sample) {
     if (!json_) {
-      cell.reason =
-          cat("sample ", clipped(sample), " has no .json",
-              columns_.json.empty() ? columns_.text == "text" ? " and no .txt" : " and no ." + columns_.text : "");
+      cell.reason = cat("sample ", clipped(sample), " has no .json",
+                        columns_.whole          ? " and no .txt"
+                        : columns_.json.empty() ? columns_.text == "text" ? " and no .txt" : " and no ." + columns_.text
+                                                : "");
       return;
     }
     cell.text = *json_;
@@ -107,6 +145,7 @@ class WebdatasetRows final : public TableReader {
   tar::Member member_;
   bool waiting_ = false;                    // whether the member is a file that was not taken
   std::optional<std::string> text_, json_;  // of the sample
+  std::string whole_;                       // its row
   int64_t rows_ = 0;
 };
 

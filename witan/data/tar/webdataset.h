@@ -12,7 +12,8 @@
 namespace witan {
 
 // A sample's text is its file of the ending `columns.text`; or .txt, if that is "text"; or the string under that key in
-// its .json. As JSON a sample is its .json. Throws CorruptionError, IoError.
+// its .json. As JSON a sample is its .json; as a whole row that, with its .txt under the key
+// "text". Throws CorruptionError, IoError.
 std::unique_ptr<TableReader> open_webdataset(const fs::path& path, const TableColumns& columns);
 
 // The same of any bytes; `name` is for messages.
