@@ -9,6 +9,7 @@
 #include "witan/data/encoding.h"
 #include "witan/data/jsonl.h"
 #include "witan/data/lines.h"
+#include "witan/data/tables/aligned_rows.h"
 #include "witan/data/tables/open_table.h"
 
 namespace witan {
@@ -66,9 +67,25 @@ ReadRow read_row(JsonlParser& parser, const CorpusOptions& options, const fs::pa
 // What read_conversations() looks for in a row.
 TableColumns table_columns(const CorpusOptions& options) {
   const std::string key = options.conversations ? options.conversations->messages_key : options.messages_key;
-  TableColumns columns{options.json_key, {}, options.row_bytes};
-  if (!key.empty()) columns.json = {key, "conversations", "tools"};
+  TableColumns columns{.text = options.json_key, .row_bytes = options.row_bytes, .option = options.key_option};
+  if (key.empty()) return columns;
+  columns.json = {key, "conversations", "tools"};
+  columns.option = "--messages-key";
   return columns;
+}
+
+// The cells of the text's column; with other_keys, of rows that have a text in all of these columns.
+std::unique_ptr<TableReader> open_cells(const Source& source, const CorpusOptions& options) {
+  TableColumns columns = table_columns(options);
+  auto cells = open_table(source.path, source.kind, columns);
+  if (options.other_keys.empty()) return cells;
+  std::vector<tables::AlignedColumn> aligned;
+  aligned.push_back({columns.text, std::move(cells)});
+  for (const std::string& other : options.other_keys) {
+    columns.text = other;
+    aligned.push_back({other, open_table(source.path, source.kind, columns)});
+  }
+  return tables::align_rows(source.path.string(), std::move(aligned));
 }
 
 // Whether the text is to be mended. Throws DataError if it is not UTF-8 and not to be mended.
@@ -123,9 +140,8 @@ class CorpusReader {
             (s.rows == 0 || s.bad_rows < s.rows),
         s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
         " %, see --bad-row-share; ", options_.conversations ? "messages are" : "the text is", " read from the key ",
-        clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key),
-        options_.conversations ? ", see --messages-key); the first is " : ", see --json-key); the first is ",
-        quarantine_.first(), kept);
+        clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key), ", see ",
+        options_.conversations ? "--messages-key" : options_.key_option, "); the first is ", quarantine_.first(), kept);
     require<DataError>(s.documents > 0, "found no document with text in ",
                        counted(static_cast<int64_t>(sources), "file"), " (", s.empty_documents, " empty)");
     return s;
@@ -221,7 +237,7 @@ class CorpusReader {
   }
 
   void read_table(const Source& source) {
-    const auto table = open_table(source.path, source.kind, table_columns(options_));
+    const auto table = open_cells(source, options_);
     TableCell cell;
     for (int64_t row = 0; table->next(cell); row = cell.row) {
       if (cell.row != row) ++statistics_.rows;
@@ -275,9 +291,8 @@ void check_rows(const Source& source, const CorpusOptions& options, ByteReader& 
 
 // Opening it finds most of what can be wrong.
 void check_table(const Source& source, const CorpusOptions& options) {
-  const TableColumns columns = table_columns(options);
-  const auto table = open_table(source.path, source.kind, columns);
-  if (!columns.json.empty()) return;
+  const auto table = open_cells(source, options);
+  if (!table_columns(options).json.empty()) return;
   TableCell cell;
   for (size_t seen = 0; seen < kCheckedBytes && table->next(cell); seen += cell.text.size() + 1)
     if (cell.reason.empty()) check_cell(source, cell, options);

@@ -15,8 +15,11 @@
 namespace witan {
 
 struct CorpusOptions {
-  // Key of the text in rows of JSON Lines; column of it in tables, or a path with dots (tables/table_reader.h).
+  // Key of the text in rows of JSON Lines (jsonl.h), column of it in tables (tables/table_reader.h); or a path with
+  // dots.
   std::string json_key = "text";
+  // The flag that names it, for messages.
+  std::string key_option = "--json-key";
   // A plain-text file up to this size is one document. A larger one is split into documents: at the last blank line in
   // the second half of each such window, else at its last newline, else between two characters.
   uint64_t document_bytes = 16 << 20;
@@ -32,7 +35,7 @@ struct CorpusOptions {
   std::string messages_key = {};
   fs::path quarantine;  // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
-  // Keys that a usable row of JSON Lines has beside json_key, each with a string.
+  // Keys that a usable row has beside json_key, each with a string; in a table columns, which have as many texts in it.
   std::vector<std::string> other_keys = {};
   // Whether documents without text are visited, too.
   bool visit_empty = false;

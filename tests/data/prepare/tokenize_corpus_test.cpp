@@ -128,6 +128,35 @@ TEST_F(TokenizeCorpus, ContinuesAfterKills) {
   expect_equal("whole/d", "killed/d");
 }
 
+// A column of tables whose rows count where another column has a text, too.
+TEST_F(TokenizeCorpus, ContinuesWithSeveralColumns) {
+  sources_.clear();
+  for (const char* table : {"pages.parquet", "stream_zstd.arrow", "zstd_plain_v2.parquet"})
+    for (const Source& source : find_sources({golden("tables") / table}).files) sources_.push_back(source);
+  options_.piece_bytes = 1;
+  options_.corpus.bad_row_share = 0.9;
+  options_.corpus.json_key = "meta.title";
+  options_.corpus.other_keys = {"text"};
+  const PreparedDataset whole = prepare("whole/d");
+  EXPECT_GT(whole.corpus.bad_rows, 3);
+  options_.threads = 3;
+  int stopped = 0;
+  for (bool done = false; !done;) try {
+      int calls = 0;
+      const PreparedDataset prepared = prepare("again/d", [&](const PrepareProgress& at) {
+        if (at.text_bytes > 0 && ++calls > 1) throw std::runtime_error("stop");
+      });
+      EXPECT_GT(prepared.resumed_tokens, 0);
+      EXPECT_EQ(prepared.corpus.bad_rows, whole.corpus.bad_rows);
+      done = true;
+    } catch (const std::runtime_error& error) {
+      ASSERT_STREQ(error.what(), "stop");
+      ASSERT_LT(++stopped, 10) << "no progress";
+    }
+  EXPECT_GT(stopped, 0);
+  expect_equal("whole/d", "again/d");
+}
+
 TEST_F(TokenizeCorpus, GivesTheSameBytesForAnyNumberOfThreadsAndPieces) {
   prepare("one/d");
   options_.threads = 4;

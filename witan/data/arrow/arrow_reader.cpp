@@ -61,7 +61,7 @@ class ArrowRows final : public TableReader {
         row_bytes_(columns.row_bytes),
         row_(columns.row_bytes) {
     tables::named([&] { read_schema(); }, [&] { return name_ + ": schema"; });
-    json_ ? choose_columns(columns) : choose_text(columns.text);
+    json_ ? choose_columns(columns) : choose_text(columns);
   }
 
   bool next(TableCell& cell) override {
@@ -90,11 +90,11 @@ class ArrowRows final : public TableReader {
     root_ = std::move(*message.schema);
   }
 
-  void choose_text(const std::string& path) {
-    const Field& found = tables::find_text_column(root_, path, name_);
+  void choose_text(const TableColumns& columns) {
+    const Field& found = tables::find_text_column(root_, columns, name_);
     want_path(root_, &found);
     is_list_ = has_list(root_);
-    current_ = path;
+    current_ = columns.text;
   }
 
   void choose_columns(const TableColumns& wanted) {
@@ -105,7 +105,7 @@ class ArrowRows final : public TableReader {
         root_.wanted = want_writable(column) || root_.wanted;
     }
     if (!root_.wanted && whole_) refuse_rows(name_, names);
-    if (!root_.wanted) refuse_column(name_, wanted.json.front(), names);
+    if (!root_.wanted) refuse_column(name_, wanted, names);
   }
 
   bool find_next(TableCell& cell) {

@@ -100,7 +100,8 @@ class MdsRows final : public TableReader {
       if (!wanted_.as_json()) {
         if (column.name != wanted_.text) continue;
         require<DataError>(encoding == "str" || encoding == "bytes", name_, ": the column ", clipped(column.name),
-                           " is encoded as ", clipped(encoding), ", not as text (str); name another with --json-key");
+                           " is encoded as ", clipped(encoding), ", not as text (str); name another with ",
+                           wanted_.option);
         column.wanted = true;
       } else {
         const bool is_json = encoding == "str" || encoding == "json" || encoding == "int";
@@ -110,7 +111,7 @@ class MdsRows final : public TableReader {
       any |= column.wanted;
     }
     if (!any && wanted_.whole) refuse_rows(name_, names);
-    if (!any) refuse_column(name_, wanted_.as_json() ? wanted_.json.front() : wanted_.text, names);
+    if (!any) refuse_column(name_, wanted_, names);
   }
 
   // The sizes of values without a fixed one, then all values.

@@ -30,7 +30,7 @@ Node choose_columns(const Schema& schema, const TableColumns& wanted, const std:
     chosen.children.push_back(std::move(kept));
   }
   if (chosen.children.empty() && wanted.whole) refuse_rows(file, names);
-  if (chosen.children.empty()) refuse_column(file, wanted.json.front(), names);
+  if (chosen.children.empty()) refuse_column(file, wanted, names);
   return chosen;
 }
 

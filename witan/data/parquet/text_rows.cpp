@@ -16,7 +16,7 @@ class TextRows final : public TableReader {
   TextRows(std::unique_ptr<const ParquetFile> file, const TableColumns& columns)
       : file_(std::move(file)),
         leaf_(file_->schema().leaves[static_cast<size_t>(
-            tables::find_text_column(file_->schema().root, columns.text, file_->name()).leaf)]),
+            tables::find_text_column(file_->schema().root, columns, file_->name()).leaf)]),
         row_bytes_(columns.row_bytes),
         column_(file_->bytes(), leaf_) {
     file_->check_readable({leaf_.index});

@@ -59,7 +59,7 @@ Tokenizer load_tokenizer(const MegatronTokenizerOptions& options, Library librar
   require<ConfigError>(!options.model.empty(), "--tokenizer-type ", options.type,
                        " needs --tokenizer-model FILE: a folder with tokenizer.json, or the file itself");
   require<ConfigError>(
-      fs::exists(options.model), "--tokenizer-model ", options.model.string(),
+      fs::exists(options.model), options.type.empty() ? "--tokenizer " : "--tokenizer-model ", options.model.string(),
       ": there is no such file or folder; names of the hub are not looked up: fetch its files and give "
       "their folder");
   return Tokenizer::load(options.model);

@@ -34,18 +34,19 @@ const Column* find_column(const Column& column, std::string_view path) {
   return nullptr;
 }
 
-// The same of a column of text. Throws DataError with the columns that there are, or that it is not text; `file` is for
-// messages.
+// The same of the column of texts. Throws DataError with the columns that there are, or that it is not text; `file` is
+// for messages.
 template <class Column>
-const Column& find_text_column(const Column& root, const std::string& path, const std::string& file) {
+const Column& find_text_column(const Column& root, const TableColumns& wanted, const std::string& file) {
+  const std::string& path = wanted.text;
   const Column* found = path.empty() ? nullptr : find_column(root, path);
   if (!found) {
     std::vector<std::string> names;
     for (const Column& child : root.children) names.push_back(child.name);
-    refuse_column(file, path, names);
+    refuse_column(file, wanted, names);
   }
   require<DataError>(found->kind == ColumnKind::text, file, ": the column ", clipped(path), " holds ",
-                     describe(found->kind), ", not text; name another with --json-key");
+                     describe(found->kind), ", not text; name another with ", wanted.option);
   return *found;
 }
 

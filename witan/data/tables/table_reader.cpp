@@ -18,9 +18,10 @@ std::string names_of_columns(const std::vector<std::string>& columns) {
 
 }  // namespace
 
-void refuse_column(const std::string& file, const std::string& wanted, const std::vector<std::string>& columns) {
-  throw DataError(cat(file, ": there is no column ", clipped(wanted), suggestion(wanted, columns), "; it has ",
-                      names_of_columns(columns), ": name one with --json-key"));
+void refuse_column(const std::string& file, const TableColumns& wanted, const std::vector<std::string>& columns) {
+  const std::string& name = wanted.as_json() ? wanted.json.front() : wanted.text;
+  throw DataError(cat(file, ": there is no column ", clipped(name), suggestion(name, columns), "; it has ",
+                      names_of_columns(columns), ": name one with ", wanted.option));
 }
 
 void refuse_rows(const std::string& file, const std::vector<std::string>& columns) {

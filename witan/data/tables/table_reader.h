@@ -19,6 +19,8 @@ struct TableColumns {
   uint64_t row_bytes = 64 << 20;
   // Rows are lines of JSON with all columns that JSON has a type for, and null for what is null.
   bool whole = false;
+  // The flag that names the column, for messages.
+  std::string option = "--json-key";
 
   bool as_json() const { return whole || !json.empty(); }
 };
@@ -47,8 +49,9 @@ class TableReader {
   virtual std::vector<std::string> left_out() const { return {}; }
 };
 
-// The error for a column that `file` does not have: DataError naming the nearest and all that there are.
-[[noreturn]] void refuse_column(const std::string& file, const std::string& wanted,
+// The error for a file that has not the columns that are wanted: DataError naming the first of them, the nearest, all
+// that there are, and the flag that names another.
+[[noreturn]] void refuse_column(const std::string& file, const TableColumns& wanted,
                                 const std::vector<std::string>& columns);
 // The error for a file none of whose columns can be written as JSON: DataError naming them.
 [[noreturn]] void refuse_rows(const std::string& file, const std::vector<std::string>& columns);
