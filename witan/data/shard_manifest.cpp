@@ -76,6 +76,27 @@ nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& 
   return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", options_key(options)}};
 }
 
+std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix) try {
+  const fs::path path = prefix.string() + ".json";
+  const nlohmann::json manifest = parse_json(read_file(path, kMostManifestBytes), path.string());
+  if (manifest.at("format") != kFormat) return std::nullopt;
+  for (const auto& [suffix, description] : manifest.at("files").items()) {
+    std::error_code absent;
+    const uint64_t bytes = fs::file_size(cat(prefix.string(), ".", suffix), absent);
+    if (!absent && bytes != description.at("bytes").get<uint64_t>()) return std::nullopt;
+  }
+  std::vector<std::string> paths;
+  for (const nlohmann::json& source : manifest.at("key").at("sources"))
+    paths.push_back(source.at("path").get<std::string>());
+  return paths;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const CorruptionError&) {
+  return std::nullopt;
+} catch (const IoError&) {
+  return std::nullopt;
+}
+
 ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)
     : prefix_(prefix), path_(prefix.string() + ".json"), key_(std::move(key)) {}
 

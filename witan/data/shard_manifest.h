@@ -3,6 +3,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/data/prepare.h"
@@ -14,6 +16,10 @@ nlohmann::json sources_key(const std::vector<Source>& sources);
 nlohmann::json options_key(const CorpusOptions& options);
 // Everything that the tokens depend on.
 nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options);
+
+// The paths of the sources (as sources_key() has them) that the shards of this prefix were made from, if their manifest
+// says so, and says of the files that are there how large they are.
+std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix);
 
 class ShardManifest {
  public:

@@ -95,7 +95,9 @@ void remove_temporary_files(const fs::path& prefix) {
 }
 
 int locked(const fs::path& path) {
-  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  require<IoError>(!error, "cannot create the folder ", path.parent_path().string(), ": ", error.message());
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   require<IoError>(fd >= 0, "cannot create ", path.string(), ": ", std::strerror(errno));
   // Some file systems have no locks: there it is the caller's task that nobody else writes.

@@ -151,7 +151,7 @@ CorpusStatistics CorpusTokenizer::tokenize(const std::vector<Source>& sources,
     report();
   };
   run_encoding_line(line, options_.threads);
-  if (!has_piece_) return statistics;  // little text, done again as fast as it is recorded
+  // Of little text, too: whose shards lie under their names, before their manifest does.
   PieceEnd end;
   end.start.source = sources.size();
   end.statistics = statistics;

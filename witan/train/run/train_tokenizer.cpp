@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/data/foreign_output.h"
 #include "witan/data/shard_manifest.h"
 
 namespace witan {
@@ -28,24 +30,39 @@ std::string hash_of(const fs::path& path) {
   return hash_hex(file.bytes().data(), file.bytes().size());
 }
 
-// Whether the tokenizer is there as it was trained from what the key says. A record that cannot be read counts as none.
-bool is_trained_from(const fs::path& path, const nlohmann::json& key) try {
+// A record of ours that lies beside the tokenizer. One that cannot be read counts as none.
+std::optional<nlohmann::json> read_record(const fs::path& path) try {
   const fs::path record_path = tokenizer_record(path);
   const nlohmann::json record = parse_json(read_file(record_path, kMostRecordBytes), record_path.string());
-  return record.at("format") == kRecordFormat && record.at("version") == kRecordVersion && record.at("key") == key &&
-         record.at("xxh3_128") == hash_of(path);
+  const bool ours = record.at("format") == kRecordFormat && record.at("version") == kRecordVersion &&
+                    record.contains("key") && record.contains("xxh3_128");
+  return ours ? std::optional(record) : std::nullopt;
 } catch (const nlohmann::json::exception&) {
-  return false;
+  return std::nullopt;
 } catch (const CorruptionError&) {
-  return false;
+  return std::nullopt;
 } catch (const IoError&) {
-  return false;
+  return std::nullopt;
+}
+
+// Whether the tokenizer is there as it was trained from what the key says.
+bool is_trained_from(const fs::path& path, const nlohmann::json& key) {
+  const auto record = read_record(path);
+  return record && record->at("key") == key && fs::is_regular_file(path) && record->at("xxh3_128") == hash_of(path);
 }
 
 }  // namespace
 
 fs::path tokenizer_record(const fs::path& path) {
   return path.parent_path() / cat(path.stem().string(), ".record.json");
+}
+
+void check_own_tokenizer(const fs::path& path, const std::string& option) {
+  const auto record = read_record(path);
+  if (!record) refuse_existing(tokenizer_record(path), option);
+  const bool own = record && (record->at("xxh3_128").is_null() || !fs::is_regular_file(path) ||
+                              record->at("xxh3_128") == hash_of(path));
+  if (!own) refuse_existing(path, option);
 }
 
 uint64_t total_bytes(const std::vector<Source>& sources) {
@@ -86,15 +103,16 @@ Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config
   if (fs::exists(path))
     progress.note(
         cat("tokenizer    trained anew: ", path.string(), " is not known to be of this text and these options"));
-  const fs::path record = tokenizer_record(path);
-  if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  std::error_code absent;
-  fs::remove(record, absent);  // the last one's: it is not of what is written next
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  require<IoError>(!error, "cannot create the folder ", path.parent_path().string(), ": ", error.message());
+  nlohmann::json record = {{"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", nullptr}};
+  // The last one's is not of what is written next. One without a hash fits no file, and says whose place it is.
+  write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
   Tokenizer tokenizer = train_tokenizer(config, sources, options, progress);
   tokenizer.save(path);
-  const nlohmann::json written = {
-      {"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", hash_of(path)}};
-  write_file_atomically(record, written.dump(1) + "\n");
+  record["xxh3_128"] = hash_of(path);
+  write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
   return tokenizer;
 }
 

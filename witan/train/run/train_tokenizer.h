@@ -22,6 +22,10 @@ Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Sour
 Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config, const std::vector<Source>& sources,
                             const CorpusOptions& options, Progress& progress);
 
+// Throws ConfigError, with the way out, if trained_tokenizer() would overwrite a file that it has not written;
+// `option`: the flag that names the place.
+void check_own_tokenizer(const fs::path& path, const std::string& option);
+
 // Where it stands what the tokenizer in `path` was trained on: docs/formats/tokenizer_json.md.
 fs::path tokenizer_record(const fs::path& path);
 
