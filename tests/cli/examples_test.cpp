@@ -225,7 +225,7 @@ class Desk {
   void prepare() {
     for (const char* command :
          {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300",
-          "witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json",
+          "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer tokenizer.json",
           "witan train"})
       EXPECT_EQ(run(command), "");
     fs::rename(own_ / "runs", own_ / "prepared");
@@ -296,8 +296,10 @@ TEST_P(ExamplesTest, Run) {
   if (GetParam() == "train") {
     EXPECT_EQ(desk.run(kTokenizerExample), "");
     EXPECT_EQ(desk.run(kModelExample), "");
-    EXPECT_EQ(desk.run("witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json"),
-              "");
+    for (const char* prefix : {"data/web", "data/rows"})
+      EXPECT_EQ(desk.run(cat("witan data prepare --input rows.jsonl.zst --output-prefix ", prefix,
+                             " --tokenizer tokenizer.json")),
+                "");
   }
   int ran = 0;
   for (const auto& [command, places] : all_examples()) {

@@ -90,9 +90,11 @@ TEST_F(DataCommandTest, TakesColumnsOfTables) {
   const std::string expected = shards("zstd_plain_v1.parquet", "a", "");
   EXPECT_GT(expected.size(), 100u);
   for (const char* table : {"duckdb_snappy_V1.parquet", "stream_lz4.arrow"})
-    EXPECT_EQ(shards(table, "b", at("a.tokenizer.json")), expected) << table;
+    EXPECT_EQ(shards(table, table, at("a.tokenizer.json")), expected) << table;
   expect_refusal({"data", tables + "pages.parquet", "--output", at("c"), "--json-key", "txt"}, 4,
                  {"pages.parquet: there is no column txt (did you mean text?)", "--json-key"});
+  expect_refusal({"data", tables + "pages.parquet", "--output", at("c"), "--sft", "--messages-key", "massages"}, 4,
+                 {"there is no column massages (did you mean messages?)", "name one with --messages-key"});
   expect_refusal({"data", tables + "refused_brotli.parquet", "--output", at("c")}, 4,
                  {"row group 0, column text: pages compressed with brotli"});
   EXPECT_FALSE(std::filesystem::exists(at("c.tokenizer.json"))) << "before any work";
@@ -154,6 +156,53 @@ TEST_F(DataCommandTest, CountsBrokenRows) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "unusable rows 1 of 61")) << said.out;
   expect_refusal({"data", at("rows.jsonl"), "--output", at("other"), "--vocab-size", "280"}, 4, {"rows.jsonl"});
+}
+
+TEST_F(DataCommandTest, OverwritesNothingOfAnotherOrigin) {
+  const std::vector<std::string> command = {"data", at("text"), "--output", at("my"), "--vocab-size", "300"};
+  for (const char* name : {"my.bin", "my.idx", "my.json", "my.tokenizer.json", "my.tokenizer.record.json"}) {
+    write_text(at(name), "foreign");
+    expect_refusal(command, 3, {std::string(name) + " exists already", "remove it, or give another --output"});
+    EXPECT_EQ(read_text(at(name)), "foreign");
+    std::filesystem::remove(at(name));
+  }
+  ASSERT_EQ(witan(command).code, 0);
+  write_text(at("other.txt"), some_text(30));
+  expect_refusal({"data", at("other.txt"), "--output", at("my"), "--tokenizer", at("my.tokenizer.json")}, 3,
+                 {"my.bin has the tokens of other text", "give another --output"});
+  // The tokenizer that was edited is not the one that was trained.
+  write_text(at("my.tokenizer.json"), read_text(at("my.tokenizer.json")) + " ");
+  expect_refusal(command, 3, {"my.tokenizer.json exists already"});
+}
+
+TEST_F(DataCommandTest, ItsOutputIsAPrefix) {
+  write_text(at("rows.jsonl"), "{\"text\": \"" + some_text(40) + "\"}\n");
+  for (const char* again : {"once", "twice"}) {
+    SCOPED_TRACE(again);
+    expect_refusal({"data", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2,
+                   {"--output " + at("rows.jsonl") + " is the text that is read", "such as " + at("rows") + " for"});
+  }
+  expect_refusal({"data", at("rows.jsonl"), "--output", at("out/")}, 2,
+                 {"is a folder: give the beginning of the names", at("out/my")});
+  write_text(at("rows.json"), "{\"text\": \"a row\"}\n");
+  expect_refusal({"data", at("rows.json"), "--output", at("rows")}, 3, {"rows.json is read"});
+  EXPECT_EQ(read_text(at("rows.json")), "{\"text\": \"a row\"}\n");
+  const Said said = witan({"data", at("text"), "--output", at("one.bin"), "--vocab-size", "300"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(std::filesystem::exists(at("one.idx")));
+  EXPECT_TRUE(contains(said.err, "--data-path " + at("one") + " --tokenizer " + at("one.tokenizer.json"))) << said.err;
+}
+
+TEST_F(DataCommandTest, AMistypedSubcommandIsNotText) {
+  expect_refusal({"data", "shufle", at("text"), "--seed", "3"}, 2,
+                 {"witan data: unknown command shufle (did you mean shuffle?)"});
+  expect_refusal({"data", "prepair"}, 2, {"did you mean prepare?"});
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.path());
+  write_text(at("shufle"), some_text(30));
+  const Said said = witan({"data", "shufle", "--output", at("my"), "--vocab-size", "300"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(said.code, 0) << said.err;
 }
 
 TEST_F(DataCommandTest, RefusesWhatItCannotUse) {

@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/cli_support.h"
 #include "witan/base/file.h"
@@ -82,6 +83,89 @@ TEST_F(PrepareCommandTest, KeysStayTogether) {
     EXPECT_TRUE(
         contains(witan({"data", "--inspect", at(std::string("out_") + key + "_document")}).out, "documents     2\n"));
   EXPECT_TRUE(contains(said.err, "no token stands between documents: --append-eod")) << said.err;
+}
+
+// Several keys of a table are columns, and give the bytes of the same rows in JSON Lines, which are Megatron-LM's.
+TEST_F(PrepareCommandTest, KeysAreColumnsOfTables) {
+  std::istringstream lines(read_file(source("data/tables/expected.jsonl")));
+  std::string rows;
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line).at("row");
+    nlohmann::json kept = {{"id", row.at("id")}};
+    if (row.contains("text")) kept["text"] = row["text"];
+    if (row.contains("meta") && row["meta"].contains("title")) kept["meta.title"] = row["meta"]["title"];
+    rows += kept.dump() + "\n";
+  }
+  write_text(at("rows.jsonl"), rows);
+  const auto prepare = [&](const std::string& input, const std::string& to, const Words& more) {
+    Words words = {"data", "prepare",      "--input",         input, "--output-prefix",
+                   at(to), "--append-eod", "--bad-row-share", "0.9", "--json-keys"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Words tokenizer = hub("gpt2");
+    words.insert(words.end(), tokenizer.begin(), tokenizer.end());
+    const Said said = witan(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    std::vector<std::string> digests;
+    for (const char* file :
+         {"_text_document.bin", "_text_document.idx", "_meta.title_document.bin", "_meta.title_document.idx"})
+      digests.push_back(digest_of(at(to + file)));
+    return digests;
+  };
+  const auto expected = prepare(at("rows.jsonl"), "rows", {"text", "meta.title"});
+  EXPECT_GT(std::filesystem::file_size(at("rows_meta.title_document.bin")), 20u);
+  const Words tables = {"zstd_plain_v1.parquet", "pages.parquet", "stream_lz4.arrow"};
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const std::string table = source("data/tables/" + tables[i]), to = "t" + std::to_string(i);
+    EXPECT_EQ(prepare(table, to, {"text,meta.title", "--workers", "1"}), expected) << tables[i];
+    EXPECT_EQ(prepare(table, to + "many", {"text", "meta.title", "--workers", "3"}), expected) << tables[i];
+  }
+  expect_refusal({"data", "prepare", "--input", source("data/tables/pages.parquet"), "--output-prefix", at("x"),
+                  "--tokenizer", source("tokenizer/gpt2.json"), "--json-keys", "text", "titel"},
+                 4, {"pages.parquet: there is no column titel", "name one with --json-keys"});
+  write_text(at("plain.txt"), "one two");
+  expect_refusal({"data", "prepare", "--input", at("plain.txt"), "--output-prefix", at("x"), "--tokenizer",
+                  source("tokenizer/gpt2.json"), "--json-keys", "text", "title"},
+                 4, {"plain text has no keys", "one key for this file"});
+}
+
+TEST_F(PrepareCommandTest, OverwritesNothingOfAnotherOrigin) {
+  write_text(at("rows.jsonl"), "{\"text\": \"one two\", \"title\": \"three\"}\n");
+  write_text(at("other.jsonl"), "{\"text\": \"four\", \"title\": \"five\"}\n");
+  const auto keys = [&](const std::string& input) {
+    return command(
+        {"--input", at(input), "--tokenizer", source("tokenizer/gpt2.json"), "--json-keys", "text", "title"});
+  };
+  write_text(at("out_title_document.idx"), "foreign");
+  expect_refusal(keys("rows.jsonl"), 3,
+                 {"out_title_document.idx exists already", "remove it, or give another --output-prefix"});
+  EXPECT_FALSE(std::filesystem::exists(at("out_text_document.bin"))) << "before any work";
+  std::filesystem::remove(at("out_title_document.idx"));
+  EXPECT_EQ(witan(keys("rows.jsonl")).code, 0);
+  expect_refusal(keys("other.jsonl"), 3, {"out_text_document.bin has the tokens of other text", "rows.jsonl"});
+  write_text(at("rows.jsonl"), "{\"text\": \"one two three\", \"title\": \"three\"}\n");
+  EXPECT_EQ(witan(keys("rows.jsonl")).code, 0) << "the same file has changed";
+}
+
+// What the user typed is what messages name.
+TEST_F(PrepareCommandTest, NamesTheFlagsThatWereGiven) {
+  write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");
+  const auto refused = [&](const Words& more, int code, const std::vector<std::string>& pieces) {
+    Words words = command({"--input", at("rows.jsonl")});
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(words, code, pieces);
+  };
+  const std::string gpt2 = source("tokenizer/gpt2.json");
+  refused({"--tokenizer", at("none.json")}, 3, {"error: --tokenizer " + at("none.json") + ": there is no such file"});
+  refused({"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", at("none.json")}, 3,
+          {"error: --tokenizer-model " + at("none.json") + ": there is no such file"});
+  refused({"--tokenizer", gpt2, "--json-keys", "content"}, 4, {"read from the key content, see --json-keys)"});
+  refused({"--tokenizer", gpt2, "--json-keys", "text", "text"}, 2, {"--json-keys has text twice"});
+  refused({"--tokenizer", gpt2, "--json-keys", "text,"}, 2, {"a key names files"});
+  refused({"--tokenizer", gpt2, "--eod-token", "<|endoftext|>"}, 2,
+          {"--eod-token <|endoftext|> says which token --append-eod adds", "add --append-eod"});
+  refused({"--tokenizer", gpt2, "--tokenizer-model", gpt2}, 2,
+          {"--tokenizer-model goes with --tokenizer-type", "leave one of them out"});
+  refused({"--tokenizer", gpt2, "--merge-file", gpt2}, 2, {"--merge-file goes with --tokenizer-type"});
 }
 
 TEST_F(PrepareCommandTest, RefusesByNameWithReasonAndWayOut) {

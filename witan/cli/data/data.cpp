@@ -7,9 +7,12 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/data/interrupt.h"
+#include "witan/cli/data/kept_work.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare.h"
+#include "witan/data/prepare/own_shards.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/train_tokenizer.h"
@@ -32,6 +35,7 @@ fs::path own_tokenizer(const std::string& prefix) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataArgs& args, const Sources& sources, Progress& progress) {
   if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
+  const InterruptNote note("nothing is kept of a tokenizer that is not whole; the same command begins anew");
   return std::make_shared<Tokenizer>(
       trained_tokenizer(own_tokenizer(args.output), args.bpe, sources.files, args.prepare.corpus, progress));
 }
@@ -57,15 +61,33 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
     fmt::print(out, "invalid UTF-8 {} replaced by U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
-ExitCode prepare(Context& context, const DataArgs& args) {
+// PREFIX of PREFIX, PREFIX.bin or PREFIX.idx. Throws UsageError for what is no prefix.
+std::string prefix_of_output(const DataArgs& args) {
   require<UsageError>(!args.output.empty(),
                       "witan data: give the prefix of the token shards to write: --output PREFIX");
+  require<UsageError>(fs::path(args.output).has_filename(), "witan data: --output ", args.output,
+                      " is a folder: give the beginning of the names of the shards in it, such as ",
+                      (fs::path(args.output) / "my").string());
+  const std::string prefix = prefix_of_shards(args.output);
+  std::error_code absent;
+  for (const fs::path& input : paths_of(args.inputs))
+    require<UsageError>(!fs::is_regular_file(input, absent) || !fs::equivalent(input, prefix, absent),
+                        "witan data: --output ", args.output,
+                        " is the text that is read: give the beginning of the names of the shards, such as ",
+                        fs::path(prefix).replace_extension().string(), " for its .bin and .idx");
+  return prefix;
+}
+
+ExitCode prepare(Context& context, DataArgs args) {
+  args.output = prefix_of_output(args);
   if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   PrepareOptions options = args.prepare;
   if (args.chat.data.sft) options.corpus.messages_key = args.chat.data.messages_key;
+  check_own_shards(args.output, sources.files, "--output");
+  if (args.tokenizer.empty()) check_own_tokenizer(own_tokenizer(args.output), "--output");
   check_encoding(sources.files, options.corpus);
   require<UsageError>(!args.chat.data.sft || !args.tokenizer.empty(),
                       "witan data --sft: give the tokenizer of the model that is fine-tuned: --tokenizer FILE");
@@ -78,9 +100,10 @@ ExitCode prepare(Context& context, const DataArgs& args) {
   options.corpus.conversations = find_conversation_format(chat, *tokenizer);
   options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
   options.threads = usable_cores();
-  const PreparedDataset data =
-      prepare_dataset(sources.files, encoder, args.output, options,
-                      [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
+  const PreparedDataset data = saying_what_is_kept(progress, args.output, [&] {
+    return prepare_dataset(sources.files, encoder, args.output, options,
+                           [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
+  });
   progress.clear();
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
@@ -105,15 +128,17 @@ void add_data(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"data", "Turn text into token shards (.bin/.idx), or inspect them",
-       "Reads plain text and jsonl, also .gz and .zst, and folders of them. Writes Megatron-LM's format.\n"
-       "Shards (and their tokenizer) that already exist for the same text, tokenizer and options are reused.",
+       "Reads plain text and JSON Lines, also .gz and .zst, Parquet, Arrow, WebDataset's .tar, MosaicML's .mds,\n"
+       "and folders of them. Writes Megatron-LM's format. Shards (and their tokenizer) that already exist for\n"
+       "the same text, tokenizer and options are reused, and made anew where those have changed. Files of\n"
+       "another origin are not overwritten.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
        "witan data messages.jsonl --sft --output data/chats --tokenizer model-folder\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
   add_option(*command, "inputs", args->inputs,
-             "Files and folders of text, JSON Lines, Parquet or Arrow, separated by spaces or commas")
+             "Files and folders of text, JSON Lines, Parquet, Arrow, .tar or .mds, separated by spaces or commas")
       .type_name("");
   add_option(*command, "--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx").type_name("PREFIX");
   const Option tokenizer = add_option(*command, "--tokenizer", args->tokenizer,

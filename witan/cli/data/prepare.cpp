@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/data/kept_work.h"
 #include "witan/cli/data/prepare_report.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/megatron_encoder.h"
+#include "witan/data/prepare/own_shards.h"
 
 namespace witan::cli {
 namespace {
@@ -48,6 +51,8 @@ constexpr std::array kRefusedFlags = {
     RefusedFlag{"--vocab-size", "the tokenizer knows its size; leave it out"},
     RefusedFlag{"--vocab-extra-ids", "ids are not added to a tokenizer; leave it out"}};
 
+constexpr std::array kFlagsOfTypes = {"--tokenizer-model", "--vocab-file", "--merge-file"};
+
 struct MegatronPrepareArgs {
   std::vector<std::string> inputs, json_keys = {"text"};
   std::string output_prefix, tokenizer, model, vocab_file, merge_file;
@@ -56,9 +61,46 @@ struct MegatronPrepareArgs {
   int workers = 0, partitions = 1;
   int64_t log_interval = 0;
   bool keep_sequential = false;
+  std::vector<Option> of_types;  // flags that go with --tokenizer-type
   std::array<std::vector<std::string>, kRefusedFlags.size()> refused;
   std::vector<Option> refused_options;
 };
+
+void check_tokenizer(const MegatronPrepareArgs& args) {
+  require<UsageError>(
+      args.tokenizer.empty() != args.tokens.type.empty(),
+      "witan data prepare: give either --tokenizer FILE, or --tokenizer-type with the flags of its kind");
+  for (size_t i = 0; i < args.of_types.size(); ++i)
+    require<UsageError>(args.tokenizer.empty() || !args.of_types[i].given(), "witan data prepare: ", kFlagsOfTypes[i],
+                        " goes with --tokenizer-type, and --tokenizer ", args.tokenizer,
+                        " is given, whose content tells its kind: leave one of them out");
+  require<UsageError>(args.tokens.eod_token.empty() || args.tokens.append_eod, "witan data prepare: --eod-token ",
+                      clipped(args.tokens.eod_token),
+                      " says which token --append-eod adds, and without that none is added: add --append-eod, or "
+                      "leave it out");
+}
+
+// Each key of --json-keys, whether blanks or commas stand between them.
+std::vector<std::string> keys_of(const std::vector<std::string>& words) {
+  std::vector<std::string> keys;
+  for (const std::string& word : words)
+    for (size_t begin = 0; begin <= word.size();) {
+      const size_t end = std::min(word.find(',', begin), word.size());
+      keys.push_back(word.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  return keys;
+}
+
+void check_keys(const std::vector<std::string>& keys) {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    require<UsageError>(!keys[i].empty() && keys[i].find('/') == std::string::npos, "witan data prepare: --json-keys ",
+                        clipped(keys[i]), ": a key names files, so it may not be empty or have a slash");
+    require<UsageError>(std::find(keys.begin(), keys.begin() + static_cast<ptrdiff_t>(i), keys[i]) ==
+                            keys.begin() + static_cast<ptrdiff_t>(i),
+                        "witan data prepare: --json-keys has ", clipped(keys[i]), " twice: give each key once");
+  }
+}
 
 void check(const MegatronPrepareArgs& args) {
   for (size_t i = 0; i < kRefusedFlags.size(); ++i)
@@ -67,16 +109,12 @@ void check(const MegatronPrepareArgs& args) {
   require<UsageError>(!args.inputs.empty(), "witan data prepare: give the rows: --input FILE");
   require<UsageError>(!args.output_prefix.empty(),
                       "witan data prepare: give the beginning of the names of the shards: --output-prefix PREFIX");
-  require<UsageError>(
-      args.tokenizer.empty() != args.tokens.type.empty(),
-      "witan data prepare: give either --tokenizer FILE, or --tokenizer-type with the flags of its kind");
+  check_tokenizer(args);
   require<UsageError>(args.partitions == 1 || args.keep_sequential, "witan data prepare: --partitions ",
                       args.partitions,
                       " deals rows out to the partitions in turn, which changes their order: add "
                       "--keep-sequential-samples, or leave it out (all cores work on one file)");
-  for (const std::string& key : args.json_keys)
-    require<UsageError>(!key.empty() && key.find('/') == std::string::npos, "witan data prepare: --json-keys ",
-                        clipped(key), ": a key names files, so it may not be empty or have a slash");
+  check_keys(args.json_keys);
 }
 
 // PREFIX_key_document, as Megatron-LM names what it writes.
@@ -98,24 +136,47 @@ void print_prepared(std::FILE* out, const PreparedDataset& data, const TextEncod
                data.prefix.string());
 }
 
-// `others`: the keys but this one.
+// How the text of a key is read: from rows that have all keys.
+CorpusOptions corpus_of_key(const MegatronPrepareArgs& args, const std::string& key) {
+  CorpusOptions corpus = args.prepare.corpus;
+  corpus.json_key = key;
+  corpus.key_option = "--json-keys";
+  for (const std::string& other : args.json_keys)
+    if (other != key) corpus.other_keys.push_back(other);
+  corpus.visit_empty = true;  // an empty document has its number, too
+  return corpus;
+}
+
+// What can be known to fail, before hours of work.
+void check_sources(const MegatronPrepareArgs& args, const std::vector<Source>& sources) {
+  for (const Source& source : sources)
+    require<DataError>(args.json_keys.size() == 1 || source.kind != SourceKind::text, source.path.string(),
+                       ": plain text has no keys, and several --json-keys are asked for: give files of rows, or one "
+                       "key for this file");
+  for (const std::string& key : args.json_keys) {
+    check_own_shards(prefix_of(args.output_prefix, key), sources, "--output-prefix");
+    check_encoding(sources, corpus_of_key(args, key));
+  }
+}
+
 void prepare_key(Context& context, const MegatronPrepareArgs& args, const std::string& key, const Sources& sources,
                  const TextEncoder& encoder, Progress& progress) {
+  const std::string prefix = prefix_of(args.output_prefix, key);
   PrepareOptions options = args.prepare;
-  options.corpus.json_key = key;
-  for (const std::string& other : args.json_keys)
-    if (other != key) options.corpus.other_keys.push_back(other);
-  options.corpus.visit_empty = true;  // an empty document has its number, too
+  options.corpus = corpus_of_key(args, key);
   options.measure_split = false;
   options.threads = args.workers > 0 ? args.workers : usable_cores();
   PrepareReport report(progress, cat("tokenizing ", key), args.log_interval);
-  const PreparedDataset data = prepare_dataset(sources.files, encoder, prefix_of(args.output_prefix, key), options,
-                                               [&](const PrepareProgress& at) { report.update(at); });
+  const PreparedDataset data = saying_what_is_kept(progress, prefix, [&] {
+    return prepare_dataset(sources.files, encoder, prefix, options,
+                           [&](const PrepareProgress& at) { report.update(at); });
+  });
   progress.clear();
   print_prepared(context.out, data, encoder);
 }
 
-ExitCode prepare_megatron(Context& context, const MegatronPrepareArgs& args) {
+ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
+  args.json_keys = keys_of(args.json_keys);
   check(args);
   Progress progress(context.err, progress_options(context.err));
   MegatronTokenizerOptions tokens = args.tokens;
@@ -125,15 +186,7 @@ ExitCode prepare_megatron(Context& context, const MegatronPrepareArgs& args) {
   const TextEncoder encoder = megatron_encoder(tokens);
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
-  if (args.json_keys.size() > 1)
-    for (const Source& source : sources.files)
-      require<DataError>(
-          source.kind == SourceKind::jsonl, source.path.string(),
-          ": several --json-keys are read from JSON Lines alone, where a row without one of them is left "
-          "out of all; give one key for this file");
-  CorpusOptions corpus = args.prepare.corpus;
-  corpus.json_key = args.json_keys.front();
-  check_encoding(sources.files, corpus);
+  check_sources(args, sources.files);
   if (!tokens.append_eod)
     progress.note("no token stands between documents: --append-eod adds the tokenizer's end of text behind each");
   for (const std::string& key : args.json_keys) prepare_key(context, args, key, sources, encoder, progress);
@@ -154,15 +207,15 @@ void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
              "GPTSentencePieceTokenizer, Llama2Tokenizer, GPT2BPETokenizer")
       .type_name("NAME")
       .group(group);
-  add_option(command, "--tokenizer-model", args.model, "Its file, or the folder with it")
-      .type_name("FILE")
-      .group(group);
-  add_option(command, "--vocab-file", args.vocab_file, "vocab.json of GPT2BPETokenizer").type_name("FILE").group(group);
-  add_option(command, "--merge-file", args.merge_file, "merges.txt of GPT2BPETokenizer").type_name("FILE").group(group);
+  const std::array names = {&args.model, &args.vocab_file, &args.merge_file};
+  static constexpr std::array kHelp = {"Its file, or the folder with it", "vocab.json of GPT2BPETokenizer",
+                                       "merges.txt of GPT2BPETokenizer"};
+  for (size_t i = 0; i < kFlagsOfTypes.size(); ++i)
+    args.of_types.push_back(add_option(command, kFlagsOfTypes[i], *names[i], kHelp[i]).type_name("FILE").group(group));
   add_flag(command, "--append-eod", args.tokens.append_eod, "End each document with the tokenizer's end of text")
       .group(group);
   add_option(command, "--eod-token", args.tokens.eod_token,
-             "The token that ends documents; otherwise eos_token of tokenizer_config.json, or the end of text")
+             "The token that --append-eod adds; otherwise eos_token of tokenizer_config.json, or the end of text")
       .type_name("TOKEN")
       .group(group);
 }
@@ -210,15 +263,17 @@ void add_data_prepare(CLI::App& data, Context& context) {
        "Writes PREFIX_KEY_document.bin and .idx, the same bytes for any number of workers. After a kill, or a full "
        "disk,\n"
        "the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
-       "witan data prepare --input rows.jsonl.zst --output-prefix data/web --tokenizer tokenizer.json --append-eod\n"
+       "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer tokenizer.json --append-eod\n"
        "witan data prepare --input rows.jsonl.zst --json-keys text content --output-prefix data/two \\\n"
        "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model model-folder --append-eod"},
       [&context, args] { return prepare_megatron(context, *args); });
-  add_option(*command, "--input", args->inputs, "Files and folders of rows or text, separated by spaces or commas")
+  add_option(*command, "--input", args->inputs,
+             "Files and folders of JSON Lines, Parquet, Arrow, .tar, .mds or text, separated by spaces or commas")
       .type_name("FILE");
   add_option(*command, "--output-prefix", args->output_prefix, "Write to PREFIX_KEY_document.bin and .idx")
       .type_name("PREFIX");
-  add_option(*command, "--json-keys", args->json_keys, "Keys of the text; each becomes a pair of files of its own")
+  add_option(*command, "--json-keys", args->json_keys,
+             "Keys (or columns) of the text, separated by spaces or commas; each becomes a pair of files of its own")
       .type_name("KEYS")
       .show_default();
   add_option(*command, "--bad-row-share", args->prepare.corpus.bad_row_share,
