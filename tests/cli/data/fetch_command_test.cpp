@@ -93,6 +93,27 @@ TEST_F(FetchCommandTest, SaysWhatIsWrong) {
                  {"it has no revision \"v9\""});
 }
 
+// Before the hub is asked anything.
+TEST_F(FetchCommandTest, RefusesContradictionsByName) {
+  expect_refusal({"data", "fetch", "fineweb-edu"}, 2,
+                 {"fineweb-edu has no owner: give OWNER/NAME", "did you mean --preset fineweb-edu?"});
+  expect_refusal({"data", "fetch", "--model", "gpt2"}, 2,
+                 {"gpt2 has no owner: give OWNER/NAME, as on the model's page"});
+  expect_refusal({"data", "fetch", "--preset", "dclm-baseline", "a/b"}, 2,
+                 {"--preset dclm-baseline names a repository, and so does the argument a/b", "leave one of them out"});
+  expect_refusal({"data", "fetch", "--preset", "dclm-baseline", "--model"}, 2,
+                 {"--preset", "--model asks for a model"});
+  expect_refusal({"data", "fetch", "--model", "a/b", "--subset", "x"}, 2,
+                 {"--subset x", "--model", "--include PATTERN"});
+  expect_refusal({"data", "fetch", "--preset", "fineweb-edu-10bt", "--subset", "default"}, 2,
+                 {"--preset fineweb-edu-10bt is the subset sample-10BT, and --subset is default",
+                  "witan data fetch HuggingFaceFW/fineweb-edu --subset default"});
+  expect_refusal({"data", "fetch", "--preset", "dclm-baseline", "--include", "*"}, 2,
+                 {"--preset dclm-baseline chooses files by patterns of its own, and --include by others"});
+  expect_refusal({"data", "fetch", "a/b", "--list", "--verify"}, 2, {"--list only lists, and --verify"});
+  EXPECT_TRUE(server_.requests().empty());
+}
+
 TEST_F(FetchCommandTest, NeverShowsTheToken) {
   ::setenv("HF_TOKEN", "hf_do_not_tell", 1);
   const Said said = witan({"data", "fetch", "HuggingFaceFW/fineweb-edu", "--to", at("edu")});

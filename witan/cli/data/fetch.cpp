@@ -8,6 +8,7 @@
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/fetch/presets.h"
 #include "witan/report/progress.h"
@@ -28,19 +29,55 @@ fs::path usual_folder(const FetchArgs& args, const fetch::Repository& repository
   return fs::path(repository.kind == fetch::RepositoryKind::model ? "models" : "data") / name;
 }
 
+// Throws UsageError for flags of which one says otherwise than another.
+void check_fetch_flags(const FetchArgs& args) {
+  const auto refuse = [](bool both, const auto&... why) { require<UsageError>(!both, "witan data fetch: ", why...); };
+  refuse(args.name.empty() && args.preset.empty(), "give the name of a dataset, as OWNER/NAME, or --preset NAME");
+  refuse(!args.name.empty() && !args.preset.empty(), "--preset ", args.preset,
+         " names a repository, and so does the argument ", clipped(args.name), ": leave one of them out");
+  refuse(args.model && !args.preset.empty(), "--preset ", args.preset,
+         " names a dataset, and --model asks for a model: leave one of them out");
+  refuse(args.model && !args.fetch.subset.empty(), "--subset ", clipped(args.fetch.subset),
+         " is of a dataset's card, and --model asks for a model: choose files of a model with --include PATTERN");
+  refuse(args.list && args.fetch.verify,
+         "--list only lists, and --verify compares what is fetched: leave one of them out");
+}
+
+void check_against_preset(const FetchArgs& args, const fetch::FetchPreset& preset) {
+  const std::string by_name = cat("`witan data fetch ", preset.repository);
+  require<UsageError>(args.fetch.subset.empty() || preset.subset == args.fetch.subset, "witan data fetch: --preset ",
+                      preset.name, preset.subset.empty() ? " is no subset" : " is the subset ", preset.subset,
+                      ", and --subset is ", clipped(args.fetch.subset), ": leave one of them out, or give ", by_name,
+                      " --subset ", shell_word(args.fetch.subset), "`");
+  require<UsageError>(args.fetch.include.empty() || preset.include.empty(), "witan data fetch: --preset ", preset.name,
+                      " chooses files by patterns of its own, and --include by others: leave one of them out, or give ",
+                      by_name, " --include PATTERN`");
+}
+
+// The names of old repositories without an owner are not asked for: the hub answers them with another address.
+void check_owner(const fetch::Repository& repository) {
+  std::vector<std::string> presets;
+  for (const fetch::FetchPreset& preset : fetch::fetch_presets()) presets.push_back(preset.name);
+  const std::string preset = nearest(repository.name, presets);
+  require<UsageError>(repository.name.find('/') != std::string::npos, "witan data fetch: ", clipped(repository.name),
+                      " has no owner: give OWNER/NAME, as on the ", fetch::kind_name(repository.kind), "'s page",
+                      preset.empty() ? "" : "; or did you mean --preset " + preset + "?");
+}
+
 fetch::FetchOptions fetch_options(const FetchArgs& args) {
-  require<UsageError>(args.name.empty() != args.preset.empty(),
-                      "witan data fetch: give the name of a dataset, as OWNER/NAME, or --preset NAME");
+  check_fetch_flags(args);
   fetch::FetchOptions options = args.fetch;
   options.repository.kind = args.model ? fetch::RepositoryKind::model : fetch::RepositoryKind::dataset;
   options.repository.name = args.name;
   if (!args.preset.empty()) {
     const fetch::FetchPreset& preset = fetch::fetch_preset(args.preset);
+    check_against_preset(args, preset);
     options.repository.name = preset.repository;
     if (options.subset.empty()) options.subset = preset.subset;
     if (options.include.empty()) options.include = preset.include;
   }
   fetch::check_repository(options.repository);
+  check_owner(options.repository);
   options.to = args.to.empty() ? usual_folder(args, options.repository) : fs::path(args.to);
   const fetch::RetryOptions retry = options.hub.retry;
   options.hub = fetch::hub_options_of_environment();
@@ -76,6 +113,7 @@ ExitCode fetch_named(Context& context, const FetchArgs& args) {
   Progress progress(context.err, progress_options(context.err));
   fetch::FetchOptions options = fetch_options(args);
   options.hub.note = [&](const std::string& text) { progress.note(text); };
+  const InterruptNote nothing("nothing has been fetched; the same command begins anew");
   const fetch::Listing listing = fetch::list_files(options);
   if (listing.left_out > 0)
     progress.note(cat("left out what Witan does not read of a model: ",
@@ -93,6 +131,8 @@ ExitCode fetch_named(Context& context, const FetchArgs& args) {
   hooks.progress = [&](uint64_t bytes) {
     if (fetching) fetching->update(static_cast<double>(bytes));
   };
+  const InterruptNote kept(cat("files that are whole are kept in ", options.to.string(), ", and parts of others in ",
+                               (options.to / fetch::kFetchFolder).string(), "; the same command continues"));
   const fetch::FetchSummary summary = fetch::fetch_files(options, listing, hooks);
   progress.clear();
   print_summary(context.out, options, listing, summary);
@@ -128,7 +168,7 @@ void add_data_fetch(CLI::App& data, Context& context) {
   add_flag(*command, "--model", args->model, "It is a model, not a dataset");
   add_option(*command, "--preset", args->preset, "A corpus by a name of its own: " + names_of_presets())
       .type_name("NAME");
-  add_option(*command, "--subset", options.subset, "The files of this subset (config_name) of the dataset's card")
+  add_option(*command, "--subset", options.subset, "The files of this subset (config_name) of a dataset's card")
       .type_name("SUBSET");
   add_option(*command, "--include", options.include,
              "Only files that match one of these patterns (repeatable); * also matches /")
