@@ -66,6 +66,16 @@ TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
   expect_refusal({"tokenizer", "encod"}, 2, {"witan tokenizer: unknown command encod", "did you mean encode?"});
 }
 
+// Also where the command would take the word for something else, and whatever flags of the subcommand stand behind it.
+TEST(RunTest, MistypedSubcommandsAreRefusedWithASuggestion) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"data", "shuffle"}, {"data", "prepare"}, {"tokenizer", "encode"}, {"bench", "step"}};
+  for (const auto& [command, name] :
+       {std::pair{commands[0], "shufle"}, {commands[1], "preprae"}, {commands[2], "encod"}, {commands[3], "stpe"}})
+    expect_refusal({command[0], name, "--some-flag", "3"}, 2,
+                   {"witan " + command[0] + ": unknown command " + name + " (did you mean " + command[1] + "?)"});
+}
+
 TEST(RunTest, AnUnknownFlagIsNamedBeforeWhatIsMissing) {
   expect_refusal({"tokenizer", "train", "--outptu", "x.json"}, 2, {"unknown flag --outptu", "did you mean --output?"});
   expect_refusal({"tokenizer", "train"}, 2, {"witan tokenizer train: ", "required"});

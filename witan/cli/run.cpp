@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "witan/base/file.h"
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/compat/megatron.h"
@@ -126,6 +128,25 @@ void give_numbers_left_out(const CLI::App& app, std::vector<std::string>& words)
   }
 }
 
+// A word where a subcommand may stand that is neither one nor a file, but nearly a subcommand: `witan data shufle`
+// would take it for text.
+void refuse_mistyped_command(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const auto names = names_of_commands(*at);
+    if (const auto found = std::find(names.begin(), names.end(), words[i]); found != names.end()) {
+      at = at->get_subcommand(words[i]);
+      continue;
+    }
+    std::error_code error;
+    const bool is_file = fs::exists(words[i], error);
+    const std::string near = names.empty() || words[i].starts_with('-') || is_file ? "" : nearest(words[i], names);
+    require<UsageError>(near.empty(), path_of(*at), ": unknown command ", clipped(words[i]), " (did you mean ", near,
+                        "?); `", path_of(*at), " --help` lists commands and flags");
+    return;
+  }
+}
+
 // Of the command that was reached.
 void print_help(const CLI::App& app, HelpLength length, const Context& context) {
   fmt::print(context.out, "{}", coloured_help(help_of(reached(app), length), progress_options(context.out).colour));
@@ -134,6 +155,7 @@ void print_help(const CLI::App& app, HelpLength length, const Context& context) 
 void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words = words_of(argc, argv, context);
   if (words.size() > 1) give_numbers_left_out(app, words);
+  refuse_mistyped_command(app, words);
   try {
     std::vector<const char*> pointers;
     for (const std::string& word : words) pointers.push_back(word.c_str());
