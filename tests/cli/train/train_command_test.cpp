@@ -141,6 +141,21 @@ TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
   EXPECT_NE(other.err.find("--fresh"), std::string::npos) << other.err;
 }
 
+// What cannot be is said before text is tokenized, and is not taken for another configuration of the run.
+TEST_F(TrainCommandTest, WeightsAreCheckedBeforeAnyWork) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& piece) {
+    const Said said = train(more);
+    EXPECT_EQ(said.code, 3) << said.err;
+    EXPECT_TRUE(contains(said.err, piece)) << said.err;
+  };
+  refused({"--data-weights", "1,2,3"}, "data_weights = 1,2,3: 3 weights for 1 dataset: give one for each");
+  refused({"--split", "99;1"}, "split = 99;1 must be up to three shares");
+  EXPECT_FALSE(fs::exists(own_ / "runs")) << "before any work";
+  ASSERT_EQ(train().code, 0);
+  refused({"--data-weights", "x"}, "data_weights = x: x is not a number from 0 on");
+  refused({"--split", "99;1"}, "split = 99;1 must be up to three shares");
+}
+
 TEST_F(TrainCommandTest, AnotherPathToTheSameTextIsTheSameRun) {
   ASSERT_EQ(train().code, 0);
   const fs::path link = own_ / "link";

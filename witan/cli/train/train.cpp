@@ -11,6 +11,7 @@
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/train_call.h"
 #include "witan/convert/ledger.h"
+#include "witan/train/run/check_datasets.h"
 #include "witan/train/run/run_start.h"
 #include "witan/train/signals/signals.h"
 
@@ -27,6 +28,7 @@ struct TrainCommandArgs {
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given =
       read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
+  check_datasets(given.config.data);
   const std::string& source = given.config.train.init_from;
   require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
                        ": the model has no tokenizer that Witan can read; give the one that it was trained with: "

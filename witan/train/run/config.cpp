@@ -19,11 +19,12 @@ Fields DataConfig::fields() {
       {{"data",
         {
             Field{"data", &data,
-                  "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, .gz, "
-                  ".zst …); empty: the English text of Debian's perl-doc"},
+                  "Training text: files or folders, separated by commas, as a flag also by spaces (.txt, .jsonl, "
+                  ".parquet, .arrow, .tar, .mds, .gz, .zst …); empty: the English text of Debian's perl-doc"},
             Field{"data_path", &data_path,
-                  "Prefix of token shards written by `witan data`, or a .bin file of llm.c or modded-nanogpt, instead "
-                  "of data; several with commas between them, with or without a weight before each"},
+                  "Prefix of token shards written by `witan data`, or tokens of llm.c or modded-nanogpt (.bin) or of "
+                  "numpy (.npy), instead of data; several with commas between them, with or without a weight before "
+                  "each"},
             Field{
                 "data_weights", &data_weights,
                 "Weights of the datasets of data_path, or of the files and folders of data, with commas between them, "

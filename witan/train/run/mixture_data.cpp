@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
@@ -142,13 +143,17 @@ ScheduledWeights parse_data_weights(const std::string& weights, const std::strin
       ++epochs;
     }
     const auto weight = number_of<double>(piece);
-    require<ConfigError>(weight && *weight >= 0 && std::isfinite(*weight), key, ": ", clipped(given),
-                         " is not a number from 0 on");
+    require<ConfigError>(weight && *weight >= 0 && std::isfinite(*weight), key, " = ", clipped(weights), ": ",
+                         clipped(given), " is not a number from 0 on: give a weight for each dataset, as 3,1");
     parsed.weights.push_back(*weight);
   }
-  require<ConfigError>(parsed.weights.size() == datasets, key, ": ", parsed.weights.size(), " weights for ", datasets,
-                       " datasets: give one for each, with commas between them");
-  require<ConfigError>(epochs == 0 || epochs == datasets, key, ": ", clipped(weights),
+  require<ConfigError>(parsed.weights.size() == datasets, key, " = ", clipped(weights), ": ",
+                       counted(static_cast<int64_t>(parsed.weights.size()), "weight"), " for ",
+                       counted(static_cast<int64_t>(datasets), "dataset"),
+                       ": give one for each, with commas between them");
+  require<ConfigError>(std::ranges::any_of(parsed.weights, [](double weight) { return weight > 0; }), key, " = ",
+                       clipped(weights), ": no dataset has a weight above 0");
+  require<ConfigError>(epochs == 0 || epochs == datasets, key, " = ", clipped(weights),
                        ": some are epochs, as 2x, and some are weights: write all as one of them");
   parsed.epochs = epochs > 0;
   return parsed;
@@ -162,7 +167,8 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
     const int64_t step = equals == piece.npos ? 0 : number_of<int64_t>(piece.substr(0, equals)).value_or(0);
     require<ConfigError>(step > (phases.empty() ? 1 : phases.back().step), "data_schedule: ", clipped(piece),
                          " is not STEP=W1,W2 with a step after the one before it, and after the first");
-    phases.push_back(parse_data_weights(piece.substr(equals + 1), "data_schedule", datasets));
+    phases.push_back(
+        parse_data_weights(piece.substr(equals + 1), cat("data_schedule from step ", step), datasets));
     phases.back().step = step;
   }
   return phases;
