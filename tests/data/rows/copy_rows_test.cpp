@@ -8,11 +8,13 @@
 
 #include "data/compress.h"
 #include "data/rows/row_support.h"
+#include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
 
 namespace witan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -39,7 +41,8 @@ TEST_F(CopyRowsTest, MergesInTheOrderOfTheSources) {
   EXPECT_TRUE(copy(sources, "all.jsonl").reused);
 }
 
-// What the usual pipeline of coreutils makes: lines distributed in turn, the first ones of each chunk moved to one file.
+// What the usual pipeline of coreutils makes: lines distributed in turn, the first ones of each chunk moved to one
+// file.
 TEST_F(CopyRowsTest, ChunksAreThoseOfCoreutils) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 501));
   const std::string shell = "cd '" + folder_.path().string() +
@@ -121,6 +124,63 @@ TEST_F(CopyRowsTest, NamesWhatCannotBe) {
   put(folder_ / "c.jsonl", "");
   options_.parts = {};
   EXPECT_THAT(message_of<ConfigError>([&] { copy(find("rows.jsonl"), "c"); }), HasSubstr("c.jsonl exists already"));
+}
+
+TEST_F(CopyRowsTest, OverwritesNeitherInputsNorFilesOfTheUser) {
+  put(folder_ / "rows.jsonl", numbered_rows(0, 30) + "[]\n");
+  const std::string before = read_file(folder_ / "rows.jsonl");
+  EXPECT_THAT(message_of<UsageError>([&] { copy(find("rows.jsonl"), "rows"); }), HasSubstr("is one of the inputs"));
+  put(folder_ / "a.quarantine.jsonl", "notes of my own");
+  EXPECT_THAT(message_of<ConfigError>([&] { copy(find("rows.jsonl"), "a"); }),
+              HasSubstr("a.quarantine.jsonl exists already"));
+  EXPECT_EQ(read_file(folder_ / "rows.jsonl"), before);
+  EXPECT_EQ(read_file(folder_ / "a.quarantine.jsonl"), "notes of my own");
+  EXPECT_FALSE(fs::exists(folder_ / ".a.unfinished"));
+  fs::remove(folder_ / "a.quarantine.jsonl");
+  EXPECT_EQ(copy(find("rows.jsonl"), "a").bad_rows, 1);
+  fs::remove(folder_ / "a.jsonl");
+  EXPECT_EQ(copy(find("rows.jsonl"), "a").bad_rows, 1) << "its own list is written anew";
+}
+
+TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
+  put(folder_ / "rows.jsonl", "{\"n\": 1}\n[]\n");
+  EXPECT_THAT(message_of<DataError>([&] { copy(find("rows.jsonl"), "a"); }),
+              AllOf(HasSubstr("1 of 2 rows are unusable"), HasSubstr("what is done is kept in "),
+                    HasSubstr(".a.unfinished, and the same command goes on from there")));
+  EXPECT_TRUE(fs::exists(folder_ / ".a.unfinished"));
+  options_.rows.bad_row_share = 0.5;
+  EXPECT_TRUE(copy(find("rows.jsonl"), "a").continued);
+  EXPECT_FALSE(fs::exists(folder_ / ".a.unfinished"));
+
+  options_.rows.bad_row_share = 0.1;
+  put(folder_ / "in/1.jsonl", numbered_rows(0, 2000));
+  put(folder_ / "in/2.jsonl", "{\"text\": \"caf\xE9\"}\n");
+  options_.checkpoint_bytes = 20000;
+  EXPECT_THAT(message_of<DataError>([&] { copy(find("in"), "b"); }),
+              AllOf(HasSubstr("is not UTF-8"), ::testing::Not(HasSubstr("kept"))));
+  EXPECT_FALSE(fs::exists(folder_ / ".b.unfinished")) << "with another source all begins anew";
+  report_ = [](const RowProgress&) { throw DiskFullError("the disk is full"); };
+  fs::remove(folder_ / "in/2.jsonl");
+  EXPECT_THAT(message_of<DiskFullError>([&] { copy(find("in"), "c"); }), ::testing::Not(HasSubstr("kept")));
+  EXPECT_FALSE(fs::exists(folder_ / ".c.unfinished")) << "nothing was done";
+  int calls = 0;
+  report_ = [&](const RowProgress&) {
+    if (++calls == 6) throw DiskFullError("the disk is full");
+  };
+  EXPECT_THAT(message_of<DiskFullError>([&] { copy(find("in"), "c"); }), HasSubstr("kept in "));
+  report_ = {};
+  EXPECT_TRUE(copy(find("in"), "c").continued);
+  EXPECT_EQ(read_file(folder_ / "c.jsonl"), read_file(folder_ / "in/1.jsonl"));
+}
+
+TEST_F(CopyRowsTest, EveryRowOfATableIsCounted) {
+  fs::copy_file(golden_table("zstd_plain_v1.parquet"), folder_ / "a.parquet");
+  EXPECT_EQ(copy(find("a.parquet"), "all").rows, 40);
+  options_.rows.text_key = "text";
+  options_.rows.bad_row_share = 0.5;
+  const MadeRows made = copy(find("a.parquet"), "with_text");
+  EXPECT_EQ(made.rows + made.bad_rows, 40);
+  EXPECT_GT(made.bad_rows, 0);
 }
 
 }  // namespace

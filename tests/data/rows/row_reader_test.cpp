@@ -2,11 +2,13 @@
 
 #include "data/compress.h"
 #include "data/rows/row_support.h"
+#include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
 
 namespace witan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -17,7 +19,7 @@ class RowReaderTest : public ::testing::Test {
     rows_.clear();
     positions_.clear();
     bad_.clear();
-    RowReader reader(options_, folder_ / "scratch");
+    RowReader reader(options_);
     reader.read(
         find_sources({folder_ / "in"}).files.at(0), after,
         [&](const Row& row) {
@@ -89,6 +91,66 @@ TEST_F(RowReaderTest, EstimatesWhatArchivesHold) {
   write("a.jsonl.gz", gzip(text));
   write("b.jsonl", text);
   EXPECT_EQ(expanded_bytes(find_sources({folder_ / "in"}).files), 2 * text.size());
+}
+
+TEST_F(RowReaderTest, RowsOfTablesHaveAllColumns) {
+  write("a.parquet", read_file(golden_table("snappy_delta_v2.parquet")));
+  read();
+  Json rows = Json::array();
+  for (const std::string& row : rows_) rows.push_back(parse_json(row, "row"));
+  EXPECT_EQ(rows, expected_whole()) << "those without text, too";
+  EXPECT_EQ(rows.size(), 40u);
+  EXPECT_EQ(positions_.back(), 40);
+  read(38);
+  EXPECT_THAT(positions_, ElementsAre(39, 40));
+  options_.text_key = "text";
+  read();
+  const auto nulls = std::ranges::count_if(expected_whole(), [](const Json& row) { return row["text"].is_null(); });
+  EXPECT_EQ(bad_.size(), static_cast<size_t>(nulls)) << "and with a key every row is written or unusable";
+  EXPECT_EQ(rows_.size() + bad_.size(), 40u);
+  options_.text_key = "meta.title";
+  read();
+  EXPECT_EQ(rows_.size() + bad_.size(), 40u);
+  EXPECT_GT(rows_.size(), 10u);
+}
+
+TEST_F(RowReaderTest, SamplesOfArchivesAreRowsOfOneLine) {
+  write("a.mds", read_file(golden_table("chat.mds")));
+  read();
+  EXPECT_GT(rows_.size(), 1u);
+  for (const std::string& row : rows_) {
+    EXPECT_TRUE(parse_json(row, "row").is_object());
+    EXPECT_EQ(row.find('\n'), std::string::npos);
+  }
+}
+
+TEST_F(RowReaderTest, NamesTheColumnThatIsNotUtf8) {
+  write("a.parquet", read_file(golden_table("other_latin1.parquet")));
+  const std::string message = message_of<DataError>([&] { read(); });
+  EXPECT_THAT(message, HasSubstr("a.parquet: row 2: the column text is not UTF-8 text (\\xE9)"));
+  EXPECT_THAT(message, HasSubstr("--replace-invalid-utf8"));
+  options_.replace_invalid_utf8 = true;
+  read();
+  EXPECT_THAT(rows_[1], HasSubstr("\xEF\xBF\xBD"));
+}
+
+TEST_F(RowReaderTest, AKeyWithDotsMakesNestedObjects) {
+  EXPECT_EQ(row_with_text("text", "a\"b"), R"({"text": "a\"b"})");
+  EXPECT_EQ(row_with_text("meta.page.title", "x"), R"({"meta": {"page": {"title": "x"}}})");
+}
+
+TEST_F(RowReaderTest, SaysWhichColumnsAreLeftOut) {
+  write("a.parquet", read_file(golden_table("snappy_delta_v2.parquet")));
+  write("b.arrow", read_file(golden_table("stream_none.arrow")));
+  write("c.jsonl", "{}\n");
+  EXPECT_THAT(
+      check_row_sources(find_sources({folder_ / "in"}).files, {}),
+      ElementsAre(AllOf(HasSubstr("written without them: day, price, seen ("), HasSubstr("a.parquet and 1 more"))));
+  write("d.txt", "caf\xE9");
+  EXPECT_THROW(check_row_sources(find_sources({folder_ / "in"}).files, {}), DataError);
+  fs::remove(folder_ / "in/d.txt");
+  write("e.parquet", "PAR1");
+  EXPECT_THROW(check_row_sources(find_sources({folder_ / "in"}).files, {}), CorruptionError);
 }
 
 }  // namespace

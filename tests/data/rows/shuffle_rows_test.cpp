@@ -9,6 +9,7 @@
 
 #include "data/compress.h"
 #include "data/rows/row_support.h"
+#include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
 #include "witan/data/rows/copy_rows.h"
 
@@ -120,9 +121,15 @@ TEST_F(ShuffleRowsTest, RefusesADamagedJournal) {
       {"{\"sorted\": 65537, \"files\": {}}\n", "65537 is there"},
       {"{\"written\": {\"sizes\": [], \"rows\": []}}\n", "array index 0"},
   };
-  EXPECT_THROW(shuffle_rows(sources(), folder_ / "a.jsonl", options_, [](const RowProgress&) { throw DataError("x"); }),
-               DataError);
+  report_ = [&](const RowProgress&) {
+    if (!fs::exists(folder_ / "begun")) fs::copy(folder_ / ".a.unfinished", folder_ / "begun");
+  };
+  shuffle("a.jsonl");
+  report_ = {};
+  fs::remove(folder_ / "a.jsonl");
   for (const auto& [journal, why] : journals) {
+    fs::remove_all(folder_ / ".a.unfinished");
+    fs::copy(folder_ / "begun", folder_ / ".a.unfinished");
     put(folder_ / ".a.unfinished/journal.jsonl", journal);
     EXPECT_THAT(message_of<CorruptionError>([&] { shuffle("a.jsonl"); }),
                 ::testing::AllOf(HasSubstr(why), HasSubstr(".a.unfinished to begin anew")))
@@ -281,6 +288,31 @@ TEST_F(ShuffleRowsTest, MixesTextWithRows) {
   shuffle("mixed.jsonl");
   EXPECT_THAT(lines_in(folder_ / "mixed.jsonl"),
               ::testing::UnorderedElementsAre("{\"text\": \"a row\", \"id\": 1}", "{\"text\": \"a document\"}"));
+}
+
+TEST_F(ShuffleRowsTest, AFailureLeavesNothingBehind) {
+  write_corpus();
+  put(folder_ / "in/zz.jsonl", "{\"text\": \"caf\xE9\"}\n");
+  options_.temp = folder_ / "scratch";
+  options_.memory = 1 << 16;
+  EXPECT_THROW(shuffle("mixed.jsonl"), DataError);
+  EXPECT_TRUE(hidden_in(folder_.path()).empty());
+  EXPECT_TRUE(fs::is_empty(folder_ / "scratch"));
+  put(folder_ / "file", "");
+  options_.temp = folder_ / "file";
+  EXPECT_THAT(message_of<IoError>([&] { shuffle("mixed.jsonl"); }), HasSubstr("cannot create the folder "));
+  EXPECT_TRUE(hidden_in(folder_.path()).empty());
+}
+
+TEST_F(ShuffleRowsTest, KeepsAllColumnsOfTables) {
+  fs::create_directory(folder_ / "in");
+  fs::copy_file(golden_table("gzip_plain_v2.parquet"), folder_ / "in/a.parquet");
+  EXPECT_EQ(shuffle("mixed.jsonl").rows, 40);
+  Json rows = Json::array();
+  for (const std::string& line : lines_in(folder_ / "mixed.jsonl")) rows.push_back(parse_json(line, "row"));
+  Json expected = expected_whole();
+  EXPECT_NE(rows, expected);
+  EXPECT_TRUE(std::ranges::is_permutation(rows, expected));
 }
 
 }  // namespace

@@ -5,7 +5,11 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/jsonl.h"
 #include "witan/data/parallel_documents.h"
+#include "witan/data/rows/row_reader.h"
+#include "witan/data/tables/open_table.h"
 
 namespace witan {
 namespace {
@@ -60,6 +64,34 @@ class ShingleSets {
   };
   SpillFile file_;
   std::vector<Entry> entries_;
+};
+
+// Whole rows of tables, read beside the texts of them.
+class RowsOfTables {
+ public:
+  explicit RowsOfTables(const CorpusOptions& options) : options_(options), parser_(options.json_key) {}
+
+  // The row of a document, of which later ones are asked for later; empty if its text is one of several in a list.
+  std::string of(const Document& document) {
+    if (source_ != document.origin.source) {
+      source_ = document.origin.source;
+      const TableColumns columns{.text = {}, .row_bytes = options_.row_bytes, .whole = true};
+      table_ = open_table(source_->path, source_->kind, columns);
+      cell_ = {};
+    }
+    while (cell_.row < document.origin.row && table_->next(cell_)) continue;
+    if (cell_.row != document.origin.row || !cell_.reason.empty()) return "";
+    std::string row = row_of_table(cell_);
+    if (options_.replace_invalid_utf8) row = replace_invalid_utf8(row);
+    return parser_.parse(row).text == document.text ? row : "";
+  }
+
+ private:
+  const CorpusOptions& options_;
+  JsonlParser parser_;
+  const Source* source_ = nullptr;
+  std::unique_ptr<TableReader> table_;
+  TableCell cell_;
 };
 
 class Deduplicator {
@@ -174,9 +206,13 @@ class Deduplicator {
   }
 
   // The row of a document that stays.
-  std::string row_of(const Document& document) const {
+  std::string row_of(const Document& document) {
     if (!document.origin.line.empty()) return std::string(document.origin.line) + "\n";
-    return nlohmann::ordered_json{{options_.corpus.json_key, document.text}}.dump() + "\n";
+    if (is_table(document.origin.source->kind)) {
+      const std::string row = table_rows_.of(document);
+      if (!row.empty()) return row + "\n";
+    }
+    return row_with_text(options_.corpus.json_key, document.text, ":") + "\n";
   }
 
   void write() {
@@ -215,6 +251,7 @@ class Deduplicator {
   const std::function<void(const DedupProgress&)>& progress_;
   CorpusOptions again_ = options_.corpus;
   DuplicateFinder finder_;
+  RowsOfTables table_rows_{options_.corpus};
   Places places_;
   DedupResult result_;
   uint64_t total_ = 0;

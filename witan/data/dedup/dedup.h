@@ -33,12 +33,14 @@ struct DedupProgress {
   uint64_t source_bytes = 0, total_source_bytes = 0;  // on disk
 };
 
-// Rows of JSON Lines stay byte for byte, with all their keys; a document of another source becomes a row with its text
-// under `json_key`. A row of `removed` is {"document", "source", "row", "duplicate", "kept": {"document", "source",
-// "row"}}: numbers of documents count from 0 over all sources, without empty and unusable ones; rows count from 1 in
-// their file and are null in plain text; "duplicate" is "exact" or "near". Reads the sources two times, or three with
-// `least_similarity`; only once if nothing is kept. Files appear whole or not at all. Throws what read_corpus() does;
-// DataError also if a source changes meanwhile; ConfigError, IoError, DiskFullError.
+// Rows of JSON Lines stay byte for byte, with all their keys; those of tables become JSON with all their columns
+// (TableColumns::whole), unless the text is one of several in a list; a document of another source, and such a text,
+// becomes a row with its text under `json_key`. A row of `removed` is {"document", "source", "row", "duplicate",
+// "kept": {"document", "source", "row"}}: numbers of documents count from 0 over all sources, without empty and
+// unusable ones; rows count from 1 in their file and are null in plain text; "duplicate" is "exact" or "near". Reads
+// the sources two times, or three with `least_similarity`; only once if nothing is kept. Files appear whole or not at
+// all. Throws what read_corpus() does; DataError also if a source changes meanwhile; ConfigError, IoError,
+// DiskFullError.
 DedupResult dedup_corpus(const std::vector<Source>& sources, const DedupOptions& options,
                          const std::function<void(const DedupProgress&)>& progress = {});
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "witan/base/counted.h"
-#include "witan/base/error.h"
 #include "witan/base/json_integer.h"
 #include "witan/data/rows/disk_room.h"
 
@@ -14,16 +12,16 @@ class RowCopy {
  public:
   RowCopy(const std::vector<Source>& sources, const fs::path& output, const Parts& parts, const CopyOptions& options,
           const nlohmann::json& key, const ReportRowProgress& progress)
-      : sources_(sources),
-        output_(output),
-        parts_(parts),
-        options_(options),
-        progress_(progress),
-        job_(output, parts, key) {
+      : sources_(sources), options_(options), progress_(progress), job_(output, parts, key) {
     for (const Source& source : sources) total_ += source.bytes;
   }
 
   MadeRows run() {
+    return job_.run([this] { return copy(); });
+  }
+
+ private:
+  MadeRows copy() {
     const nlohmann::json state = restore();
     if (!job_.written()) {
       require_room(job_.work().path(), expanded_bytes(sources_), "the rows");
@@ -31,15 +29,10 @@ class RowCopy {
       for (; source_ < sources_.size(); ++source_, position_ = 0) read();
       record();
     }
-    const fs::path quarantine =
-        bad_.judge(stem_of_rows(output_) + ".quarantine.jsonl", sources_, rows_ + bad_.count(), options_.rows);
-    require<DataError>(rows_ >= parts_.least_rows(), counted(rows_, "row"), " cannot fill ",
-                       counted(static_cast<int64_t>(parts_.files().size()), "file"), ": ", parts_.least_rows(),
-                       " are needed; give more, or smaller --chunks or --valid");
-    return job_.publish(bad_.count(), quarantine);
+    job_.judge(bad_, rows_, sources_, options_.rows);
+    return job_.publish();
   }
 
- private:
   // The state of the files that the journal ends with.
   nlohmann::json restore() {
     nlohmann::json state;
@@ -56,7 +49,7 @@ class RowCopy {
   }
 
   void read() {
-    RowReader reader(options_.rows, job_.work() / "scratch.jsonl");
+    RowReader reader(options_.rows);
     const auto visit = [&](const Row& row) {
       job_.append(row.text);
       ++rows_;
@@ -82,8 +75,6 @@ class RowCopy {
   }
 
   const std::vector<Source>& sources_;
-  const fs::path& output_;
-  const Parts& parts_;
   const CopyOptions& options_;
   const ReportRowProgress& progress_;
   RowJob job_;
@@ -99,6 +90,7 @@ class RowCopy {
 MadeRows copy_rows(const std::vector<Source>& sources, const fs::path& output, const CopyOptions& options,
                    const ReportRowProgress& progress) {
   const Parts parts(output, options.parts);
+  parts.require_apart_from(sources);
   nlohmann::json key = rows_key(sources, options.rows);
   key["parts"] = {{"chunks", options.parts.chunks},
                   {"valid", options.parts.valid},

@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/rng.h"
+#include "witan/data/rows/made_record.h"
 
 namespace witan {
 namespace {
@@ -26,12 +27,6 @@ std::string fraction_name(const std::string& stem, int64_t part, int64_t parts) 
 }
 
 }  // namespace
-
-std::string stem_of_rows(const fs::path& path) {
-  const std::string name = path.string();
-  constexpr std::string_view kSuffix = ".jsonl";
-  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
-}
 
 Parts::Parts(const fs::path& output, PartOptions options) : options_(std::move(options)) {
   const auto& [chunks, valid, fractions, seed] = options_;
@@ -63,6 +58,12 @@ Parts::Parts(const fs::path& output, PartOptions options) : options_(std::move(o
   File taken{stem + ".val.jsonl", {}};
   for (int64_t chunk = 0; chunk < dealt; ++chunk) taken.streams.push_back(dealt + chunk);
   files_.push_back(std::move(taken));
+}
+
+void Parts::require_apart_from(const std::vector<Source>& sources) const {
+  std::vector<fs::path> paths;
+  for (const File& file : files_) paths.push_back(file.path);
+  require_no_source(paths, sources);
 }
 
 int64_t Parts::streams() const {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/data/sources.h"
 
 namespace witan {
 
@@ -38,6 +38,8 @@ class Parts {
     std::vector<int64_t> streams;
   };
   const std::vector<File>& files() const { return files_; }
+  // Throws UsageError if one of the files is a source.
+  void require_apart_from(const std::vector<Source>& sources) const;
   // The fewest rows with which no file of `chunks` and `valid` is empty.
   int64_t least_rows() const;
 
@@ -46,8 +48,5 @@ class Parts {
   std::vector<double> ends_;  // of the parts in [0, 1)
   std::vector<File> files_;
 };
-
-// `path` without an ending .jsonl: what names of files beside it begin with.
-std::string stem_of_rows(const fs::path& path);
 
 }  // namespace witan

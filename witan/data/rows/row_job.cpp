@@ -14,9 +14,6 @@
 namespace witan {
 namespace {
 
-constexpr const char* kMadeFormat = "witan-rows";
-constexpr int kMadeVersion = 1;
-
 struct Stored {
   size_t rows, row_bytes;
 };
@@ -26,28 +23,10 @@ std::pair<size_t, int64_t> place_of(const nlohmann::json& row) {
   return {static_cast<size_t>(json_integer(row.at("source"))), json_integer(row.at("line"))};
 }
 
-fs::path hidden_beside(const fs::path& output, const char* what) {
-  const fs::path stem = fs::absolute(stem_of_rows(output));
-  return stem.parent_path() / cat(".", stem.filename().string(), what);
-}
-
-// Hidden, so that a folder of rows is read without it.
-fs::path made_path(const fs::path& output) {
-  return hidden_beside(output, ".made.json");
-}
-
-fs::path work_path(const fs::path& output) {
-  return hidden_beside(output, ".unfinished");
-}
-
 nlohmann::json describe_made(const MadeRows& made) {
   nlohmann::json files = nlohmann::json::array();
-  for (const MadeFile& file : made.files)
-    files.push_back({{"name", file.path.filename().string()}, {"bytes", file.bytes}, {"rows", file.rows}});
-  return {{"rows", made.rows},
-          {"bad_rows", made.bad_rows},
-          {"quarantine", made.quarantine.string()},
-          {"files", std::move(files)}};
+  for (const MadeFile& file : made.files) files.push_back({{"bytes", file.bytes}, {"rows", file.rows}});
+  return {{"rows", made.rows}, {"bad_rows", made.bad_rows}, {"files", std::move(files)}};
 }
 
 }  // namespace
@@ -100,7 +79,7 @@ fs::path UnusableRows::judge(const fs::path& path, const std::vector<Source>& so
   quarantine.close();
   const std::string key =
       options.text_key.empty() ? "" : cat("; the text is read from the key ", clipped(options.text_key));
-  require<DataError>(
+  require<TooManyUnusableRows>(
       static_cast<double>(count_) <= options.bad_row_share * static_cast<double>(rows) && (rows == 0 || count_ < rows),
       count_, " of ", rows, " rows are unusable (limit ", 100 * options.bad_row_share, " %, see --bad-row-share", key,
       "); the first is ", quarantine.first(), "; see ", path.string());
@@ -111,48 +90,89 @@ fs::path UnusableRows::judge(const fs::path& path, const std::vector<Source>& so
 MadeRows continue_rows(const fs::path& output, const std::function<MadeRows()>& run) try {
   return run();
 } catch (const nlohmann::json::exception& error) {
-  WorkFolder::throw_damaged(work_path(output), error.what());
+  WorkFolder::throw_damaged(unfinished_folder(output), error.what());
+}
+
+fs::path unfinished_folder(const fs::path& output) {
+  return hidden_beside(output, ".unfinished");
 }
 
 std::optional<MadeRows> RowJob::find_made(const fs::path& output, const Parts& parts, const nlohmann::json& key) try {
-  const fs::path path = made_path(output);
-  if (!fs::exists(path)) return std::nullopt;
-  const nlohmann::json manifest = parse_json(read_file(path), path.string());
-  if (manifest.at("format") != kMadeFormat || manifest.at("version") != kMadeVersion || manifest.at("key") != key)
-    return std::nullopt;
-  const nlohmann::json& description = manifest.at("made");
+  const nlohmann::json description = MadeRecord(output).find(key);
+  if (description.is_null()) return std::nullopt;
   MadeRows made;
   made.reused = true;
   description.at("rows").get_to(made.rows);
   description.at("bad_rows").get_to(made.bad_rows);
-  made.quarantine = description.at("quarantine").get<std::string>();
-  const nlohmann::json& files = description.at("files");
+  if (made.bad_rows > 0) made.quarantine = quarantine_beside(output);
   for (size_t i = 0; i < parts.files().size(); ++i) {
-    const fs::path& file = parts.files()[i].path;
-    const nlohmann::json& was = files.at(i);
-    std::error_code absent;
-    if (fs::file_size(file, absent) != was.at("bytes").get<uint64_t>() || absent) return std::nullopt;
-    made.files.push_back({file, static_cast<uint64_t>(json_integer(was.at("bytes"))), json_integer(was.at("rows"))});
+    const nlohmann::json& file = description.at("files").at(i);
+    made.files.push_back(
+        {parts.files()[i].path, static_cast<uint64_t>(json_integer(file.at("bytes"))), json_integer(file.at("rows"))});
   }
   return made;
 } catch (const nlohmann::json::exception&) {
   return std::nullopt;
-} catch (const CorruptionError&) {
-  return std::nullopt;
 }
 
 RowJob::RowJob(const fs::path& output, const Parts& parts, const nlohmann::json& key)
-    : output_(output), parts_(parts), key_(key), work_(work_path(output), key) {
-  continued_ = !work_.journal().empty();
+    : output_(output), parts_(parts), key_(key), record_(output), work_(unfinished_folder(output), key) {
+  continued_ = settled_ = !work_.journal().empty();
   written_ = continued_ && work_.journal().back().contains("written");
   if (written_) return;
-  for (const Parts::File& file : parts.files())
-    if (fs::exists(file.path)) {
-      if (!continued_) work_.remove();
-      throw ConfigError(cat(file.path.string(),
-                            " exists already, and this command would make it: remove it, or give "
-                            "another --output"));
-    }
+  std::vector<fs::path> beside;  // of what has been begun already, it may be its own
+  if (!continued_) beside.push_back(quarantine_beside(output));
+  try {
+    record_.require_free(paths_of_files(), beside);
+  } catch (const ConfigError&) {
+    if (!settled_) remove();
+    throw;
+  }
+}
+
+RowJob::~RowJob() {
+  if (settled_) return;
+  try {
+    remove();
+  } catch (const Error&) {  // an error is on its way already
+  }
+}
+
+MadeRows RowJob::run(const std::function<MadeRows()>& work) try {
+  return work();
+} catch (const TooManyUnusableRows& error) {
+  throw DataError(error.what() + keep());
+} catch (const DiskFullError& error) {
+  throw DiskFullError(error.what() + keep());
+} catch (const IoError& error) {
+  throw IoError(error.what() + keep(), error.code());
+} catch (const fs::filesystem_error& error) {
+  throw IoError(error.what() + keep());
+} catch (const nlohmann::json::exception&) {  // the journal says what cannot be
+  throw;
+} catch (...) {  // of the sources or the options: with others nothing that is done would count
+  settled_ = false;
+  throw;
+}
+
+// The end of a message, if there is something to keep.
+std::string RowJob::keep() {
+  settled_ = !work_.journal().empty();
+  return settled_
+             ? cat("; what is done is kept in ", work_.path().string(), ", and the same command goes on from there")
+             : std::string();
+}
+
+void RowJob::remove() {
+  std::error_code ignored;
+  if (!runs_folder_.empty()) fs::remove_all(runs_folder_, ignored);
+  work_.remove();
+}
+
+std::vector<fs::path> RowJob::paths_of_files() const {
+  std::vector<fs::path> paths;
+  for (const Parts::File& file : parts_.files()) paths.push_back(file.path);
+  return paths;
 }
 
 fs::path RowJob::stream_path(int64_t stream) const {
@@ -213,14 +233,28 @@ void RowJob::describe(MadeRows& made, const nlohmann::json& state) const {
   }
 }
 
+void RowJob::judge(UnusableRows& bad, int64_t rows, const std::vector<Source>& sources, const RowOptions& options) {
+  const fs::path list = quarantine_beside(output_);
+  try {
+    quarantine_ = bad.judge(list, sources, rows + bad.count(), options);
+    bad_rows_ = bad.count();
+    require<DataError>(rows >= parts_.least_rows(), counted(rows, "row"), " cannot fill ",
+                       counted(static_cast<int64_t>(parts_.files().size()), "file"), ": ", parts_.least_rows(),
+                       " are needed; give more, or smaller --chunks or --valid");
+  } catch (const DataError&) {
+    if (fs::exists(list)) record_.write(nullptr, nullptr, {}, {list});
+    throw;
+  }
+}
+
 // A kill at any place leaves what the next call goes on with: a stream is there under one of its two names.
-MadeRows RowJob::publish(int64_t bad_rows, const fs::path& quarantine) {
+MadeRows RowJob::publish() {
   if (!written_) work_.record({{"written", checkpoint()}});
   streams_.clear();
   MadeRows made;
   made.continued = continued_;
-  made.bad_rows = bad_rows;
-  made.quarantine = quarantine;
+  made.bad_rows = bad_rows_;
+  made.quarantine = quarantine_;
   describe(made, work_.journal().back().at("written"));
   for (const Parts::File& file : parts_.files()) {
     const fs::path first = stream_path(file.streams.front());
@@ -230,10 +264,9 @@ MadeRows RowJob::publish(int64_t bad_rows, const fs::path& quarantine) {
       fs::rename(first, file.path);
   }
   fsync_folder(output_.parent_path());
-  const nlohmann::json manifest = {
-      {"format", kMadeFormat}, {"version", kMadeVersion}, {"key", key_}, {"made", describe_made(made)}};
-  write_file_atomically(made_path(output_), manifest.dump(1) + "\n");
-  work_.remove();
+  record_.write(key_, describe_made(made), paths_of_files(), {quarantine_beside(output_)});
+  remove();
+  settled_ = true;
   return made;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "witan/base/error.h"
+#include "witan/data/rows/made_record.h"
 #include "witan/data/rows/parts.h"
 #include "witan/data/rows/row_reader.h"
 #include "witan/data/rows/work_folder.h"
@@ -38,6 +40,15 @@ using ReportRowProgress = std::function<void(const RowProgress&)>;
 // What the rows depend on: the sources (path, size, time of the last change) and how they are read.
 nlohmann::json rows_key(const std::vector<Source>& sources, const RowOptions& options);
 
+// The folder of unfinished work beside an output.
+fs::path unfinished_folder(const fs::path& output);
+
+// More unusable rows than are allowed: the same command goes on where more are.
+class TooManyUnusableRows : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 // Unusable rows as a journal keeps them: all are counted, the first ones stored.
 class UnusableRows {
  public:
@@ -48,8 +59,8 @@ class UnusableRows {
   nlohmann::json take();
 
   int64_t count() const { return count_; }
-  // Writes the file of the first ones, in the order of sources and lines, whoever found them first. Throws DataError
-  // if their share of `rows`, all that were read, is too large.
+  // Writes the file of the first ones, in the order of sources and lines, whoever found them first. Throws
+  // TooManyUnusableRows if their share of `rows`, all that were read, is too large; DataError if there are no rows.
   fs::path judge(const fs::path& path, const std::vector<Source>& sources, int64_t rows, const RowOptions& options);
 
  private:
@@ -64,17 +75,26 @@ class UnusableRows {
 // finds by nlohmann::json::exception, is a CorruptionError with the way out.
 MadeRows continue_rows(const fs::path& output, const std::function<MadeRows()>& run);
 
-// Not thread-safe.
+// Not thread-safe. What it has begun is removed with it, unless it is of use to the same command.
 class RowJob {
  public:
   // Takes up what an earlier process of the same `key` left beside `output`. Throws ConfigError if a file that it is to
   // write exists already; DataError if another process writes it.
   RowJob(const fs::path& output, const Parts& parts, const nlohmann::json& key);
+  ~RowJob();
+  RowJob(const RowJob&) = delete;
+  RowJob& operator=(const RowJob&) = delete;
 
   // Files that an earlier process of this key has made and that are as it left them.
   static std::optional<MadeRows> find_made(const fs::path& output, const Parts& parts, const nlohmann::json& key);
 
+  // Does all the work of the job, which ends with publish(). Where that fails and the same command can go on with what
+  // is done, the error says so.
+  MadeRows run(const std::function<MadeRows()>& work);
+
   WorkFolder& work() { return work_; }
+  // A folder of temporary files elsewhere, that goes when the unfinished work goes.
+  void set_runs_folder(const fs::path& folder) { runs_folder_ = folder; }
   bool continued() const { return continued_; }
   // Whether an earlier process has written all rows, and only publish() is left.
   bool written() const { return written_; }
@@ -86,10 +106,16 @@ class RowJob {
   // Makes the rows so far durable; what open_outputs() needs to go on from here.
   nlohmann::json checkpoint();
 
-  // Gives the files their names and removes the unfinished work. `bad_rows` of all that were read.
-  MadeRows publish(int64_t bad_rows, const fs::path& quarantine);
+  // Writes the unusable rows, or removes the list of an earlier call. `rows`: usable ones that were read. Throws
+  // DataError if there are too many unusable ones, or too few rows for the files.
+  void judge(UnusableRows& bad, int64_t rows, const std::vector<Source>& sources, const RowOptions& options);
+  // Gives the files their names and removes the unfinished work. After judge().
+  MadeRows publish();
 
  private:
+  std::vector<fs::path> paths_of_files() const;
+  std::string keep();
+  void remove();
   fs::path stream_path(int64_t stream) const;
   void lay_end_to_end(const Parts::File& file) const;
   void describe(MadeRows& made, const nlohmann::json& state) const;
@@ -97,8 +123,13 @@ class RowJob {
   const fs::path output_;
   const Parts& parts_;
   const nlohmann::json key_;
+  const MadeRecord record_;
   WorkFolder work_;
+  fs::path runs_folder_;
   bool continued_ = false, written_ = false;
+  bool settled_ = false;  // the unfinished work is gone, or stays when the job goes
+  int64_t bad_rows_ = 0;
+  fs::path quarantine_;  // empty: there are no unusable rows
   std::vector<GrowingFile> streams_;
   std::vector<int64_t> rows_;  // in each stream
   int64_t rank_ = 0;

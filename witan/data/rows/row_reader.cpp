@@ -1,7 +1,7 @@
 #include "witan/data/rows/row_reader.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,37 +12,38 @@
 #include "witan/data/decompress.h"
 #include "witan/data/encoding.h"
 #include "witan/data/lines.h"
+#include "witan/data/tables/open_table.h"
 
 namespace witan {
 namespace {
 
 constexpr std::string_view kByteOrderMarkOfRows = "\xEF\xBB\xBF";
 
-CorpusOptions corpus_options(const RowOptions& options, const std::string& key, const fs::path& quarantine) {
-  CorpusOptions corpus;
-  corpus.json_key = key;
-  corpus.document_bytes = options.document_bytes;
-  corpus.row_bytes = options.row_bytes;
-  corpus.bad_row_share = 1;  // the caller judges the whole, not one source
-  corpus.replace_invalid_utf8 = options.replace_invalid_utf8;
-  corpus.quarantine = quarantine;
-  constexpr int64_t kAll = int64_t{1} << 60;
-  corpus.quarantine_limits.rows = kAll;
-  corpus.quarantine_limits.bytes = kAll;
-  return corpus;
+TableColumns whole_rows(const RowOptions& options) {
+  return {.text = {}, .row_bytes = options.row_bytes, .whole = true};
+}
+
+// Of a row of a table whose encoding was mended: the column, for a message.
+std::string mended_column(const std::string& mended) {
+  const Json row = Json::parse(mended, nullptr, false);
+  if (!row.is_object()) return "";
+  for (const auto& [name, value] : row.items())
+    if (value.dump().find("\xEF\xBF\xBD") != std::string::npos) return cat("the column ", clipped(name), " ");
+  return "";
 }
 
 }  // namespace
 
-RowReader::RowReader(RowOptions options, fs::path scratch)
-    : options_(std::move(options)), scratch_(std::move(scratch)), parser_(options_.text_key) {}
+RowReader::RowReader(RowOptions options) : options_(std::move(options)), parser_(options_.text_key) {}
 
 void RowReader::read(const Source& source, int64_t after, const std::function<void(const Row&)>& visit,
                      const std::function<void(const UnusableRow&)>& refuse) {
   if (source.kind == SourceKind::jsonl)
     read_lines(source, after, visit, refuse);
+  else if (is_table(source.kind))
+    read_table(source, after, visit, refuse);
   else if (source.bytes > 0)
-    read_documents(source, after, visit, refuse);
+    read_documents(source, after, visit);
 }
 
 JsonlRow RowReader::check(std::string_view line) {
@@ -59,9 +60,13 @@ std::string RowReader::check_line(const Source& source, int64_t number, std::str
   const bool good = check(mended).good();
   if (!good) mended.clear();
   if (!good) return row.reason;
-  require<DataError>(options_.replace_invalid_utf8, source.path.string(), ":", number, ": byte ", at, " of the line, ",
-                     clipped(line.substr(at, 1)), ", is not UTF-8; ", explain_invalid_utf8(source.path, line, at));
-  return "";
+  if (options_.replace_invalid_utf8) return "";
+  require<DataError>(!is_table(source.kind), source.path.string(), ": row ", number, ": ", mended_column(mended),
+                     "is not UTF-8 text (", clipped(line.substr(at, 1)),
+                     "); write the file again without it, or read it with --replace-invalid-utf8 (replaces each such "
+                     "sequence by U+FFFD)");
+  throw DataError(cat(source.path.string(), ":", number, ": byte ", at, " of the line, ", clipped(line.substr(at, 1)),
+                      ", is not UTF-8; ", explain_invalid_utf8(source.path, line, at)));
 }
 
 void RowReader::read_lines(const Source& source, int64_t after, const std::function<void(const Row&)>& visit,
@@ -83,28 +88,78 @@ void RowReader::read_lines(const Source& source, int64_t after, const std::funct
   }
 }
 
-void RowReader::read_documents(const Source& source, int64_t after, const std::function<void(const Row&)>& visit,
-                               const std::function<void(const UnusableRow&)>& refuse) {
-  const std::string key = options_.text_key.empty() ? "text" : options_.text_key;
-  const std::string begin = "{" + Json(key).dump() + ": ";
+void RowReader::read_table(const Source& source, int64_t after, const std::function<void(const Row&)>& visit,
+                           const std::function<void(const UnusableRow&)>& refuse) {
+  const auto table = open_table(source.path, source.kind, whole_rows(options_));
+  std::string line, mended;
+  for (TableCell cell; table->next(cell);) {
+    if (cell.row <= after) continue;
+    line = row_of_table(cell);
+    const std::string reason = cell.reason.empty() ? check_line(source, cell.row, line, mended) : cell.reason;
+    if (!reason.empty())
+      refuse({cell.row, reason, line});
+    else
+      visit({cell.row, mended.empty() ? line : mended, table->offset()});
+  }
+}
+
+void RowReader::read_documents(const Source& source, int64_t after, const std::function<void(const Row&)>& visit) {
+  CorpusOptions corpus;
+  corpus.document_bytes = options_.document_bytes;
+  corpus.replace_invalid_utf8 = options_.replace_invalid_utf8;
   int64_t number = 0;
   std::string row;
-  read_corpus({source}, corpus_options(options_, key, scratch_), [&](const Document& document) {
+  read_corpus({source}, corpus, [&](const Document& document) {
     if (++number <= after) return;
-    row = begin;
-    row += Json(document.text).dump();
-    row += '}';
+    row = row_with_text(options_.text_key.empty() ? "text" : options_.text_key, document.text);
     visit({number, row, document.source_bytes});
   });
-  if (!fs::exists(scratch_)) return;
-  const auto kept = open_bytes(scratch_);
-  LineReader lines(*kept, std::numeric_limits<uint32_t>::max());
-  while (lines.next()) {
-    const Json entry = parse_json(lines.text(), scratch_.string());
-    const auto text = entry.at("row").get<std::string>();
-    refuse({entry.at("line").get<int64_t>(), entry.at("reason").get<std::string>(), text});
+}
+
+// JSON allows ends of lines between values only.
+std::string row_of_table(const TableCell& cell) {
+  std::string line(cell.text);
+  for (char& letter : line)
+    if (letter == '\n' || letter == '\r') letter = ' ';
+  return line;
+}
+
+std::string row_with_text(std::string_view key, std::string_view text, std::string_view colon) {
+  std::string row, end;
+  for (size_t dot; (dot = key.find('.')) != std::string_view::npos; key.remove_prefix(dot + 1)) {
+    row.append("{").append(Json(key.substr(0, dot)).dump()).append(colon);
+    end += '}';
   }
-  fs::remove(scratch_);
+  return row.append("{").append(Json(key).dump()).append(colon).append(Json(text).dump()).append("}") + end;
+}
+
+std::vector<std::string> check_row_sources(const std::vector<Source>& sources, const RowOptions& options) {
+  CorpusOptions corpus;
+  if (!options.text_key.empty()) corpus.json_key = options.text_key;
+  corpus.row_bytes = options.row_bytes;
+  corpus.replace_invalid_utf8 = options.replace_invalid_utf8;
+  std::vector<Source> lines_and_text;
+  std::ranges::copy_if(sources, std::back_inserter(lines_and_text),
+                       [](const Source& source) { return !is_table(source.kind); });
+  std::vector<std::string> notes = columns_left_out(sources);  // opens the tables
+  check_encoding(lines_and_text, corpus);
+  return notes;
+}
+
+std::vector<std::string> columns_left_out(const std::vector<Source>& sources) {
+  std::map<std::string, std::vector<std::string>> files;  // by the columns
+  for (const Source& source : sources) {
+    if (!is_table(source.kind)) continue;
+    const auto table = open_table(source.path, source.kind, {.text = {}, .whole = true});
+    std::string columns;
+    for (const std::string& name : table->left_out()) columns += (columns.empty() ? "" : ", ") + clipped(name);
+    if (!columns.empty()) files[columns].push_back(source.path.string());
+  }
+  std::vector<std::string> notes;
+  for (const auto& [columns, of] : files)
+    notes.push_back(cat("JSON has no type for these columns, and the rows are written without them: ", columns, " (",
+                        of.front(), of.size() > 1 ? cat(" and ", of.size() - 1, " more") : "", ")"));
+  return notes;
 }
 
 uint64_t expanded_bytes(const std::vector<Source>& sources) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json_integer.h"
@@ -30,7 +29,7 @@ class RowShuffle;
 // One worker's rows on their way into runs.
 class RunMaker {
  public:
-  RunMaker(RowShuffle& shuffle, int worker);
+  explicit RunMaker(RowShuffle& shuffle);
   void take(size_t source);
   void flush();
 
@@ -53,8 +52,6 @@ class RowShuffle {
   RowShuffle(const std::vector<Source>& sources, const fs::path& output, const Parts& parts,
              const ShuffleOptions& options, const nlohmann::json& key, const ReportRowProgress& progress)
       : sources_(sources),
-        output_(output),
-        parts_(parts),
         options_(options),
         progress_(progress),
         job_(output, parts, key),
@@ -65,26 +62,25 @@ class RowShuffle {
     if (options.temp.empty()) return;
     const std::string name = fs::absolute(output).string();
     runs_folder_ = options.temp / cat(".witan-shuffle-", hash_hex(name.data(), name.size()));
-    fs::create_directories(runs_folder_);
+    make_folder(runs_folder_);
+    job_.set_runs_folder(runs_folder_);
   }
 
   MadeRows run() {
-    restore();
-    if (!job_.written()) require_disk();
-    if (!job_.written() && !read_) read_sources();
-    const fs::path quarantine =
-        bad_.judge(stem_of_rows(output_) + ".quarantine.jsonl", sources_, rows_ + bad_.count(), options_.rows);
-    require<DataError>(rows_ >= parts_.least_rows(), counted(rows_, "row"), " cannot fill ",
-                       counted(static_cast<int64_t>(parts_.files().size()), "file"), ": ", parts_.least_rows(),
-                       " are needed; give more, or smaller --chunks or --valid");
-    if (!job_.written()) write_sorted();
-    MadeRows made = job_.publish(bad_.count(), quarantine);
-    if (!options_.temp.empty()) fs::remove_all(runs_folder_);
-    return made;
+    return job_.run([this] { return shuffle(); });
   }
 
  private:
   friend class RunMaker;
+
+  MadeRows shuffle() {
+    restore();
+    if (!job_.written()) require_disk();
+    if (!job_.written() && !read_) read_sources();
+    job_.judge(bad_, rows_, sources_, options_.rows);
+    if (!job_.written()) write_sorted();
+    return job_.publish();
+  }
 
   void restore() {
     for (const nlohmann::json& entry : job_.work().journal()) {
@@ -126,9 +122,9 @@ class RowShuffle {
     const fs::path& folder = job_.work().path();
     if (on_one_disk(folder, runs_folder_))
       return require_room(folder, room.runs + room.output, "sorted runs and the output",
-                          ", or give --temp a folder on another disk");
+                          ", or give --temporary a folder on another disk");
     require_room(folder, room.output, "the rows");
-    require_room(runs_folder_, room.runs, "sorted runs", ", or give --temp another folder");
+    require_room(runs_folder_, room.runs, "sorted runs", ", or give --temporary another folder");
   }
 
   // Workers take one source after another.
@@ -136,9 +132,9 @@ class RowShuffle {
     AtomicFile::remove_left_overs(runs_folder_);
     ThreadPool pool(options_.workers);
     std::atomic<size_t> next{0};
-    pool.run(options_.workers, [&](int64_t worker) {
+    pool.run(options_.workers, [&](int64_t) {
       try {
-        RunMaker maker(*this, static_cast<int>(worker));
+        RunMaker maker(*this);
         for (size_t source; (source = next.fetch_add(1)) < sources_.size();)
           if (!states_[source].complete) maker.take(source);
         maker.flush();
@@ -214,8 +210,6 @@ class RowShuffle {
   }
 
   const std::vector<Source>& sources_;
-  const fs::path& output_;
-  const Parts& parts_;
   const ShuffleOptions& options_;
   const ReportRowProgress& progress_;
   RowJob job_;
@@ -236,10 +230,8 @@ class RowShuffle {
   uint64_t done_ = 0, total_ = 0;  // bytes of sources
 };
 
-RunMaker::RunMaker(RowShuffle& shuffle, int worker)
-    : shuffle_(shuffle),
-      reader_(shuffle.options_.rows, shuffle.job_.work() / cat("scratch-", worker, ".jsonl")),
-      buffer_(std::min(shuffle.budget_, shuffle.expanded_bytes_)) {}
+RunMaker::RunMaker(RowShuffle& shuffle)
+    : shuffle_(shuffle), reader_(shuffle.options_.rows), buffer_(std::min(shuffle.budget_, shuffle.expanded_bytes_)) {}
 
 void RunMaker::take(size_t source) {
   source_ = source;
@@ -294,6 +286,7 @@ MadeRows shuffle_rows(const std::vector<Source>& sources, const fs::path& output
   require<ConfigError>(options.workers >= 1 && options.workers <= 4096, "--workers ", options.workers,
                        ": give 1 to 4096");
   const Parts parts(output, options.parts);
+  parts.require_apart_from(sources);
   nlohmann::json key = rows_key(sources, options.rows);
   key["shuffle"] = {{"seed", options.seed},
                     {"chunks", options.parts.chunks},

@@ -16,12 +16,6 @@ namespace {
 
 constexpr uint64_t kMostJournalBytes = uint64_t{1} << 34;
 
-void make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  require<IoError>(!error, "cannot create the folder ", path.string(), ": ", error.message());
-}
-
 bool is_work_of(const fs::path& path, const nlohmann::json& key) try {
   return parse_json(read_file(path), path.string()) == key;
 } catch (const CorruptionError&) {
@@ -31,6 +25,14 @@ bool is_work_of(const fs::path& path, const nlohmann::json& key) try {
 }
 
 }  // namespace
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  require<IoError>(!error, "cannot create the folder ", path.string(), ": ", error.message());
+  require<IoError>(::access(path.c_str(), W_OK) == 0, "cannot write in the folder ", path.string(), ": ",
+                   std::strerror(errno));
+}
 
 WorkFolder::WorkFolder(fs::path path) : path_(std::move(path)) {
   make_folder(path_);

@@ -12,6 +12,9 @@
 
 namespace witan {
 
+// Creates the folder, and those above it, unless it is there. Throws IoError, also if nothing can be written in it.
+void make_folder(const fs::path& path);
+
 // One process at a time has it. Not thread-safe.
 class WorkFolder {
  public:

@@ -1,0 +1,48 @@
+// What a command has made, kept beside its output in `.NAME.made.json`: by it the same command knows that there is
+// nothing left to do, and every command which files it must not overwrite.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "witan/data/sources.h"
+
+namespace witan {
+
+// `path` without an ending .jsonl: what names of files beside it begin with.
+std::string stem_of_rows(const fs::path& path);
+// The file of unusable rows, NAME.quarantine.jsonl.
+fs::path quarantine_beside(const fs::path& output);
+// `.NAME` and `what`, in the folder of the output: hidden, so that a folder of rows is read without it.
+fs::path hidden_beside(const fs::path& output, const std::string& what);
+
+// Throws UsageError if one of the outputs, of which some may be empty, is one of the sources.
+void require_no_source(const std::vector<fs::path>& outputs, const std::vector<Source>& sources);
+
+// Not thread-safe.
+class MadeRecord {
+ public:
+  // Reads what an earlier command has left; a damaged record counts as none.
+  explicit MadeRecord(const fs::path& output);
+
+  // What the command of this key has said of its result, if its outputs are as large as it left them; else null.
+  nlohmann::json find(const nlohmann::json& key) const;
+  // Throws ConfigError if one of the outputs exists, or one of the files beside them which no earlier command recorded
+  // here: those are the user's.
+  void require_free(const std::vector<fs::path>& outputs, const std::vector<fs::path>& beside) const;
+  // Records what the command of this key has made, and the files that there are beside it. A command that failed has no
+  // outputs and a null key.
+  void write(const nlohmann::json& key, const nlohmann::json& made, const std::vector<fs::path>& outputs,
+             const std::vector<fs::path>& beside) const;
+
+ private:
+  std::string name_in_record(const fs::path& file) const;
+  nlohmann::json describe(const std::vector<fs::path>& files) const;
+  bool is_own(const fs::path& file) const;
+
+  fs::path path_;
+  nlohmann::json record_;  // null: there is none
+};
+
+}  // namespace witan
