@@ -178,5 +178,72 @@ TEST_F(CorpusCommandsTest, InspectRefusesWhatItCannotUse) {
   expect_refusal({"data", "inspect"}, 2, {"path"});
 }
 
+TEST_F(CorpusCommandsTest, DedupOverwritesNoFileOfTheUser) {
+  const std::vector<std::string> command = {"data", "dedup", at("rows.jsonl"), "--output", at("clean.jsonl")};
+  for (const std::string name : {"clean.jsonl", "clean.removed.jsonl", "clean.quarantine.jsonl"}) {
+    write_text(at(name), "mine");
+    expect_refusal(command, 3, {name + " exists already", "another --output"});
+    EXPECT_EQ(read_text(at(name)), "mine");
+    std::filesystem::remove(at(name));
+  }
+  write_text(at("rows.jsonl"), read_text(at("rows.jsonl")) + "[]\n");
+  const Said first = witan(command);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(std::filesystem::exists(at("clean.quarantine.jsonl")));
+  const Said again = witan(command);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_TRUE(contains(again.out, "clean.jsonl (made before)")) << again.out;
+  std::vector<std::string> other = command;
+  other.insert(other.end(), {"--method", "exact"});
+  expect_refusal(other, 3, {"clean.jsonl exists already"});
+  std::filesystem::remove(at("clean.jsonl"));
+  EXPECT_EQ(witan(other).code, 0) << "lists of its own are written anew";
+}
+
+TEST_F(CorpusCommandsTest, DedupThatFailedMayBeGivenAgain) {
+  write_text(at("bad.jsonl"), "{\"text\": \"a\"}\n[]\n");
+  std::vector<std::string> command = {"data", "dedup", at("bad.jsonl"), "--output", at("clean")};
+  expect_refusal(command, 4, {"1 of 2 rows are unusable", "see " + at("clean.quarantine.jsonl")});
+  EXPECT_FALSE(std::filesystem::exists(at("clean.jsonl")));
+  command.insert(command.end(), {"--bad-row-share", "0.5"});
+  EXPECT_EQ(witan(command).code, 0);
+  EXPECT_EQ(read_text(at("clean.jsonl")), "{\"text\": \"a\"}\n") << "NAME is NAME.jsonl, as of the other commands";
+}
+
+TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
+  const std::vector<std::string> command = {"data", "stats", at("rows.jsonl"), "--report", at("stats.html")};
+  ASSERT_EQ(witan(command).code, 0);
+  EXPECT_EQ(witan(command).code, 0);
+  write_text(at("stats.html"), "<html>a page of the user's</html>");
+  expect_refusal(command, 2, {"is no page of this command"});
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", "/dev/full"}, 2, {"/dev/full is there already"});
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", at("my.txt") + "/stats.html"}, 4,
+                 {"cannot create the folder "});
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", folder_.path().string()}, 2,
+                 {"is a folder", "stats.html"});
+}
+
+// A row whose text is one of several in a list has no row of its own.
+TEST_F(CorpusCommandsTest, DedupKeepsAllColumnsOfTables) {
+  const std::string tables = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/";
+  const Said said = witan({"data", "dedup", tables + "zstd_plain_v1.parquet", "--output", at("clean"), "--method",
+                           "exact", "--bad-row-share", "0.5"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "day, price, seen")) << said.err;
+  std::istringstream lines(read_text(at("clean.jsonl"))), expected(read_text(tables + "whole.jsonl"));
+  std::vector<json> rows, all;
+  for (std::string line; std::getline(lines, line);) rows.push_back(json::parse(line));
+  for (std::string line; std::getline(expected, line);)
+    if (const json row = json::parse(line); row["text"].is_string() && row["text"] != "") all.push_back(row);
+  EXPECT_GT(rows.size(), 15u);
+  EXPECT_LT(rows.size(), all.size()) << "\"same\" twice";
+  for (const json& row : rows) EXPECT_NE(std::find(all.begin(), all.end(), row), all.end()) << row;
+  ASSERT_EQ(witan({"data", "dedup", tables + "pages.parquet", "--output", at("pages"), "--method", "exact",
+                   "--json-key", "meta.pages.text"})
+                .code,
+            0);
+  EXPECT_TRUE(contains(read_text(at("pages.jsonl")), "{\"meta\":{\"pages\":{\"text\":\""));
+}
+
 }  // namespace
 }  // namespace witan::test

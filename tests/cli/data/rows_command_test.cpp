@@ -105,5 +105,85 @@ TEST_F(RowsCommandTest, SaysWhatIsMissing) {
   EXPECT_TRUE(contains(witan({"data", "shuffle", "--help"}).out, "witan data shuffle"));
 }
 
+TEST_F(RowsCommandTest, RulesOfOptionsAreTheSameForAll) {
+  for (const std::string command : {"shuffle", "dedup", "stats"}) {
+    std::vector<std::string> words = {"data", command, at("rows.jsonl"), "--json-key", "n"};
+    if (command != "stats") words.insert(words.end(), {"--output", at("x")});
+    const auto refuse = [&](const std::vector<std::string>& more, const std::vector<std::string>& pieces) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), more.begin(), more.end());
+      expect_refusal(all, 2, pieces);
+    };
+    refuse({"--workers", "0"}, {"--workers", "1"});
+    refuse({"--memory", "0"}, {"witan data " + command + ": --memory 0 is too little: give 1MB or more"});
+    refuse({"--temporary", at("rows.jsonl")}, {"rows.jsonl is no folder"});
+    if (command != "stats") refuse({"--seed", "-1"}, {"--seed", "0 to 1000000000000000000"});
+    if (command != "stats") refuse({"--seed", "99999999999999999999"}, {"--seed"});
+    const std::string help = witan({"data", command, "--help"}).out;
+    for (const char* piece : {"Parquet", "MDS", "1 to 4096", "1MB or more"})
+      EXPECT_TRUE(contains(help, piece)) << command << ": " << piece;
+  }
+  for (const char* command : {"split", "merge", "inspect"})
+    EXPECT_TRUE(contains(witan({"data", command, "--help"}).out, "Parquet")) << command;
+  EXPECT_TRUE(contains(witan({"data", "split", "--help"}).out, "256"));
+}
+
+TEST_F(RowsCommandTest, SharesSumToOne) {
+  for (const std::string list : {"0.5,0.6", "0.5,0.4", "8,1,1"})
+    expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", list}, 2,
+                   {"--fractions " + list + ": the shares sum to ", "not to 1"});
+  EXPECT_EQ(witan({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", "0.7,0.2,0.1"}).code, 0);
+}
+
+TEST_F(RowsCommandTest, OutputsAreFiles) {
+  for (const std::string command : {"shuffle", "merge", "dedup"}) {
+    const auto refuse = [&](const std::string& output, const std::string& piece) {
+      expect_refusal({"data", command, at("rows.jsonl"), "--output", output, "--json-key", "n"}, 2,
+                     {"witan data " + command + ": --output ", piece});
+    };
+    refuse("/dev/full", "is a device or a pipe");
+    refuse(folder_.path().string(), "is a folder: name a file in it");
+    refuse(at("new") + "/", "is a folder: name a file in it");
+    refuse(at("x.jsonl.gz"), "without compression");
+  }
+  expect_refusal({"data", "shuffle", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
+}
+
+TEST_F(RowsCommandTest, AMissingInputIsNamedBesideShards) {
+  write_text(at("one/a.txt"), some_text(30));
+  ASSERT_EQ(witan({"data", at("one"), "--output", at("pair"), "--vocab-size", "300"}).code, 0);
+  expect_refusal({"data", "merge", at("pair"), at("nope"), "--output", at("x")}, 4,
+                 {"there is no file or folder " + at("nope"), "no pair "});
+  expect_refusal({"data", "merge", at("pair"), at("pair"), "--output", folder_.path().string()}, 2, {"is a folder"});
+}
+
+TEST_F(RowsCommandTest, WritesAllColumnsOfTablesAndNamesThoseLeftOut) {
+  const std::string table = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/zstd_plain_v1.parquet";
+  const Said said = witan({"data", "merge", table, "--output", at("all")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "rows          40 in 1 file")) << said.out;
+  EXPECT_TRUE(contains(said.err, "warning: JSON has no type for these columns")) << said.err;
+  EXPECT_TRUE(contains(said.err, "day, price, seen")) << said.err;
+  EXPECT_TRUE(contains(read_text(at("all.jsonl")), "\"messages\":[{\"role\":"));
+}
+
+// Text of a key with dots is found below it, and written there.
+TEST_F(RowsCommandTest, KeysMayBePaths) {
+  write_text(at("nested.jsonl"), "{\"meta\": {\"title\": \"one text\"}}\n{\"meta\": {\"title\": \"another\"}}\n");
+  write_text(at("plain.txt"), "a document");
+  for (const std::string command : {"merge", "dedup"}) {
+    const Said said = witan(
+        {"data", command, at("nested.jsonl"), at("plain.txt"), "--json-key", "meta.title", "--output", at(command)});
+    ASSERT_EQ(said.code, 0) << said.err;
+    const std::string colon = command == "merge" ? ": " : ":";
+    EXPECT_EQ(read_text(at(command + ".jsonl")),
+              read_text(at("nested.jsonl")) + "{\"meta\"" + colon + "{\"title\"" + colon + "\"a document\"}}\n");
+  }
+  EXPECT_TRUE(
+      contains(witan({"data", "stats", at("nested.jsonl"), "--json-key", "meta.title"}).out, "documents     2\n"));
+  EXPECT_EQ(witan({"data", "inspect", at("nested.jsonl"), "--json-key", "meta.title", "--document", "1"}).out,
+            "another\n");
+}
+
 }  // namespace
 }  // namespace witan::test

@@ -8,11 +8,14 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
+#include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
+#include "witan/data/rows/made_record.h"
+#include "witan/data/rows/row_reader.h"
+#include "witan/data/shard_manifest.h"
 #include "witan/report/progress.h"
 
 namespace witan::cli {
@@ -20,9 +23,9 @@ namespace {
 
 struct DedupArgs {
   std::vector<std::string> inputs;
-  std::string output, removed, method = "minhash", normalize = "space", shingle = "words", memory = "2GiB", temporary;
+  std::string output, removed, method = "minhash", normalize = "space", shingle = "words";
+  WorkArgs work = {.memory = "2GiB", .temporary = ""};
   double verify = 0;
-  int workers = 0;
   bool dry_run = false, json = false;
   DedupOptions options;
 };
@@ -32,15 +35,7 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-fs::path temporary_folder(const DedupArgs& args) {
-  if (!args.temporary.empty()) return args.temporary;
-  return args.output.empty() ? fs::temp_directory_path() : folder_of(args.output);
-}
-
-// PREFIX.removed.jsonl of PREFIX.jsonl.
-std::string list_beside(const std::string& output) {
-  return (output.ends_with(".jsonl") ? output.substr(0, output.size() - 6) : output) + ".removed.jsonl";
-}
+constexpr const char* kDedupCommand = "witan data dedup";
 
 DedupOptions dedup_options(const DedupArgs& args) {
   DedupOptions options = args.options;
@@ -51,34 +46,32 @@ DedupOptions dedup_options(const DedupArgs& args) {
                                                          : Normalization::space;
   duplicates.shingles.unit = args.shingle == "words" ? ShingleUnit::words : ShingleUnit::characters;
   if (args.verify > 0) duplicates.least_similarity = args.verify;
-  duplicates.memory = parse_bytes(args.memory);
-  duplicates.temporary = temporary_folder(args);
-  options.threads = args.workers > 0 ? args.workers : usable_cores();
-  if (!args.dry_run) options.kept = args.output;
-  options.removed = !args.removed.empty() ? args.removed : args.dry_run ? "" : list_beside(args.output);
-  if (!args.dry_run) options.corpus.quarantine = args.output + ".quarantine.jsonl";
+  if (!args.dry_run) {
+    options.kept = output_of_rows(args.output, cat(kDedupCommand, ": --output"));
+    options.corpus.quarantine = quarantine_beside(options.kept);
+  }
+  options.removed = !args.removed.empty() ? args.removed
+                    : args.dry_run        ? ""
+                                          : stem_of_rows(options.kept) + ".removed.jsonl";
+  duplicates.memory = args.work.memory_bytes(kDedupCommand);
+  const fs::path beside = options.kept.empty() ? fs::temp_directory_path() : folder_of(options.kept);
+  duplicates.temporary = args.work.folder(kDedupCommand, beside);
+  options.threads = args.work.threads();
   return options;
 }
 
 void check_outputs(const DedupOptions& options, const std::vector<Source>& sources) {
   require<UsageError>(options.kept.empty() || options.kept.lexically_normal() != options.removed.lexically_normal(),
                       "witan data dedup: --output and --removed are both ", options.kept.string(), ": name two files");
-  for (const fs::path& path : {options.kept, options.removed}) {
-    if (path.empty()) continue;
-    require<UsageError>(path.extension() != ".gz" && path.extension() != ".zst", "witan data dedup: ", path.string(),
-                        " would be written without compression: name a .jsonl file, and compress it afterwards");
-    std::error_code none;
-    for (const Source& source : sources)
-      require<UsageError>(!fs::equivalent(path, source.path, none), "witan data dedup: ", path.string(),
-                          " is one of the inputs: name another file");
-  }
+  if (!options.removed.empty()) output_of_rows(options.removed.string(), cat(kDedupCommand, ": --removed"));
+  require_no_source({options.kept, options.removed, options.corpus.quarantine}, sources);
 }
 
 double dedup_percent(double part, double all) {
   return 100 * part / std::max(all, 1.0);
 }
 
-void print_dedup(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
+void print_dedup(std::FILE* out, const DedupResult& result, const DedupOptions& options, bool reused) {
   const auto documents = static_cast<double>(result.corpus.documents),
              bytes = static_cast<double>(result.corpus.text_bytes);
   const auto print_part = [&](const char* name, int64_t count, uint64_t size) {
@@ -107,31 +100,69 @@ void print_dedup(std::FILE* out, const DedupResult& result, const DedupOptions& 
                result.rejected_pairs, *duplicates.least_similarity);
   fmt::print(out, "clusters      {}\n", result.clusters);
   print_part("kept", result.corpus.documents - removed, result.corpus.text_bytes - removed_bytes);
-  if (!options.kept.empty()) fmt::print(out, "written       {}\n", options.kept.string());
+  if (!options.kept.empty())
+    fmt::print(out, "written       {}{}\n", options.kept.string(), reused ? " (made before)" : "");
   if (!options.removed.empty()) fmt::print(out, "removed list  {}\n", options.removed.string());
 }
 
+nlohmann::ordered_json counts_of(const DedupResult& result) {
+  return {{"documents", result.corpus.documents},
+          {"bytes", result.corpus.text_bytes},
+          {"exact", result.exact},
+          {"exact_bytes", result.exact_bytes},
+          {"near", result.near},
+          {"near_bytes", result.near_bytes},
+          {"clusters", result.clusters},
+          {"kept", result.corpus.documents - result.exact - result.near},
+          {"kept_bytes", result.corpus.text_bytes - result.exact_bytes - result.near_bytes},
+          {"verified_pairs", result.verified_pairs},
+          {"rejected_pairs", result.rejected_pairs},
+          {"empty_documents", result.corpus.empty_documents},
+          {"rows", result.corpus.rows},
+          {"bad_rows", result.corpus.bad_rows},
+          {"spilled_bytes", result.spilled}};
+}
+
+// Of what counts_of() has made, in a record of an earlier call.
+DedupResult result_of(const nlohmann::json& counts) {
+  DedupResult result;
+  counts.at("documents").get_to(result.corpus.documents);
+  counts.at("bytes").get_to(result.corpus.text_bytes);
+  counts.at("exact").get_to(result.exact);
+  counts.at("exact_bytes").get_to(result.exact_bytes);
+  counts.at("near").get_to(result.near);
+  counts.at("near_bytes").get_to(result.near_bytes);
+  counts.at("clusters").get_to(result.clusters);
+  counts.at("verified_pairs").get_to(result.verified_pairs);
+  counts.at("rejected_pairs").get_to(result.rejected_pairs);
+  counts.at("empty_documents").get_to(result.corpus.empty_documents);
+  counts.at("rows").get_to(result.corpus.rows);
+  counts.at("bad_rows").get_to(result.corpus.bad_rows);
+  counts.at("spilled_bytes").get_to(result.spilled);
+  return result;
+}
+
 void print_dedup_json(std::FILE* out, const DedupResult& result, const DedupOptions& options) {
-  nlohmann::ordered_json json = {{"documents", result.corpus.documents},
-                                 {"bytes", result.corpus.text_bytes},
-                                 {"exact", result.exact},
-                                 {"exact_bytes", result.exact_bytes},
-                                 {"near", result.near},
-                                 {"near_bytes", result.near_bytes},
-                                 {"clusters", result.clusters},
-                                 {"kept", result.corpus.documents - result.exact - result.near},
-                                 {"kept_bytes", result.corpus.text_bytes - result.exact_bytes - result.near_bytes},
-                                 {"verified_pairs", result.verified_pairs},
-                                 {"rejected_pairs", result.rejected_pairs},
-                                 {"empty_documents", result.corpus.empty_documents},
-                                 {"rows", result.corpus.rows},
-                                 {"bad_rows", result.corpus.bad_rows},
-                                 {"spilled_bytes", result.spilled}};
+  nlohmann::ordered_json json = counts_of(result);
   json["output"] = nullptr;
   json["removed"] = nullptr;
   if (!options.kept.empty()) json["output"] = options.kept.string();
   if (!options.removed.empty()) json["removed"] = options.removed.string();
-  fmt::print(out, "{}\n", json.dump(2));
+  fmt::print(out, "{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+// Everything that the result depends on.
+nlohmann::json dedup_key(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args) {
+  const DuplicateOptions& duplicates = options.duplicates;
+  nlohmann::json key = {
+      {"sources", sources_key(sources)}, {"options", options_key(options.corpus)},
+      {"method", args.method},           {"normalize", args.normalize},
+      {"kept", !args.dry_run},           {"removed", replace_invalid_utf8(fs::absolute(options.removed).string())}};
+  if (duplicates.near)
+    key["minhash"] = {{"shingle", args.shingle},         {"ngram", duplicates.shingles.length},
+                      {"bands", duplicates.bands.bands}, {"rows", duplicates.bands.rows},
+                      {"seed", duplicates.bands.seed},   {"verify", args.verify}};
+  return key;
 }
 
 // One line of progress for each reading of the sources.
@@ -154,6 +185,47 @@ class DedupPhases {
   std::optional<TaskProgress> task_;
 };
 
+struct MadeDedup {
+  DedupResult result;
+  bool reused = false;
+};
+
+MadeDedup make_dedup(const std::vector<Source>& sources, const DedupOptions& options, Progress& progress) {
+  for (const fs::path& path : {options.kept, options.removed})
+    if (!path.empty()) make_folder(folder_of(path));
+  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
+  DedupPhases phases(progress);
+  return {dedup_corpus(sources, options, [&](const DedupProgress& at) {
+    interrupt.check();
+    phases.update(at);
+  })};
+}
+
+// Nothing is done twice, and no file overwritten that is not its own.
+MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args,
+                       Progress& progress) {
+  const fs::path& output = options.kept.empty() ? options.removed : options.kept;
+  if (output.empty()) return make_dedup(sources, options, progress);
+  const MadeRecord record(output);
+  const nlohmann::json key = dedup_key(sources, options, args);
+  std::vector<fs::path> outputs, beside;
+  for (const fs::path& path : {options.kept, options.removed})
+    if (!path.empty()) outputs.push_back(path);
+  if (const fs::path& quarantine = options.corpus.quarantine; !quarantine.empty()) beside.push_back(quarantine);
+  if (const nlohmann::json counts = record.find(key); counts.is_object()) return {result_of(counts), true};
+  std::vector<fs::path> lists = beside;
+  if (output != options.removed) lists.push_back(options.removed);
+  record.require_free({output}, lists);
+  try {
+    MadeDedup made = make_dedup(sources, options, progress);
+    record.write(key, counts_of(made.result), outputs, beside);
+    return made;
+  } catch (const DataError&) {
+    if (!beside.empty() && fs::exists(beside.front())) record.write(nullptr, nullptr, {}, beside);
+    throw;
+  }
+}
+
 ExitCode dedup(Context& context, const DedupArgs& args) {
   require<UsageError>(args.dry_run || !args.output.empty(),
                       "witan data dedup: give the file to write, --output FILE.jsonl, or only count with --dry-run");
@@ -168,20 +240,16 @@ ExitCode dedup(Context& context, const DedupArgs& args) {
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   const DedupOptions options = dedup_options(args);
   check_outputs(options, sources.files);
-  if (!options.kept.empty()) fs::create_directories(folder_of(options.kept));
-  if (!options.removed.empty()) fs::create_directories(folder_of(options.removed));
   check_encoding(sources.files, options.corpus);
-  DedupResult result;
-  {
-    DedupPhases phases(progress);
-    result = dedup_corpus(sources.files, options, [&](const DedupProgress& at) { phases.update(at); });
-  }
+  if (!options.kept.empty())
+    for (const std::string& note : columns_left_out(sources.files)) progress.note("warning: " + note);
+  const auto [result, reused] = find_or_make(sources.files, options, args, progress);
   progress.clear();
   for (const std::string& loss : describe_losses(result.corpus)) progress.note("warning: " + loss);
   if (args.json)
     print_dedup_json(context.out, result, options);
   else
-    print_dedup(context.out, result, options);
+    print_dedup(context.out, result, options, reused);
   return ExitCode::done;
 }
 
@@ -201,8 +269,7 @@ void add_minhash_args(CLI::App& command, DedupArgs& args) {
                      "Rows of a band: more of them find pairs of a higher similarity")
               .type_name("N")
               .show_default());
-  minhash(
-      add_option(command, "--seed", duplicates.bands.seed, "Seed of the hash functions").type_name("N").show_default());
+  minhash(add_seed(command, duplicates.bands.seed, "Seed of the hash functions"));
   minhash(add_option(command, "--verify", args.verify,
                      "Compare the shingles of candidates, and remove those with at least this Jaccard similarity "
                      "(default: all candidates are removed)")
@@ -217,17 +284,16 @@ void add_data_dedup(CLI::App& data, Context& context) {
   CLI::App* command = add_command(
       data, context,
       {"dedup", "Remove exact and near duplicates from text",
-       "Writes rows of JSON Lines, byte for byte and in the order of the sources. Of each cluster of\n"
-       "duplicates the first stays. Workers and memory do not change the result.",
+       "Writes rows of JSON Lines byte for byte, those of tables as JSON with all their columns, in the order of the\n"
+       "sources. Of each cluster of duplicates the first stays. Workers and memory do not change the result.",
        "witan data dedup rows.jsonl.zst --output clean.jsonl\n"
-       "witan data dedup corpus/ rows.jsonl.gz --method exact --normalize words --output clean.jsonl\n"
-       "witan data dedup rows.jsonl.zst --json-key content --bands 20 --rows 5 --verify 0.7 --output clean.jsonl\n"
+       "witan data dedup corpus/ rows.jsonl.gz --method exact --normalize words --output words.jsonl\n"
+       "witan data dedup rows.jsonl.zst --json-key content --bands 20 --rows 5 --verify 0.7 --output contents.jsonl\n"
        "witan data dedup my.txt other.txt --dry-run"},
       [&context, args] { return dedup(context, *args); });
-  add_option(*command, "inputs", args->inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
-      .required()
-      .type_name("");
-  add_option(*command, "--output", args->output, "Write the documents that are kept to this file").type_name("FILE");
+  add_option(*command, "inputs", args->inputs, kInputsHelp).required().type_name("");
+  add_option(*command, "--output", args->output, "Write the documents that are kept to this file of JSON Lines")
+      .type_name("FILE");
   add_option(*command, "--removed", args->removed,
              "List removed documents, each with the one kept for it, in this file (default: beside the output, "
              "NAME.removed.jsonl)")
@@ -241,12 +307,8 @@ void add_data_dedup(CLI::App& data, Context& context) {
              "of their words (words)")
       .one_of({"none", "space", "words"})
       .show_default();
-  add_option(*command, "--memory", args->memory, "Memory for hashes; more of them are sorted on disk")
-      .type_name("SIZE")
-      .show_default();
-  add_option(*command, "--temporary", args->temporary, "Folder for what does not fit (default: that of the output)")
-      .type_name("FOLDER");
-  add_option(*command, "--workers", args->workers, "Threads (default: all cores)").type_name("N").range(1, 4096);
+  add_work_args(*command, args->work, "Memory for hashes; more of them are sorted on disk",
+                "Folder for what does not fit (default: that of the output)");
   add_flag(*command, "--json", args->json, "Print the counts as JSON");
   add_minhash_args(*command, *args);
   add_text_args(*command, args->options.corpus);

@@ -238,7 +238,8 @@ void add_data_inspect(CLI::App& data, Context& context) {
                    "witan data inspect my.txt --tokenizer tokenizer.json --tokens"},
                   [&context, args] { return inspect_documents(context, *args); });
   add_option(*command, "path", args->path,
-             "Token shards (PREFIX, PREFIX.bin or PREFIX.idx), or a file or folder of text")
+             "Token shards (PREFIX, PREFIX.bin or PREFIX.idx), or a file or folder of text, JSON Lines (both also .gz, "
+             ".zst), Parquet, Arrow, WebDataset (.tar) or MDS")
       .required()
       .type_name("");
   add_option(*command, "--document,--documents", args->documents,

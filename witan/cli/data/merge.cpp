@@ -24,6 +24,8 @@ std::vector<fs::path> pairs_of(const std::vector<fs::path>& inputs) {
   const fs::path *other = nullptr, *last = nullptr;
   for (const fs::path& input : inputs) {
     const fs::path prefix = indexed_prefix(input);
+    require<DataError>(!prefix.empty() || fs::exists(input), "there is no file or folder ", input.string(),
+                       ", and no pair ", input.string(), ".bin and .idx");
     const auto inside = fs::is_directory(input) ? indexed_prefixes_in(input) : std::vector<fs::path>();
     if (prefix.empty() && inside.empty()) other = &input;
     // PREFIX.bin and PREFIX.idx, as a shell expands PREFIX.*, are one pair; the same name twice is twice the pair.
@@ -39,9 +41,14 @@ std::vector<fs::path> pairs_of(const std::vector<fs::path>& inputs) {
 }
 
 ExitCode merge_pairs(Context& context, const std::vector<fs::path>& pairs, const fs::path& output) {
+  require<UsageError>(output.has_filename() && !fs::is_directory(output), "witan data merge: --output ",
+                      output.string(), " is a folder: give the prefix of the pair to write, ",
+                      (output / "merged").string());
   Progress progress(context.err, progress_options(context.err));
+  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
   PhaseProgress phases(progress);
   const MergedIndexed merged = merge_indexed(pairs, output, [&](uint64_t done, uint64_t total) {
+    interrupt.check();
     phases.update({"merging", done, total});
   });
   phases.end();
@@ -83,7 +90,8 @@ void add_data_merge(CLI::App& data, Context& context) {
   CLI::App* command = add_command(
       data, context,
       {"merge", "Join files of rows, or token shards, to one",
-       "In the order of the arguments; a folder's files by name. Token shards (.bin and .idx) must have one type of "
+       "In the order of the arguments; a folder's files by name. Rows of tables become JSON with all their columns. "
+       "Token shards (.bin and .idx) must have one type of "
        "tokens; the result is that of Megatron-LM's merge_datasets.py. After a kill the same command continues.",
        "witan data merge rows.jsonl.gz messages.jsonl --output merged.jsonl\n"
        "witan data merge data/my data/my --output data/twice"},

@@ -6,17 +6,76 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus.h"
+#include "witan/base/threads.h"
+#include "witan/data/rows/made_record.h"
 
 namespace witan::cli {
 
+const char* const kInputsHelp =
+    "Files and folders of text, JSON Lines (both also .gz, .zst), Parquet, Arrow, WebDataset (.tar) or MDS, separated "
+    "by "
+    "spaces or commas";
+
+namespace {
+
+constexpr uint64_t kLeastMemory = 1'000'000;  // bytes
+// Numbers beyond 64 bits are read as the largest one, and so that must be none.
+constexpr int64_t kMostSeed = 1'000'000'000'000'000'000;
+
+}  // namespace
+
+int WorkArgs::threads() const {
+  return workers > 0 ? workers : usable_cores();
+}
+
+uint64_t WorkArgs::memory_bytes(const std::string& command) const {
+  const uint64_t bytes = parse_bytes(memory);
+  require<UsageError>(bytes >= kLeastMemory, command, ": --memory ", memory, " is too little: give 1MB or more");
+  return bytes;
+}
+
+fs::path WorkArgs::folder(const std::string& command, const fs::path& otherwise) const {
+  if (temporary.empty()) return otherwise;
+  std::error_code none;
+  require<UsageError>(!fs::exists(temporary, none) || fs::is_directory(temporary, none), command, ": --temporary ",
+                      temporary, " is no folder: name one for temporary files");
+  return temporary;
+}
+
+void add_work_args(CLI::App& command, WorkArgs& args, const std::string& memory_help,
+                   const std::string& temporary_help) {
+  add_option(command, "--memory", args.memory, memory_help + " (1MB or more)").type_name("SIZE").show_default();
+  add_option(command, "--temporary", args.temporary, temporary_help).type_name("FOLDER");
+  add_option(command, "--workers", args.workers, "Threads, 1 to 4096 (default: one for each core)")
+      .type_name("N")
+      .range(1, 4096);
+}
+
+Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help) {
+  return add_option(command, "--seed", seed, help + " (0 to 10^18)")
+      .type_name("N")
+      .range(int64_t{0}, kMostSeed)
+      .show_default();
+}
+
+fs::path output_of_rows(const std::string& output, const std::string& option) {
+  const fs::path path = output;
+  const auto refuse = [&](const std::string& why) { throw UsageError(cat(option, " ", output, why)); };
+  std::error_code none;
+  if (!path.has_filename() || fs::is_directory(path, none))
+    refuse(cat(" is a folder: name a file in it, ", (path / "rows.jsonl").string()));
+  if (fs::exists(path, none) && !fs::is_regular_file(path, none)) refuse(" is a device or a pipe: name a file");
+  if (path.extension() == ".gz" || path.extension() == ".zst")
+    refuse(" would be written without compression: name a .jsonl file, and compress it afterwards");
+  return stem_of_rows(path) + ".jsonl";
+}
+
 void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_help) {
-  add_option(command, "inputs", args.inputs, "Files and folders of text or JSON Lines, separated by spaces or commas")
-      .type_name("");
+  add_option(command, "inputs", args.inputs, kInputsHelp).type_name("");
   add_option(command, "--output", args.output, output_help).type_name("FILE");
   add_option(command, "--json-key", args.rows.text_key,
-             "Rows must hold text under this key; without it every JSON object is a row. It is also the key that plain "
-             "text gets (text)")
+             "Rows must hold text under this key, or path with dots; without it every JSON object is a row. It is also "
+             "the key that plain text gets (text)")
       .type_name("KEY");
   add_option(command, "--bad-row-share", args.rows.bad_row_share, "Fail when more than this share of rows is unusable")
       .type_name("SHARE")
@@ -28,7 +87,7 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
 
 void add_chunk_args(CLI::App& command, PartOptions& parts) {
   add_option(command, "--chunks", parts.chunks,
-             "Deal the rows out in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on")
+             "Deal the rows out in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on (at most 256)")
       .type_name("N")
       .range(int64_t{1}, int64_t{256});
   add_option(command, "--valid", parts.valid,
@@ -38,14 +97,12 @@ void add_chunk_args(CLI::App& command, PartOptions& parts) {
 }
 
 std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress) {
-  require<UsageError>(!args.inputs.empty(), command, ": give files or folders of text or JSON Lines");
+  require<UsageError>(!args.inputs.empty(), command, ": give files or folders of text, JSON Lines or tables");
   require<UsageError>(!args.output.empty(), command, ": give the file to write: --output FILE.jsonl");
+  output_of_rows(args.output, command + ": --output");
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
-  CorpusOptions read;
-  if (!args.rows.text_key.empty()) read.json_key = args.rows.text_key;
-  read.replace_invalid_utf8 = args.rows.replace_invalid_utf8;
-  check_encoding(sources.files, read);
+  for (const std::string& note : check_row_sources(sources.files, args.rows)) progress.note("warning: " + note);
   return sources.files;
 }
 
@@ -81,8 +138,14 @@ void print_rows(std::FILE* out, const MadeRows& made) {
                made.quarantine.string());
 }
 
+InterruptNote note_of_rows(const fs::path& output) {
+  return InterruptNote(
+      cat("what is done is kept in ", unfinished_folder(output).string(), "; the same command goes on from there"));
+}
+
 void copy_and_print(Context& context, Progress& progress, const std::vector<Source>& sources, const std::string& output,
                     const CopyOptions& options) {
+  const InterruptNote interrupt = note_of_rows(output);
   PhaseProgress phases(progress);
   const MadeRows made = copy_rows(sources, output, options, [&](const RowProgress& at) { phases.update(at); });
   phases.end();

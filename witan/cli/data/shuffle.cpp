@@ -1,6 +1,5 @@
 // witan data shuffle: rows of corpora in a random order, whatever their size.
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/shuffle_rows.h"
@@ -11,23 +10,25 @@ namespace {
 struct ShuffleArgs {
   RowArgs rows;
   ShuffleOptions options;
-  std::string memory = "2GB", temp;
+  WorkArgs work = {.memory = "2GB", .temporary = ""};
 };
 
 ExitCode shuffle(Context& context, const ShuffleArgs& args) {
   Progress progress(context.err, progress_options(context.err));
-  const std::vector<Source> sources = sources_of(args.rows, "witan data shuffle", progress);
+  const std::string command = "witan data shuffle";
   ShuffleOptions options = args.options;
   options.rows = args.rows.rows;
-  options.memory = parse_bytes(args.memory);
-  options.temp = args.temp;
-  if (options.workers == 0) options.workers = usable_cores();
+  options.memory = args.work.memory_bytes(command);
+  options.temp = args.work.folder(command, {});
+  options.workers = args.work.threads();
+  const std::vector<Source> sources = sources_of(args.rows, command, progress);
   options.begins = [&](const ShuffleRoom& room) {
     progress.note(cat("disk: about ", format_bytes(static_cast<double>(room.runs)),
                       " for sorted runs, until the end, in ", room.runs_folder.string(), ", and ",
                       format_bytes(static_cast<double>(room.output)), " for the output in ",
                       room.output_folder.string()));
   };
+  const InterruptNote interrupt = note_of_rows(args.rows.output);
   PhaseProgress phases(progress);
   const MadeRows made =
       shuffle_rows(sources, args.rows.output, options, [&](const RowProgress& at) { phases.update(at); });
@@ -44,21 +45,18 @@ void add_data_shuffle(CLI::App& data, Context& context) {
   CLI::App* command = add_command(
       data, context,
       {"shuffle", "Put the rows of a corpus into a random order, however large it is",
-       "Rows of JSON Lines stay as they are; plain text becomes rows, one a document. The output depends on the files, "
+       "Rows of JSON Lines stay as they are, those of tables become JSON with all their columns, and plain text "
+       "becomes "
+       "rows, one a document. The output depends on the files, "
        "their order of names and the seed, not on workers or memory. After a kill the same command continues.",
        "witan data shuffle rows.jsonl.gz --output mixed.jsonl\n"
        "witan data shuffle rows.jsonl.zst corpus/ --output mixed/corpus --seed 42 --memory 2GB --chunks 4 --valid 2"},
       [&context, args] { return shuffle(context, *args); });
   add_row_args(*command, args->rows, "Write this file of JSON Lines, or with --chunks the files named after it");
   add_chunk_args(*command, args->options.parts);
-  add_option(*command, "--seed", args->options.seed, "Seed of the order").type_name("N").show_default();
-  add_option(*command, "--memory", args->memory, "Memory for rows, of all workers together")
-      .type_name("BYTES")
-      .show_default();
-  add_option(*command, "--workers", args->options.workers, "Threads that read and sort (0: one per core)")
-      .type_name("N")
-      .range(0, 4096);
-  add_option(*command, "--temp", args->temp, "Folder for sorted runs (default: beside the output)").type_name("FOLDER");
+  add_seed(*command, args->options.seed, "Seed of the order");
+  add_work_args(*command, args->work, "Memory for rows, of all workers together",
+                "Folder for sorted runs (default: beside the output)");
 }
 
 }  // namespace witan::cli

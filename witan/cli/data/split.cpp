@@ -28,6 +28,11 @@ std::vector<double> parse_fractions(const std::string& text) {
                         " is no number; give shares such as 0.98,0.01,0.01");
     begin = end + 1;
   }
+  double sum = 0;
+  for (const double fraction : fractions) sum += fraction;
+  constexpr double kRounding = 1e-6;  // of shares that are written with a few digits
+  require<UsageError>(fractions.empty() || std::abs(sum - 1) <= kRounding, "--fractions ", clipped(text),
+                      ": the shares sum to ", sum, ", not to 1; to leave rows out, name a part for them, too");
   return fractions;
 }
 
@@ -47,22 +52,22 @@ ExitCode split(Context& context, const SplitArgs& args) {
 
 void add_data_split(CLI::App& data, Context& context) {
   const auto args = std::make_shared<SplitArgs>();
-  CLI::App* command = add_command(
-      data, context,
-      {"split", "Deal the rows of a corpus out to several files",
-       "Rows keep their order within each file; shuffle them before. After a kill the same command continues.",
-       "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
-       "witan data split rows.jsonl.gz --output shares/rows --fractions 0.8,0.1,0.1"},
-      [&context, args] { return split(context, *args); });
+  CLI::App* command = add_command(data, context,
+                                  {"split", "Deal the rows of a corpus out to several files",
+                                   "Rows keep their order within each file; shuffle them before. Those of tables "
+                                   "become JSON with all their columns."
+                                   " After a kill the same command continues.",
+                                   "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
+                                   "witan data split rows.jsonl.gz --output shares/rows --fractions 0.8,0.1,0.1"},
+                                  [&context, args] { return split(context, *args); });
   add_row_args(*command, args->rows, "Name the files after this one: FILE.chunk.00.jsonl, FILE.val.jsonl");
   add_chunk_args(*command, args->options.parts);
   add_option(*command, "--fractions", args->fractions,
-             "Draw a part for each row, with these shares: two are FILE.train.jsonl and FILE.val.jsonl, three have "
+             "Draw a part for each row, with these shares, which sum to 1: two are FILE.train.jsonl and "
+             "FILE.val.jsonl, three have "
              "FILE.test.jsonl too, more are chunks")
       .type_name("LIST");
-  add_option(*command, "--seed", args->options.parts.seed, "Seed of the draws of --fractions")
-      .type_name("N")
-      .show_default();
+  add_seed(*command, args->options.parts.seed, "Seed of the draws of --fractions");
 }
 
 }  // namespace witan::cli

@@ -7,12 +7,13 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
+#include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/stats_page.h"
 #include "witan/cli/data/subcommands.h"
+#include "witan/data/rows/work_folder.h"
 #include "witan/report/progress.h"
 
 namespace witan::cli {
@@ -20,8 +21,8 @@ namespace {
 
 struct StatsArgs {
   std::vector<std::string> inputs;
-  std::string tokenizer, report, memory = "1GiB", temporary;
-  int workers = 0;
+  std::string tokenizer, report;
+  WorkArgs work = {.memory = "1GiB", .temporary = ""};
   bool json = false;
   StatisticsOptions options;
 };
@@ -120,18 +121,33 @@ DatasetStatistics count_tokens(const StatsArgs& args, const StatisticsOptions& o
   return token_statistics(*data, options, [&](uint64_t done, uint64_t) { counting.update(static_cast<double>(done)); });
 }
 
+constexpr const char* kStatsCommand = "witan data stats";
+
+// Only a page that an earlier call has made is written anew. Whatever can be found out is found before hours of
+// counting.
+void check_report(const std::string& report) {
+  if (report.empty()) return;
+  const auto refuse = [&](const std::string& why) { throw UsageError(cat(kStatsCommand, ": --report ", report, why)); };
+  const fs::path path = report;
+  std::error_code none;
+  if (!path.has_filename() || fs::is_directory(path, none))
+    refuse(cat(" is a folder, and is no page: name a new file in it, ", (path / "stats.html").string()));
+  make_folder(path.has_parent_path() ? path.parent_path() : ".");
+  if (!fs::exists(path, none)) return;
+  const bool regular = fs::is_regular_file(path, none);
+  if (!regular || MappedFile(path).text().find(kStatsTitle) == std::string_view::npos)
+    refuse(" is there already and is no page of this command: name a new file");
+}
+
 ExitCode stats(Context& context, const StatsArgs& args) {
   const bool shards = std::any_of(args.inputs.begin(), args.inputs.end(), names_shards);
   require<UsageError>(!shards || args.inputs.size() == 1,
                       "witan data stats: give one prefix of token shards, or any number of files of text");
-  require<UsageError>(args.report.empty() || !fs::exists(args.report) ||
-                          (fs::is_regular_file(args.report) && fs::path(args.report).extension() == ".html"),
-                      "witan data stats: --report ", args.report,
-                      " is there already and is no page: name a new file, or an .html file to write anew");
+  check_report(args.report);
   StatisticsOptions options = args.options;
-  options.memory = parse_bytes(args.memory);
-  options.temporary = args.temporary.empty() ? fs::temp_directory_path() : fs::path(args.temporary);
-  options.threads = args.workers > 0 ? args.workers : usable_cores();
+  options.memory = args.work.memory_bytes(kStatsCommand);
+  options.temporary = args.work.folder(kStatsCommand, fs::temp_directory_path());
+  options.threads = args.work.threads();
   StatsSubject subject{fmt::format("{}", fmt::join(args.inputs, ", ")), nullptr, args.tokenizer};
   if (shards) {
     if (auto found = tokenizer_of_shards(args.inputs.front(), args.tokenizer))
@@ -142,6 +158,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   }
   options.tokenizer = subject.tokenizer;
   Progress progress(context.err, progress_options(context.err));
+  const InterruptNote interrupt("nothing was written; the same command begins anew");
   const DatasetStatistics found = shards ? count_tokens(args, options, progress) : count_text(args, options, progress);
   progress.clear();
   for (const std::string& loss : describe_losses(found.corpus)) progress.note("warning: " + loss);
@@ -153,7 +170,6 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   if (shards && !subject.tokenizer)
     fmt::print(context.err, "give --tokenizer FILE to count text, words and scripts, too\n");
   if (!args.report.empty()) {
-    if (const fs::path folder = fs::path(args.report).parent_path(); !folder.empty()) fs::create_directories(folder);
     write_file_atomically(args.report, stats_page(found, subject));
     fmt::print(context.err, "report        {}\n", args.report);
   }
@@ -174,21 +190,17 @@ void add_data_stats(CLI::App& data, Context& context) {
                    "witan data stats corpus/ my.txt --tokenizer tokenizer.json --report stats.html\n"
                    "witan data stats data/my --json"},
                   [&context, args] { return stats(context, *args); });
-  add_option(*command, "inputs", args->inputs,
-             "Files and folders of text or JSON Lines, separated by spaces or commas, or a prefix of token shards")
+  add_option(*command, "inputs", args->inputs, std::string(kInputsHelp) + "; or a prefix of token shards")
       .required()
       .type_name("");
   add_option(*command, "--tokenizer", args->tokenizer,
              "Count tokens of text, or text of tokens (default for shards: PREFIX.tokenizer.json)")
       .type_name("FILE");
-  add_option(*command, "--report", args->report, "Write a page with pictures to this file").type_name("FILE");
+  add_option(*command, "--report", args->report, "Write a page with pictures to this file, STATS.html")
+      .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
-  add_option(*command, "--memory", args->memory, "Memory for hashes of documents; more of them are sorted on disk")
-      .type_name("SIZE")
-      .show_default();
-  add_option(*command, "--temporary", args->temporary, "Folder for what does not fit (default: $TMPDIR or /tmp)")
-      .type_name("FOLDER");
-  add_option(*command, "--workers", args->workers, "Threads (default: all cores)").type_name("N").range(1, 4096);
+  add_work_args(*command, args->work, "Memory for hashes of documents; more of them are sorted on disk",
+                "Folder for what does not fit (default: $TMPDIR or /tmp)");
   add_text_args(*command, args->options.corpus);
 }
 

@@ -236,9 +236,9 @@ std::string stats_page(const DatasetStatistics& found, const StatsSubject& subje
   const std::string tokenizer =
       subject.tokenizer ? cat("Tokenizer ", subject.tokenizer_name, ", vocabulary of ", subject.tokenizer->vocab_size())
                         : "No tokenizer";
-  const std::string head = fmt::format(
-      "<header>\n<p class=\"kicker\">Witan dataset report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
-      escape_html(subject.name), escape_html(tokenizer));
+  const std::string head =
+      fmt::format("<header>\n<p class=\"kicker\">{}</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
+                  kStatsTitle, escape_html(subject.name), escape_html(tokenizer));
   return still_page(subject.name + " · Witan",
                     head + stats_figures(found, subject) + lengths_section(found) + scripts_section(found) +
                         repetition_section(found) + tokens_section(found, subject) + parts_section(found),

@@ -15,6 +15,8 @@ struct StatsSubject {
   std::string tokenizer_name;
 };
 
+// What each of these pages has in its head, and no other.
+inline constexpr const char* kStatsTitle = "Witan dataset report";
 std::string stats_page(const DatasetStatistics& found, const StatsSubject& subject);
 // The same figures for programs.
 nlohmann::ordered_json stats_json(const DatasetStatistics& found, const StatsSubject& subject);
