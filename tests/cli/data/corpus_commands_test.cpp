@@ -210,6 +210,19 @@ TEST_F(CorpusCommandsTest, DedupThatFailedMayBeGivenAgain) {
   EXPECT_EQ(read_text(at("clean.jsonl")), "{\"text\": \"a\"}\n") << "NAME is NAME.jsonl, as of the other commands";
 }
 
+// Texts are read first, and the damage is found when rows are written.
+TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNothingBehind) {
+  std::string table = read_text(std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/zstd_plain_v1.parquet");
+  for (size_t at = 2000; at < 2040; ++at) table[at] ^= 0x55;
+  write_text(at("in/bad.parquet"), table);
+  expect_refusal({"data", "dedup", at("in"), "--output", at("out/a"), "--bad-row-share", "0.5"}, 4,
+                 {"bad.parquet: row group 0, column u8", "copy or download the file again"});
+  EXPECT_TRUE(std::filesystem::is_empty(at("out")));
+  write_text(at("empty.txt"), "");
+  expect_refusal({"data", "dedup", at("empty.txt"), "--output", at("out/a")}, 4, {"found no document"});
+  EXPECT_TRUE(std::filesystem::is_empty(at("out")));
+}
+
 TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
   const std::vector<std::string> command = {"data", "stats", at("rows.jsonl"), "--report", at("stats.html")};
   ASSERT_EQ(witan(command).code, 0);

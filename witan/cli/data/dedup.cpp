@@ -221,7 +221,11 @@ MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& o
     record.write(key, counts_of(made.result), outputs, beside);
     return made;
   } catch (const DataError&) {
-    if (!beside.empty() && fs::exists(beside.front())) record.write(nullptr, nullptr, {}, beside);
+    const bool listed = !beside.empty() && fs::exists(beside.front());
+    if (listed) record.write(nullptr, nullptr, {}, beside);  // unusable rows, which the message names
+    throw;
+  } catch (...) {
+    for (const fs::path& list : beside) fs::remove(list);
     throw;
   }
 }
