@@ -119,7 +119,11 @@ RowJob::RowJob(const fs::path& output, const Parts& parts, const nlohmann::json&
     : output_(output), parts_(parts), key_(key), record_(output), work_(unfinished_folder(output), key) {
   continued_ = settled_ = !work_.journal().empty();
   written_ = continued_ && work_.journal().back().contains("written");
-  if (written_) return;
+  if (written_) {
+    MadeRows made;
+    describe(made, work_.journal().back().at("written"));  // what is no such entry is found now
+    return;
+  }
   std::vector<fs::path> beside;  // of what has been begun already, it may be its own
   if (!continued_) beside.push_back(quarantine_beside(output));
   try {

@@ -92,7 +92,8 @@ void WorkFolder::record(nlohmann::json entry) {
 
 void WorkFolder::throw_damaged(const fs::path& folder, const std::string& what) {
   throw CorruptionError(cat((folder / "journal.jsonl").string(), ": ", what,
-                            ": the record of what is done is damaged; remove the folder to begin anew"));
+                            ": the record of what is done is damaged; remove the folder ", folder.string(),
+                            " to begin anew"));
 }
 
 void WorkFolder::remove() {
