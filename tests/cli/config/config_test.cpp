@@ -32,7 +32,7 @@ class ConfigTest : public ::testing::Test {
 TEST_F(ConfigTest, EveryValueHasItsSource) {
   const std::string file = folder_ / "mine.toml", run = folder_ / "runs/a/config.toml";
   write_text(file, "\n[optimizer]\nlr = 2e-3\nmin_lr = 1e-5\n");
-  write_text(run, "[optimizer]\nweight_decay = 0.25\nlr = 1e-3\n");
+  write_text(run, "[optimizer]\nweight_decay = 0.25\nlr = 4e-3\n");
   const std::vector<std::string> args = {"--run", "a", "--preset", "gpt2-124m", "--config", file, "--min-lr", "1e-6"};
   const nlohmann::json shown = keys(args);
   EXPECT_EQ(shown["min_lr"]["source"], "--min-lr");

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <regex>
 
 #include "cli/cli_support.h"
 #include "support/program.h"
@@ -169,16 +170,21 @@ TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
 TEST(ManPageTest, HasEveryCommandAndFlag) {
   const std::string page = witan({"man"}).out;
   EXPECT_TRUE(page.starts_with(".TH WITAN 1 2")) << page.substr(0, 80);
-  for (const cli::DescribedCommand& command : all_commands().commands) {
-    EXPECT_TRUE(contains(page, ".SS witan " + command.name + "\n")) << command.name;
+  const cli::DescribedCommand all = all_commands();
+  const auto heading = [](const std::string& path) {
+    return ".SS witan " + std::regex_replace(path, std::regex("-"), "\\-") + "\n";
+  };
+  for (const cli::DescribedCommand& command : all.commands) {
+    EXPECT_TRUE(contains(page, heading(command.name))) << command.name;
     for (const cli::DescribedCommand& inner : command.commands)
-      EXPECT_TRUE(contains(page, ".SS witan " + command.name + " " + inner.name + "\n")) << inner.name;
+      EXPECT_TRUE(contains(page, heading(command.name + " " + inner.name))) << inner.name;
   }
   EXPECT_TRUE(contains(page, "\\fB\\-\\-moe\\-router\\-topk\\fR \\fIinteger\\fR\n"));
   const std::string train = witan({"man", "train"}).out;
   EXPECT_TRUE(train.starts_with(".TH WITAN-TRAIN 1 "));
   EXPECT_TRUE(contains(train, ".SH NAME\nwitan-train \\- Train a model from text"));
   EXPECT_TRUE(witan({"man", "data", "fetch"}).out.starts_with(".TH WITAN-DATA-FETCH 1 "));
+  EXPECT_TRUE(contains(witan({"man", "bench", "moe-layer"}).out, "\n\\fBwitan bench moe\\-layer\\fR"));
   expect_refusal({"man", "nothing"}, 2, {"unknown command nothing"});
 }
 
@@ -193,7 +199,10 @@ TEST(ManPageTest, IsRoffWithoutWarnings) {
   }
   if (!fs::exists("/usr/bin/groff")) GTEST_SKIP() << "groff is not installed";
   write_text(folder / "witan.1", witan({"man"}).out);
-  Program groff({"/bin/sh", "-c", "groff -man -Tutf8 -ww -z '" + (folder / "witan.1").string() + "'"}, folder / "log");
+  Program groff({"/bin/sh", "-c",
+                 "groff -k -man -Tutf8 -wmac -wmissing -wsyntax -wscale -wchar -wescape -z '" +
+                     (folder / "witan.1").string() + "'"},
+                folder / "log");
   EXPECT_EQ(groff.wait(), 0);
   EXPECT_EQ(read_text(folder / "log"), "");
 }

@@ -13,7 +13,7 @@ TEST_F(CompareTest, KeysThatDifferAndLossesAreShown) {
   make("tuned", 50, "micro_batch_size = 2\n[optimizer]\nlr = 2e-3\n", "", 3);
   const Said said = runs({"compare", "base", "tuned"});
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, "  lr           0.001    0.002")) << said.out;
+  EXPECT_TRUE(contains(said.out, "  lr          0.001    0.002")) << said.out;
   EXPECT_FALSE(contains(said.out, "micro_batch_size"));
   EXPECT_TRUE(contains(said.out, "3.0000 at step 100")) << said.out;
   EXPECT_TRUE(contains(said.out, "2.5000 at step 50")) << said.out;
@@ -22,11 +22,11 @@ TEST_F(CompareTest, KeysThatDifferAndLossesAreShown) {
 }
 
 TEST_F(CompareTest, JsonHasWhatTheTablesHave) {
-  make("base", 100, "[optimizer]\nlr = 1e-3\n");
+  make("base", 100, "[optimizer]\nlr = 2e-3\n");
   make("tuned", 5, "", "");
   const auto json = nlohmann::json::parse(runs({"compare", "base", "tuned", "--json"}).out);
   EXPECT_EQ(json["keys"].size(), 1u) << json;
-  EXPECT_EQ(json["keys"]["lr"][0], "0.001");
+  EXPECT_EQ(json["keys"]["lr"][0], "0.002");
   EXPECT_EQ(json["runs"][0]["best_loss"]["step"], 100);
   EXPECT_EQ(json["runs"][0]["last_validation_loss"]["loss"], 4.5);
   EXPECT_TRUE(json["runs"][1]["best_validation_loss"].is_null());

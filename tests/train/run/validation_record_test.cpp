@@ -28,14 +28,16 @@ TEST(ValidationRecord, CountsEvaluationsThatWereNoBetter) {
   EXPECT_EQ(record, (ValidationRecord{3, 20, 0}));
   record.add(30, 3, config);
   record.add(35, 4, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 1})) << "an evaluation between two intervals counts for a run alone";
+  EXPECT_EQ(record, (ValidationRecord{3, 20, 1})) << "not the evaluation between two intervals";
   EXPECT_FALSE(record.stops(config));
   record.add(40, INFINITY, config);
   EXPECT_TRUE(record.stops(config));
   config.early_stopping_patience = 0;
   EXPECT_FALSE(record.stops(config));
   record.add(45, 2, config);
-  EXPECT_EQ(record, (ValidationRecord{2, 45, 0}));
+  EXPECT_EQ(record, (ValidationRecord{3, 20, 2})) << "where a call ended";
+  record.add(50, 2, config);
+  EXPECT_EQ(record, (ValidationRecord{2, 50, 0}));
 }
 
 TEST(ValidationRecord, SurvivesJson) {
@@ -114,10 +116,10 @@ TEST_F(EarlyStopping, NeedsEvaluations) {
             std::string::npos);
 }
 
-// A learning rate that ruins the model: the first checkpoint is the best, and stays beside the last.
+// The second call has a learning rate that ruins the model.
 TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   RunConfig config = this->config("a");
-  config.optimizer.lr = config.optimizer.min_lr = 1;
+  config.optimizer.lr = config.optimizer.min_lr = 0.01;
   config.optimizer.lr_warmup_iters = 0;
   config.optimizer.lr_decay_style = "constant";
   config.train.eval_interval = 0;
@@ -125,7 +127,8 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   config.train.keep_last = config.train.keep_best = 1;
   config.train.train_iters = 6;
   run(config);
-  config.train.train_iters = 12;  // of two calls: the losses of checkpoints are in them
+  config.train.train_iters = 12;  // the losses of checkpoints are in them
+  config.optimizer.lr = config.optimizer.min_lr = 3;
   run(config);
   const std::vector<EvalEvent> evals = metrics("a").evals;
   ASSERT_EQ(evals.size(), 4u) << "before each checkpoint";

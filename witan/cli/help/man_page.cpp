@@ -123,10 +123,10 @@ std::string exit_codes() {
 
 }  // namespace
 
-std::string man_page(const DescribedCommand& command, const std::string& title, const std::string& date,
+std::string man_page(const DescribedCommand& command, const std::string& path, const std::string& date,
                      const std::string& version) {
-  std::string path = title;
-  std::ranges::replace(path, '-', ' ');
+  std::string title = path;
+  std::ranges::replace(title, ' ', '-');
   std::string out = fmt::format(".TH {} 1 {} \"Witan {}\" \"User Commands\"\n", upper(title), date, version);
   out += ".SH NAME\n" + title + " \\- " + escape_roff(command.summary) + "\n";
   out += ".SH SYNOPSIS\n" + synopsis_of(command, path);
@@ -144,26 +144,27 @@ std::string man_page(const DescribedCommand& command, const std::string& title, 
 
 void add_man(CLI::App& app, Context& context) {
   const auto path = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = add_command(
-      app, context,
-      {"man", "Print the manual page of witan, or of one command",
-       "The page has every command with all of its flags, from the lists that the program itself reads.",
-       "witan man > witan.1\nwitan man train > witan-train.1"},
-      [&app, &context, path] {
-        DescribedCommand at = describe(app);
-        std::string title = at.name;
-        for (const std::string& name : *path) {
-          const auto found = std::ranges::find(at.commands, name, &DescribedCommand::name);
-          require<UsageError>(found != at.commands.end(), "unknown command ", clipped(name),
-                              "; `witan help` lists them");
-          DescribedCommand inner = std::move(*found);
-          at = std::move(inner);
-          title += "-" + name;
-        }
-        const std::time_t now = std::time(nullptr);
-        fmt::print(context.out, "{}", man_page(at, title, fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)), WITAN_VERSION));
-        return ExitCode::done;
-      });
+  CLI::App* command =
+      add_command(app, context,
+                  {"man", "Print the manual page of witan, or of one command",
+                   "The page has every command with all of its flags, from the lists that the program itself reads.",
+                   "witan man > witan.1\nwitan man train > witan-train.1"},
+                  [&app, &context, path] {
+                    DescribedCommand at = describe(app);
+                    std::string path_there = at.name;
+                    for (const std::string& name : *path) {
+                      const auto found = std::ranges::find(at.commands, name, &DescribedCommand::name);
+                      require<UsageError>(found != at.commands.end(), "unknown command ", clipped(name),
+                                          "; `witan help` lists them");
+                      DescribedCommand inner = std::move(*found);
+                      at = std::move(inner);
+                      path_there += " " + name;
+                    }
+                    const std::time_t now = std::time(nullptr);
+                    fmt::print(context.out, "{}",
+                               man_page(at, path_there, fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)), WITAN_VERSION));
+                    return ExitCode::done;
+                  });
   add_option(*command, "command", *path, "Name of the command").type_name("");
 }
 

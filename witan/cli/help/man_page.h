@@ -7,9 +7,9 @@
 
 namespace witan::cli {
 
-// Of the program with all of its commands, or of one command, `title` being "witan" or "witan-train". `date` is
-// "2026-01-31"; `version` stands in the page's foot.
-std::string man_page(const DescribedCommand& command, const std::string& title, const std::string& date,
+// Of the program with all of its commands, or of one command, `path` being "witan" or "witan bench moe-layer". `date`
+// is "2026-01-31"; `version` stands in the page's foot.
+std::string man_page(const DescribedCommand& command, const std::string& path, const std::string& date,
                      const std::string& version);
 
 }  // namespace witan::cli

@@ -8,11 +8,11 @@
 namespace witan {
 
 void ValidationRecord::add(int64_t step, double loss, const TrainConfig& config) {
-  if (std::isfinite(loss) && (best_step == 0 || loss < best)) {
+  if (config.eval_interval == 0 || step % config.eval_interval != 0) return;
+  if (std::isfinite(loss) && (best_step == 0 || loss < best))
     *this = {loss, step, 0};
-    return;
-  }
-  if (config.eval_interval > 0 && step % config.eval_interval == 0) ++since_best;
+  else
+    ++since_best;
 }
 
 Json ValidationRecord::to_json() const {

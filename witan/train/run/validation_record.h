@@ -1,6 +1,5 @@
-// What a run's evaluations on the validation split have found until now: what early stopping and the choice of the
-// checkpoints that are kept go by. It is saved with each checkpoint, so that a run that resumes decides as one that was
-// never stopped.
+// What a run's evaluations on the validation split have found until now: what early stopping goes by. It is saved with
+// each checkpoint, so that a run that resumes decides as one that was never stopped.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,10 @@ namespace witan {
 struct ValidationRecord {
   double best = 0;         // loss, nats per token, of the evaluation at:
   int64_t best_step = 0;   // 0: there was none
-  int64_t since_best = 0;  // evaluations at multiples of eval_interval since then, that were no better
+  int64_t since_best = 0;  // evaluations since then, that were no better
 
-  // After `step`. A loss that is not finite is no better than any. Only an evaluation at a multiple of eval_interval
-  // counts against the run: where a call ends, and saves, changes nothing.
+  // After `step`. A loss that is not finite is no better than any. Only evaluations at multiples of eval_interval are
+  // taken: where a call ends, or saves, there are others, which must change nothing.
   void add(int64_t step, double loss, const TrainConfig& config);
   // Whether early_stopping_patience evaluations in a row were no better than the best.
   bool stops(const TrainConfig& config) const {
