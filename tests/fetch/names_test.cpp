@@ -17,7 +17,8 @@ Json golden_names() {
 }
 
 TEST(FetchNames, AddressesAreThoseOfTheHubsOwnLibrary) {
-  for (const Json& place : golden_names()["urls"]) {
+  const Json names = golden_names();
+  for (const Json& place : names["urls"]) {
     const auto kind = place["kind"] == "dataset" ? RepositoryKind::dataset : RepositoryKind::model;
     EXPECT_EQ(file_url({}, {kind, place["name"]}, place["revision"], place["path"]), place["url"].get<std::string>());
   }
