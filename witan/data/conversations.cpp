@@ -37,13 +37,13 @@ OrderedJson message_of_pair(const OrderedJson& pair) {
   return {{"role", role_of(pair["from"].get<std::string>())}, {"content", pair["value"]}};
 }
 
-struct Row {
+struct ParsedRow {
   std::vector<ChatMessage> messages;
   std::vector<bool> answers;  // whether the message is the assistant's
   std::string tools;
 };
 
-Row parse_row(std::string_view line, const std::string& key) {
+ParsedRow parse_row(std::string_view line, const std::string& key) {
   const auto shallow = [](int depth, OrderedJson::parse_event_t, OrderedJson&) {
     insist(depth <= kMostRowDepth, cat("nested deeper than ", kMostRowDepth));
     return true;
@@ -54,7 +54,7 @@ Row parse_row(std::string_view line, const std::string& key) {
   insist(pairs || row.contains(key), cat("no key \"", key, "\""));
   const OrderedJson& list = row[pairs ? "conversations" : key];
   insist(list.is_array(), cat("\"", pairs ? "conversations" : key, "\" is not a list of messages"));
-  Row found;
+  ParsedRow found;
   for (const OrderedJson& one : list) {
     const OrderedJson message = pairs ? message_of_pair(one) : one;
     insist(message.is_object() && message.contains("role") && message["role"].is_string(), "a message has no role");
@@ -73,7 +73,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 // One row, rendered as far as it is needed.
 class Renderer {
  public:
-  Renderer(const Row& row, const ConversationFormat& format) : row_(row), format_(format) {}
+  Renderer(const ParsedRow& row, const ConversationFormat& format) : row_(row), format_(format) {}
 
   std::vector<Conversation> run() {
     RenderedChat whole = render(row_.messages.size(), false);
@@ -146,7 +146,7 @@ class Renderer {
     return ended ? solid.size() : text.size();
   }
 
-  const Row& row_;
+  const ParsedRow& row_;
   const ConversationFormat& format_;
 };
 
@@ -175,7 +175,7 @@ ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer&
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format) {
   try {
     insist(find_invalid_utf8(line) == line.npos, "invalid UTF-8");
-    const Row row = parse_row(line, format.messages_key);
+    const ParsedRow row = parse_row(line, format.messages_key);
     std::vector<Conversation> conversations = Renderer(row, format).run();
     if (!format.answers_only)
       for (Conversation& one : conversations) one.answers = {{0, one.text.size()}};
