@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,7 +24,12 @@ class Program {
     std::vector<char*> argv, variables;
     for (std::string& word : words) argv.push_back(word.data());
     for (std::string& variable : more) variables.push_back(variable.data());
-    for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+    // A shell takes the last of two values, getenv() the first: each name has one.
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      const std::string_view name = std::string_view(*variable).substr(0, std::string_view(*variable).find('=') + 1);
+      if (std::ranges::none_of(more, [&](const std::string& given) { return given.starts_with(name); }))
+        variables.push_back(*variable);
+    }
     argv.push_back(nullptr);
     variables.push_back(nullptr);
     posix_spawn_file_actions_t files;

@@ -116,7 +116,7 @@ TEST_F(ConfigArgsTest, HelpShowsSectionsTypesAndDefaults) {
   CLI::App app("test", "test");
   app.formatter(cli::help_formatter());
   const cli::ConfigArgs flags(app, fields(config));
-  const std::string help = app.help();
+  const std::string help = cli::help_of(app, cli::HelpLength::all);
   EXPECT_TRUE(contains(help, "\nmodel:\n  --num-layers integer            blocks [4]\n")) << help;
   EXPECT_TRUE(contains(help, "  --tied-weights true|false       share them [true]\n")) << help;
   EXPECT_TRUE(contains(help, "\noptimizer:\n  --lr number                     learning rate [0.5]\n")) << help;

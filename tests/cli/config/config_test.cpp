@@ -58,7 +58,7 @@ TEST_F(ConfigTest, WhatAMeshStandsForHasItsPlace) {
 TEST_F(ConfigTest, MegatronsDefaultsAreNamed) {
   EXPECT_EQ(source({"--megatron", "--num-layers", "2", "--hidden-size", "64", "--num-attention-heads", "4",
                     "--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "2",
-                    "--max-position-embeddings", "16", "--train-iters", "3"},
+                    "--max-position-embeddings", "16", "--train-iters", "3", "--lr", "1e-3"},
                    "adam_beta2"),
             "Megatron-LM's default");
 }

@@ -13,10 +13,10 @@ TEST(InterruptNoteTest, SaysWhatIsKeptAndEndsTheProcess) {
     const InterruptNote note("all rows are kept; the same command continues");
     std::raise(signal);
   };
-  EXPECT_EXIT(stop_by(SIGINT), testing::ExitedWithCode(130),
+  EXPECT_EXIT(stop_by(SIGINT), ::testing::ExitedWithCode(130),
               "witan: stopped: all rows are kept; the same command continues\n");
-  EXPECT_EXIT(stop_by(SIGTERM), testing::ExitedWithCode(75), "all rows are kept");
-  EXPECT_EXIT(stop_by(SIGHUP), testing::ExitedWithCode(75), "all rows are kept");
+  EXPECT_EXIT(stop_by(SIGTERM), ::testing::ExitedWithCode(75), "all rows are kept");
+  EXPECT_EXIT(stop_by(SIGHUP), ::testing::ExitedWithCode(75), "all rows are kept");
 }
 
 TEST(InterruptNoteTest, TheLastOneAnswersAndThenTheOneBefore) {
@@ -28,8 +28,8 @@ TEST(InterruptNoteTest, TheLastOneAnswersAndThenTheOneBefore) {
     }
     std::raise(SIGINT);
   };
-  EXPECT_EXIT(stop(true), testing::ExitedWithCode(130), "stopped: the second part");
-  EXPECT_EXIT(stop(false), testing::ExitedWithCode(130), "stopped: the first part");
+  EXPECT_EXIT(stop(true), ::testing::ExitedWithCode(130), "stopped: the second part");
+  EXPECT_EXIT(stop(false), ::testing::ExitedWithCode(130), "stopped: the first part");
 }
 
 TEST(InterruptNoteTest, WithoutOneASignalEndsTheProcessByItself) {
@@ -37,7 +37,7 @@ TEST(InterruptNoteTest, WithoutOneASignalEndsTheProcessByItself) {
     { const InterruptNote note("nothing"); }
     std::raise(SIGTERM);
   };
-  EXPECT_EXIT(stop(), testing::KilledBySignal(SIGTERM), "");
+  EXPECT_EXIT(stop(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(InterruptNoteTest, LeavesIgnoredSignalsIgnored) {
@@ -47,7 +47,7 @@ TEST(InterruptNoteTest, LeavesIgnoredSignalsIgnored) {
     std::raise(SIGHUP);
     std::_Exit(7);
   };
-  EXPECT_EXIT(ignore(), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(ignore(), ::testing::ExitedWithCode(7), "");
 }
 
 TEST(InterruptNoteTest, MayEndAtTheNextCheckAndAtTheSecondSignalAtOnce) {
@@ -68,7 +68,7 @@ TEST(InterruptNoteTest, MayEndAtTheNextCheckAndAtTheSecondSignalAtOnce) {
     std::raise(SIGTERM);
     std::raise(SIGINT);
   };
-  EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "stopped: nothing was written");
+  EXPECT_EXIT(twice(), ::testing::ExitedWithCode(130), "stopped: nothing was written");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST_F(KeptWorkTest, ASignalSaysWhatGoesOn) {
       return {};
     });
   };
-  EXPECT_EXIT(stop(), testing::ExitedWithCode(130),
+  EXPECT_EXIT(stop(), ::testing::ExitedWithCode(130),
               "witan: stopped: whole pieces of the tokens are kept in .*web.partial.*the same command continues");
 }
 

@@ -417,7 +417,7 @@ TEST_F(RunDataTest, SchedulesOfWeightsRise) {
   EXPECT_NE(refused("9=1,0;9=0,1").find("is not STEP=W1,W2"), std::string::npos);
   EXPECT_NE(refused("9").find("is not STEP=W1,W2"), std::string::npos);
   EXPECT_NE(refused("9=1,x").find("x is not a number"), std::string::npos);
-  EXPECT_NE(refused("9=1").find("1 weights for 2 datasets"), std::string::npos);
+  EXPECT_NE(refused("9=1").find("1 weight for 2 datasets"), std::string::npos);
 }
 
 // What evaluates beyond the last sample counts nothing.

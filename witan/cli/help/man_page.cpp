@@ -14,7 +14,8 @@
 namespace witan::cli {
 namespace {
 
-// Text for roff: a backslash is not an escape, a hyphen is the one of ASCII, a point or quote begins no request.
+// Text for roff: a backslash is not an escape, a hyphen is the one of ASCII, a point or quote begins no request, and a
+// list of choices may be broken behind each.
 std::string escape_roff(const std::string& text) {
   std::string out;
   bool begins = true;
@@ -24,6 +25,8 @@ std::string escape_roff(const std::string& text) {
       out += "\\e";
     else if (c == '-')
       out += "\\-";
+    else if (c == '|')
+      out += "|\\:";
     else
       out += c;
     begins = c == '\n';
