@@ -206,8 +206,15 @@ void HttpSession::dispatch() {
   auto message = parser_->release();
   const std::string_view target(message.target().data(), message.target().size());
   const auto text = [&](http::field field) { return std::string(message[field]); };
-  HttpRequest request{std::string(message.method_string()), std::string(target.substr(0, target.find('?'))),
-                      text(http::field::authorization), text(http::field::content_type), std::move(message.body())};
+  const size_t path_end = std::min(target.find('?'), target.size());
+  HttpRequest request{.method = std::string(message.method_string()),
+                      .path = std::string(target.substr(0, path_end)),
+                      .authorization = text(http::field::authorization),
+                      .content_type = text(http::field::content_type),
+                      .body = std::move(message.body()),
+                      .query = std::string(target.substr(std::min(path_end + 1, target.size()))),
+                      .host = text(http::field::host),
+                      .origin = text(http::field::origin)};
   keep_alive_ = message.keep_alive();
   version_ = message.version();
   gone_ = std::make_shared<std::atomic<bool>>(false);
@@ -249,6 +256,7 @@ std::string HttpSession::head_of(const HttpResponse& response, bool chunked) con
   http::response<http::empty_body> head(static_cast<http::status>(response.status), version_);
   head.set(http::field::server, "witan");
   head.set(http::field::content_type, response.content_type);
+  for (const auto& [name, value] : response.headers) head.set(name, value);
   if (!response.allow.empty()) head.set(http::field::allow, response.allow);
   if (response.status == 401) head.set(http::field::www_authenticate, "Bearer");
   if (response.status == 429 || response.status == 503) head.set(http::field::retry_after, "1");

@@ -11,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace witan::serve {
 
@@ -30,13 +32,17 @@ struct HttpRequest {
   std::string method, path;  // the path without its query
   std::string authorization, content_type;
   std::string body;
+  std::string query = {};   // what stands behind the path's "?"
+  std::string host = {};    // the header, as the client sent it
+  std::string origin = {};  // likewise; empty: there is none
 };
 
 struct HttpResponse {
   int status = 200;
   std::string body = {};
   std::string content_type = "application/json";
-  std::string allow = {};  // with 405: the methods that there are
+  std::string allow = {};                                         // with 405: the methods that there are
+  std::vector<std::pair<std::string, std::string>> headers = {};  // others, by name
 };
 
 // Where a request's answer goes. Every method may be called from any thread, and does nothing once the client is gone.

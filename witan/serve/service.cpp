@@ -1,7 +1,5 @@
 #include "witan/serve/service.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <ctime>
 #include <random>
@@ -10,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/serve/answer.h"
+#include "witan/serve/secret.h"
 
 namespace witan::serve {
 namespace {
@@ -21,11 +20,6 @@ constexpr const char* kHealth = "/health";
 constexpr int64_t kCompletionTokens = 16;           // OpenAI's default of max_tokens
 constexpr int64_t kMostSequences = 1024;            // prompts times choices
 constexpr uint64_t kNextSeed = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio: seeds that lie apart
-
-// In a time that does not depend on where they differ.
-bool same_secret(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
 
 // Pages of other sites may send forms and plain text to a server on this machine, but not this type.
 void check_type(const HttpRequest& request) {
