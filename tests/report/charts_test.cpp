@@ -147,6 +147,36 @@ TEST(PlotData, RangeAndSeries) {
   EXPECT_EQ(json["heat"]["panels"][0]["experts"], 2);
 }
 
+// What a page needs to draw over tokens and over time.
+TEST(PlotData, RunsHaveTheirTokensAndTheirClock) {
+  Metrics m = synthetic::run(1000, 0, 0);
+  m.steps[500].elapsed_s = 0;  // a clock that was set back
+  const auto data = plot_data(m, make_charts(m), std::nullopt);
+  ASSERT_EQ(data["runs"].size(), 1u);
+  const auto& run = data["runs"][0];
+  EXPECT_EQ(run["steps"], nlohmann::json({1, 1000}));
+  EXPECT_EQ(run["tokens_per_step"], 4096);
+  EXPECT_LE(run["clock"].size(), 400u);
+  EXPECT_EQ(run["clock"].front(), nlohmann::json({1, 0.42}));
+  EXPECT_EQ(run["clock"].back(), nlohmann::json({1000, 420}));
+  for (size_t i = 1; i < run["clock"].size(); ++i) EXPECT_GE(run["clock"][i][1], run["clock"][i - 1][1]) << i;
+}
+
+TEST(PlotData, SmoothedSeriesOfSeveralRunsKeepWhatTheyAreMadeOf) {
+  const Metrics a = synthetic::run(300, 0, 0), b = synthetic::run(10, 0, 0);
+  const auto charts = merge_charts({make_charts(a), make_charts(b)}, {"a", "b"});
+  const auto data = plot_data(charts, {make_run_axis(a), make_run_axis(b)});
+  const auto& series = data["charts"][0]["series"];
+  EXPECT_EQ(data["charts"][0]["title"], "Loss");
+  EXPECT_EQ(series[0]["raw"].size(), 300u);
+  EXPECT_NE(series[0]["raw"], series[0]["points"]);
+  EXPECT_FALSE(series[0].contains("run")) << "the first";
+  EXPECT_EQ(series[2]["name"], "b");
+  EXPECT_EQ(series[2]["run"], 1);
+  EXPECT_FALSE(series[2].contains("raw")) << "too short to be smoothed";
+  EXPECT_FALSE(series[1].contains("raw")) << "evaluations are not";
+}
+
 TEST(PlotData, OneStepStandsInTheMiddle) {
   const Metrics m = synthetic::run(1, 0, 0);
   const auto json = plot_data(m, make_charts(m), std::nullopt);

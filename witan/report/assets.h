@@ -10,6 +10,8 @@ extern const std::string_view kStillPageHtml;
 extern const std::string_view kStyleCss;
 extern const std::string_view kChartsJs;
 extern const std::string_view kHeatmapJs;
+extern const std::string_view kControlsJs;
+extern const std::string_view kLiveJs;
 extern const std::string_view kDygraphsJs;
 extern const std::string_view kDygraphsCss;
 extern const std::string_view kDygraphsLicense;

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 namespace witan {
 namespace {
@@ -168,9 +169,11 @@ void add_experts(Charts& charts, const Metrics& m) {
   charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
   charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
 
-  charts.open(Section::experts, "Router losses", "");
+  // Each has a scale of its own.
+  charts.open(Section::experts, "Router losses", "load balancing");
   charts.add("load balancing", Style::line, 1,
              curve_of(m.steps, [](const StepEvent& e) { return e.load_balancing_loss; }));
+  charts.open(Section::experts, "Router z-loss", "");
   charts.add("z", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.z_loss; }));
   add_other_statistics(charts, m);
 }
@@ -222,33 +225,48 @@ double rounded(double value) {
   return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
 }
 
-OrderedJson to_json(const Series& series) {
-  constexpr const char* kStyles[] = {"faint", "line", "dots", "dashed"};
+OrderedJson to_json(const Curve& curve) {
   OrderedJson points = OrderedJson::array();
-  for (const Point& p : series.points) points.push_back({static_cast<int64_t>(p.x), rounded(p.y)});
-  return {{"name", series.name},
-          {"style", kStyles[static_cast<int>(series.style)]},
-          {"colour", series.colour},
-          {"points", std::move(points)}};
+  for (const Point& p : curve) points.push_back({static_cast<int64_t>(p.x), rounded(p.y)});
+  return points;
 }
 
-OrderedJson charts_data(int64_t first, int64_t last, const std::vector<Chart>& charts) {
-  OrderedJson data{{"steps", {first, last}}, {"charts", OrderedJson::array()}};
+OrderedJson to_json(const Series& series) {
+  constexpr const char* kStyles[] = {"faint", "line", "dots", "dashed"};
+  OrderedJson json{{"name", series.name},
+                   {"style", kStyles[static_cast<int>(series.style)]},
+                   {"colour", series.colour},
+                   {"points", to_json(series.points)}};
+  if (!series.raw.empty()) json["raw"] = to_json(series.raw);
+  if (series.run != 0) json["run"] = series.run;
+  return json;
+}
+
+OrderedJson charts_data(int64_t first, int64_t last, const std::vector<RunAxis>& runs,
+                        const std::vector<Chart>& charts) {
+  OrderedJson data{{"steps", {first, last}}, {"runs", OrderedJson::array()}, {"charts", OrderedJson::array()}};
+  for (const RunAxis& run : runs)
+    data["runs"].push_back(
+        {{"steps", {run.first, run.last}}, {"tokens_per_step", run.tokens_per_step}, {"clock", to_json(run.clock)}});
   for (const Chart& chart : charts) {
     OrderedJson series = OrderedJson::array();
     for (const Series& s : chart.series) series.push_back(to_json(s));
-    data["charts"].push_back({{"zero", chart.zero}, {"series", std::move(series)}});
+    data["charts"].push_back(
+        {{"title", chart.title}, {"unit", chart.unit}, {"zero", chart.zero}, {"series", std::move(series)}});
   }
   return data;
 }
 
 // A curve behind its moving average, and lines that are no run's, would hide others. The first of what is left has the
 // run's own name.
-std::vector<Series> series_of_run(const Chart& chart, const std::string& run, int colour) {
+std::vector<Series> series_of_run(const Chart& chart, const std::string& name, int colour, int run) {
   std::vector<Series> shown;
+  Curve raw;
   for (const Series& series : chart.series) {
+    if (series.style == Style::faint) raw = series.points;
     if (series.style == Style::faint || series.style == Style::dashed) continue;
-    shown.push_back({shown.empty() ? run : run + " " + series.name, series.style, colour, series.points});
+    shown.push_back({shown.empty() ? name : name + " " + series.name, series.style, colour, series.points,
+                     std::exchange(raw, {}), run});
   }
   return shown;
 }
@@ -294,7 +312,8 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   std::vector<Chart> merged;
   for (size_t run = 0; run < charts.size(); ++run)
     for (const Chart& chart : charts[run]) {
-      const auto shown = series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1);
+      const auto shown =
+          series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1, static_cast<int>(run));
       auto same = std::ranges::find(merged, chart.title, &Chart::title);
       if (same == merged.end())
         same = merged.insert(merged.end(), {chart.section, chart.title, chart.unit, {}, chart.zero});
@@ -303,7 +322,15 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   return merged;
 }
 
-OrderedJson plot_data(const std::vector<Chart>& charts) {
+RunAxis make_run_axis(const Metrics& metrics) {
+  constexpr size_t kMostClockPoints = 400;
+  const auto [first, last] = step_range(metrics);
+  Curve clock = curve_of(metrics.steps, [](const StepEvent& e) { return e.elapsed_s; });
+  for (size_t i = 1; i < clock.size(); ++i) clock[i].y = std::max(clock[i].y, clock[i - 1].y);
+  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints)};
+}
+
+OrderedJson plot_data(const std::vector<Chart>& charts, const std::vector<RunAxis>& runs) {
   double first = INFINITY, last = 0;
   for (const Chart& chart : charts)
     for (const Series& series : chart.series) {
@@ -311,12 +338,12 @@ OrderedJson plot_data(const std::vector<Chart>& charts) {
       last = std::max(last, series.points.back().x);
     }
   if (!(first < last)) first = std::max(last, 1.0) - 1, last = first + 2;
-  return charts_data(static_cast<int64_t>(first), static_cast<int64_t>(last), charts);
+  return charts_data(static_cast<int64_t>(first), static_cast<int64_t>(last), runs, charts);
 }
 
 OrderedJson plot_data(const Metrics& metrics, const std::vector<Chart>& charts, const std::optional<HeatMap>& heat) {
   const auto [first, last] = step_range(metrics);
-  OrderedJson data = charts_data(first, last, charts);
+  OrderedJson data = charts_data(first, last, {make_run_axis(metrics)}, charts);
   if (!heat) return data;
   OrderedJson panels = OrderedJson::array();
   for (const HeatPanel& panel : heat->panels) panels.push_back({{"experts", panel.experts}, {"load", panel.load}});

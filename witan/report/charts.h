@@ -17,6 +17,8 @@ struct Series {
   Style style = Style::line;
   int colour = 1;  // --series-N of assets/style.css
   Curve points;    // at most kMostPoints
+  Curve raw = {};  // what `points` is a smoothed form of, where no faint series before it shows that
+  int run = 0;     // of which of the page's runs it is
 };
 constexpr size_t kMostPoints = 2000;
 
@@ -46,13 +48,22 @@ struct HeatMap {
 std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
 // The charts of several runs over each other: of each of `charts`, one run's, the series that stand for the run, in the
-// run's colour and with its name. `names` are as many.
+// run's colour and with its name. `names` are as many. A smoothed series takes its raw one along.
 std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
 constexpr size_t kSeriesColours = 8;  // that assets/style.css has
 
-// {"steps": [first, last], "charts": [...]}: over all of the charts' steps.
-nlohmann::ordered_json plot_data(const std::vector<Chart>& charts);
-// {"steps": [first, last], "charts": [...], "heat": {...}}.
+// What turns a run's steps into tokens and time, so that a page can show its curves over either.
+struct RunAxis {
+  int64_t first = 0, last = 0;  // steps
+  int64_t tokens_per_step = 0;  // 0: not known
+  Curve clock;                  // seconds of training over steps, not decreasing
+};
+RunAxis make_run_axis(const Metrics& metrics);
+
+// {"steps": [first, last], "runs": [...], "charts": [...]}: over all of the charts' steps. `runs` are those that
+// Series::run counts.
+nlohmann::ordered_json plot_data(const std::vector<Chart>& charts, const std::vector<RunAxis>& runs);
+// {"steps": [first, last], "runs": [...], "charts": [...], "heat": {...}}.
 nlohmann::ordered_json plot_data(const Metrics& metrics, const std::vector<Chart>& charts,
                                  const std::optional<HeatMap>& heat);
 

@@ -1,34 +1,12 @@
 #include "witan/report/html.h"
 
-#include <nlohmann/json.hpp>
-
 #include "witan/base/error.h"
-#include "witan/report/assets.h"
-#include "witan/report/charts.h"
-#include "witan/report/markup.h"
-#include "witan/report/sections.h"
+#include "witan/report/page.h"
 
 namespace witan {
 
 std::string render_report(const Metrics& metrics, std::string_view config) {
-  using Section = Chart::Section;
-  const std::vector<Chart> charts = make_charts(metrics);
-  const std::optional<HeatMap> heat = make_heat_map(metrics.experts);
-  const std::string body = header_section(metrics) + key_figures(metrics) +
-                           chart_section("Learning", "", charts, Section::learning) +
-                           chart_section("Experts", heat_panels(heat), charts, Section::experts) +
-                           chart_section("Speed", "", charts, Section::speed) + memory_section(metrics.memory) +
-                           sample_section(metrics.samples) + config_section(config, metrics.run);
-  const std::string title = escape_html(metrics.run ? metrics.run->name + " · Witan" : "Witan");
-  return fill(assets::kPageHtml, {{"title", title},
-                                  {"body", body},
-                                  {"data", script_json(plot_data(metrics, charts, heat))},
-                                  {"style", assets::kStyleCss},
-                                  {"charts_js", assets::kChartsJs},
-                                  {"heatmap_js", assets::kHeatmapJs},
-                                  {"dygraphs_js", assets::kDygraphsJs},
-                                  {"dygraphs_css", assets::kDygraphsCss},
-                                  {"dygraphs_license", assets::kDygraphsLicense}});
+  return frozen_page(report_parts(metrics, config));
 }
 
 fs::path write_report(const fs::path& run_folder) {

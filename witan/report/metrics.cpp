@@ -103,6 +103,10 @@ void MetricsWriter::truncate_after(int64_t step) {
   if (keep < file_.size()) file_.cut(keep);
 }
 
+void add_event(Metrics& metrics, Event event, std::string_view where) {
+  std::visit(Collector(metrics, where), std::move(event));
+}
+
 Metrics read_metrics(const fs::path& path) {
   return read_thinned_metrics(path, INT64_MAX);
 }
@@ -134,7 +138,7 @@ Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {
     if (is_left_out(line)) return true;
     const std::string where = place_of(path, number);
-    if (std::optional<Event> event = parse_event(line, where)) std::visit(Collector(metrics, where), std::move(*event));
+    if (std::optional<Event> event = parse_event(line, where)) add_event(metrics, std::move(*event), where);
     return true;
   });
   return metrics;

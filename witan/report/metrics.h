@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/base/append_file.h"
@@ -45,6 +46,9 @@ struct Metrics {
   std::vector<SampleEvent> samples;
   std::optional<EndEvent> end;
 };
+
+// Adds the event that comes next in a file. Throws CorruptionError("WHERE: why") where its step comes too early.
+void add_event(Metrics& metrics, Event event, std::string_view where);
 
 // Throws IoError, and CorruptionError("FILE: line N: why").
 Metrics read_metrics(const fs::path& path);

@@ -1,7 +1,8 @@
-// Draws every <figure data-chart> with dygraphs. Zoom and cursor are shared by all plots through `view`.
+// Draws every <figure data-chart> with dygraphs. Axes, zoom, cursor and smoothing are shared by all plots through
+// `view`; places on the x axis are in its units (steps, tokens or seconds; their logarithm on a logarithmic axis).
 "use strict";
 
-const data = JSON.parse(document.getElementById("data").textContent);
+let data = JSON.parse(document.getElementById("data").textContent);
 
 function themeColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -17,6 +18,7 @@ function element(tag, className, text) {
 // Four significant digits; large numbers with the usual prefixes.
 function formatNumber(value) {
   const size = Math.abs(value);
+  if (size >= 1e12) return +(value / 1e12).toPrecision(4) + " T";
   if (size >= 1e9) return +(value / 1e9).toPrecision(4) + " G";
   if (size >= 1e6) return +(value / 1e6).toPrecision(4) + " M";
   if (size >= 1e4) return +(value / 1e3).toPrecision(4) + " k";
@@ -24,42 +26,152 @@ function formatNumber(value) {
   return text.replaceAll("-", "\u2212");
 }
 
-// What all plots share: the visible range of steps and the step under the cursor.
+function formatTime(seconds) {
+  for (const [unit, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= unit) return +(seconds / unit).toPrecision(3) + " " + name;
+  }
+  return +seconds.toPrecision(3) + " s";
+}
+
+// The seconds of training at a step, between those that were recorded.
+function secondsAt(clock, step) {
+  if (clock.length === 0) return NaN;
+  let low = 0, high = clock.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (clock[middle][0] <= step) low = middle + 1; else high = middle;
+  }
+  if (low === clock.length) return clock[low - 1][1];
+  const [x0, y0] = low > 0 ? clock[low - 1] : [0, 0];
+  const [x1, y1] = clock[low];
+  return y0 + (y1 - y0) * (step - x0) / (x1 - x0);
+}
+
+const kAxes = {
+  step: {name: "step", of: (run, step) => step, format: (x) => x.toLocaleString("en", {maximumFractionDigits: 0})},
+  tokens: {name: "tokens", of: (run, step) => step * run.tokens_per_step, format: formatNumber},
+  time: {name: "training time", of: (run, step) => secondsAt(run.clock, step), format: formatTime},
+};
+
+// What all plots share: the axes, the visible range of x and the x under the cursor.
 const view = {
-  full: data.steps,
-  range: data.steps.slice(),
+  axis: "step",
+  logX: false,
+  logY: false,
+  smoothing: "auto",  // or "none", or a number of steps
+  hidden: new Set(),  // curves, by curveKey()
+  hiddenRuns: new Set(),
+  full: [0, 1],
+  range: [0, 1],
+  cursor: null,
+  changing: false,  // the plots are being changed: what they draw is nobody's zoom
   listeners: [],
-  reset: null,
+  isZoomed() { return this.range[0] !== this.full[0] || this.range[1] !== this.full[1]; },
   setRange(low, high) {
     if (low === this.range[0] && high === this.range[1]) return;
     this.range = [low, high];
-    for (const listener of this.listeners) listener.range(low, high);
-    this.reset.hidden = low === this.full[0] && high === this.full[1];
+    this.tell((listener) => listener.range());
+    this.setCursor(this.cursor);
   },
-  setCursor(step) {
-    for (const listener of this.listeners) listener.cursor(step);
+  setCursor(x) {
+    this.cursor = x;
+    this.tell((listener) => listener.cursor(x));
+  },
+  redraw() { this.tell((listener) => listener.redraw()); },
+  tell(what) {
+    for (const listener of this.listeners) what(listener);
   },
 };
 
-// The last point at or before `step`, or null.
-function pointAt(points, step) {
+// Where a run's step stands on the x axis; NaN where it has no place.
+function xOf(run, step) {
+  const x = kAxes[view.axis].of(data.runs[run] || data.runs[0], step);
+  if (!view.logX) return x;
+  return x > 0 ? Math.log10(x) : NaN;
+}
+
+function formatX(x) {
+  return kAxes[view.axis].format(view.logX ? Math.pow(10, x) : x);
+}
+
+// From the first to the last place of all runs.
+function fullRange() {
+  let low = Infinity, high = -Infinity;
+  data.runs.forEach((run, i) => {
+    for (const step of [view.logX ? Math.max(run.steps[0], 1) : run.steps[0], run.steps[1]]) {
+      const x = xOf(i, step);
+      if (Number.isFinite(x)) [low, high] = [Math.min(low, x), Math.max(high, x)];
+    }
+  });
+  if (!(low <= high)) return [0, 1];
+  return low < high ? [low, high] : [low - 0.5, high + 0.5];
+}
+
+// The last point at or before x, or null.
+function pointAt(points, x) {
   let low = 0, high = points.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (points[middle][0] <= step) low = middle + 1; else high = middle;
+    if (points[middle][0] <= x) low = middle + 1; else high = middle;
   }
   return low > 0 ? points[low - 1] : null;
 }
 
-// dygraphs wants one table: a row per step, null where a series has no point.
-function toRows(series) {
+// An exponential moving average over about `span` steps, corrected for its start at zero. Points may lie apart.
+function movingAverage(points, span) {
+  const keep = 1 - 1 / span;
+  let average = 0, weight = 0, before = points.length > 0 ? points[0][0] - 1 : 0;
+  return points.map(([step, y]) => {
+    const kept = Math.pow(keep, step - before);
+    average = kept * average + (1 - kept) * y;
+    weight = kept * weight + (1 - kept);
+    before = step;
+    return [step, average / weight];
+  });
+}
+
+// What a smoothed series is made of: its own raw points, or the faint series before it; null: it is none.
+function rawPoints(chart, i) {
+  const before = chart.series[i - 1];
+  return chart.series[i].raw || (before && before.style === "faint" ? before.points : null);
+}
+
+function smoothedPoints(chart, i) {
+  const raw = rawPoints(chart, i);
+  if (!raw || view.smoothing === "auto") return chart.series[i].points;
+  return view.smoothing === "none" ? raw : movingAverage(raw, view.smoothing);
+}
+
+function curveKey(chart, series) {
+  return chart.title + "\n" + series.name;
+}
+
+function isShown(chart, series) {
+  return !view.hidden.has(curveKey(chart, series)) && !view.hiddenRuns.has(series.run || 0);
+}
+
+// The points of each series as they are drawn.
+function plottedPoints(chart) {
+  return chart.series.map((s, i) => {
+    const points = [];
+    for (const [step, y] of smoothedPoints(chart, i)) {
+      const x = xOf(s.run || 0, step);
+      if (Number.isFinite(x) && (!view.logY || y > 0)) points.push([x, y]);
+    }
+    return points;
+  });
+}
+
+// dygraphs wants one table: a row per x, null where a series has no point.
+function toRows(plotted) {
   const rows = new Map();
-  series.forEach((s, i) => {
-    for (const [x, y] of s.points) {
-      if (!rows.has(x)) rows.set(x, [x, ...series.map(() => null)]);
+  plotted.forEach((points, i) => {
+    for (const [x, y] of points) {
+      if (!rows.has(x)) rows.set(x, [x, ...plotted.map(() => null)]);
       rows.get(x)[i + 1] = y;
     }
   });
+  if (rows.size === 0) return [[view.full[0], ...plotted.map(() => null)]];
   return [...rows.values()].sort((a, b) => a[0] - b[0]);
 }
 
@@ -85,23 +197,34 @@ function seriesOptions(chart) {
   return options;
 }
 
-function themeOptions(chart) {
-  return {gridLineColor: themeColour("--rule"), axisLineColor: themeColour("--rule"), series: seriesOptions(chart)};
-}
-
-// The legend doubles as the readout: names alone, or with values at the cursor.
-function showReadout(box, chart, step) {
-  box.textContent = "";
-  if (step !== null) box.append(element("span", "item", "step " + step.toLocaleString("en")));
-  for (const s of chart.series) {
-    const item = element("span", "item");
-    const key = element("span", s.style === "dashed" ? "key dashed" : "key");
-    key.style.borderTopColor = seriesColour(s);
-    const point = step === null ? null : pointAt(s.points, step);
-    item.append(key, s.name);
-    if (point) item.append(" ", element("b", "", formatNumber(point[1])));
-    box.append(item);
+// Ticks of the x axis: round numbers of its unit.
+function xTicks(low, high, pixels) {
+  const most = Math.max(Math.floor(pixels / 80), 2);
+  const ticks = [];
+  if (view.logX && view.axis === "time") {
+    const marks = [0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400].map(Math.log10);
+    return marks.filter((x) => x >= low && x <= high).map((v) => ({v, label: formatX(v)}));
   }
+  if (view.logX) {
+    const digits = (high - low) * 3 <= most ? [1, 2, 5] : [1];
+    const every = Math.max(Math.ceil((high - low) / most), 1);
+    for (let power = Math.floor(low); power <= high; power += every) {
+      for (const digit of digits) ticks.push(power + Math.log10(digit));
+    }
+    return ticks.filter((x) => x >= low && x <= high).map((v) => ({v, label: formatX(v)}));
+  }
+  const rough = (high - low) / most;
+  const power = Math.pow(10, Math.floor(Math.log10(rough)));
+  let steps = [1, 2, 5, 10].map((digit) => digit * power);
+  if (view.axis === "time" && rough > 1) {
+    steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, ...steps];
+  }
+  let step = steps.find((size) => size >= rough) || 10 * power;
+  if (view.axis === "step") step = Math.max(step, 1);
+  for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
+    ticks.push({v, label: view.axis === "time" ? formatTime(v) : formatNumber(v)});
+  }
+  return ticks;
 }
 
 function interaction() {
@@ -112,62 +235,147 @@ function interaction() {
   return model;
 }
 
-function drawChart(figure, chart) {
-  const box = figure.querySelector(".readout");
-  const plot = figure.querySelector(".plot");
-  const canvas = element("div", "canvas");
-  const hairline = element("div", "hairline");
-  hairline.hidden = true;
-  plot.append(canvas, hairline);
-  showReadout(box, chart, null);
-  const graph = new Dygraph(canvas, toRows(chart.series), {
-    labels: ["step", ...chart.series.map((s, i) => "s" + i)],
-    legend: "never",
-    dateWindow: view.range,
-    includeZero: chart.zero,
-    connectSeparatedPoints: true,
-    gridLineWidth: 1,
-    axisLineWidth: 1,
-    highlightCircleSize: 3.5,
-    xRangePad: 3,
-    yRangePad: 8,
-    axes: {
-      x: {drawGrid: false, axisLabelFormatter: (x) => Number.isInteger(x) ? formatNumber(x) : "", pixelsPerLabel: 70},
-      y: {axisLabelFormatter: (y) => formatNumber(y), axisLabelWidth: 56, pixelsPerLabel: 38},
-    },
-    interactionModel: interaction(),
-    highlightCallback: (event, x) => view.setCursor(x),
-    unhighlightCallback: () => view.setCursor(null),
-    drawCallback: (g, first) => {
-      if (!first) view.setRange(...g.xAxisRange());
-    },
-    ...themeOptions(chart),
-  });
-  view.listeners.push({
-    range: (low, high) => {
-      const [left, right] = graph.xAxisRange();
-      if (left !== low || right !== high) graph.updateOptions({dateWindow: [low, high], valueRange: null});
-    },
-    cursor: (step) => {
-      hairline.hidden = step === null;
-      if (step !== null) hairline.style.left = graph.toDomXCoord(step) + "px";
-      showReadout(box, chart, step);
-    },
-    theme: () => {
-      graph.updateOptions(themeOptions(chart));
-      showReadout(box, chart, null);
-    },
-  });
+class ChartPlot {
+  constructor(figure, chart) {
+    this.figure = figure;
+    this.chart = chart;
+    this.plotted = plottedPoints(chart);
+    const plot = figure.querySelector(".plot");
+    plot.textContent = "";
+    const canvas = element("div", "canvas");
+    this.hairline = element("div", "hairline");
+    this.hairline.hidden = true;
+    plot.append(canvas, this.hairline);
+    this.makeLegend();
+    this.graph = new Dygraph(canvas, toRows(this.plotted), {
+      legend: "never",
+      connectSeparatedPoints: true,
+      gridLineWidth: 1,
+      axisLineWidth: 1,
+      highlightCircleSize: 3.5,
+      xRangePad: 3,
+      yRangePad: 8,
+      xLabelHeight: 16,
+      axes: {
+        x: {drawGrid: false, ticker: (low, high, pixels) => xTicks(low, high, pixels)},
+        y: {axisLabelFormatter: (y) => formatNumber(y), axisLabelWidth: 56, pixelsPerLabel: 38},
+      },
+      interactionModel: interaction(),
+      highlightCallback: (event, x) => view.setCursor(x),
+      unhighlightCallback: () => view.setCursor(null),
+      drawCallback: (g, first) => {
+        if (!first && !view.changing) view.setRange(...g.xAxisRange());
+      },
+      ...this.options(),
+    });
+    this.showReadout(null);
+  }
+
+  options() {
+    return {
+      labels: ["x", ...this.chart.series.map((s, i) => "s" + i)],
+      visibility: this.chart.series.map((s) => isShown(this.chart, s)),
+      series: seriesOptions(this.chart),
+      gridLineColor: themeColour("--rule"),
+      axisLineColor: themeColour("--rule"),
+      dateWindow: view.range,
+      valueRange: null,
+      logscale: view.logY,
+      includeZero: this.chart.zero && !view.logY,
+      xlabel: kAxes[view.axis].name,
+    };
+  }
+
+  // The legend doubles as the readout, and as the switch of each curve.
+  makeLegend() {
+    const box = this.figure.querySelector(".readout");
+    box.textContent = "";
+    this.place = element("span", "place");
+    box.append(this.place);
+    this.items = this.chart.series.map((s) => {
+      const item = element("button", "item");
+      item.type = "button";
+      item.title = "Show or hide this curve";
+      const key = element("span", s.style === "dashed" ? "key dashed" : "key");
+      const value = element("b", "");
+      item.append(key, s.name, " ", value);
+      item.addEventListener("click", () => {
+        const name = curveKey(this.chart, s);
+        if (!view.hidden.delete(name)) view.hidden.add(name);
+        this.redraw();
+      });
+      box.append(item);
+      return {item, key, value};
+    });
+  }
+
+  // At the cursor, or else the last values: the text keeps its width, so that nothing moves.
+  showReadout(x) {
+    const at = x === null ? view.range[1] : x;
+    this.place.textContent = kAxes[view.axis].name + " " + formatX(at);
+    this.chart.series.forEach((s, i) => {
+      const {item, key, value} = this.items[i];
+      const point = pointAt(this.plotted[i], at);
+      const shown = isShown(this.chart, s);
+      key.style.borderTopColor = seriesColour(s);
+      item.setAttribute("aria-pressed", String(shown));
+      value.textContent = shown && point ? formatNumber(point[1]) : "\u2013";
+    });
+  }
+
+  range() {
+    const [left, right] = this.graph.xAxisRange();
+    if (left !== view.range[0] || right !== view.range[1]) this.update({dateWindow: view.range, valueRange: null});
+  }
+  cursor(x) {
+    const inside = x !== null && x >= view.range[0] && x <= view.range[1];
+    this.hairline.hidden = !inside;
+    if (inside) this.hairline.style.left = this.graph.toDomXCoord(x) + "px";
+    this.showReadout(inside ? x : null);
+  }
+  redraw() {
+    this.plotted = plottedPoints(this.chart);
+    this.update({file: toRows(this.plotted), ...this.options()});
+    this.cursor(view.cursor);
+  }
+  update(options) {
+    const before = view.changing;
+    view.changing = true;
+    this.graph.updateOptions(options);
+    view.changing = before;
+  }
+  // Of a page that goes on: the same chart, further on, perhaps with a curve more.
+  take() {
+    const names = (chart) => JSON.stringify(chart.series.map((s) => s.name));
+    const before = names(this.chart);
+    this.chart = data.charts[this.figure.dataset.chart];
+    if (names(this.chart) !== before) this.makeLegend();
+  }
+  end() { this.graph.destroy(); }
 }
 
-view.reset = element("button", "reset", "Reset zoom");
-view.reset.hidden = true;
-view.reset.addEventListener("click", () => view.setRange(...view.full));
-document.body.append(view.reset);
-
-for (const figure of document.querySelectorAll("figure[data-chart]")) {
-  drawChart(figure, data.charts[figure.dataset.chart]);
+// Draws all plots of the page anew, after the places for them were made.
+function drawCharts() {
+  for (const listener of view.listeners) if (listener.end) listener.end();
+  view.listeners = [];
+  view.full = fullRange();
+  view.range = view.full.slice();
+  view.cursor = null;
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const plot = new ChartPlot(figure, data.charts[figure.dataset.chart]);
+    view.listeners.push(plot);
+    addExports(figure, plot);
+  }
+  drawHeatMaps();
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const listener of view.listeners) listener.theme();
-});
+
+// The axes have changed, or the data: what was shown whole stays whole.
+function changeAxes(change) {
+  const whole = !view.isZoomed();
+  const oldAxis = view.axis, oldLog = view.logX;
+  change();
+  view.full = fullRange();
+  if (whole || view.axis !== oldAxis || view.logX !== oldLog) view.range = view.full.slice();
+  view.cursor = null;
+  view.redraw();
+}

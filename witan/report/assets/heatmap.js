@@ -28,31 +28,38 @@ function heatColour(load, span, stops) {
   return "rgb(" + stops[i].map((c, k) => Math.round(c + (stops[i + 1][k] - c) * (at - i))).join() + ")";
 }
 
+let heatSpan = 8;  // of all layers
+
 class HeatMap {
-  constructor(figure, panel, heat, span) {
-    this.panel = panel;
-    this.heat = heat;
-    this.span = span;
+  constructor(figure) {
+    this.figure = figure;
+    this.take();
     this.readout = figure.querySelector(".readout");
     this.canvas = figure.querySelector("canvas");
     this.hairline = element("div", "hairline");
     this.hairline.hidden = true;
+    this.canvas.parentNode.querySelectorAll(".hairline").forEach((old) => old.remove());
     this.canvas.parentNode.append(this.hairline);
-    this.height = Math.min(Math.max(panel.experts * 14, 110), 260);
+    this.place();
+    this.height = Math.min(Math.max(this.panel.experts * 14, 110), 260);
     this.canvas.style.height = this.height + kAxisBottom + "px";
-    new ResizeObserver(() => this.draw()).observe(this.canvas);
-    this.canvas.addEventListener("mousemove", (event) => this.hover(event));
-    this.canvas.addEventListener("mouseleave", () => view.setCursor(null));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.canvas);
+    this.canvas.onmousemove = (event) => this.hover(event);
+    this.canvas.onmouseleave = () => view.setCursor(null);
   }
 
+  // Where the columns end on the x axis.
+  place() { this.ends = this.heat.steps.map((step) => xOf(0, step)); }
+
   get width() { return this.canvas.clientWidth - kAxisLeft; }
-  x(step) { return kAxisLeft + (step - view.range[0]) / (view.range[1] - view.range[0]) * this.width; }
-  step(x) { return view.range[0] + (x - kAxisLeft) / this.width * (view.range[1] - view.range[0]); }
+  pixel(x) { return kAxisLeft + (x - view.range[0]) / (view.range[1] - view.range[0]) * this.width; }
+  xAt(pixel) { return view.range[0] + (pixel - kAxisLeft) / this.width * (view.range[1] - view.range[0]); }
 
   // A column stands for the steps after the previous one, up to its own.
-  column(step) {
-    const i = this.heat.steps.findIndex((s) => s >= step);
-    return i < 0 ? this.heat.steps.length - 1 : i;
+  column(x) {
+    const i = this.ends.findIndex((end) => end >= x);
+    return i < 0 ? this.ends.length - 1 : i;
   }
 
   draw() {
@@ -74,11 +81,11 @@ class HeatMap {
     context.rect(kAxisLeft, 0, this.width, this.height);
     context.clip();
     this.panel.load.forEach((column, i) => {
-      const left = i === 0 ? kAxisLeft : Math.floor(this.x(this.heat.steps[i - 1]));
-      const right = Math.ceil(this.x(this.heat.steps[i]));
+      const left = i === 0 ? kAxisLeft : Math.floor(this.pixel(this.ends[i - 1]));
+      const right = Math.ceil(this.pixel(this.ends[i]));
       if (right < kAxisLeft || left > kAxisLeft + this.width) return;
       column.forEach((load, expert) => {
-        context.fillStyle = heatColour(load, this.span, stops);
+        context.fillStyle = heatColour(load, heatSpan, stops);
         const top = Math.floor(expert * row);
         context.fillRect(left, top, Math.max(right - left, 1), Math.ceil((expert + 1) * row) - top);
       });
@@ -98,46 +105,61 @@ class HeatMap {
     }
     const y = this.height + kAxisBottom - 7;
     context.textAlign = "left";
-    context.fillText("step " + Math.round(view.range[0]).toLocaleString("en"), kAxisLeft, y);
+    context.fillText(kAxes[view.axis].name + " " + formatX(view.range[0]), kAxisLeft, y);
     context.textAlign = "right";
-    context.fillText(Math.round(view.range[1]).toLocaleString("en"), kAxisLeft + this.width, y);
+    context.fillText(formatX(view.range[1]), kAxisLeft + this.width, y);
   }
 
   hover(event) {
     const area = this.canvas.getBoundingClientRect();
     const x = event.clientX - area.left, y = event.clientY - area.top;
     if (x < kAxisLeft || y >= this.height) return view.setCursor(null);
-    const i = this.column(this.step(x));
+    const i = this.column(this.xAt(x));
     const expert = Math.min(Math.max(Math.floor(y / this.height * this.panel.experts), 0), this.panel.experts - 1);
-    view.setCursor(this.heat.steps[i]);
+    view.setCursor(this.ends[i]);
     const load = this.panel.load[i][expert] / 1000;
     this.readout.textContent = "step " + this.heat.steps[i].toLocaleString("en") + " \u00b7 expert " + expert +
         " \u00b7 " +
         (100 * load / this.panel.experts).toFixed(1) + " % (" + load.toFixed(2) + "\u00d7)";
   }
 
-  cursor(step) {
-    const inside = step !== null && step >= view.range[0] && step <= view.range[1];
+  range() { this.draw(); }
+  cursor(x) {
+    const inside = x !== null && x >= view.range[0] && x <= view.range[1];
     this.hairline.hidden = !inside;
-    if (inside) this.hairline.style.left = this.x(step) + "px";
+    if (inside) this.hairline.style.left = this.pixel(x) + "px";
     this.readout.textContent = "";
   }
-}
-
-function drawScale(box, span) {
-  const stops = themeColour("--heat").split(/\s+/);
-  box.querySelector(".bar").style.background = "linear-gradient(to right, " + stops.join() + ")";
-  box.querySelector(".low").textContent = "\u2264 " + formatNumber(1 / span) + "\u00d7";
-  box.querySelector(".high").textContent = "\u2265 " + formatNumber(span) + "\u00d7 the even share";
-}
-
-if (data.heat) {
-  const span = chooseSpan(data.heat);
-  const scale = document.querySelector(".scale");
-  drawScale(scale, span);
-  for (const figure of document.querySelectorAll("figure[data-layer]")) {
-    const map = new HeatMap(figure, data.heat.panels[figure.dataset.layer], data.heat, span);
-    view.listeners.push({range: () => map.draw(), cursor: (step) => map.cursor(step), theme: () => map.draw()});
+  redraw() {
+    this.place();
+    this.draw();
   }
-  view.listeners.push({range: () => {}, cursor: () => {}, theme: () => drawScale(scale, span)});
+  take() {
+    this.heat = data.heat;
+    this.panel = data.heat.panels[this.figure.dataset.layer];
+  }
+  end() { this.observer.disconnect(); }
+}
+
+class HeatScale {
+  constructor() {
+    this.box = document.querySelector(".scale");
+    this.take();
+    this.redraw();
+  }
+  redraw() {
+    const stops = themeColour("--heat").split(/\s+/);
+    this.box.querySelector(".bar").style.background = "linear-gradient(to right, " + stops.join() + ")";
+    this.box.querySelector(".low").textContent = "\u2264 " + formatNumber(1 / heatSpan) + "\u00d7";
+    this.box.querySelector(".high").textContent = "\u2265 " + formatNumber(heatSpan) + "\u00d7 the even share";
+  }
+  take() { heatSpan = chooseSpan(data.heat); }
+  range() {}
+  cursor() {}
+}
+
+function drawHeatMaps() {
+  if (!data.heat) return;
+  view.listeners.push(new HeatScale());
+  for (const figure of document.querySelectorAll("figure[data-layer]")) view.listeners.push(new HeatMap(figure));
 }

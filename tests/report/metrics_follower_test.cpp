@@ -1,0 +1,144 @@
+#include "witan/report/metrics_follower.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "report/synthetic.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using synthetic::TempFolder;
+using ::testing::HasSubstr;
+
+void append(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
+std::string step_line(int64_t n) {
+  return format_event(synthetic::step(n, 1000, false)) + "\n";
+}
+
+std::vector<int64_t> steps_of(const Metrics& metrics) {
+  std::vector<int64_t> steps;
+  for (const StepEvent& event : metrics.steps) steps.push_back(event.step);
+  return steps;
+}
+
+TEST(MetricsFollower, ReadsWhatIsAppended) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  MetricsFollower follower(path);
+  EXPECT_FALSE(follower.read_more()) << "there is no file yet";
+  append(path, format_event(*synthetic::run(9, 0, 0).run) + "\n" + step_line(1));
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_FALSE(follower.read_more()) << "nothing is new";
+  append(path, step_line(2) + format_event(EvalEvent{2, 3, 2}) + "\n");
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(follower.metrics().run->name, "first-light");
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(follower.metrics().evals.size(), 1u);
+}
+
+TEST(MetricsFollower, ATornLineIsReadOnceItIsWhole) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  MetricsFollower follower(path);
+  const std::string second = step_line(2);
+  append(path, step_line(1));
+  for (const char letter : second) {
+    follower.read_more();
+    EXPECT_EQ(follower.metrics().steps.size(), 1u);
+    append(path, std::string(1, letter));
+  }
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(follower.metrics().steps.size(), 2u);
+}
+
+// As a run does that resumes from a checkpoint.
+TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  for (int64_t n = 1; n <= 5; ++n) append(path, step_line(n));
+  MetricsFollower follower(path);
+  follower.read_more();
+  fs::resize_file(path, step_line(1).size() + step_line(2).size());
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2}));
+  // It has grown beyond the place before it is looked at again.
+  StepEvent other = synthetic::step(2, 1000, false);
+  other.elapsed_s = 77;
+  fs::resize_file(path, step_line(1).size());
+  append(path, format_event(other) + "\n" + step_line(3) + step_line(4));
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(follower.metrics().steps[1].elapsed_s, 77);
+  fs::remove(path);
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_TRUE(follower.metrics().steps.empty());
+}
+
+TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  MetricsFollower follower(path, {.steps = 10, .experts = 3});
+  int64_t n = 0;
+  for (const int64_t more : {7, 1, 40, 1, 1, 200, 3}) {
+    for (int64_t i = 0; i < more; ++i) {
+      ++n;
+      append(path, step_line(n) + format_event(synthetic::experts(n, 1000, 1, 2)) + "\n");
+    }
+    follower.read_more();
+    const std::vector<int64_t> steps = steps_of(follower.metrics());
+    EXPECT_LE(steps.size(), 21u) << n;
+    EXPECT_GE(steps.size(), std::min<size_t>(10, static_cast<size_t>(n))) << n;
+    EXPECT_EQ(steps.front(), 1);
+    EXPECT_EQ(steps.back(), n);
+    for (size_t i = 2; i + 1 < steps.size(); ++i) EXPECT_EQ(steps[i] - steps[i - 1], steps[1] - steps[0]) << n;
+    EXPECT_LE(follower.metrics().experts.size(), 7u);
+    EXPECT_EQ(follower.metrics().experts.back().step, n);
+  }
+  EXPECT_EQ(n, 253);
+  MetricsFollower at_once(path, {.steps = 10, .experts = 3});
+  at_once.read_more();
+  EXPECT_EQ(steps_of(at_once.metrics()), steps_of(follower.metrics())) << "in one look or in many";
+}
+
+// Pieces of the file end within lines, and a line may be longer than one.
+TEST(MetricsFollower, LongLinesAndFiles) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const std::string text(size_t{9} << 20, 'a');
+  append(path, step_line(1) + format_event(SampleEvent{1, "p", text}) + "\n" + step_line(2));
+  for (int64_t n = 3; n < 12'000; ++n) append(path, step_line(n));
+  MetricsFollower follower(path);
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(follower.metrics().samples.at(0).text.size(), text.size());
+  EXPECT_EQ(follower.metrics().steps.size(), 11'999u);
+}
+
+TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  append(path, step_line(1) + "garbage\n");
+  MetricsFollower follower(path);
+  try {
+    follower.read_more();
+    ADD_FAILURE();
+  } catch (const CorruptionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(cat("m.jsonl: byte ", step_line(1).size())));
+  }
+  fs::resize_file(path, step_line(1).size());
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(follower.metrics().steps.size(), 1u);
+  fs::remove(path);
+  fs::create_directory(path);
+  follower.read_more();
+  EXPECT_TRUE(follower.metrics().steps.empty()) << "a folder is no file";
+}
+
+}  // namespace
+}  // namespace witan

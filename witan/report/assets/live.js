@@ -1,0 +1,88 @@
+// Keeps the page of `witan watch` up to date: asks for what has changed, and says how the runs stand.
+"use strict";
+
+const live = JSON.parse(document.getElementById("live").textContent);
+const kEveryMs = 2000;
+const token = new URLSearchParams(location.search).get("token") || "";
+const shownParts = {};
+
+const runBar = element("div", "runs");
+document.getElementById("controls").prepend(runBar);
+
+// With several runs each is also the switch of its curves.
+function showRuns(runs) {
+  runBar.textContent = "";
+  runs.forEach((run, i) => {
+    const item = element(runs.length > 1 ? "button" : "span", "run " + run.state);
+    const dot = element("span", "dot");
+    if (runs.length > 1) {
+      dot.style.background = themeColour("--series-" + (i % 8 + 1));
+      item.type = "button";
+      item.title = "Show or hide this run";
+      item.setAttribute("aria-pressed", String(!view.hiddenRuns.has(i)));
+      item.addEventListener("click", () => {
+        if (!view.hiddenRuns.delete(i)) view.hiddenRuns.add(i);
+        view.redraw();
+        showRuns(runs);
+      });
+    }
+    item.append(dot, element("b", "", run.name), " ", element("span", "state", run.state), " ", run.text);
+    runBar.append(item);
+  });
+}
+
+function showLost(text) {
+  runBar.textContent = "";
+  const item = element("span", "run unreadable");
+  item.append(element("span", "dot"), text);
+  runBar.append(item);
+}
+
+function putPart(name, html) {
+  if (shownParts[name] === html) return false;
+  shownParts[name] = html;
+  document.querySelector("[data-part=" + name + "]").innerHTML = html;
+  return true;
+}
+
+// What places the page must have for its plots.
+function placesOf(plots) {
+  return JSON.stringify([plots.charts.map((chart) => chart.title), plots.heat ? plots.heat.panels.length : 0]);
+}
+
+// The places of the plots stay while they are the same: what is zoomed or hidden stays so.
+function putUpdate(update) {
+  const hadCharts = data.charts.length > 0, samePlaces = placesOf(data) === placesOf(update.data);
+  if (!hadCharts && update.data.charts.length > 0) return location.reload();
+  const whole = !view.isZoomed();
+  data = update.data;
+  view.full = fullRange();
+  if (whole) view.range = view.full.slice();
+  putPart("summary", update.parts.summary);
+  const otherRest = putPart("rest", update.parts.rest);
+  if (samePlaces) {
+    view.tell((listener) => listener.take());
+    view.redraw();
+  } else {
+    putPart("charts", update.parts.charts);
+    drawCharts();
+  }
+  if (otherRest || !samePlaces) listSections();
+}
+
+async function ask() {
+  try {
+    const answer = await fetch("update?known=" + live.version + "&token=" + encodeURIComponent(token));
+    if (!answer.ok) throw new Error(await answer.text());
+    const update = await answer.json();
+    if (update.parts) putUpdate(update);
+    live.version = update.version;
+    showRuns(update.runs);
+  } catch (error) {
+    showLost("no answer from witan watch: this is what was known last (" + error.message + ")");
+  }
+  setTimeout(ask, document.hidden ? 5 * kEveryMs : kEveryMs);
+}
+
+showRuns(live.runs);
+setTimeout(ask, kEveryMs);

@@ -1,0 +1,158 @@
+#include "witan/report/metrics_follower.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{4} << 20;  // bytes that are read at a time
+constexpr size_t kTailBytes = 512;               // enough for a step's line, whose timings no other step has
+
+// A file that is open for reading, while this lives.
+class OpenFile {
+ public:
+  explicit OpenFile(const fs::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    require<IoError>(fd_ >= 0 || errno == ENOENT, "cannot read ", path.string(), ": ", std::strerror(errno));
+  }
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }  // -1: there is no such file
+
+ private:
+  int fd_;
+};
+
+// At most `bytes` of the file from `offset`; fewer where it ends before.
+std::string read_at(int fd, uint64_t offset, size_t bytes) {
+  std::string text(bytes, '\0');
+  size_t got = 0;
+  while (got < bytes) {
+    const ssize_t now = ::pread(fd, text.data() + got, bytes - got, static_cast<off_t>(offset + got));
+    if (now < 0 && errno == EINTR) continue;
+    require<IoError>(now >= 0, "cannot read metrics.jsonl: ", std::strerror(errno));
+    if (now == 0) break;
+    got += static_cast<size_t>(now);
+  }
+  text.resize(got);
+  return text;
+}
+
+}  // namespace
+
+MetricsFollower::MetricsFollower(fs::path path) : MetricsFollower(std::move(path), Most()) {}
+
+MetricsFollower::MetricsFollower(fs::path path, Most most) : path_(std::move(path)), most_(most) {
+  start_again();
+}
+
+void MetricsFollower::start_again() {
+  metrics_ = {};
+  steps_ = {.most = most_.steps};
+  experts_ = {.most = most_.experts};
+  offset_ = 0;
+  file_ = {};
+  tail_.clear();
+}
+
+// Whether the file still begins with what was read of it. One that was cut and has grown since beyond that place has
+// other bytes there.
+bool MetricsFollower::goes_on(int fd, uint64_t size) const {
+  return size >= offset_ && read_at(fd, offset_ - tail_.size(), tail_.size()) == tail_;
+}
+
+bool MetricsFollower::read_more() {
+  const OpenFile file(path_);
+  struct stat status {};
+  const bool exists = file.fd() >= 0 && ::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode);
+  const std::pair identity{status.st_dev, status.st_ino};
+  const uint64_t size = exists ? static_cast<uint64_t>(status.st_size) : 0;
+  bool changed = false;
+  if (offset_ > 0 && (!exists || identity != file_ || !goes_on(file.fd(), size))) {
+    start_again();
+    changed = true;
+  }
+  file_ = identity;
+  const uint64_t before = offset_;
+  try {
+    for (size_t piece = kPieceBytes; offset_ < size;) {
+      const std::string text = read_at(file.fd(), offset_, std::min<uint64_t>(piece, size - offset_));
+      const size_t whole = text.rfind('\n') + 1;
+      if (whole > 0) {
+        take_lines(std::string_view(text).substr(0, whole), offset_);
+        offset_ += whole;
+        tail_ = text.substr(whole - std::min(whole, kTailBytes), std::min(whole, kTailBytes));
+      } else if (text.size() < piece) {
+        break;  // the last line is still being written
+      } else {
+        piece *= 2;  // a line is longer than that
+      }
+    }
+    keep_last(steps_, metrics_.steps);
+    keep_last(experts_, metrics_.experts);
+  } catch (...) {
+    start_again();
+    throw;
+  }
+  return changed || offset_ != before;
+}
+
+void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
+  // As format_event() begins them.
+  static constexpr std::string_view kStep = R"({"kind":"step",)", kExperts = R"({"kind":"experts",)";
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    const std::string_view line = text.substr(begin, end - begin);
+    if (line.starts_with(kStep))
+      take_thinned(steps_, metrics_.steps, line, offset + begin);
+    else if (line.starts_with(kExperts))
+      take_thinned(experts_, metrics_.experts, line, offset + begin);
+    else
+      add(line, offset + begin);
+    begin = end + 1;
+  }
+}
+
+template <class E>
+void MetricsFollower::take_thinned(Thinning& thinning, std::vector<E>& events, std::string_view line, uint64_t at) {
+  if (std::exchange(thinning.last_is_extra, false)) events.pop_back();
+  if (thinning.seen++ % thinning.stride != 0) {
+    thinning.skipped = line;
+    thinning.skipped_at = at;
+    return;
+  }
+  thinning.skipped.clear();
+  add(line, at);
+  if (std::ssize(events) <= 2 * thinning.most) return;
+  // The first of each stretch of `stride` lines is kept: every second of them begins a stretch of twice the length, and
+  // the one just added, the last of an odd number, does.
+  for (size_t i = 1; 2 * i < events.size(); ++i) events[i] = std::move(events[2 * i]);
+  events.resize((events.size() + 1) / 2);
+  thinning.stride *= 2;
+}
+
+template <class E>
+void MetricsFollower::keep_last(Thinning& thinning, std::vector<E>& events) {
+  if (thinning.skipped.empty()) return;
+  const size_t before = events.size();
+  add(thinning.skipped, thinning.skipped_at);
+  thinning.last_is_extra = events.size() > before;
+  thinning.skipped.clear();
+}
+
+void MetricsFollower::add(std::string_view line, uint64_t at) {
+  const std::string where = cat(path_.string(), ": byte ", at);
+  if (std::optional<Event> event = parse_event(line, where)) add_event(metrics_, std::move(*event), where);
+}
+
+}  // namespace witan

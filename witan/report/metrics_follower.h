@@ -1,0 +1,63 @@
+// The events of a metrics.jsonl that grows: each look reads what was appended since the last one, so that a run of 1e6
+// steps can be followed. The file is only read, never mapped or locked: a run that resumes may cut it at any time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "witan/base/file.h"
+#include "witan/report/metrics.h"
+
+namespace witan {
+
+class MetricsFollower {
+ public:
+  // How many events are kept at least, once there are so many; at most there are twice as many, evenly spread, and the
+  // last one. All other kinds of events are kept whole.
+  struct Most {
+    int64_t steps = 20'000;
+    int64_t experts = 1'000;  // each has a number per layer and expert
+  };
+
+  explicit MetricsFollower(fs::path path);
+  MetricsFollower(fs::path path, Most most);
+
+  // Reads on from where it stopped, or from the start where the file was cut or replaced since. Whether anything
+  // changed. A file that does not exist yet is empty; a torn last line is left for the next time. Throws IoError, and
+  // CorruptionError("FILE: byte N: why"); the next call then reads from the start.
+  bool read_more();
+
+  const Metrics& metrics() const { return metrics_; }
+
+ private:
+  // Of one kind of event: one in every `stride` of its lines is kept, and the last.
+  struct Thinning {
+    int64_t most = 0, stride = 1, seen = 0;
+    bool last_is_extra = false;  // it goes when the next one comes
+    std::string skipped = {};    // the last line, if it was passed over
+    uint64_t skipped_at = 0;     // its byte in the file
+  };
+
+  void start_again();
+  bool goes_on(int fd, uint64_t size) const;
+  void take_lines(std::string_view text, uint64_t offset);
+  template <class E>
+  void take_thinned(Thinning& thinning, std::vector<E>& events, std::string_view line, uint64_t at);
+  template <class E>
+  void keep_last(Thinning& thinning, std::vector<E>& events);
+  void add(std::string_view line, uint64_t at);
+
+  fs::path path_;
+  Most most_;
+  Metrics metrics_;
+  Thinning steps_, experts_;
+  uint64_t offset_ = 0;                // everything before it was read
+  std::pair<dev_t, ino_t> file_ = {};  // which file that was
+  std::string tail_;                   // its last bytes before offset_
+};
+
+}  // namespace witan

@@ -1,0 +1,35 @@
+// A page of charts: the report of one run, or several runs over each other. It is one file that needs no network; the
+// live page that `witan watch` serves is the same page, which asks now and then for its parts anew.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/report/charts.h"
+#include "witan/report/comparison.h"
+#include "witan/report/metrics.h"
+
+namespace witan {
+
+struct PageParts {
+  std::string title;    // plain text
+  std::string summary;  // HTML: what stands above the charts
+  std::string charts;   // the charts' places
+  std::string rest;     // what stands below them
+  std::string data;     // JSON of plot_data(), which may stand in a <script> element
+};
+
+// Of one run, from its metrics and config.toml.
+PageParts report_parts(const Metrics& metrics, std::string_view config);
+// Of several, as render_comparison() shows them.
+PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
+
+// A page that never changes. Its content security policy forbids it to load anything.
+std::string frozen_page(const PageParts& parts);
+// A page that updates itself: `live` is the JSON that assets/live.js begins with. It may ask its own server alone.
+std::string live_page(const PageParts& parts, std::string_view live);
+// {"summary": HTML, "charts": HTML, "rest": HTML}
+nlohmann::ordered_json parts_json(const PageParts& parts);
+
+}  // namespace witan
