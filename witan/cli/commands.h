@@ -22,6 +22,7 @@ void add_runs(CLI::App& app, Context& context);
 void add_serve(CLI::App& app, Context& context);
 void add_tokenizer(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);
+void add_watch(CLI::App& app, Context& context);
 
 // All of them, in the order in which they are typically used.
 void add_all(CLI::App& app, Context& context);

@@ -95,11 +95,12 @@ case "$1 ${2-}" in
     put --device cpu
     put --context 64
     ;;
+  "watch "*) put --port 0 ;;
   "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
 esac
 
 # Until it listens; then it is told to stop, as with Ctrl-C.
-if [[ $1 == serve ]]; then
+if [[ $1 == serve || $1 == watch ]]; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
   "$WITAN_PROGRAM" "${words[@]}" 2> >(tee "$log" >&2) &

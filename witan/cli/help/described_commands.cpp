@@ -30,7 +30,7 @@ void find_values(DescribedOption& option, const std::string& command) {
     option.values = Values::words;
     option.words = words_between(option.type, '|');
   } else if (has_name(option, "--run") || has_name(option, "run") ||
-             (has_name(option, "names") && (command == "compare" || command == "remove"))) {
+             (has_name(option, "names") && (command == "compare" || command == "remove" || command == "watch"))) {
     option.values = Values::runs;
   } else if (option.type == "FOLDER" || has_name(option, "--runs-folder")) {
     option.values = Values::folders;

@@ -1,0 +1,125 @@
+// What the page of witan watch is told while a run goes on.
+#include "witan/cli/watch/dashboard.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/runs/runs_support.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class DashboardTest : public MadeUpRuns {
+ protected:
+  cli::Dashboard watch(const std::vector<std::string>& names) const {
+    std::vector<std::filesystem::path> folders;
+    for (const std::string& name : names) folders.push_back(runs_ / name);
+    return cli::Dashboard(folders, std::chrono::milliseconds(0));
+  }
+  void go_on(const std::string& name, int64_t first, int64_t last) const {
+    MetricsWriter out(runs_ / name / "metrics.jsonl");
+    for (int64_t n = first; n <= last; ++n) {
+      StepEvent step;
+      step.step = n;
+      step.loss = 1;
+      step.elapsed_s = static_cast<double>(n);
+      out.append(step);
+    }
+  }
+};
+
+TEST_F(DashboardTest, TellsWhatIsNewSinceAVersion) {
+  make("a", 30, "", "");
+  cli::Dashboard dashboard = watch({"a"});
+  const json first = json::parse(dashboard.update(-1));
+  EXPECT_EQ(first["data"]["steps"], json({1, 30}));
+  EXPECT_THAT(first["parts"]["charts"].get<std::string>(), HasSubstr("data-chart=\"0\""));
+  const json same = json::parse(dashboard.update(first["version"]));
+  EXPECT_EQ(same["version"], first["version"]);
+  EXPECT_FALSE(same.contains("data")) << "nothing is new";
+  EXPECT_EQ(same["runs"].size(), 1u) << "but how it stands is said again";
+  go_on("a", 31, 45);
+  const json later = json::parse(dashboard.update(first["version"]));
+  EXPECT_GT(later["version"], first["version"]);
+  EXPECT_EQ(later["data"]["steps"], json({1, 45}));
+  EXPECT_EQ(later["data"]["runs"][0]["clock"].back(), json({45, 45}));
+  EXPECT_THAT(later["parts"]["summary"].get<std::string>(), HasSubstr("step 45 of 100"));
+}
+
+TEST_F(DashboardTest, SaysHowTheRunStands) {
+  make("a", 30, "", "");
+  cli::Dashboard dashboard = watch({"a"});
+  const auto standing = [&] { return json::parse(dashboard.update(-1))["runs"][0]; };
+  EXPECT_EQ(standing()["state"], "stopped") << "nobody trains it, and it has no end";
+  EXPECT_THAT(standing()["text"].get<std::string>(), HasSubstr("train.log"));
+  {
+    const auto lock = RunLock::take(runs_ / "a");
+    EXPECT_EQ(standing()["state"], "running");
+    std::filesystem::last_write_time(runs_ / "a/metrics.jsonl",
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::minutes(5));
+    EXPECT_EQ(standing()["state"], "silent");
+    EXPECT_THAT(standing()["text"].get<std::string>(), HasSubstr("nothing recorded for 5"));
+  }
+  MetricsWriter(runs_ / "a/metrics.jsonl").append(EndEvent{"stopped by a signal"});
+  EXPECT_EQ(standing()["state"], "ended");
+  EXPECT_EQ(standing()["text"], "step 30 of 100, stopped by a signal");
+  write_text(runs_ / "a/metrics.jsonl", "garbage\n");
+  EXPECT_EQ(standing()["state"], "unreadable");
+  EXPECT_EQ(json::parse(dashboard.update(-1))["data"]["steps"], json({1, 30})) << "what was read stays on the page";
+}
+
+TEST_F(DashboardTest, ASlowStepIsNoSilence) {
+  Metrics metrics;
+  EXPECT_FALSE(cli::is_silent(metrics, 50));
+  EXPECT_TRUE(cli::is_silent(metrics, 70));
+  StepEvent step;
+  step.step_s = 30;
+  metrics.steps.push_back(step);
+  EXPECT_FALSE(cli::is_silent(metrics, 500));
+  EXPECT_TRUE(cli::is_silent(metrics, 700));
+}
+
+TEST_F(DashboardTest, SeveralRunsAreDrawnOverEachOther) {
+  make("a", 30);
+  make("b", 60, "", "");
+  cli::Dashboard dashboard = watch({"a", "b"});
+  const json update = json::parse(dashboard.update(-1));
+  EXPECT_EQ(update["data"]["steps"], json({1, 60}));
+  EXPECT_EQ(update["data"]["runs"].size(), 2u);
+  EXPECT_EQ(update["runs"][1]["name"], "b");
+  const json& series = update["data"]["charts"][0]["series"];
+  EXPECT_EQ(series[0]["name"], "a");
+  EXPECT_EQ(series[0]["raw"].size(), 30u) << "to be smoothed otherwise";
+  EXPECT_EQ(series.back()["run"], 1);
+  EXPECT_THAT(update["parts"]["summary"].get<std::string>(),
+              HasSubstr("<td>step 30 of 100</td><td>step 60 of 100</td>"));
+}
+
+TEST_F(DashboardTest, ARunThatHasRecordedNothingIsWaitedFor) {
+  write_text(runs_ / "young/config.toml", "num_layers = 2\n");
+  cli::Dashboard dashboard = watch({"young"});
+  EXPECT_THAT(dashboard.page(), HasSubstr("<h1>run</h1>"));
+  const json update = json::parse(dashboard.update(-1));
+  EXPECT_EQ(update["runs"][0]["text"], "has not begun");
+  make("young", 5, "", "");
+  EXPECT_EQ(json::parse(dashboard.update(update["version"]))["data"]["charts"][0]["title"], "Loss");
+}
+
+TEST_F(DashboardTest, ThePageAsksItsOwnServerAlone) {
+  make("a<b>", 30);
+  cli::Dashboard dashboard = watch({"a<b>"});
+  const std::string page = dashboard.page();
+  EXPECT_THAT(page, HasSubstr("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                              "img-src data:; connect-src 'self'"));
+  EXPECT_THAT(page, Not(HasSubstr("a<b>")));
+  EXPECT_THAT(page, Not(HasSubstr("{{")));
+}
+
+}  // namespace
+}  // namespace witan::test

@@ -1,0 +1,167 @@
+#include "witan/cli/watch/dashboard.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/report/markup.h"
+#include "witan/train/run/run_lock.h"
+
+namespace witan::cli {
+namespace {
+
+// The mean of its last steps that are kept, seconds; 0: there is none.
+double recent_step_time(const Metrics& metrics) {
+  constexpr size_t kRecent = 20;
+  const size_t count = std::min(metrics.steps.size(), kRecent);
+  double sum = 0;
+  for (size_t i = metrics.steps.size() - count; i < metrics.steps.size(); ++i) sum += metrics.steps[i].step_s;
+  return count > 0 ? sum / static_cast<double>(count) : 0;
+}
+
+double seconds_since_written(const fs::path& file) {
+  std::error_code error;
+  const auto written = fs::last_write_time(file, error);
+  if (error) return 0;
+  return std::max(std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count(), 0.0);
+}
+
+std::string name_of_run(const fs::path& folder) {
+  return replace_invalid_utf8(folder.filename().string());
+}
+
+std::string progress_of(const Metrics& metrics) {
+  if (metrics.steps.empty()) return "no step yet";
+  const int64_t step = metrics.steps.back().step;
+  return metrics.run ? fmt::format("step {} of {}", step, metrics.run->total_steps) : fmt::format("step {}", step);
+}
+
+std::string time_left(const Metrics& metrics) {
+  if (!metrics.run || metrics.steps.empty()) return "";
+  const double steps = static_cast<double>(metrics.run->total_steps - metrics.steps.back().step);
+  const double seconds = steps * recent_step_time(metrics);
+  return seconds > 0 ? ", about " + format_duration(seconds) + " left" : "";
+}
+
+struct Standing {
+  const char* state = "";
+  std::string text;
+};
+
+// The lock tells a run that is slow from one that died.
+Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::string& error) {
+  if (!error.empty()) return {"unreadable", error};
+  const std::string progress = progress_of(metrics);
+  const double age = seconds_since_written(folder / "metrics.jsonl");
+  const std::string ago = format_duration(std::max(age, 1.0));
+  if (is_training(folder)) {
+    if (is_silent(metrics, age)) return {"silent", fmt::format("{}, nothing recorded for {}", progress, ago)};
+    return {"running", progress + time_left(metrics)};
+  }
+  if (metrics.end) return {"ended", fmt::format("{}, {}", progress, metrics.end->reason)};
+  if (metrics.steps.empty()) return {"stopped", "has not begun"};
+  return {"stopped", fmt::format("{}, ended without a word {} ago: train.log may say why", progress, ago)};
+}
+
+std::string number_or_dash(const char* format, double value, bool known) {
+  return known ? fmt::format(fmt::runtime(format), value) : "-";
+}
+
+// Of each run the last of everything.
+ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
+  ComparisonTable table{"Latest", {}};
+  const auto add = [&](const char* what, const auto& value_of) {
+    ComparisonTable::Row row{what, {}};
+    for (const ComparedRun& run : runs) row.values.push_back(value_of(run.metrics));
+    table.rows.push_back(std::move(row));
+  };
+  add("step", [](const Metrics& m) { return progress_of(m); });
+  add("training loss", [](const Metrics& m) {
+    return number_or_dash("{:.4f}", m.steps.empty() ? 0 : m.steps.back().loss, !m.steps.empty());
+  });
+  add("validation loss", [](const Metrics& m) {
+    return number_or_dash("{:.4f}", m.evals.empty() ? 0 : m.evals.back().loss, !m.evals.empty());
+  });
+  add("tokens per second",
+      [](const Metrics& m) { return m.steps.empty() ? "-" : format_count(m.steps.back().tokens_per_s); });
+  add("parameters",
+      [](const Metrics& m) { return m.run ? format_count(static_cast<double>(m.run->parameters)) : std::string("-"); });
+  return table;
+}
+
+}  // namespace
+
+bool is_silent(const Metrics& metrics, double age) {
+  constexpr double kLeast = 60, kSteps = 20;  // an evaluation or a checkpoint takes as long as many steps
+  return age > std::max(kLeast, kSteps * recent_step_time(metrics));
+}
+
+Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::milliseconds least_gap)
+    : least_gap_(least_gap), looked_(std::chrono::steady_clock::now() - least_gap) {
+  for (const fs::path& folder : run_folders) runs_.push_back({folder, MetricsFollower(folder / "metrics.jsonl")});
+  look();
+}
+
+// What was read before stays on the page while a file cannot be read.
+void Dashboard::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (version_ > 0 && now - looked_ < least_gap_) return;
+  looked_ = now;
+  bool changed = version_ == 0;
+  for (Run& run : runs_) {
+    try {
+      changed = run.follower.read_more() || changed;
+      run.error.clear();
+    } catch (const Error& error) {
+      run.error = error.what();
+    }
+  }
+  if (!changed) return;
+  ++version_;
+  parts_ = parts();
+}
+
+PageParts Dashboard::parts() const {
+  constexpr uint64_t kMostConfig = uint64_t{1} << 20;
+  if (runs_.size() == 1) {
+    const fs::path config = runs_[0].folder / "config.toml";
+    std::error_code error;
+    return report_parts(runs_[0].follower.metrics(),
+                        fs::is_regular_file(config, error) ? read_file(config, kMostConfig) : "");
+  }
+  std::vector<ComparedRun> compared;
+  for (const Run& run : runs_) compared.push_back({name_of_run(run.folder), run.follower.metrics()});
+  return comparison_parts(compared, {latest_table(compared)});
+}
+
+std::string Dashboard::standing() const {
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+  for (const Run& run : runs_) {
+    const Standing standing = standing_of(run.folder, run.follower.metrics(), run.error);
+    runs.push_back({{"name", name_of_run(run.folder)}, {"state", standing.state}, {"text", standing.text}});
+  }
+  return runs.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string Dashboard::page() {
+  const std::lock_guard lock(mutex_);
+  look();
+  const auto runs = nlohmann::ordered_json::parse(standing());
+  return live_page(parts_, script_json({{"version", version_}, {"runs", runs}}));
+}
+
+std::string Dashboard::update(int64_t known) {
+  const std::lock_guard lock(mutex_);
+  look();
+  std::string json = fmt::format(R"({{"version":{},"runs":{})", version_, standing());
+  if (known != version_)
+    json += fmt::format(R"(,"parts":{},"data":{})",
+                        parts_json(parts_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                        parts_.data);
+  return json + "}";
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,51 @@
+// What the dashboard of `witan watch` shows: the report of runs that go on, or of several over each other, from their
+// files as they grow. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "witan/base/file.h"
+#include "witan/report/metrics_follower.h"
+#include "witan/report/page.h"
+
+namespace witan::cli {
+
+class Dashboard {
+ public:
+  // Of at least one run. Their files are looked at no more often than `least_gap` allows.
+  explicit Dashboard(const std::vector<fs::path>& run_folders,
+                     std::chrono::milliseconds least_gap = std::chrono::milliseconds(500));
+
+  // The page as of now.
+  std::string page();
+  // JSON for a page that has version `known`: {"version": N, "runs": [{"name", "state", "text"}]}, and where N is
+  // another, "parts" (report/page.h) and "data". `state` is running, silent, ended, stopped or unreadable.
+  std::string update(int64_t known);
+
+ private:
+  struct Run {
+    fs::path folder;
+    MetricsFollower follower;
+    std::string error = {};  // why its metrics could not be read the last time
+  };
+
+  void look();
+  PageParts parts() const;
+  std::string standing() const;
+
+  std::mutex mutex_;
+  std::vector<Run> runs_;
+  std::chrono::milliseconds least_gap_;
+  std::chrono::steady_clock::time_point looked_;
+  int64_t version_ = 0;  // grows with what the files say
+  PageParts parts_;      // of that version
+};
+
+// Whether the run has been silent for longer than its steps take: `age` is the time since something was recorded.
+bool is_silent(const Metrics& metrics, double age);
+
+}  // namespace witan::cli

@@ -1,0 +1,74 @@
+#include "witan/cli/watch/watch_service.h"
+
+#include <charconv>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/serve/secret.h"
+
+namespace witan::cli {
+namespace {
+
+serve::HttpResponse with_headers(int status, std::string body, const char* type) {
+  return {.status = status,
+          .body = std::move(body),
+          .content_type = type,
+          .headers = {{"Cache-Control", "no-store"},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"X-Frame-Options", "DENY"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"}}};
+}
+
+serve::HttpResponse refusal(int status, const std::string& why) {
+  return with_headers(status, why + "\n", "text/plain; charset=utf-8");
+}
+
+// Names of this machine alone, without the port.
+bool is_own_host(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) host = host.substr(0, colon);
+  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+}
+
+// The first value of that name; nothing: there is none. Neither secrets nor versions have characters that are escaped.
+std::optional<std::string_view> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
+      return pair.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+// -1, which no page has, where it is no number.
+int64_t known_version(std::string_view query) {
+  const std::string_view text = query_value(query, "known").value_or("");
+  int64_t version = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  return error == std::errc() && end == text.data() + text.size() ? version : -1;
+}
+
+}  // namespace
+
+serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
+  if (!is_own_host(request.host))
+    return refusal(403, "this server answers to 127.0.0.1 and localhost alone, not to another host's name");
+  if (!request.origin.empty() && request.origin != "http://" + request.host)
+    return refusal(403, "pages of other sites may not ask this server");
+  if (!serve::same_secret(query_value(request.query, "token").value_or(""), secret_))
+    return refusal(403, "the address needs its token, as `witan watch` printed it: http://127.0.0.1:PORT/?token=...");
+  if (request.path != "/" && request.path != "/update")
+    return refusal(404, cat("there is no ", clipped(request.path), ": this server has / and /update"));
+  if (request.method != "GET") {
+    serve::HttpResponse response = refusal(405, cat(request.path, " takes GET, not ", clipped(request.method)));
+    response.allow = "GET";
+    return response;
+  }
+  if (request.path == "/") return with_headers(200, dashboard_.page(), "text/html; charset=utf-8");
+  return with_headers(200, dashboard_.update(known_version(request.query)), "application/json");
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,26 @@
+// The requests of a dashboard's page: who may ask, and for what. It is read-only: GET is all there is.
+#pragma once
+
+#include <string>
+
+#include "witan/cli/watch/dashboard.h"
+#include "witan/serve/http_server.h"
+
+namespace witan::cli {
+
+class WatchService {
+ public:
+  // `secret` must stand in the query of each request, as token=SECRET.
+  WatchService(Dashboard& dashboard, std::string secret) : dashboard_(dashboard), secret_(std::move(secret)) {}
+
+  // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Others than
+  // this machine's own pages are refused with 403: a name of another host in Host is another site's, whose owner points
+  // it here (DNS rebinding), and an Origin that is not this server's is another site's script.
+  serve::HttpResponse answer(const serve::HttpRequest& request);
+
+ private:
+  Dashboard& dashboard_;
+  std::string secret_;
+};
+
+}  // namespace witan::cli
