@@ -69,7 +69,12 @@ TEST(PartFiles, TrustOnlyAWholeJournal) {
   for (const auto& [journal, missing] : journals) {
     { PartFile(folder.path(), "x", 10).clear(); }
     std::ofstream(folder / "x.ranges") << journal;
-    EXPECT_EQ(text_of(PartFile(folder.path(), "x", 10).missing()), missing) << journal;
+    {
+      PartFile part(folder.path(), "x", 10);
+      EXPECT_EQ(text_of(part.missing()), missing) << journal;
+      part.record({0, 7});
+    }
+    EXPECT_EQ(text_of(PartFile(folder.path(), "x", 10).missing()), "[7,10)") << "what is recorded behind " << journal;
   }
   { PartFile(folder.path(), "x", 10).record({0, 4}); }
   fs::remove(folder / "x.part");

@@ -84,7 +84,8 @@ PartFile::PartFile(const fs::path& folder, const std::string& name, uint64_t siz
   const MutexLock lock(mutex_);
   journal_.emplace(journal_path_);
   if (usable) done_ = recorded_ranges(journal_path_, size);
-  if (done_.empty() || !usable) journal_->cut(0);
+  // Up to the end of the last whole line: behind a torn one, further lines would not be read.
+  journal_->cut(done_.empty() ? 0 : read_file(journal_path_).rfind('\n') + 1);
   if (!usable && ::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_system_error("cannot make room for", path_);
 }
 
