@@ -61,6 +61,8 @@ TEST_F(FetchTest, FetchesNothingTwice) {
   options_.verify = false;
   EXPECT_EQ(fetch_all(options_).summary.there, 5);
   EXPECT_EQ(server_.content_requests(), 0);
+  const std::string manifest = read_file(options_.to / kFetchFolder / "manifest.jsonl");
+  EXPECT_EQ(std::ranges::count(manifest, '\n'), 1 + 5) << "and need not tell it the next time";
 }
 
 TEST_F(FetchTest, OneConnectionAndManyGiveTheSame) {
@@ -83,6 +85,27 @@ TEST_F(FetchTest, ContinuesWhatWasCut) {
   const Fetched fetched = fetch_all(options_);
   expect_files(options_.to, corpus().files);
   EXPECT_FALSE(fetched.notes.empty());
+}
+
+// Retries are counted anew where something has come: a segment may be cut more often than a request is repeated.
+TEST_F(FetchTest, EachCutThatBroughtBytesIsTheFirst) {
+  fail_content([](const HubRequest&) { return HubFault{.cut_after = 3'000}; });
+  fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+}
+
+// What has come is recorded while a connection goes on, not at its end alone: a kill loses little.
+TEST_F(FetchTest, RecordsWhatHasComeMeanwhile) {
+  options_.download.connections = 1;
+  options_.download.segment_bytes = 200'000;
+  bool recorded = false;
+  FetchHooks hooks;
+  hooks.progress = [&](uint64_t) {
+    for (const auto& part : fs::directory_iterator(options_.to / kFetchFolder / "parts"))
+      recorded |= part.path().extension() == ".ranges" && part.file_size() > 0;
+  };
+  fetch_files(options_, list_files(options_), hooks);
+  EXPECT_TRUE(recorded);
 }
 
 TEST_F(FetchTest, GoesOnWhereItWasGivenUp) {
@@ -133,6 +156,15 @@ TEST_F(FetchTest, ServersWithoutRangesServe) {
   fail_content([&](const HubRequest& request) {
     return HubFault{.cut_after = seen.insert(request.path).second ? 30'000 : -1, .ignores_ranges = true};
   });
+  const Fetched fetched = fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  EXPECT_EQ(fetched.progress, fetched.announced) << "what comes twice counts once";
+  options_.to = folder_ / "wrong";
+  options_.download.connections = 1;
+  seen.clear();
+  fail_content([&](const HubRequest& request) {
+    return HubFault{.wrong_byte = seen.insert(request.path).second, .ignores_ranges = true};
+  });
   fetch_all(options_);
   expect_files(options_.to, corpus().files);
 }
@@ -163,6 +195,8 @@ TEST_F(FetchTest, WrongHashesEndIt) {
 
 TEST_F(FetchTest, WrongSizesEndIt) {
   fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1}; });
+  expect_piece(refusal(), "but " + server_.content_endpoint());
+  fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1, .ignores_ranges = true}; });
   expect_piece(refusal(), "but " + server_.content_endpoint());
   fail_content([](const HubRequest&) { return HubFault{.wrong_range = true}; });
   expect_piece(refusal(), "another range than was asked for");
@@ -307,8 +341,10 @@ TEST_F(FetchTest, TheManifestSaysWhatWasFetched) {
   EXPECT_EQ(files["README.md"]["git_blob"].get<std::string>().size(), 40u);
   EXPECT_EQ(files["data/b.jsonl"]["sha256"], test::hex_digest(EVP_sha256(), corpus().files.at("data/b.jsonl")));
   EXPECT_EQ(files["data/b.jsonl"]["commit"], corpus().commit);
+  const std::string whole = read_file(options_.to / kFetchFolder / "manifest.jsonl");
   std::ofstream(options_.to / kFetchFolder / "manifest.jsonl", std::ios::app) << "{\"path\": torn";
   EXPECT_EQ(fetch_all(options_).summary.there, 5);
+  EXPECT_EQ(read_file(options_.to / kFetchFolder / "manifest.jsonl"), whole);
   std::ofstream(options_.to / kFetchFolder / "manifest.jsonl", std::ios::app) << "{\"path\": 7}\n";
   EXPECT_THROW(fetch_all(options_), CorruptionError);
 }

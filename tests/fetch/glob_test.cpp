@@ -13,6 +13,7 @@ TEST(Globs, IncludesMatchAcrossFolders) {
   EXPECT_FALSE(matches_any({"shard_0[!0-3]*"}, "shard_02.txt"));
   EXPECT_FALSE(matches_any({"*.ZST"}, "c.zst"));
   EXPECT_FALSE(matches_any({"b/*"}, "a/b/c"));
+  EXPECT_TRUE(matches_any({"a\\*"}, "a\\b")) << "as Python's fnmatch, which has no escapes";
   EXPECT_FALSE(matches_any({}, "a"));
 }
 
@@ -41,6 +42,7 @@ TEST(Globs, TheFolderThatAllPatternsLieIn) {
   EXPECT_EQ(common_folder({"sample/10BT/*"}), "sample/10BT");
   EXPECT_EQ(common_folder({"a/b/c/*", "a/b/d*"}), "a/b");
   EXPECT_EQ(common_folder({"a/bc/*", "a/b/*"}), "a");
+  EXPECT_EQ(common_folder({"a/b/*", "a/bc/*"}), "a");
   EXPECT_EQ(common_folder({"data/x.jsonl"}), "data");
   EXPECT_EQ(common_folder({"*.jsonl", "a/*"}), "");
   EXPECT_EQ(common_folder({"./a/*"}), "");

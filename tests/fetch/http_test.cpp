@@ -87,10 +87,36 @@ TEST_F(HttpTest, RefusesRedirectsThatAreNotHttp) {
 }
 
 TEST_F(HttpTest, EndsCircles) {
-  server_.set_fault(
-      [&](const test::HubRequest&) { return test::HubFault{.status = 301, .headers = "Location: /around\r\n"}; });
+  for (const int status : {301, 302, 303, 307, 308}) {
+    server_.set_fault(
+        [&](const test::HubRequest&) { return test::HubFault{.status = status, .headers = "Location: /around\r\n"}; });
+    HttpClient client({});
+    EXPECT_EQ(get(client, file_).result.failure, "it redirects more than 10 times") << status;
+  }
+}
+
+// "103 Early Hints" and the like come before the answer: their headers are not its headers.
+TEST_F(HttpTest, HeadersAreThoseOfTheLastAnswer) {
+  server_.set_fault([](const test::HubRequest&) {
+    return test::HubFault{.status = 103, .headers = "Link: </early>\r\n\r\nHTTP/1.1 200 OK\r\nX-Last: yes\r\n"};
+  });
   HttpClient client({});
-  EXPECT_EQ(get(client, file_).result.failure, "it redirects more than 10 times");
+  const Got got = get(client, file_);
+  EXPECT_EQ(got.result.status, 200);
+  EXPECT_EQ(got.result.header("x-last"), "yes");
+  EXPECT_EQ(got.result.header("link"), "");
+}
+
+TEST_F(HttpTest, KeepsABoundedNumberOfHeaders) {
+  server_.set_fault([](const test::HubRequest&) {
+    test::HubFault fault{.status = 404};
+    for (int i = 0; i < 500; ++i) fault.headers += cat("X-", i, ": 1\r\n");
+    return fault;
+  });
+  HttpClient client({});
+  const Got got = get(client, file_);
+  EXPECT_EQ(got.result.status, 404);
+  EXPECT_LE(got.result.headers.size(), 200u);
 }
 
 TEST_F(HttpTest, TellsWhatWasCut) {

@@ -53,6 +53,7 @@ TEST(Retries, WaitTwiceAsLongEachTimeUpToABound) {
     bound = std::min(60.0, 2 * bound);
   }
   EXPECT_EQ(wait_seconds(options, 1, answered(429, {{"retry-after", "90"}}), random), 90);
+  EXPECT_GE(wait_seconds(options, 1, answered(503, {{"retry-after", "0"}}), random), 0.5) << "not all at once";
 }
 
 TEST(Retries, AreTold) {
