@@ -99,6 +99,15 @@ TEST(Mixture, WeightsChangeWithTheSchedule) {
   EXPECT_EQ(capped.size(), 6001 + 1000 - before[0]);
 }
 
+TEST(Mixture, PhasesBehindTheLastSampleAddNone) {
+  MixtureOptions options = three();
+  options.max_epochs = 1;
+  options.phases.push_back({2000, {1, 1, 1}});
+  const Mixture mixture(options);
+  EXPECT_EQ(mixture.size(), 1150);
+  EXPECT_EQ(mixture.taken(1150), (Counts{100, 1000, 50}));
+}
+
 TEST(Mixture, RefusesWhatAreNoWeights) {
   const auto refused = [](std::vector<MixturePhase> phases) {
     return message_of<ConfigError>([&] { Mixture({.per_epoch = {1, 1}, .phases = std::move(phases)}); });

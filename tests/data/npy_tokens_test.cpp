@@ -24,6 +24,16 @@ TEST(NpyTokens, ReadsWhatNumpySaves) {
   EXPECT_EQ(read_all(*open_tokens(golden("saved_u16.npy"), 0)), expected) << "by its name";
 }
 
+// Version 2 of the format, whose header may be longer than 64 KiB.
+TEST(NpyTokens, ReadsLongHeaders) {
+  const TempFolder folder;
+  std::string saved = read_file(golden("saved_u16.npy"));
+  saved[6] = 2;
+  saved.insert(10, 2, '\0');
+  put(folder / "a.npy", saved);
+  EXPECT_EQ(read_all(NpyTokens(folder / "a.npy", 0)), (Documents{{5, 65535, 7, 0}, {9, 0}, {0}, {11}}));
+}
+
 TEST(NpyTokens, EndsWithItsLastDocument) {
   const TempFolder folder;
   put(folder / "a.npy", std::string("\5\1\0\0", 4));  // 261 and 0
@@ -31,6 +41,7 @@ TEST(NpyTokens, EndsWithItsLastDocument) {
   EXPECT_EQ(tokens.documents(), 1);
   put(folder / "b.npy", "");
   EXPECT_EQ(NpyTokens(folder / "b.npy", 0).tokens(), 0);
+  EXPECT_EQ(NpyTokens(folder / "b.npy", 0).documents(), 1);
 }
 
 TEST(NpyTokens, RefusesOtherArrays) {

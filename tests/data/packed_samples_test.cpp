@@ -107,6 +107,9 @@ TEST(PackedSamples, SizesAreCounted) {
   EXPECT_EQ(size.cut_end_to_end, (divided + kLength / 2) / kLength);
   EXPECT_EQ(samples.per_epoch(), 10) << "whole: 1 + 1 + 3 + 2; ends: 1 + 7, 5, 4 + 1 of 1, 1, 5, 4, 7";
   EXPECT_EQ(samples.use_of(25).front().epochs, 2.5);
+  const auto alike = MemoryDataset::counting(std::vector<int64_t>(100, 17));
+  EXPECT_EQ(PackedSamples(alike, {.sequence_length = kLength}).packed_size().cut_end_to_end, 100)
+      << "wherever one begins";
 }
 
 TEST(PackedSamples, BatchesKeepDocumentsApartAndCountNoPadding) {

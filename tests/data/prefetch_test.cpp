@@ -104,6 +104,25 @@ TEST(Prefetch, GoesThroughSplitsAndMixtures) {
   EXPECT_EQ(other->pieces(false).back(), Piece(2, 5, 6));
 }
 
+// Of a rank that is not the first: its own part of each global batch.
+TEST(Prefetch, EachRankAsksForWhatItReads) {
+  const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{4000});
+  const auto samples = std::make_shared<const Samples>(watched, SamplesOptions{8});
+  {
+    Loader loader(samples,
+                  {.micro_batch_size = 2,
+                   .global_batch_size = 8,
+                   .data_parallel_rank = 1,
+                   .data_parallel_size = 2,
+                   .prefetch = 1},
+                  0);
+    for (int i = 0; i < 3; ++i) loader.next();
+  }
+  const std::vector<Piece> asked = watched->pieces(false);
+  EXPECT_GE(watched->pieces(true).size(), 12u);
+  for (const Piece& piece : watched->pieces(true)) EXPECT_THAT(asked, ::testing::Contains(piece));
+}
+
 TEST(Prefetch, AsksForConversationsUpToWhatIsUsedOfThem) {
   const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{5, 40, 9}, true);
   const Samples samples(watched, {.sequence_length = 16});

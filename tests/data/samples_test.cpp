@@ -19,6 +19,28 @@ std::vector<int32_t> sample(const Samples& samples, int64_t index) {
   return tokens;
 }
 
+// Conversations of which only the first token is marked as an answer, or the last one.
+class OneMark final : public TokenDataset {
+ public:
+  int64_t documents() const override { return 2; }
+  int64_t tokens() const override { return 10; }
+  int64_t length(int64_t) const override { return 5; }
+  void read(int64_t, int64_t, std::span<int32_t> out) const override { std::ranges::fill(out, 7); }
+  bool conversations() const override { return true; }
+  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = begin + static_cast<int64_t>(i) == (document == 0 ? 0 : 4);
+  }
+  std::string name() const override { return "one mark"; }
+};
+
+TEST(Samples, TheFirstTokenOfAConversationIsNoTarget) {
+  const Samples samples(std::make_shared<const OneMark>(), {.sequence_length = 4});
+  EXPECT_EQ(samples.packed_size().left_out, 1);
+  EXPECT_EQ(samples.packed_size().documents, 1);
+  ASSERT_EQ(samples.per_epoch(), 1);
+  EXPECT_EQ(samples.pieces_of(0).front().document, 1);
+}
+
 TEST(Samples, InOrderTheyTileTheDocuments) {
   const Samples samples(MemoryDataset::counting({3, 0, 4, 1, 5}), {.sequence_length = 4, .shuffle = false});
   ASSERT_EQ(samples.per_epoch(), 3);

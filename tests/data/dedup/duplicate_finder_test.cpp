@@ -118,5 +118,18 @@ TEST(DuplicateFinder, FindsTheVerifiedPairsOfDatasketch) {
     EXPECT_EQ(found[row["changed"].get<size_t>() - 1], row["datasketch_verified"].get<int64_t>()) << row;
 }
 
+TEST(DuplicateFinder, ShinglesOfATextAreASet) {
+  DuplicateOptions options;
+  options.shingles.length = 1;
+  const DuplicateFinder finder(options);
+  EXPECT_EQ(finder.shingle_set("on and on and on").size(), 2u);
+}
+
+TEST(DuplicateFinder, TextsWithoutWordsAreNotNearEachOther) {
+  const DuplicateFinder finder(DuplicateOptions{});
+  EXPECT_TRUE(finder.keys_of("!!!").bands.empty());
+  EXPECT_FALSE(finder.keys_of("a word").bands.empty());
+}
+
 }  // namespace
 }  // namespace witan

@@ -50,6 +50,57 @@ void read_all_texts(const std::string& bytes) {
   for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
 }
 
+std::string u32(uint64_t value) {
+  const auto narrow = static_cast<uint32_t>(value);
+  return {reinterpret_cast<const char*>(&narrow), sizeof narrow};
+}
+
+// Samples with a column `text` of the size that `declared` names, each as it stands.
+std::string shard_of(const std::vector<std::string>& samples, const std::string& declared = "null") {
+  const std::string description = R"({"format": "mds", "column_names": ["text"], "column_encodings": ["str"],)"
+                                  R"( "column_sizes": [)" +
+                                  declared + "]}";
+  std::string head = u32(samples.size()), bodies;
+  const uint64_t first = 4 + 4 * (samples.size() + 1) + description.size();
+  head += u32(first);
+  for (const std::string& sample : samples) head += u32(first + (bodies += sample).size());
+  return head + description + bodies;
+}
+
+std::string text_sample(const std::string& text) {
+  return u32(text.size()) + text;
+}
+
+// Texts, and in brackets why a sample is unusable.
+std::vector<std::string> made_texts(const std::string& shard, uint64_t row_bytes = 100) {
+  const auto reader = read_mds("a.mds", std::make_unique<ShardBytes>(shard), {.text = "text", .row_bytes = row_bytes});
+  std::vector<std::string> texts;
+  for (TableCell cell; reader->next(cell);)
+    texts.push_back(cell.reason.empty() ? std::string(cell.text) : "[" + cell.reason + "]");
+  return texts;
+}
+
+TEST(MdsReader, PassesOverWhatIsTooLong) {
+  EXPECT_THAT(
+      made_texts(shard_of({text_sample(std::string(500, 'x')), text_sample("one"), text_sample(std::string(11, 'y')),
+                           text_sample("two")}),
+                 10),
+      ::testing::ElementsAre("[the sample is longer than 160 bytes]", "one", "[it is longer than 10 bytes]", "two"));
+}
+
+TEST(MdsReader, SizesMayBeFixed) {
+  EXPECT_THAT(made_texts(shard_of({"abc", "def"}, "3")), ::testing::ElementsAre("abc", "def"));
+  EXPECT_THAT(made_texts(shard_of({text_sample("abcd")}, "0")), ::testing::ElementsAre("abcd"));
+}
+
+TEST(MdsReader, SamplesAreWhatTheirOffsetsSay) {
+  EXPECT_THAT(message_of<CorruptionError>([] { made_texts(shard_of({text_sample("a") + "b"})); }),
+              HasSubstr("it has 1 bytes behind its last value"));
+  std::string falling = shard_of({text_sample("a"), text_sample("b")});
+  falling.replace(8, 4, u32(5));
+  EXPECT_THAT(message_of<CorruptionError>([&] { made_texts(falling); }), HasSubstr("sample 0 ends before it begins"));
+}
+
 TEST(MdsReader, NamesThePlaceOfDamage) {
   const std::string whole = read_file(golden_table("text.mds"));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts(whole.substr(0, whole.size() - 1)); }),

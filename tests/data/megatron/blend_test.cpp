@@ -37,6 +37,13 @@ TEST(Blend, SplitsAreSharesWithoutGaps) {
     EXPECT_THAT(message_of<ConfigError>([&] { parse_split(bad); }), HasSubstr("as 969,30,1")) << bad;
 }
 
+// weights / numpy.sum(weights) of NumPy 2.4.6, which adds pairwise: one by one it would be ...3c41bp-4.
+TEST(Blend, WeightsAreNormalizedAsByNumpy) {
+  std::vector<double> weights;
+  for (int i = 0; i < 200; ++i) weights.push_back(1.0 / (3 * i + 7));
+  EXPECT_EQ(normalized(weights)[0], 0x1.7655631b3c417p-4);
+}
+
 TEST(Blend, TakesFromTheDatasetThatLags) {
   const BlendIndex index = build_blending_indices(normalized({1, 3}), 9);
   EXPECT_EQ(index.dataset, (std::vector<int16_t>{1, 0, 1, 1, 0, 1, 1, 1, 0}));

@@ -215,7 +215,7 @@ TEST_F(GptDataTest, IndicesAreKeptAndMadeAnewWhereTheyAreDamaged) {
   EXPECT_EQ(first(options_), tokens);
   EXPECT_EQ(fs::last_write_time(files[0]), written) << "read, not made again";
   for (size_t i = 0; i < files.size(); ++i)
-    for (const size_t at : {size_t{0}, size_t{20}, size_t{40}, before[i].size() / 2, before[i].size() - 1}) {
+    for (const size_t at : {size_t{0}, size_t{8}, size_t{20}, size_t{40}, before[i].size() / 2, before[i].size() - 1}) {
       std::string damaged = before[i];
       damaged[at] = static_cast<char>(damaged[at] ^ 1);
       put(files[i], i % 2 == 0 ? damaged : damaged.substr(0, at));
@@ -239,6 +239,53 @@ TEST_F(GptDataTest, WhatIndicesDependOnMakesOthers) {
   options_.cache = folder_ / "elsewhere";
   first(options_);
   EXPECT_TRUE(fs::exists(options_.cache));
+}
+
+// In one folder, indices of blends and of epochs that differ in one thing alone do not pass for each other.
+TEST_F(GptDataTest, IndicesOfOneFolderAreToldApart) {
+  options_.cache = folder_ / "cache";
+  open_gpt_data(options_);
+  options_.blend->weights = {3, 1};
+  EXPECT_NEAR(static_cast<double>(open_gpt_data(options_)[0]->use_of(100)[0].samples), 75, 1);
+  options_.whole[0] = true;
+  options_.blend->weights.clear();
+  for (int order = 0; order < 2; ++order) {
+    const auto train = open_gpt_data(options_)[0];
+    const auto& parts = dynamic_cast<const BlendedSamples&>(*train).parts();
+    EXPECT_NE(*parts[0]->size(), *parts[1]->size());
+    EXPECT_EQ(train->use_of(*train->size())[0].samples, *parts[0]->size());
+    std::swap(options_.blend->prefixes[0], options_.blend->prefixes[1]);
+  }
+  options_.whole[0] = false;
+  options_.blend->prefixes.pop_back();
+  options_.samples[0] = 1;
+  const auto one = open_gpt_data(options_)[0];
+  const int64_t of_one = (dynamic_cast<const GptSamples&>(*one).epochs().tokens - 1) / 16;
+  options_.samples[0] = of_one + 2;  // of a last epoch little is used: it is shuffled by itself
+  const auto little = first(options_);
+  options_.samples[0] = 2 * of_one;
+  EXPECT_NE(first(options_), little);
+}
+
+TEST_F(GptDataTest, PrefixesMayHaveDots) {
+  write_dataset(folder_ / "d1.v2", {{"sequences", 60}, {"longest", 20}, {"salt", 5}});
+  const auto tokens = first(options_);
+  options_.blend->prefixes[0] = (folder_ / "d1.v2").string();
+  const auto dotted = first(options_);
+  EXPECT_NE(dotted, tokens);
+  options_.blend->prefixes[0] += ".bin";
+  EXPECT_EQ(first(options_), dotted);
+}
+
+TEST_F(GptDataTest, RefusesABlendOfMoreThanThereIs) {
+  const GptSamplesOptions one{.begin = 0, .end = 60, .wanted = 1, .sequence_length = 16, .cache = folder_ / "cache"};
+  std::vector<std::shared_ptr<const GptSamples>> parts;
+  for (const char* name : {"d1", "d2"})
+    parts.push_back(std::make_shared<const GptSamples>(std::make_shared<const IndexedDataset>(folder_ / name), one));
+  EXPECT_THAT(message_of<DataError>([&] {
+                BlendedSamples(parts, {1, 1}, 400, folder_ / "cache");
+              }),
+              HasSubstr("give it a smaller weight"));
 }
 
 TEST_F(GptDataTest, UsesAreCountedByDataset) {
@@ -293,6 +340,12 @@ TEST_F(GptDataTest, RefusesWhatCannotBeRead) {
   whole.whole[1] = true;
   EXPECT_THAT(message_of<ConfigError>([&] { open_gpt_data(whole); }),
               HasSubstr("every sample of the valid split is read once, and its datasets have weights"));
+  GptDataOptions few = options_;
+  few.whole[1] = true;
+  few.blend = Blend{{(folder_ / "d1").string()}, {}};
+  few.shares = parse_split("59,1");
+  few.sequence_length = 64;
+  EXPECT_THAT(refused(few), HasSubstr("too few for a sample of 64"));
   GptDataOptions full = options_;
   full.cache = folder_ / "d1.bin";  // a file
   EXPECT_THAT(message_of<IoError>([&] { open_gpt_data(full); }), HasSubstr("--data-cache-path"));

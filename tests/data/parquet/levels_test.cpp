@@ -18,6 +18,11 @@ std::vector<uint32_t> decoded_hybrid(const std::string& bytes, int width, size_t
   return values;
 }
 
+TEST(Levels, RunsMayBeLong) {
+  const std::string bytes = "\xC0\x9A\x0C\x01";  // 100,000 times 1: twice that in three bytes of seven bits
+  EXPECT_EQ(decoded_hybrid(bytes, 1, 100'000, 777), std::vector<uint32_t>(100'000, 1));
+}
+
 // Encodings.md: 0 to 7 with three bits each.
 TEST(Levels, ReadsTheExampleOfTheFormat) {
   const std::string bytes = "\x03\x88\xC6\xFA";

@@ -39,6 +39,9 @@ TEST_F(CopyRowsTest, MergesInTheOrderOfTheSources) {
   EXPECT_EQ(copy(sources, "all.jsonl").rows, 8);
   EXPECT_THAT(numbers_in(folder_ / "all.jsonl"), ElementsAre(0, 1, 2, 3, 4, 0, 1, 2));
   EXPECT_TRUE(copy(sources, "all.jsonl").reused);
+  put(folder_ / "all.jsonl", read_file(folder_ / "all.jsonl") + "{}\n");
+  EXPECT_THAT(message_of<ConfigError>([&] { copy(sources, "all.jsonl"); }), HasSubstr("exists already"))
+      << "somebody has changed it";
 }
 
 // What the usual pipeline of coreutils makes: lines distributed in turn, the first ones of each chunk moved to one
@@ -124,6 +127,7 @@ TEST_F(CopyRowsTest, NamesWhatCannotBe) {
   put(folder_ / "c.jsonl", "");
   options_.parts = {};
   EXPECT_THAT(message_of<ConfigError>([&] { copy(find("rows.jsonl"), "c"); }), HasSubstr("c.jsonl exists already"));
+  EXPECT_FALSE(fs::exists(folder_ / ".c.unfinished"));
 }
 
 TEST_F(CopyRowsTest, OverwritesNeitherInputsNorFilesOfTheUser) {

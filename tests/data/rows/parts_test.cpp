@@ -24,6 +24,7 @@ TEST(Parts, NamesFiles) {
   EXPECT_THAT(names_of(Parts("a", {.fractions = {8, 1, 1}})),
               ElementsAre("a.train.jsonl", "a.val.jsonl", "a.test.jsonl"));
   EXPECT_EQ(names_of(Parts("a", {.chunks = 200}))[7], "a.chunk.007.jsonl");
+  EXPECT_EQ(names_of(Parts("a", {.chunks = 100}))[99], "a.chunk.99.jsonl");
 }
 
 TEST(Parts, DealsInTurnAndTakesTheFirstOfEachChunk) {

@@ -35,6 +35,12 @@ TEST(LengthHistogram, GivesQuantilesToAHundredth) {
   }
 }
 
+TEST(LengthHistogram, QuantilesLieWithinWhatWasSeen) {
+  LengthHistogram histogram;
+  histogram.add(1003);  // whose bucket begins at 1000
+  for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(histogram.quantile(share), 1003);
+}
+
 TEST(LengthHistogram, PartsBarsTwiceForEachDoubling) {
   LengthHistogram histogram;
   EXPECT_TRUE(histogram.bars().empty());
