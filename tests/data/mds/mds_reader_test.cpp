@@ -73,7 +73,8 @@ std::string text_sample(const std::string& text) {
 
 // Texts, and in brackets why a sample is unusable.
 std::vector<std::string> made_texts(const std::string& shard, uint64_t row_bytes = 100) {
-  const auto reader = read_mds("a.mds", std::make_unique<ShardBytes>(shard), {.text = "text", .row_bytes = row_bytes});
+  const auto reader =
+      read_mds("a.mds", std::make_unique<test::BytesInMemory>(shard), {.text = "text", .row_bytes = row_bytes});
   std::vector<std::string> texts;
   for (TableCell cell; reader->next(cell);)
     texts.push_back(cell.reason.empty() ? std::string(cell.text) : "[" + cell.reason + "]");
