@@ -15,37 +15,42 @@ namespace {
 
 constexpr size_t kColumn = 34;  // where meanings begin
 
-// "  left   meaning", each line of the meaning wrapped at blanks. A left part too wide for its column gets a line of
-// its own.
+// The text from `indent` on, its lines broken at blanks where they are longer than the page is wide.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string out;
+  size_t column = indent;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+    const bool new_line = begin > 0 && text[begin - 1] == '\n';
+    if (new_line || (column > indent && column + 1 + end - begin > kHelpWidth)) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out.append(text, begin, end - begin);
+    column += end - begin;
+    begin = end + 1;
+  }
+  return out;
+}
+
+// "  left   meaning". A left part too wide for its column gets a line of its own.
 std::string entry(const std::string& left, const std::string& meaning) {
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn)
     out += '\n' + std::string(kColumn, ' ');
   else
     out.resize(kColumn, ' ');
-  size_t column = kColumn;
-  for (size_t begin = 0; begin < meaning.size();) {
-    const size_t end = std::min(meaning.find_first_of(" \n", begin), meaning.size());
-    const bool new_line = begin > 0 && meaning[begin - 1] == '\n';
-    if (new_line || (column > kColumn && column + 1 + end - begin > kHelpWidth)) {
-      out += '\n' + std::string(kColumn, ' ');
-      column = kColumn;
-    } else if (column > kColumn) {
-      out += ' ';
-      ++column;
-    }
-    out.append(meaning, begin, end - begin);
-    column += end - begin;
-    begin = end + 1;
-  }
-  return out + '\n';
+  return out + wrapped(meaning, kColumn) + '\n';
 }
 
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode mode) const override {
-    return app->get_description() + "\n\n" + make_usage(app, "") + make_positionals(app) + option_groups(*app, mode) +
-           make_subcommands(app, CLI::AppFormatMode::Normal) + "\n" + app->get_footer();
+    return wrapped(app->get_description(), 0) + "\n\n" + make_usage(app, "") + make_positionals(app) +
+           option_groups(*app, mode) + make_subcommands(app, CLI::AppFormatMode::Normal) + "\n" + app->get_footer();
   }
 
   std::string make_usage(const CLI::App* app, std::string) const override {

@@ -191,7 +191,7 @@ TEST(ManPageTest, HasEveryCommandAndFlag) {
 // No line of the text is taken for a request, and groff, where it is installed, has nothing to say of the page.
 TEST(ManPageTest, IsRoffWithoutWarnings) {
   const TempFolder folder;
-  static const std::vector<std::string> requests = {".TH", ".SH", ".SS", ".TP", ".PP", ".br", ".nf", ".fi"};
+  static const std::vector<std::string> requests = {".TH", ".SH", ".SS", ".TP", ".PP", ".ad", ".br", ".nf", ".fi"};
   std::istringstream lines(witan({"man"}).out);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(".") && !line.starts_with("'")) continue;

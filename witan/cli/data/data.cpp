@@ -128,9 +128,9 @@ void add_data(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"data", "Turn text into token shards (.bin/.idx), or inspect them",
-       "Reads plain text and JSON Lines, also .gz and .zst, Parquet, Arrow, WebDataset's .tar, MosaicML's .mds,\n"
-       "and folders of them. Writes Megatron-LM's format. Shards (and their tokenizer) that already exist for\n"
-       "the same text, tokenizer and options are reused, and made anew where those have changed. Files of\n"
+       "Reads plain text and JSON Lines, also .gz and .zst, Parquet, Arrow, WebDataset's .tar, MosaicML's .mds, "
+       "and folders of them. Writes Megatron-LM's format. Shards (and their tokenizer) that already exist for "
+       "the same text, tokenizer and options are reused, and made anew where those have changed. Files of "
        "another origin are not overwritten.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"

@@ -288,7 +288,7 @@ void add_data_dedup(CLI::App& data, Context& context) {
   CLI::App* command = add_command(
       data, context,
       {"dedup", "Remove exact and near duplicates from text",
-       "Writes rows of JSON Lines byte for byte, those of tables as JSON with all their columns, in the order of the\n"
+       "Writes rows of JSON Lines byte for byte, those of tables as JSON with all their columns, in the order of the "
        "sources. Of each cluster of duplicates the first stays. Workers and memory do not change the result.",
        "witan data dedup rows.jsonl.zst --output clean.jsonl\n"
        "witan data dedup corpus/ rows.jsonl.gz --method exact --normalize words --output words.jsonl\n"

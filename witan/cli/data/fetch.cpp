@@ -156,8 +156,8 @@ void add_data_fetch(CLI::App& data, Context& context) {
       data, context,
       {"fetch", "Fetch a dataset or a model of the Hugging Face hub",
        "Verifies every file by size and hash. Killed or cut off, the same command continues where it stopped; "
-       "repeated,\n"
-       "it fetches nothing. HF_TOKEN is the token for gated and private ones, HF_ENDPOINT the address of a mirror.",
+       "repeated, it fetches nothing. HF_TOKEN is the token for gated and private ones, HF_ENDPOINT the address of a "
+       "mirror.",
        "witan data fetch --preset fineweb-edu-10bt\n"
        "witan data fetch HuggingFaceFW/fineweb-edu --subset sample-10BT --to data/edu\n"
        "witan data fetch mlfoundations/dclm-baseline-1.0 --include 'global-shard_01_of_10/*.jsonl.zst' --list\n"

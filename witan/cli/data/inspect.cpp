@@ -230,7 +230,7 @@ void add_data_inspect(CLI::App& data, Context& context) {
   CLI::App* command =
       add_command(data, context,
                   {"inspect", "Show documents by number, of text or of token shards, or what shards hold",
-                   "Documents count from 0, without empty and unusable ones. Their text goes to standard output, what\n"
+                   "Documents count from 0, without empty and unusable ones. Their text goes to standard output, what "
                    "they are to standard error. Of shards without --document, sizes and first tokens are shown.",
                    "witan data inspect data/my\n"
                    "witan data inspect data/my --document 0\n"

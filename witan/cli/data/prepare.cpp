@@ -261,8 +261,7 @@ void add_data_prepare(CLI::App& data, Context& context) {
       data, context,
       {"prepare", "Tokenize rows as Megatron-LM's preprocess_data.py does, under its names",
        "Writes PREFIX_KEY_document.bin and .idx, the same bytes for any number of workers. After a kill, or a full "
-       "disk,\n"
-       "the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
+       "disk, the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
        "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer tokenizer.json --append-eod\n"
        "witan data prepare --input rows.jsonl.zst --json-keys text content --output-prefix data/two \\\n"
        "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model model-folder --append-eod"},

@@ -183,8 +183,8 @@ void add_data_stats(CLI::App& data, Context& context) {
   CLI::App* command =
       add_command(data, context,
                   {"stats", "Count documents, lengths, scripts, duplicates and tokens of text or token shards",
-                   "Words are runs of letters and digits; of scripts without blanks between words each character is\n"
-                   "one. Duplicates are documents that are equal but for white space; `witan data dedup` finds near\n"
+                   "Words are runs of letters and digits; of scripts without blanks between words each character is "
+                   "one. Duplicates are documents that are equal but for white space; `witan data dedup` finds near "
                    "ones, too. Quantiles of lengths from 256 on are rounded down by less than 1 %.",
                    "witan data stats rows.jsonl.zst\n"
                    "witan data stats corpus/ my.txt --tokenizer tokenizer.json --report stats.html\n"

@@ -130,7 +130,7 @@ std::string man_page(const DescribedCommand& command, const std::string& path, c
                      const std::string& version) {
   std::string title = path;
   std::ranges::replace(title, ' ', '-');
-  std::string out = fmt::format(".TH {} 1 {} \"Witan {}\" \"User Commands\"\n", upper(title), date, version);
+  std::string out = fmt::format(".TH {} 1 {} \"Witan {}\" \"User Commands\"\n.ad l\n", upper(title), date, version);
   out += ".SH NAME\n" + title + " \\- " + escape_roff(command.summary) + "\n";
   out += ".SH SYNOPSIS\n" + synopsis_of(command, path);
   if (!command.details.empty()) out += ".SH DESCRIPTION\n" + escape_roff(command.details) + "\n";

@@ -474,10 +474,9 @@ void RunConfig::validate() const {
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,
                        ": raise max_position_embeddings, or lower seq_length");
-  require<ConfigError>(train.global_batch_size % train.micro_batch_size == 0,
-                       "micro_batch_size = ", train.micro_batch_size,
-                       " does not divide global_batch_size = ", train.global_batch_size,
-                       ": set one of them so that it does");
+  require<ConfigError>(
+      train.global_batch_size % train.micro_batch_size == 0, "micro_batch_size = ", train.micro_batch_size,
+      " does not divide global_batch_size = ", train.global_batch_size, ": set one of them so that it does");
   const int64_t data_ranks = parallel.data_ranks(), batches = micro_batches();
   require<ConfigError>(
       batches % data_ranks == 0, "global_batch_size / micro_batch_size = ", batches, " is not divisible by ",

@@ -167,8 +167,7 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
     const int64_t step = equals == piece.npos ? 0 : number_of<int64_t>(piece.substr(0, equals)).value_or(0);
     require<ConfigError>(step > (phases.empty() ? 1 : phases.back().step), "data_schedule: ", clipped(piece),
                          " is not STEP=W1,W2 with a step after the one before it, and after the first");
-    phases.push_back(
-        parse_data_weights(piece.substr(equals + 1), cat("data_schedule from step ", step), datasets));
+    phases.push_back(parse_data_weights(piece.substr(equals + 1), cat("data_schedule from step ", step), datasets));
     phases.back().step = step;
   }
   return phases;
