@@ -3,27 +3,13 @@
 #include <cstdio>
 
 #include "data/data_support.h"
+#include "support/bytes_in_memory.h"
 #include "witan/data/tables/damage.h"
 
 namespace witan::tar {
 namespace {
 
 using Members = std::vector<std::pair<std::string, std::string>>;
-
-class ArchiveBytes final : public ByteReader {
- public:
-  explicit ArchiveBytes(std::string bytes) : bytes_(std::move(bytes)) {}
-  size_t read(char* out, size_t bytes) override {
-    const size_t n = bytes_.copy(out, bytes, at_);
-    at_ += n;
-    return n;
-  }
-  uint64_t offset() const override { return at_; }
-
- private:
-  std::string bytes_;
-  size_t at_ = 0;
-};
 
 std::string octal(uint64_t value) {
   std::array<char, 12> text{};
@@ -53,7 +39,7 @@ std::string file(char type, const std::string& name, const std::string& contents
 }
 
 Members members_of(const std::string& archive) {
-  ArchiveBytes bytes(archive + std::string(1024, '\0'));
+  test::BytesInMemory bytes(archive + std::string(1024, '\0'));
   TarReader reader(bytes);
   Members members;
   for (Member member; reader.next(member);) {
