@@ -29,9 +29,9 @@ struct HttpLimits {
 };
 
 struct HttpRequest {
-  std::string method, path;  // the path without its query
-  std::string authorization, content_type;
-  std::string body;
+  std::string method = {}, path = {};  // the path without its query
+  std::string authorization = {}, content_type = {};
+  std::string body = {};
   std::string query = {};   // what stands behind the path's "?"
   std::string host = {};    // the header, as the client sent it
   std::string origin = {};  // likewise; empty: there is none

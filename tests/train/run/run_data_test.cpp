@@ -309,7 +309,7 @@ TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
 TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   for (const auto& [name, letter] : {std::pair{"a.txt", 'a'}, {"b.txt", 'b'}, {"more/b.txt", 'b'}}) {
     std::string text;
-    for (int i = 0; i < 40; ++i) text += std::string(20, letter) + "\n\n";
+    for (int i = 0; i < 40; ++i) text.append(20, letter).append("\n\n");
     fs::create_directories((folder_ / name).parent_path());
     write_file_atomically(folder_ / name, text);
   }

@@ -137,7 +137,10 @@ TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
       for (const auto& [document, begin, places] : data.held_out->pieces_of(sample)) {
         std::vector<int32_t> tokens(static_cast<size_t>(places) + 1);
         data.held_out->dataset().read(document, begin, tokens);
-        Batch batch{.sequences = 1, .sequence_length = config_.data.seq_length, .loss_tokens = places};
+        Batch batch;
+        batch.sequences = 1;
+        batch.sequence_length = config_.data.seq_length;
+        batch.loss_tokens = places;
         for (int64_t i = 0; i < config_.data.seq_length; ++i) {
           const bool there = i < places;
           const auto at = static_cast<size_t>(there ? i : 0);
