@@ -32,7 +32,7 @@ DigestOf::~DigestOf() = default;
 
 void DigestOf::update(std::string_view bytes) {
   require<DeviceError>(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1,
-                       "libcrypto cannot go on with a digest");
+                       "libcrypto cannot continue a digest");
 }
 
 Digest DigestOf::finish() {

@@ -150,7 +150,7 @@ TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
   put(folder_ / "rows.jsonl", "{\"n\": 1}\n[]\n");
   EXPECT_THAT(message_of<DataError>([&] { copy(find("rows.jsonl"), "a"); }),
               AllOf(HasSubstr("1 of 2 rows are unusable"), HasSubstr("what is done is kept in "),
-                    HasSubstr(".a.unfinished, and the same command goes on from there")));
+                    HasSubstr(".a.unfinished, and the same command continues from there")));
   EXPECT_TRUE(fs::exists(folder_ / ".a.unfinished"));
   options_.rows.bad_row_share = 0.5;
   EXPECT_TRUE(copy(find("rows.jsonl"), "a").continued);

@@ -140,7 +140,7 @@ void print_rows(std::FILE* out, const MadeRows& made) {
 
 InterruptNote note_of_rows(const fs::path& output) {
   return InterruptNote(
-      cat("what is done is kept in ", unfinished_folder(output).string(), "; the same command goes on from there"));
+      cat("what is done is kept in ", unfinished_folder(output).string(), "; the same command continues from there"));
 }
 
 void copy_and_print(Context& context, Progress& progress, const std::vector<Source>& sources, const std::string& output,

@@ -85,6 +85,16 @@ std::string text_of_cases(const Cases& cases) {
   return out;
 }
 
+// The pattern of the commands whose arguments are runs.
+std::string commands_of_runs(const DescribedCommand& app) {
+  std::string pattern;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    for (const DescribedOption& argument : command.arguments)
+      if (argument.values == Values::runs) pattern += (pattern.empty() ? "" : "|") + ("\"" + path + "\"");
+  });
+  return pattern.empty() ? "\"-\"" : pattern;
+}
+
 // `path` is what of the words before the cursor are commands; words that are none of the command before them end it.
 std::string path_loop(const DescribedCommand& app, const char* words, const char* begin, const char* end) {
   std::string commands;
@@ -118,12 +128,10 @@ std::string bash_completions(const DescribedCommand& app) {
         return "return";
     }
   });
-  std::string words, runs;
+  std::string words;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     words += fmt::format("    \"{}\") names={} flags={} ;;\n", path, quoted(joined_words(names_of(command))),
                          quoted(joined_words(flags_of_command(command))));
-    for (const DescribedOption& argument : command.arguments)
-      if (argument.values == Values::runs) runs += (runs.empty() ? "" : "|") + ("\"" + path + "\"");
   });
   return fmt::format(
       "# Completion of witan for bash: source it, or put it into ~/.local/share/bash-completion/completions/witan.\n"
@@ -152,7 +160,7 @@ std::string bash_completions(const DescribedCommand& app) {
       "  fi\n"
       "}}\n"
       "complete -F _witan witan\n",
-      path_loop(app, "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(values), words, runs.empty() ? "\"-\"" : runs);
+      path_loop(app, "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(values), words, commands_of_runs(app));
 }
 
 std::string zsh_completions(const DescribedCommand& app) {
@@ -173,7 +181,7 @@ std::string zsh_completions(const DescribedCommand& app) {
   const auto described = [](const std::string& name, const std::string& meaning) {
     return quoted(name + ":" + first_sentence(meaning));
   };
-  std::string words, runs;
+  std::string words;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     words += fmt::format("    \"{}\")\n      names=(", path);
     for (const DescribedCommand& one : command.commands) words += " " + described(one.name, one.summary);
@@ -181,8 +189,6 @@ std::string zsh_completions(const DescribedCommand& app) {
     for (const DescribedOption& option : command.options)
       for (const std::string& name : option.names) words += " " + described(name, option.meaning);
     words += ")\n      ;;\n";
-    for (const DescribedOption& argument : command.arguments)
-      if (argument.values == Values::runs) runs += (runs.empty() ? "" : "|") + ("\"" + path + "\"");
   });
   return fmt::format(
       "#compdef witan\n"
@@ -212,7 +218,7 @@ std::string zsh_completions(const DescribedCommand& app) {
           loop.insert(at + 4, "_");
         return loop;
       }(),
-      text_of_cases(values), words, runs.empty() ? "\"-\"" : runs);
+      text_of_cases(values), words, commands_of_runs(app));
 }
 
 std::string fish_completions(const DescribedCommand& app) {

@@ -5,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/data/foreign_output.h"
 
 namespace witan {
 namespace {
@@ -92,12 +93,9 @@ bool MadeRecord::is_own(const fs::path& file) const {
 }
 
 void MadeRecord::require_free(const std::vector<fs::path>& outputs, const std::vector<fs::path>& beside) const {
-  std::vector<fs::path> taken;
-  std::ranges::copy_if(outputs, std::back_inserter(taken), [](const fs::path& file) { return fs::exists(file); });
-  std::ranges::copy_if(beside, std::back_inserter(taken),
-                       [&](const fs::path& file) { return fs::exists(file) && !is_own(file); });
-  require<ConfigError>(taken.empty(), taken.empty() ? "" : taken.front().string(),
-                       " exists already, and this command would make it: remove it, or give another --output");
+  for (const fs::path& file : outputs) refuse_existing(file);
+  for (const fs::path& file : beside)
+    if (!is_own(file)) refuse_existing(file);
 }
 
 void MadeRecord::write(const nlohmann::json& key, const nlohmann::json& made, const std::vector<fs::path>& outputs,

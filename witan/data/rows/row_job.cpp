@@ -163,7 +163,7 @@ MadeRows RowJob::run(const std::function<MadeRows()>& work) try {
 std::string RowJob::keep() {
   settled_ = !work_.journal().empty();
   return settled_
-             ? cat("; what is done is kept in ", work_.path().string(), ", and the same command goes on from there")
+             ? cat("; what is done is kept in ", work_.path().string(), ", and the same command continues from there")
              : std::string();
 }
 

@@ -43,7 +43,7 @@ nlohmann::json rows_key(const std::vector<Source>& sources, const RowOptions& op
 // The folder of unfinished work beside an output.
 fs::path unfinished_folder(const fs::path& output);
 
-// More unusable rows than are allowed: the same command goes on where more are.
+// More unusable rows than are allowed: the same command continues where more are.
 class TooManyUnusableRows : public DataError {
  public:
   using DataError::DataError;
