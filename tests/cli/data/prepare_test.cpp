@@ -53,7 +53,7 @@ TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
       ASSERT_EQ(said.code, 0) << said.err;
       for (const std::string key : {"text", "title"})
         for (const std::string end : {"bin", "idx"}) {
-          const auto& wanted = golden.at(tokenizer + " " + key + (eod ? " eod" : "")).at("files").at(end);
+          const std::string wanted = golden.at(tokenizer + " " + key + (eod ? " eod" : "")).at("files").at(end);
           EXPECT_EQ(digest_of(at("out_" + key + "_document." + end)), wanted) << tokenizer << key << end << eod;
         }
     }
