@@ -1,287 +1,17 @@
 #include "witan/convert/hf/hf_config.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/convert/hf/hf_keys.h"
+#include "witan/convert/hf/hf_settings.h"
 
 namespace witan {
 namespace {
-
-// Keys that say nothing of what a model computes, or what only transformers' own programs do.
-constexpr std::string_view kHarmless[] = {"architectures",
-                                          "auto_map",
-                                          "model_type",
-                                          "transformers_version",
-                                          "torch_dtype",
-                                          "dtype",
-                                          "_name_or_path",
-                                          "bos_token_id",
-                                          "eos_token_id",
-                                          "pad_token_id",
-                                          "decoder_start_token_id",
-                                          "sep_token_id",
-                                          "use_cache",
-                                          "output_router_logits",
-                                          "output_attentions",
-                                          "output_hidden_states",
-                                          "return_dict",
-                                          "pretraining_tp",
-                                          "id2label",
-                                          "label2id",
-                                          "problem_type",
-                                          "task_specific_params",
-                                          "summary_type",
-                                          "summary_use_proj",
-                                          "summary_activation",
-                                          "summary_first_dropout",
-                                          "summary_proj_to_labels",
-                                          "reorder_and_upcast_attn",
-                                          "n_ctx",
-                                          "ep_size",
-                                          "seq_aux",
-                                          "aux_loss_alpha",
-                                          "num_nextn_predict_layers",
-                                          "initial_context_length",
-                                          "experts_per_token",
-                                          "max_length",
-                                          "chunk_size_feed_forward",
-                                          "_from_model_config",
-                                          "gradient_checkpointing",
-                                          "do_sample",
-                                          "temperature",
-                                          "top_k",
-                                          "top_p",
-                                          "num_beams",
-                                          "length_penalty",
-                                          "repetition_penalty",
-                                          "tokenizer_class",
-                                          "prefix",
-                                          "is_decoder",
-                                          "is_encoder_decoder",
-                                          "unsloth_version",
-                                          "unsloth_fixed"};
-
-std::string number_text(double value) {
-  return nlohmann::json(value).dump();
-}
-
-// An object of config.json: each key that is asked for is remembered, so that what nobody asked for is known.
-class Keys {
- public:
-  Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    require<ConfigError>(object.is_object(), where_, ": an object is expected, found ", object.type_name());
-  }
-
-  // Null where it is absent or null.
-  const Json* find(const char* key) {
-    asked_.insert(key);
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-
-  int64_t integer(const char* key, std::optional<int64_t> otherwise = {}) {
-    const Json* value = find(key);
-    if (!value) return absent(key, otherwise);
-    if (!value->is_number_integer() || *value < 0 || *value > (int64_t{1} << 40))
-      refuse(key, "must be a whole number of at least 0");
-    return value->get<int64_t>();
-  }
-  double number(const char* key, std::optional<double> otherwise = {}) {
-    const Json* value = find(key);
-    if (!value) return absent(key, otherwise);
-    if (!value->is_number()) refuse(key, "must be a number");
-    return value->get<double>();
-  }
-  bool flag(const char* key, std::optional<bool> otherwise = {}) {
-    const Json* value = find(key);
-    if (!value) return absent(key, otherwise);
-    if (!value->is_boolean()) refuse(key, "must be true or false");
-    return value->get<bool>();
-  }
-  std::string text(const char* key, std::optional<std::string> otherwise = {}) {
-    const Json* value = find(key);
-    if (!value) return absent(key, std::move(otherwise));
-    if (!value->is_string()) refuse(key, "must be a text");
-    return value->get<std::string>();
-  }
-
-  // Refuses any value but this one, and takes an absent key for it.
-  void only(const char* key, const Json& value, const char* why) {
-    const Json* found = find(key);
-    if (found && *found != value) refuse(key, why);
-  }
-  [[noreturn]] void refuse(const char* key, const std::string& why) const {
-    const auto found = object_.find(key);
-    const std::string value = found == object_.end() ? "absent" : clipped(found->dump());
-    throw ConfigError(cat(where_, ": ", key, " = ", value, ": ", why));
-  }
-  // Refuses keys that nobody has asked for, unless they are known to be harmless or say nothing.
-  void finish() const {
-    for (const auto& [key, value] : object_.items()) {
-      const bool empty = value.is_null() || value == false || value == 0 || value == "" || value.empty();
-      if (asked_.contains(key) || empty || std::ranges::find(kHarmless, key) != std::end(kHarmless)) continue;
-      throw ConfigError(cat(where_, ": ", clipped(key), " = ", clipped(value.dump()),
-                            ": Witan does not know what this key asks for, so it cannot tell whether it computes the "
-                            "same; remove the key if it is of no concern"));
-    }
-  }
-  const std::string& where() const { return where_; }
-
- private:
-  template <class T>
-  T absent(const char* key, std::optional<T> otherwise) const {
-    require<ConfigError>(otherwise.has_value(), where_, ": ", key, " is missing");
-    return *std::move(otherwise);
-  }
-
-  const Json& object_;
-  std::string where_;
-  std::set<std::string> asked_;
-};
-
-// Under which names config.json has what a key of Witan's says: those that are there of them, in any architecture. A
-// name behind a dot is one of rope_parameters or, before transformers v5, of rope_scaling.
-constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-    {"num_layers", "num_hidden_layers"},
-    {"num_layers", "n_layer"},
-    {"hidden_size", "hidden_size"},
-    {"hidden_size", "n_embd"},
-    {"vocab_size", "vocab_size"},
-    {"ffn_hidden_size", "intermediate_size"},
-    {"ffn_hidden_size", "n_inner"},
-    {"num_attention_heads", "num_attention_heads"},
-    {"num_attention_heads", "n_head"},
-    {"num_query_groups", "num_key_value_heads"},
-    {"kv_channels", "head_dim"},
-    {"norm_epsilon", "rms_norm_eps"},
-    {"norm_epsilon", "layer_norm_epsilon"},
-    {"init_method_std", "initializer_range"},
-    {"attention_dropout", "attention_dropout"},
-    {"attention_dropout", "attn_pdrop"},
-    {"hidden_dropout", "resid_pdrop"},
-    {"max_position_embeddings", "max_position_embeddings"},
-    {"max_position_embeddings", "n_positions"},
-    {"rotary_base", "rope_theta"},
-    {"rotary_base", ".rope_theta"},
-    {"rotary_percent", "partial_rotary_factor"},
-    {"rotary_percent", ".partial_rotary_factor"},
-    {"rope_scaling_type", ".rope_type"},
-    {"rope_scaling_type", ".type"},
-    {"rotary_scaling_factor", ".factor"},
-    {"original_max_position_embeddings", ".original_max_position_embeddings"},
-    {"rope_low_freq_factor", ".low_freq_factor"},
-    {"rope_high_freq_factor", ".high_freq_factor"},
-    {"beta_fast", ".beta_fast"},
-    {"beta_slow", ".beta_slow"},
-    {"mscale", ".mscale"},
-    {"mscale_all_dim", ".mscale_all_dim"},
-    {"window_size", "sliding_window"},
-    {"window_attn_skip_freq", "layer_types"},
-    {"window_attn_skip_freq", "max_window_layers"},
-    {"clip_qkv", "clip_qkv"},
-    {"num_experts", "num_local_experts"},
-    {"num_experts", "num_experts"},
-    {"num_experts", "n_routed_experts"},
-    {"moe_router_topk", "num_experts_per_tok"},
-    {"moe_ffn_hidden_size", "moe_intermediate_size"},
-    {"moe_layer_freq", "mlp_only_layers"},
-    {"moe_layer_freq", "decoder_sparse_step"},
-    {"moe_layer_freq", "first_k_dense_replace"},
-    {"moe_aux_loss_coeff", "router_aux_loss_coef"},
-    {"moe_router_pre_softmax", "norm_topk_prob"},
-    {"moe_router_norm_topk_prob", "norm_topk_prob"},
-    {"moe_router_num_groups", "n_group"},
-    {"moe_router_group_topk", "topk_group"},
-    {"moe_router_topk_scaling_factor", "routed_scaling_factor"},
-    {"moe_shared_expert_intermediate_size", "n_shared_experts"},
-    {"q_lora_rank", "q_lora_rank"},
-    {"kv_lora_rank", "kv_lora_rank"},
-    {"qk_head_dim", "qk_nope_head_dim"},
-    {"qk_pos_emb_head_dim", "qk_rope_head_dim"},
-    {"v_head_dim", "v_head_dim"},
-    {"activation_func_clamp_value", "swiglu_limit"},
-    {"glu_activation_scale", "swiglu_alpha"},
-};
-
-// The value of a name of kNames; null where the file has none.
-const Json* value_of(const Json& config, std::string_view name) {
-  const auto member = [](const Json& object, const std::string& key) -> const Json* {
-    if (!object.is_object()) return nullptr;
-    const auto found = object.find(key);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
-  };
-  if (!name.starts_with('.')) return member(config, std::string(name));
-  for (const char* object : {"rope_parameters", "rope_scaling"})
-    if (const Json* inside = member(config, object))
-      if (const Json* value = member(*inside, std::string(name.substr(1)))) return value;
-  return nullptr;
-}
-
-// Whether the text has this word, with no letter, digit or underscore beside it.
-bool has_word(std::string_view text, std::string_view word) {
-  const auto in_word = [&](size_t at) {
-    return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
-  };
-  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
-    if (!(at > 0 && in_word(at - 1)) && !in_word(at + word.size())) return true;
-  return false;
-}
-
-// Refuses what Witan's keys refuse, in the words of config.json: those of its keys that the ones in `why` were taken
-// from, with their values.
-[[noreturn]] void refuse_model(const Json& config, const std::string& where, const std::string& why) {
-  std::vector<std::string> keys;
-  for (const auto& [ours, theirs] : kNames) {
-    if (!has_word(why, ours)) continue;
-    const Json* value = value_of(config, theirs);
-    if (value == nullptr) continue;
-    std::string key = cat(theirs.starts_with('.') ? theirs.substr(1) : theirs, " = ", clipped(value->dump()));
-    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(std::move(key));
-  }
-  if (keys.empty()) throw ConfigError(cat(where, ": ", why));
-  std::string list;
-  for (const std::string& key : keys) list += cat(list.empty() ? "" : ", ", key);
-  throw ConfigError(cat(where, ": ", list, ": Witan cannot represent this model: ", why,
-                        ". Correct the file if it is wrong; a model that is like this cannot be imported"));
-}
-
-// Witan's keys of the model, set one by one as a file would set them.
-class Settings {
- public:
-  Settings(ModelConfig& model, const Json& config, std::string where)
-      : fields_(model.fields()), config_(config), where_(std::move(where)) {}
-
-  void set(const char* key, const std::string& text) const try {
-    set_field(fields_, key, text, kOrigin);
-  } catch (const ConfigError& error) {
-    refuse_model(config_, where_, std::string(error.what()).substr(std::string_view(kOrigin).size() + 2));
-  }
-  void set(const char* key, const char* text) const { set(key, std::string(text)); }
-  void set(const char* key, int64_t value) const { set(key, std::to_string(value)); }
-  void set(const char* key, double value) const { set(key, number_text(value)); }
-  void set(const char* key, bool value) const { set(key, value ? "true" : "false"); }
-  // Where the default says the same, nothing: so a key is only asked for where it is needed.
-  void set_if(bool condition, const char* key, const std::string& text) const {
-    if (condition) set(key, text);
-  }
-
- private:
-  static constexpr const char* kOrigin = "config";  // of messages, "config: KEY = VALUE: why", which become others
-
-  Fields fields_;
-  const Json& config_;
-  std::string where_;
-};
 
 std::string layer_list(const std::vector<bool>& layers) {
   std::string list;
@@ -364,7 +94,7 @@ class HfReader {
       if (percent != 1) to_.set("rotary_percent", percent);
       return;
     }
-    Keys scaling(*given, cat(keys_.where(), ": ", joined ? "rope_parameters" : "rope_scaling"));
+    HfKeys scaling(*given, cat(keys_.where(), ": ", joined ? "rope_parameters" : "rope_scaling"));
     to_.set("rotary_base", scaling.number("rope_theta", theta));
     percent = scaling.number("partial_rotary_factor", percent);
     if (percent != 1) to_.set("rotary_percent", percent);
@@ -389,7 +119,7 @@ class HfReader {
   }
 
   // Returns Witan's name of its kind.
-  std::string yarn(Keys& scaling) {
+  std::string yarn(HfKeys& scaling) {
     to_.set("beta_fast", scaling.number("beta_fast", 32.0));
     to_.set("beta_slow", scaling.number("beta_slow", 1.0));
     const double mscale = scaling.number("mscale", 0.0), all_dim = scaling.number("mscale_all_dim", 0.0);
@@ -600,7 +330,7 @@ class HfReader {
   void quantization() {
     const Json* given = keys_.find("quantization_config");
     if (!given) return;
-    Keys of(*given, keys_.where() + ": quantization_config");
+    HfKeys of(*given, keys_.where() + ": quantization_config");
     const std::string method = of.text("quant_method", "");
     if (method == "mxfp4") return;
     if (method != "fp8") of.refuse("quant_method", "Witan reads weights in mxfp4 and in blocks of fp8");
@@ -612,8 +342,8 @@ class HfReader {
     out_.fp8_block = (*block)[0].get<int64_t>();
   }
 
-  Keys keys_;
-  Settings to_;
+  HfKeys keys_;
+  HfSettings to_;
   HfModel& out_;
   int64_t layers_ = 0, hidden_ = 0;
   bool latent_ = false;
@@ -641,7 +371,7 @@ HfModel read_hf_config(std::string_view text, const std::string& where) {
     if (checked.attention.max_position_embeddings == 0) checked.attention.max_position_embeddings = model.positions;
     checked.validate();
   } catch (const ConfigError& error) {
-    refuse_model(json, where, error.what());
+    refuse_hf_model(json, where, error.what());
   }
   return model;
 }
