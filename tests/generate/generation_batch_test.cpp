@@ -81,6 +81,15 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   windows.attention.window_size = "4,0";
   windows.attention.v_head_dim = 9;
   windows.attention.num_query_groups = 4;
+  ModelConfig& olmo3 = add("windows that rotate apart", base_config(dtype));
+  olmo3.attention.qk_layernorm = olmo3.attention.qk_layernorm_full_width = true;
+  olmo3.norm_placement = "post";
+  olmo3.attention.window_size = "4,0";
+  olmo3.attention.window_attn_skip_freq = "2";
+  olmo3.attention.rope_scaling_type = "yarn";
+  olmo3.attention.rotary_scaling_factor = 4;
+  olmo3.attention.original_max_position_embeddings = 16;
+  olmo3.attention.window_rope_scaling = false;
   ModelConfig& joined = add("joined layers", base_config(dtype));
   joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
   joined.logit_soft_cap = 8;

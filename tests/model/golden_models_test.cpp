@@ -119,6 +119,24 @@ TEST(GoldenModels, Olmo2) {
   expect_golden_model("olmo2", config);
 }
 
+// Positions are stretched, but not in the layer with a window, which has frequencies of another base.
+TEST(GoldenModels, Olmo3) {
+  ModelConfig config = golden_model(0);
+  AttentionConfig& attention = config.attention;
+  attention.qk_layernorm = attention.qk_layernorm_full_width = true;
+  config.norm_placement = "post";
+  attention.window_size = "2,0";
+  attention.window_attn_skip_freq = "2";
+  attention.rope_scaling_type = "yarn";
+  attention.rotary_scaling_factor = 4;
+  attention.original_max_position_embeddings = 4;
+  attention.beta_fast = 2;
+  attention.beta_slow = 0.5;
+  attention.window_rotary_base = 5000;
+  attention.window_rope_scaling = false;
+  expect_golden_model("olmo3", config);
+}
+
 TEST(GoldenModels, GptOss) {
   ModelConfig config = golden_model(4);
   config.add_bias_linear = config.moe.moe_expert_add_bias = config.moe.moe_router_add_bias = true;

@@ -405,6 +405,16 @@ TEST(Plan, SaysWhichLayersAreOfWhichKind) {
                       "  1-2, 4                             sliding window of 4 tokens, MoE, experts of 12\n"
                       "  3                                  full attention, no RoPE, MoE, experts of 12\n\nOne step"),
             std::string::npos);
+  config.model.attention.no_rope_freq = "none";
+  config.model.attention.rope_scaling_type = "yarn";
+  config.model.attention.rotary_scaling_factor = 8;
+  config.model.attention.window_rope_scaling = false;
+  const std::string apart = format_plan(make_plan(resolve(config, {})), 0, std::nullopt);
+  EXPECT_NE(
+      apart.find("  3                                  full attention, positions stretched 8 times, MoE, experts of 12"
+                 "\n\nOne step"),
+      std::string::npos);
+  EXPECT_NE(apart.find("sliding window of 4 tokens, MoE"), std::string::npos);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ void draw_attention(Draw& draw, ModelConfig& model) {
   if (draw.rarely()) {
     model.attention.window_size = draw.one_of({"1,0", "4,0", "9,0"});
     model.attention.window_attn_skip_freq = draw.one_of({"none", "2", "3"});
+    if (model.attention.rotates() && model.attention.window_size == "4,0") model.attention.window_rotary_base = 500;
   }
   if (model.attention.rotates() && draw.rarely(4)) model.attention.no_rope_freq = "2";
   if (draw.rarely(2)) {

@@ -50,6 +50,10 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.window; },
         [](const LayerSpec& x) { return x.attention.window; });
+  if (of_a.name == "window_rotary_base" || of_a.name == "window_rope_scaling")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.rope; },
+        [](const LayerSpec& x) { return x.attention.rope; });
   if (of_a.name == "kv_channels")
     return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
   if (of_a.name == "v_head_dim")

@@ -8,8 +8,8 @@ Made with torch 2.15.0 and transformers 5.23.0, on a CPU:  make_models.py > mode
 """
 
 import torch
-from transformers import (GptOssConfig, GptOssForCausalLM, Olmo2Config, Olmo2ForCausalLM, OlmoeConfig,
-                          OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+from transformers import (GptOssConfig, GptOssForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 torch.set_default_dtype(torch.float64)
 # transformers forms softmaxes, norms and angles in float32, whatever the model's dtype: here in float64 too.
@@ -64,7 +64,7 @@ def names(kind, post_norm):
             for p in "qk":
                 parts.add(f"{ours}.attention.{p}_norm.weight", f"{theirs}.self_attn.{p}_norm.weight")
         parts.add(f"{ours}.mlp_norm.weight", f"{theirs}.{norms[1]}.weight")
-        if kind == "olmo2":
+        if post_norm:
             parts.add(f"{ours}.mlp.gate_up_proj.weight", [f"{theirs}.mlp.{p}_proj.weight" for p in ("gate", "up")])
             parts.add(f"{ours}.mlp.down_proj.weight", f"{theirs}.mlp.down_proj.weight")
         elif kind == "gpt_oss":
@@ -90,8 +90,11 @@ def values(name, shape, phase):
     return t + 1 if "norm" in name else t
 
 
-def show(kind, config, model, post_norm=False):
-    config.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0}
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+
+
+def show(kind, config, model, post_norm=False, rope=None):
+    config.rope_parameters = dict(rope or PLAIN)
     config._attn_implementation = config._experts_implementation = "eager"
     whole = model(config)
     theirs = dict(whole.named_parameters())
@@ -121,3 +124,8 @@ show("qwen3", Qwen3MoeConfig(**tiny, head_dim=HD, intermediate_size=F, moe_inter
 show("olmo2", Olmo2Config(**tiny, intermediate_size=F), Olmo2ForCausalLM, post_norm=True)
 show("gpt_oss", GptOssConfig(**tiny, head_dim=HD, intermediate_size=F, num_local_experts=E, num_experts_per_tok=2,
                              sliding_window=3), GptOssForCausalLM)
+show("olmo3", Olmo3Config(**tiny, intermediate_size=F, sliding_window=3,
+                          layer_types=["sliding_attention", "full_attention"]), Olmo3ForCausalLM, post_norm=True,
+     rope={"full_attention": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 2.0,
+                              "beta_slow": 0.5, "original_max_position_embeddings": 4},
+           "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}})

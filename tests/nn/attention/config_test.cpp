@@ -236,6 +236,46 @@ TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
   EXPECT_EQ(AttentionConfig().layers(32, 1).front().rope.scaling, kernels::RopeScaling());
 }
 
+// Gemma 3's have a base of their own, OLMo 3's are not stretched.
+TEST(AttentionConfig, LayersWithAWindowMayRotateByThemselves) {
+  const std::string yarn = "rope_scaling_type=yarn;rotary_scaling_factor=4;window_size=3,0;window_attn_skip_freq=2";
+  const auto layers_of = [](const std::string& settings) {
+    const AttentionConfig config = config_with(settings);
+    config.validate(32, 2);
+    return config.layers(32, 2);
+  };
+  const auto alike = layers_of(yarn);
+  EXPECT_EQ(alike[0].rope, alike[1].rope);
+  const auto apart = layers_of(yarn + ";window_rope_scaling=false");
+  EXPECT_EQ(apart[0].window, 4);
+  EXPECT_EQ(apart[0].rope, AttentionConfig().layers(32, 1).front().rope);
+  EXPECT_EQ(apart[1].window, 0);
+  EXPECT_EQ(apart[1].rope, alike[1].rope);
+  const auto based = layers_of(yarn + ";window_rotary_base=500");
+  EXPECT_EQ(based[0].rope.base, 500);
+  EXPECT_EQ(based[0].rope.scaling.type, kernels::RopeScaling::Type::yarn);
+  EXPECT_NE(based[0].rope.scaling, alike[0].rope.scaling) << "the ramp's ends are pairs of other frequencies";
+  EXPECT_EQ(based[1].rope, alike[1].rope);
+  EXPECT_EQ(layers_of("window_rotary_base=500")[0].rope.base, 10000) << "no layer has a window";
+  EXPECT_EQ(layers_of(yarn + ";window_rope_scaling=false;no_rope_freq=[1,0]")[0].rope.dims, 0);
+  EXPECT_EQ(refused([](AttentionConfig& c) { c.window_rotary_base = 0.5; }),
+            "window_rotary_base = 0.5 must be above 1, as rotary_base; 0 takes rotary_base itself");
+}
+
+// Whose logits YaRN sharpens.
+TEST(AttentionConfig, LatentLayersWithAWindowMayRotateByThemselves) {
+  const AttentionConfig config = config_with(
+      "multi_latent_attention=true;num_attention_heads=3;qk_head_dim=6;qk_pos_emb_head_dim=4;"
+      "rope_scaling_type=yarn;rotary_scaling_factor=40;mscale_all_dim=1;window_size=3,0;"
+      "window_attn_skip_freq=2;window_rope_scaling=false");
+  config.validate(32, 2);
+  const auto layers = config.layers(32, 2);
+  EXPECT_DOUBLE_EQ(layers[0].scale, 1 / std::sqrt(10.0));
+  EXPECT_EQ(layers[0].rope.scaling, kernels::RopeScaling());
+  const double sharper = 0.1 * std::log(40.0) + 1;
+  EXPECT_DOUBLE_EQ(layers[1].scale, sharper * sharper / std::sqrt(10.0));
+}
+
 TEST(AttentionConfig, LatentLayersHaveTheirOwnHeads) {
   const std::string base = "multi_latent_attention=true;num_attention_heads=3;qk_head_dim=6;qk_pos_emb_head_dim=4";
   const auto layer_of = [&](const std::string& more) {

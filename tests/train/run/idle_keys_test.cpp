@@ -55,6 +55,12 @@ std::vector<Case> cases() {
       {"rope_scaling_type = 'llama3'"}, "rope_scaling_type = none");
   add({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}, {"rope_scaling_type = 'llama3'"},
       {"rope_scaling_type = 'yarn'"}, "rope_scaling_type = llama3");
+  add({"window_rotary_base", "window_rope_scaling"}, {"rope_scaling_type = 'yarn'"},
+      {"window_size = '3,0'", "rope_scaling_type = 'yarn'"}, "layers with a window, and window_size = none");
+  add({"window_rope_scaling"}, {"window_size = '3,0'"}, {"window_size = '3,0'", "rope_scaling_type = 'yarn'"},
+      "rope_scaling_type = none");
+  add({"window_rotary_base"}, {"window_size = '3,0'", "position_embedding_type = 'none'"}, {"window_size = '3,0'"},
+      "position_embedding_type = rope, and position_embedding_type = none");
   add({"moe_router_topk", "moe_aux_loss_coeff", "moe_latent_size", "moe_grouped_gemm", "expert_tensor_parallel_size"},
       {"num_experts = 0"}, {"num_experts = 4"}, "num_experts above 0");
   add({"moe_router_pre_softmax"}, {"moe_router_score_function = 'sigmoid'"}, {}, "moe_router_score_function = softmax");

@@ -142,8 +142,8 @@ RunConfig odd_sizes() {
 }
 
 // A dense layer, then MoE layers with experts of their own width; windows of 6 tokens, which end within chunks of
-// sequences and reach beyond them, but in every second layer; one layer without rotary positions; values wider than
-// queries and keys.
+// sequences and reach beyond them, but in every second layer, which rotate faster and are not stretched; one layer
+// without rotary positions; values wider than queries and keys.
 RunConfig mixed_layers() {
   RunConfig config = recipe();
   config.model.moe.moe_layer_freq = "([0]*1+[1]*3)";
@@ -151,6 +151,11 @@ RunConfig mixed_layers() {
   config.model.attention.window_size = "5,0";
   config.model.attention.window_attn_skip_freq = "2";
   config.model.attention.no_rope_freq = "[0,0,0,1]";
+  config.model.attention.rope_scaling_type = "yarn";
+  config.model.attention.rotary_scaling_factor = 4;
+  config.model.attention.original_max_position_embeddings = 8;
+  config.model.attention.window_rotary_base = 100;
+  config.model.attention.window_rope_scaling = false;
   config.model.attention.v_head_dim = 6;
   return config;
 }

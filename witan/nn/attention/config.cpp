@@ -127,6 +127,13 @@ void validate_rope_scaling(const AttentionConfig& config) {
                        "; Llama 3.1's are 4 and 1");
 }
 
+// Gemma 3 (arXiv:2503.19786) and OLMo 3 give windowed layers positions of their own.
+void validate_windowed_rope(const AttentionConfig& config) {
+  const double base = config.window_rotary_base;
+  require<ConfigError>(base == 0 || base > 1, "window_rotary_base = ", base,
+                       " must be above 1, as rotary_base; 0 takes rotary_base itself");
+}
+
 constexpr const char* kLatent = "multi_latent_attention = true: ";
 
 void validate_latent(const AttentionConfig& config) {
@@ -188,6 +195,13 @@ AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) 
           .clip_qkv = config.clip_qkv,
           .sinks = config.softmax_type == "learnable",
           .qkv_bias = config.add_qkv_bias};
+}
+
+// Of a layer that rotates as the config says of all, which sees everything before it.
+AttentionSpec layer_of(const AttentionConfig& config, int64_t hidden_size) {
+  AttentionSpec spec = config.multi_latent_attention ? latent_layer(config) : grouped_layer(config, hidden_size);
+  spec.dropout = config.attention_dropout;
+  return spec;
 }
 
 // What heads of the layers that are not latent are made of.
@@ -322,6 +336,11 @@ Fields AttentionConfig::fields() {
       Field{"rope_high_freq_factor", &rope_high_freq_factor,
             "llama3: pairs of channels that turn more often than this in the context before keep their frequency"}
           .above(0),
+      Field{"window_rotary_base", &window_rotary_base,
+            "Base of the rotary frequencies of layers with a sliding window; 0: rotary_base"}
+          .at_least(0),
+      Field{"window_rope_scaling", &window_rope_scaling,
+            "Stretch rotary frequencies of layers with a sliding window, too, as rope_scaling_type says"},
       Field{
           "rotary_half_truncated", &rotary_half_truncated,
           "Rotate half of the pairs of channels, by frequencies from 1 down to 1 / rotary_base, and leave the others"},
@@ -363,22 +382,33 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
                        " leaves no layer its rotary positions; that is position_embedding_type = none");
   validate_rope_scaling(*this);
+  validate_windowed_rope(*this);
   validate_variants(*this, hidden_size, num_layers);
 }
 
 std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
-  AttentionSpec every = multi_latent_attention ? latent_layer(*this) : grouped_layer(*this, hidden_size);
-  every.window = window_of(window_size);
-  every.dropout = attention_dropout;
-  std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), every);
+  std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), layer_of(*this, hidden_size));
+  const int64_t window = window_of(window_size);
+  AttentionSpec with_window = layer_of(of_windowed_layers(), hidden_size);
+  with_window.window = window;
   const std::vector<bool> windowed = windowed_layers(*this, num_layers),
                           no_rope = singled_out("no_rope_freq", no_rope_freq, num_layers);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    if (!windowed[layer]) layers[layer].window = 0;
+    if (window > 0 && windowed[layer]) layers[layer] = with_window;
     if (no_rope[layer]) layers[layer].rope.dims = 0;
   }
   apply_variants(*this, layers);
   return layers;
+}
+
+AttentionConfig AttentionConfig::of_windowed_layers() const {
+  AttentionConfig config = *this;
+  if (window_rotary_base > 0) config.rotary_base = window_rotary_base;
+  if (!window_rope_scaling) {
+    config.rope_scaling_type = kNone;
+    config.rotary_scaling_factor = 1;
+  }
+  return config;
 }
 
 }  // namespace witan

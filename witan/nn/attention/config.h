@@ -61,6 +61,8 @@ struct AttentionConfig {
   double beta_fast = 32, beta_slow = 1;
   double mscale = 1, mscale_all_dim = 0;
   double rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+  double window_rotary_base = 0;  // of layers with a window; 0: rotary_base
+  bool window_rope_scaling = true;
   bool rotary_half_truncated = false;
   bool qk_layernorm = false;
   bool qk_layernorm_full_width = false;
@@ -78,6 +80,8 @@ struct AttentionConfig {
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError
   // Layer by layer. Throws ConfigError for patterns that do not fit.
   std::vector<AttentionSpec> layers(int64_t hidden_size, int64_t num_layers) const;
+  // The same with rotary positions as layers with a window have them: its rotary_base and rope_scaling_type are theirs.
+  AttentionConfig of_windowed_layers() const;
 
   bool rotates() const { return position_embedding_type == "rope"; }
   bool learned_positions() const { return position_embedding_type == "learned_absolute"; }

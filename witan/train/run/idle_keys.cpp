@@ -33,6 +33,11 @@ bool shampoo_grafts_adam(const RunConfig& config) {
   });
 }
 
+bool has_window(const RunConfig& config) {
+  const std::vector<LayerSpec> layers = config.model.layers();
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.attention.window > 0; });
+}
+
 bool has_dense_mlp(const RunConfig& config) {
   const std::vector<LayerSpec> layers = config.model.layers();
   return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe; });
@@ -91,6 +96,15 @@ std::vector<KeyUse> attention_uses() {
        "rope_scaling_type = llama3",
        "rope_scaling_type",
        [](Config c) { return c.model.attention.rope_scaling_type == "llama3"; }},
+      {{"window_rotary_base", "window_rope_scaling"}, "layers with a window", "window_size", has_window},
+      {{"window_rotary_base"},
+       "position_embedding_type = rope",
+       "position_embedding_type",
+       [](Config c) { return c.model.attention.rotates(); }},
+      {{"window_rope_scaling"},
+       "rope_scaling_type = linear, llama3, yarn or yarn_unrounded",
+       "rope_scaling_type",
+       [](Config c) { return c.model.attention.rope_scaling_type != "none"; }},
   };
 }
 
