@@ -188,6 +188,17 @@ TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
               HasSubstr("weight_block_size = [128,64]: "));
 }
 
+// Of latent attention 0 stands for as many channels as queries have that do not rotate.
+TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
+  ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
+  const auto written = [&] {
+    return Json::parse(write_hf_config(*find_architecture("deepseek_v3"), model, 128, "float32"))["v_head_dim"];
+  };
+  EXPECT_EQ(written(), 6);
+  model.attention.v_head_dim = 0;
+  EXPECT_EQ(written(), 8);
+}
+
 // What a run of Witan's has is written as a config.json only where that says the same.
 TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
   ModelConfig model = read_hf_config(config_of("mixtral").dump(), "config.json").model;

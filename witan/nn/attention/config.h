@@ -88,7 +88,10 @@ struct AttentionConfig {
   int64_t qk_head_dim(int64_t hidden_size) const {
     return kv_channels ? kv_channels : hidden_size / num_attention_heads;
   }
-  int64_t value_head_dim(int64_t hidden_size) const { return v_head_dim ? v_head_dim : qk_head_dim(hidden_size); }
+  int64_t value_head_dim(int64_t hidden_size) const {
+    if (v_head_dim) return v_head_dim;
+    return multi_latent_attention ? latent_qk_head_dim : qk_head_dim(hidden_size);
+  }
 };
 
 }  // namespace witan
