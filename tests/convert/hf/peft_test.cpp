@@ -193,6 +193,18 @@ TEST_P(Peft, AdaptersLeaveAsTheyCame) {
   EXPECT_EQ(words(written.value("target_parameters", nlohmann::json())), words(expected["target_parameters"]));
 }
 
+// What dropped inputs in training is told to PEFT, which may go on; a merged model drops nothing.
+TEST_P(Peft, DropoutGoesOutWithTheAdapters) {
+  if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts drop nothing";
+  config_.lora_dropout = 0.125;
+  CheckpointWeights weights = saved();
+  fs::create_directories(folder_ / "out");
+  export_peft(weights, *source_.hf().architecture, "", folder_ / "out");
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder_ / "out/adapter_config.json"))["lora_dropout"], 0.125);
+  weights.merge_adapters();
+  EXPECT_EQ(weights.model().lora_dropout, 0);
+}
+
 // W + scale B A, in float32 and rounded once, of every element; what has no adapter is the base's.
 TEST_P(Peft, MergedWeightsAreThoseOfTheFormulaToTheBit) {
   CheckpointWeights weights = saved(), plain = saved();

@@ -149,6 +149,28 @@ TEST_F(MegatronFolders, MissingAndDamagedFilesAreNamed) {
   EXPECT_THAT(refusal(folder_ / "dense/legacy"), HasSubstr("mp_rank_01/model_optim_rng.pt is missing"));
 }
 
+// expert_tensor_parallel_size in the place of expert_model_parallel_size, which is 1: a name of one byte more, without
+// its place in the pickle's memo, and a number of two bytes.
+TEST_F(MegatronFolders, LegacyExpertsDividedOtherwiseThanTheRestAreRefused) {
+  const fs::path legacy = folder_ / "experts", file = legacy / "mp_rank_00/model_optim_rng.pt";
+  fs::copy(megatron_golden("experts") / "legacy", legacy, fs::copy_options::recursive);
+  const std::string before = read_file(file), name = "expert_model_parallel_size",
+                    other = "expert_tensor_parallel_size";
+  const size_t at = before.find(name);
+  ASSERT_NE(at, std::string::npos);
+  const auto with_size = [&](char ranks) {
+    std::string bytes = before;
+    bytes[at - 4] = static_cast<char>(other.size());
+    const std::string number = {'M', ranks, '\0'};
+    bytes.replace(at, other.size() + number.size(), other + number);
+    write_file_atomically(file, bytes);
+    return refusal(legacy);
+  };
+  EXPECT_EQ(with_size(2), "none") << "as tensor_model_parallel_size";
+  EXPECT_THAT(with_size(1), HasSubstr("args.expert_tensor_parallel_size divides the experts of a legacy checkpoint "
+                                      "otherwise than the rest, which is not read. Let Megatron-LM write it anew"));
+}
+
 TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
   PickleWriter writer;
   writer.arguments({{"num_layers", int64_t{2}}, {"apply_layernorm_1p", true}});
