@@ -32,7 +32,7 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0, "top_p": 0.5, "n": 2, "seed": -3,
           "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.5,
           "presence_penalty": -2, "logit_bias": {"7": -100, "0": 0.5}, "suffix": null, "best_of": 3, "top_k": 40,
-          "repetition_penalty": 1.1})");
+          "min_p": 0.05, "repetition_penalty": 1.1})");
   EXPECT_EQ(request.model, "m");
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 5);
@@ -44,6 +44,7 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(request.top_logprobs, 1);
   EXPECT_EQ(request.top_k, 40);
+  EXPECT_EQ(request.min_p, .05);
   EXPECT_EQ(request.repetition_penalty, 1.1);
   EXPECT_EQ(request.frequency_penalty, .5);
   EXPECT_EQ(request.presence_penalty, -2);
@@ -90,6 +91,8 @@ TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
   EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "presence_penalty": -2})").presence_penalty, -2);
   EXPECT_THAT(completion_error(R"("presence_penalty": -2.5)"), HasSubstr("presence_penalty is -2.5"));
   EXPECT_THAT(completion_error(R"("frequency_penalty": -2.5)"), HasSubstr("frequency_penalty is -2.5"));
+  EXPECT_THAT(completion_error(R"("min_p": 1.5)"), HasSubstr("min_p is 1.5"));
+  EXPECT_THAT(completion_error(R"("min_p": -0.5)"), HasSubstr("min_p is -0.5"));
   nlohmann::json body = {{"prompt", std::vector<std::string>(serve::kMostPrompts, "a")}};
   EXPECT_EQ(parse_completion_request(body.dump()).prompts.size(), static_cast<size_t>(serve::kMostPrompts));
   body["prompt"].push_back("a");
@@ -99,7 +102,7 @@ TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
 TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {
   EXPECT_THAT(completion_error(R"("suffix": "end")"), HasSubstr("suffix"));
   EXPECT_THAT(completion_error(R"("best_of": 3, "stream": true)"), HasSubstr("best_of = 3 cannot be streamed"));
-  EXPECT_THAT(completion_error(R"("min_p": 0.1)"), HasSubstr("unknown member of the request: min_p"));
+  EXPECT_THAT(completion_error(R"("typical_p": 0.1)"), HasSubstr("unknown member of the request: typical_p"));
   EXPECT_THAT(completion_error(R"("stream": true, "echo": true, "logprobs": 1)"), HasSubstr("cannot be streamed"));
 }
 

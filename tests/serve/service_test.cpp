@@ -298,7 +298,7 @@ TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
   model.defaults.repetition_penalty = 1.5;
   start(std::move(model));
   complete({{"prompt", "abc"}, {"max_tokens", 1}});
-  complete({{"prompt", "abc"}, {"max_tokens", 1}, {"temperature", 0.25}, {"top_p", 1}});
+  complete({{"prompt", "abc"}, {"max_tokens", 1}, {"temperature", 0.25}, {"top_p", 1}, {"min_p", 0}});
   const SamplerOptions theirs = parrot_.asked().at(0).options.sampler, own = parrot_.asked().at(1).options.sampler;
   EXPECT_EQ(theirs.temperature, .5);
   EXPECT_EQ(theirs.top_k, 7);
@@ -307,6 +307,7 @@ TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
   EXPECT_EQ(theirs.repetition_penalty, 1.5);
   EXPECT_EQ(own.temperature, .25);
   EXPECT_EQ(own.top_p, 1);
+  EXPECT_EQ(own.min_p, 0);
   EXPECT_EQ(own.top_k, 7);
 }
 

@@ -77,6 +77,7 @@ void parse_sampling(RequestMembers& members, SamplingRequest& request) {
   request.temperature = members.number("temperature", 0, 100);
   request.top_p = members.number("top_p", 0, 1);
   if (request.top_p == 0.0) request.top_p = std::numeric_limits<double>::min();  // the likeliest token alone
+  request.min_p = members.number("min_p", 0, 1);
   request.repetition_penalty = members.number("repetition_penalty", 0.01, 100);
   request.presence_penalty = members.number("presence_penalty", -2, 2).value_or(0);
   request.frequency_penalty = members.number("frequency_penalty", -2, 2).value_or(0);

@@ -27,7 +27,7 @@ inline constexpr int64_t kMostBiases = 1024;     // tokens of logit_bias
 struct SamplingRequest {
   std::string model;  // empty: whichever there is
   std::optional<int64_t> max_tokens;
-  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   double presence_penalty = 0, frequency_penalty = 0;
   std::map<int32_t, double> logit_bias;  // by token

@@ -157,7 +157,7 @@ GenerationRequest Service::generation(const SamplingRequest& request, std::vecto
   sampler.temperature = request.temperature.value_or(defaults.temperature.value_or(1));
   sampler.top_k = request.top_k.value_or(defaults.top_k.value_or(0));
   sampler.top_p = request.top_p.value_or(defaults.top_p.value_or(1));
-  sampler.min_p = defaults.min_p.value_or(0);
+  sampler.min_p = request.min_p.value_or(defaults.min_p.value_or(0));
   sampler.repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty.value_or(1));
   sampler.presence_penalty = request.presence_penalty;
   sampler.frequency_penalty = request.frequency_penalty;
