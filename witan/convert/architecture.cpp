@@ -25,7 +25,7 @@ constexpr TensorRule kPreNormRules[] = {
     {.witan = "mlp_norm.weight", .other = "model.layers.{l}.post_attention_layernorm.weight"},
 };
 
-// Norms of what attention and MLP add (OLMo-2).
+// Norms of what attention and MLP add (OLMo 2 and 3).
 constexpr TensorRule kPostNormRules[] = {
     {.witan = "attention_norm.weight", .other = "model.layers.{l}.post_attention_layernorm.weight"},
     {.witan = "mlp_norm.weight", .other = "model.layers.{l}.post_feedforward_layernorm.weight"},
@@ -217,6 +217,7 @@ std::vector<Architecture> make_architectures() {
       llama_like("qwen3_moe", "Qwen3MoeForCausalLM"),
       llama_like("olmoe", "OlmoeForCausalLM"),
       llama_like("olmo2", "Olmo2ForCausalLM"),
+      llama_like("olmo3", "Olmo3ForCausalLM"),
       llama_like("gpt_oss", "GptOssForCausalLM"),
       llama_like("deepseek_v2", "DeepseekV2ForCausalLM"),
       llama_like("deepseek_v3", "DeepseekV3ForCausalLM"),
@@ -227,7 +228,7 @@ std::vector<Architecture> make_architectures() {
   of("mixtral").rules.push_back(kMixtralRules);
   of("qwen3_moe").rules.push_back(kMoeRules);
   of("olmoe").rules.push_back(kMoeRules);
-  of("olmo2").rules[1] = kPostNormRules;
+  of("olmo2").rules[1] = of("olmo3").rules[1] = kPostNormRules;
   of("gpt_oss").rules.push_back(kGptOssRules);
   for (const std::string_view type : {"deepseek_v2", "deepseek_v3"}) {
     of(type).rules[2] = kLatentRules;

@@ -145,7 +145,7 @@ TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
 
 // All architectures that llama.cpp has as the golden model is.
 TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
-  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "deepseek_v3", "gpt_oss"}) {
+  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss"}) {
     SCOPED_TRACE(model);
     HfWeights hf(golden(model));
     CheckpointWeights weights = imported(hf);
@@ -171,13 +171,47 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   EXPECT_THAT(refusal("mixtral"), HasSubstr("llama.cpp's model of type llama cannot be what this one is: window_size"));
   EXPECT_THAT(refusal("mistral"), HasSubstr("window_size"));
   EXPECT_THAT(refusal("olmoe"), HasSubstr("olmoe.attention.head_count_kv = 2"));
+  EXPECT_THAT(refusal("olmo3"),
+              HasSubstr("llama.cpp's model of type olmo2 cannot be what this one is: window_rotary_base"));
   EXPECT_THAT(refusal("qwen3_moe"), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
 }
 
+// llama.cpp's olmo2 is OLMo 3 where it has windows: of all layers but every fourth, or every N-th.
+TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
+  const HfWeights hf(golden("olmo3_yarn"));
+  GgufMetadata written = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+  EXPECT_EQ(written.text("general.architecture"), "olmo2");
+  EXPECT_EQ(written.integer("olmo2.attention.sliding_window"), 6);
+  const std::string key = "olmo2.attention.sliding_window_pattern";
+  const GgufValue* pattern = written.find(key);
+  ASSERT_NE(pattern, nullptr);
+  EXPECT_EQ(pattern->type, GgufType::flag);
+  EXPECT_THAT(pattern->integers, ElementsAre(1, 1, 1, 0));
+  const GgufFacts facts{hf.model().vocab_size, false, {}};
+  const auto model_of = [&] { return read_gguf_config(written, facts).model; };
+  EXPECT_EQ(model_of().attention.original_max_position_embeddings, 16);
+  EXPECT_FALSE(model_of().attention.window_rope_scaling);
+  written.put_u32(key, 2);
+  EXPECT_EQ(model_of().layers()[1].attention.window, 0);
+  EXPECT_EQ(model_of().layers()[2].attention.window, 6);
+  written.put(key, {.type = GgufType::flag, .array = true, .integers = {1, 0, 1, 0}});
+  EXPECT_THAT(test::message_of<ConfigError>(model_of),
+              HasSubstr(cat(key, " must give full attention to every fourth layer")));
+
+  ModelConfig other = hf.model();
+  other.attention.window_attn_skip_freq = "2";
+  EXPECT_THAT(test::message_of<ConfigError>([&] { write_gguf_config(hf.architecture(), other, hf.positions()); }),
+              HasSubstr(cat(key, " must give full attention to every fourth layer")));
+  other = hf.model();
+  other.attention.window_rope_scaling = true;
+  EXPECT_THAT(test::message_of<ConfigError>([&] { write_gguf_config(hf.architecture(), other, hf.positions()); }),
+              HasSubstr("cannot be what this one is: window_rope_scaling = false, not true"));
+}
+
 // Of these llama.cpp reads an output matrix, and takes no embedding for it.
 TEST_F(GgufFiles, TiedHeadsAreRefusedWhereLlamaCppHasNone) {
-  for (const char* model : {"olmo2", "gpt_oss", "deepseek_v3"}) {
+  for (const char* model : {"olmo2", "olmo3_yarn", "gpt_oss", "deepseek_v3"}) {
     HfWeights hf(golden(model));
     ModelConfig tied = hf.model();
     EXPECT_NO_THROW(write_gguf_config(hf.architecture(), tied, hf.positions())) << model;

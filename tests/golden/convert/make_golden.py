@@ -9,6 +9,7 @@ this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check N
 exported, compares its logits with expected.safetensors, and fails where they differ at all. It was run on the export of
 every model here.
 """
+import math
 import pathlib
 import sys
 
@@ -45,6 +46,14 @@ MODELS = {
     "olmoe": ("Olmoe", dict(COMMON, intermediate_size=12, num_experts=6, num_experts_per_tok=3, clip_qkv=1.5,
                             norm_topk_prob=False)),
     "olmo2": ("Olmo2", dict(COMMON, intermediate_size=24)),
+    # Layers with a window and the others rotate apart: other frequencies, and frequencies that are not stretched.
+    "olmo3": ("Olmo3", dict(COMMON, intermediate_size=24, num_hidden_layers=4, sliding_window=6,
+                            rope_parameters=dict(full_attention=dict(rope_type="default", rope_theta=5e5),
+                                                 sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    "olmo3_yarn": ("Olmo3", dict(COMMON, intermediate_size=24, num_hidden_layers=4, sliding_window=6,
+                                 rope_parameters=dict(full_attention=dict(YARN, original_max_position_embeddings=16,
+                                                                          attention_factor=0.1 * math.log(4) + 1),
+                                                      sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
     "deepseek_v2": ("DeepseekV2", dict(DEEPSEEK, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4,
                                        topk_group=2, rope_parameters=dict(YARN, mscale=0.8, mscale_all_dim=0.8))),
     "deepseek_v3": ("DeepseekV3", dict(DEEPSEEK, q_lora_rank=10, n_group=4, topk_group=2, norm_topk_prob=True,

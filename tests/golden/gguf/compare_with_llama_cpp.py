@@ -42,6 +42,9 @@ MODELS = {
                                    norm_topk_prob=True)),
     "olmoe": ("Olmoe", dict(COMMON, num_key_value_heads=4, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False)),
     "olmo2": ("Olmo2", dict(COMMON)),
+    "olmo3": ("Olmo3", dict(COMMON, num_hidden_layers=4, sliding_window=6,
+                            rope_parameters=dict(full_attention=dict(YARN, original_max_position_embeddings=16),
+                                                 sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     "deepseek_v2": ("DeepseekV2", dict(DEEPSEEK, num_hidden_layers=27, q_lora_rank=None, topk_method="greedy", n_group=1,
                                        topk_group=1)),
     "deepseek_v2_yarn": ("DeepseekV2", dict(DEEPSEEK, q_lora_rank=24, topk_method="greedy", n_group=1, topk_group=1,
@@ -71,9 +74,12 @@ def randomise(model):
 
 def transformers_tokens(model, prompt):
     row = torch.tensor([prompt])
+    ends = [token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"]]
     with torch.no_grad():
         for _ in range(TOKENS):
-            row = torch.cat([row, model(row).logits[:, -1:].argmax(-1)], 1)
+            logits = model(row).logits[:, -1:]
+            logits[..., ends] = -torch.inf  # as ignore_eos has it
+            row = torch.cat([row, logits.argmax(-1)], 1)
     return row[0, len(prompt):].tolist()
 
 

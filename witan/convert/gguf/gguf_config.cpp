@@ -18,12 +18,14 @@ namespace {
 
 constexpr std::string_view kGgufArchitecture = "general.architecture";
 constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2, kSoftmaxOfChosenGate = 3;  // of expert_gating_func
-constexpr double kMscaleUnit = 0.1;                                              // of yarn_log_multiplier
+constexpr int64_t kOlmo3Period = 4;
+constexpr double kMscaleUnit = 0.1;  // of yarn_log_multiplier
 
 constexpr std::pair<std::string_view, std::string_view> kGgufNames[] = {
-    {"llama", "llama"},     {"mistral", "llama"},         {"mixtral", "llama"},         {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},     {"qwen3_moe", "qwen3moe"},    {"olmoe", "olmoe"},           {"olmo2", "olmo2"},
-    {"gpt_oss", "gpt-oss"}, {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"}, {"gpt2", "gpt2"},
+    {"llama", "llama"}, {"mistral", "llama"},      {"mixtral", "llama"},         {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"}, {"qwen3_moe", "qwen3moe"}, {"olmoe", "olmoe"},           {"olmo2", "olmo2"},
+    {"olmo3", "olmo2"}, {"gpt_oss", "gpt-oss"},    {"deepseek_v2", "deepseek2"}, {"deepseek_v3", "deepseek2"},
+    {"gpt2", "gpt2"},
 };
 
 // Keys of an architecture that say nothing of what the model computes.
@@ -81,6 +83,7 @@ class GgufConfigReader {
     if (name_ == "llama") return integer("expert_count", 0) > 0 ? "mixtral" : "llama";
     if (name_ == "deepseek2")
       return integer("expert_gating_func", kSoftmaxGate) == kSigmoidGate ? "deepseek_v3" : "deepseek_v2";
+    if (name_ == "olmo2") return integer("attention.sliding_window", 0) > 0 ? "olmo3" : "olmo2";
     for (const auto& [type, name] : kGgufNames)
       if (name == name_) return std::string(type);
     std::set<std::string> known;
@@ -139,6 +142,7 @@ class GgufConfigReader {
       out_["norm_topk_prob"] = false;
       only("attention.head_count_kv", static_cast<double>(heads), "OLMoE has keys and values for every head");
     }
+    if (out_["model_type"] == "olmo3") olmo3();
     if (name_ == "gpt-oss") gpt_oss();
     if (name_ == "deepseek2") deepseek();
     if (integer("expert_count", 0) == 0) only("expert_used_count", 0, "a model without experts chooses none");
@@ -210,6 +214,28 @@ class GgufConfigReader {
     rope["low_freq_factor"] = 1.0;
     rope["high_freq_factor"] = 4.0;
     rope["original_max_position_embeddings"] = static_cast<int64_t>(original);
+  }
+
+  // llama.cpp stretches positions of the layers with full attention alone, which are every fourth, or every N-th if the
+  // pattern is a number: it passes over a list.
+  void olmo3() {
+    out_["sliding_window"] = integer("attention.sliding_window");
+    const int64_t layers = out_["num_hidden_layers"].get<int64_t>();
+    const std::string pattern = key("attention.sliding_window_pattern");
+    const GgufValue* given = metadata_.find(pattern);
+    const int64_t period = given && !given->array ? integer("attention.sliding_window_pattern") : kOlmo3Period;
+    Json types = Json::array();
+    std::vector<int64_t> windowed;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      windowed.push_back(period == 0 || layer % period < period - 1 ? 1 : 0);
+      types.push_back(windowed.back() ? "sliding_attention" : "full_attention");
+    }
+    require<ConfigError>(!given || !given->array || given->integers == windowed, metadata_.source(), ": ", pattern,
+                         " must give full attention to every fourth layer, as llama.cpp does whatever this list says");
+    out_["layer_types"] = types;
+    const Json plain = {{"rope_theta", out_["rope_parameters"]["rope_theta"]}, {"rope_type", "default"}};
+    only("rope.freq_base_swa", plain["rope_theta"].get<double>(), "llama.cpp takes rope.freq_base in these layers");
+    out_["rope_parameters"] = {{"full_attention", out_["rope_parameters"]}, {"sliding_attention", plain}};
   }
 
   void gpt_oss() {
@@ -318,6 +344,7 @@ class GgufConfigWriter {
       for (const char* each : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
         put(each, "head_dim");
     }
+    if (hf_.at("model_type") == "olmo3") olmo3();
     if (model_.moe.num_experts == 0) return;
     put("expert_count", model_.moe.num_experts);
     put("expert_used_count", model_.moe.moe_router_topk);
@@ -328,8 +355,17 @@ class GgufConfigWriter {
     if (hf_.at("sliding_window").is_number()) put("attention.sliding_window", "sliding_window");
   }
 
+  void olmo3() {
+    if (!hf_.at("sliding_window").is_number()) return;
+    put("attention.sliding_window", "sliding_window");
+    GgufValue pattern{.type = GgufType::flag, .array = true};
+    for (const Json& type : hf_.at("layer_types")) pattern.integers.push_back(type == "sliding_attention" ? 1 : 0);
+    out_.put(key("attention.sliding_window_pattern"), std::move(pattern));
+  }
+
   void rope() {
-    const Json& rope = hf_.at("rope_parameters");
+    const Json& of_all = hf_.at("rope_parameters");
+    const Json& rope = of_all.contains("full_attention") ? of_all.at("full_attention") : of_all;
     const auto& type = rope.at("rope_type").get_ref<const std::string&>();
     put_real("rope.freq_base", rope.at("rope_theta").get<double>());
     if (type != "linear" && type != "yarn") return;

@@ -123,7 +123,7 @@ GgufRules gguf_rules(const Architecture& architecture, LatentStorage latent) {
     rules.insert(rules.end(), {kGgufNorms, kGgufOfGpt2});
   } else if (type == "gpt_oss") {
     rules.insert(rules.end(), {kGgufAttention, kGgufOfGptOss});
-  } else if (type == "olmo2") {
+  } else if (type == "olmo2" || type == "olmo3") {
     rules.insert(rules.end(), {kGgufPostNorms, kGgufAttention});
   } else if (type == "llama" || type == "mistral" || type == "mixtral") {
     rules.insert(rules.end(), {kGgufNorms, kGgufPairedAttention});

@@ -8,6 +8,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/convert/hf/hf_keys.h"
+#include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/hf/hf_settings.h"
 
 namespace witan {
@@ -38,8 +39,8 @@ class HfReader {
  private:
   void llama_like(const std::string& type) {
     common();
-    rope(type == "mixtral" ? 1e6 : 10000.0);
-    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2"})
+    if (type != "olmo3") read_hf_rope(keys_, to_, {type == "mixtral" ? 1e6 : 10000.0, out_.positions});
+    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"})
       if (type == dense) to_.set("num_experts", int64_t{0});
     if (type == "mistral") every_window();
     if (type == "mixtral") mixtral();
@@ -48,7 +49,8 @@ class HfReader {
     if (type.starts_with("qwen")) qwen();
     if (type == "qwen3_moe") qwen3_moe();
     if (type == "olmoe") olmoe();
-    if (type == "olmo2") olmo2();
+    if (type == "olmo2" || type == "olmo3") olmo2();
+    if (type == "olmo3") olmo3();
     if (type == "gpt_oss") gpt_oss();
     if (type == "deepseek_v2") deepseek_v2();
     if (type == "deepseek_v3") deepseek_v3();
@@ -82,56 +84,6 @@ class HfReader {
   void training_keys(const char* attention_dropout) {
     if (const double std = keys_.number("initializer_range", 0.02); std > 0) to_.set("init_method_std", std);
     if (const double dropout = keys_.number(attention_dropout, 0.0); dropout > 0) to_.set("attention_dropout", dropout);
-  }
-
-  void rope(double theta) {
-    const bool joined = keys_.has("rope_parameters");  // as transformers v5 writes it
-    const Json* given = keys_.find(joined ? "rope_parameters" : "rope_scaling");
-    theta = keys_.number("rope_theta", theta);
-    double percent = keys_.number("partial_rotary_factor", 1.0);
-    if (!given) {
-      to_.set("rotary_base", theta);
-      if (percent != 1) to_.set("rotary_percent", percent);
-      return;
-    }
-    HfKeys scaling(*given, cat(keys_.where(), ": ", joined ? "rope_parameters" : "rope_scaling"));
-    to_.set("rotary_base", scaling.number("rope_theta", theta));
-    percent = scaling.number("partial_rotary_factor", percent);
-    if (percent != 1) to_.set("rotary_percent", percent);
-    std::string type = scaling.text("type", "default");
-    type = scaling.text("rope_type", type);
-    if (type == "linear" || type == "llama3" || type == "yarn") {
-      to_.set("rotary_scaling_factor", scaling.number("factor"));
-      if (type != "linear")
-        to_.set("original_max_position_embeddings",
-                scaling.integer("original_max_position_embeddings", out_.positions));
-    } else if (type != "default") {
-      scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
-                     "Witan scales rotary positions as linear, llama3 or yarn do");
-    }
-    if (type == "llama3") {
-      to_.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
-      to_.set("rope_high_freq_factor", scaling.number("high_freq_factor"));
-    }
-    if (type == "yarn") type = yarn(scaling);
-    if (type != "default") to_.set("rope_scaling_type", type);
-    scaling.finish();
-  }
-
-  // Returns Witan's name of its kind.
-  std::string yarn(HfKeys& scaling) {
-    to_.set("beta_fast", scaling.number("beta_fast", 32.0));
-    to_.set("beta_slow", scaling.number("beta_slow", 1.0));
-    const double mscale = scaling.number("mscale", 0.0), all_dim = scaling.number("mscale_all_dim", 0.0);
-    if (mscale != 0 && all_dim != 0) {
-      to_.set("mscale", mscale);
-      to_.set("mscale_all_dim", all_dim);
-    } else if (all_dim != 0) {
-      scaling.refuse("mscale_all_dim", "Witan knows it only together with mscale");
-    }
-    if (scaling.has("attention_factor"))
-      scaling.refuse("attention_factor", "Witan computes this factor from factor, mscale and mscale_all_dim");
-    return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
   }
 
   // `sees` W tokens, its own included, in the layers that are windowed.
@@ -225,6 +177,13 @@ class HfReader {
     to_.set("qk_layernorm", true);
     to_.set("qk_layernorm_full_width", true);
     to_.set("norm_placement", "post");
+  }
+
+  // Layers of OLMo 2, of which those with a window rotate as they did before the context was stretched.
+  void olmo3() {
+    const std::vector<bool> windowed = windowed_layers([](int64_t layer) { return (layer + 1) % 4 != 0; });
+    window(keys_.integer("sliding_window", 4096), windowed);
+    read_hf_rope_of_layer_types(keys_, to_, {500000.0, out_.positions}, windowed);
   }
 
   void gpt_oss() {

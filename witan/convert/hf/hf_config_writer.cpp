@@ -5,36 +5,13 @@
 
 #include "witan/base/error.h"
 #include "witan/convert/hf/hf_config.h"
+#include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/model_function.h"
 
 namespace witan {
 namespace {
 
 using Out = nlohmann::ordered_json;
-
-Out rope_parameters(const AttentionConfig& attention) {
-  Out rope = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
-  if (attention.rotary_percent != 1) rope["partial_rotary_factor"] = attention.rotary_percent;
-  const std::string& type = attention.rope_scaling_type;
-  if (type == "none") return rope;
-  const bool yarn = type.starts_with("yarn");
-  rope["rope_type"] = yarn ? "yarn" : type;
-  rope["factor"] = attention.rotary_scaling_factor;
-  if (type != "linear") rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
-  if (type == "llama3") {
-    rope["low_freq_factor"] = attention.rope_low_freq_factor;
-    rope["high_freq_factor"] = attention.rope_high_freq_factor;
-  }
-  if (!yarn) return rope;
-  rope["beta_fast"] = attention.beta_fast;
-  rope["beta_slow"] = attention.beta_slow;
-  if (attention.mscale_all_dim != 0) {
-    rope["mscale"] = attention.mscale;
-    rope["mscale_all_dim"] = attention.mscale_all_dim;
-  }
-  if (type != "yarn") rope["truncate"] = false;
-  return rope;
-}
 
 // What reading does, the other way round: each key where the architecture has it. What it cannot say is found by
 // reading the result.
@@ -71,7 +48,7 @@ class HfWriter {
     out_["max_position_embeddings"] = positions_;
     out_["attention_dropout"] = attention.attention_dropout;
     out_["attention_bias"] = type_ == "gpt_oss";
-    out_["rope_parameters"] = rope_parameters(attention);
+    out_["rope_parameters"] = type_ == "olmo3" ? hf_rope_of_layer_types(attention) : hf_rope(attention);
     windows();
     if (has_experts()) experts();
     if (deepseek()) latent();
@@ -91,10 +68,10 @@ class HfWriter {
       types.push_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
     }
     if (type_ == "mixtral" || type_ == "mistral") out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
-    if (type_ != "gpt_oss" && !type_.starts_with("qwen")) return;
+    if (type_ != "gpt_oss" && type_ != "olmo3" && !type_.starts_with("qwen")) return;
     out_["layer_types"] = types;
     out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
-    if (type_ != "gpt_oss") out_["use_sliding_window"] = sees > 0;
+    if (type_.starts_with("qwen")) out_["use_sliding_window"] = sees > 0;
   }
 
   void experts() {

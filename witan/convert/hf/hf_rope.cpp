@@ -1,0 +1,183 @@
+#include "witan/convert/hf/hf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using Out = nlohmann::ordered_json;
+
+constexpr const char *kJoined = "rope_parameters", *kScaling = "rope_scaling";
+constexpr const char *kFull = "full_attention", *kWindowed = "sliding_attention";
+
+// What YaRN multiplies sines and cosines by grows with this number of the factor.
+double yarn_logarithm(double factor) {
+  return 0.1 * std::log(std::max(factor, 1.0));
+}
+
+// The mscale that makes Witan's factor of sines and cosines this one. Rounded to 12 digits, so that an mscale with
+// which the factor was computed comes back as it was.
+double mscale_of(HfKeys& scaling, double attention_factor) {
+  const double per_mscale = yarn_logarithm(scaling.number("factor"));
+  if (attention_factor < 1 || (per_mscale == 0 && attention_factor != 1))
+    scaling.refuse("attention_factor", "Witan multiplies sines and cosines by 0.1 mscale ln factor + 1, at least 1");
+  if (per_mscale == 0) return 1;
+  constexpr double kDigits = 1e12;
+  return std::round((attention_factor - 1) / per_mscale * kDigits) / kDigits;
+}
+
+void read_magnitude(HfKeys& scaling, const HfSettings& to) {
+  const double mscale = scaling.number("mscale", 0.0), all_dim = scaling.number("mscale_all_dim", 0.0);
+  if (scaling.has("attention_factor")) {
+    if (all_dim != 0)
+      scaling.refuse("attention_factor", "Witan computes this factor from factor, mscale and mscale_all_dim");
+    to.set("mscale", mscale_of(scaling, scaling.number("attention_factor")));
+  } else if (mscale != 0 && all_dim != 0) {
+    to.set("mscale", mscale);
+    to.set("mscale_all_dim", all_dim);
+  } else if (all_dim != 0) {
+    scaling.refuse("mscale_all_dim", "Witan knows it only together with mscale");
+  }
+}
+
+// Returns Witan's name of its kind.
+const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
+  to.set("beta_fast", scaling.number("beta_fast", 32.0));
+  to.set("beta_slow", scaling.number("beta_slow", 1.0));
+  read_magnitude(scaling, to);
+  return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
+}
+
+// One object: a rope_parameters, a part of it, or a rope_scaling.
+void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& defaults, double percent) {
+  to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
+  percent = scaling.number("partial_rotary_factor", percent);
+  if (percent != 1) to.set("rotary_percent", percent);
+  std::string type = scaling.text("type", "default");
+  type = scaling.text("rope_type", type);
+  if (type == "linear" || type == "llama3" || type == "yarn") {
+    to.set("rotary_scaling_factor", scaling.number("factor"));
+    if (type != "linear")
+      to.set("original_max_position_embeddings",
+             scaling.integer("original_max_position_embeddings", defaults.positions));
+  } else if (type != "default") {
+    scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
+                   "Witan scales rotary positions as linear, llama3 or yarn do");
+  }
+  if (type == "llama3") {
+    to.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
+    to.set("rope_high_freq_factor", scaling.number("high_freq_factor"));
+  }
+  if (type == "yarn") type = read_yarn(scaling, to);
+  if (type != "default") to.set("rope_scaling_type", type);
+  scaling.finish();
+}
+
+// The object of one type of layers, with what stands beside it in the file.
+struct LayerTypeRope {
+  const Json* object;  // null: it is not given
+  std::string where;
+  HfRopeDefaults defaults;
+  double percent;
+
+  void read(const HfSettings& to) const {
+    static const Json kPlain = Json::object();
+    read_object({object ? *object : kPlain, where}, to, defaults, percent);
+  }
+  // Alone, in a model that is otherwise Witan's default.
+  AttentionConfig alone(const HfSettings& of) const {
+    ModelConfig model;
+    read(of.of(model));
+    return model.attention;
+  }
+};
+
+bool stretches_alike(AttentionConfig a, AttentionConfig b) {
+  a.rotary_base = b.rotary_base;
+  return std::ranges::equal(a.fields(), b.fields(), {}, &Field::text, &Field::text);
+}
+
+// What layers with a window have otherwise than the others, whose positions `to` has been told.
+void read_windowed(const LayerTypeRope& windowed, const LayerTypeRope& full, const HfSettings& to) {
+  const AttentionConfig own = windowed.alone(to), others = full.alone(to);
+  if (own.rotary_base != others.rotary_base) to.set("window_rotary_base", own.rotary_base);
+  if (stretches_alike(own, others)) return;
+  require<ConfigError>(own.rope_scaling_type == "none" && own.rotary_percent == others.rotary_percent, windowed.where,
+                       ": layers with a window rotate as many channels as the others in Witan, and their frequencies "
+                       "are stretched as those of ",
+                       full.where, " or not at all");
+  to.set("window_rope_scaling", false);
+}
+
+void write_yarn(Out& rope, const AttentionConfig& attention) {
+  rope["beta_fast"] = attention.beta_fast;
+  rope["beta_slow"] = attention.beta_slow;
+  if (attention.mscale_all_dim != 0) {
+    rope["mscale"] = attention.mscale;
+    rope["mscale_all_dim"] = attention.mscale_all_dim;
+  } else if (attention.mscale != 1) {
+    rope["attention_factor"] = attention.mscale * yarn_logarithm(attention.rotary_scaling_factor) + 1;
+  }
+  if (attention.rope_scaling_type != "yarn") rope["truncate"] = false;
+}
+
+}  // namespace
+
+void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults) {
+  const char* name = keys.has(kJoined) ? kJoined : kScaling;
+  const double theta = keys.number("rope_theta", defaults.theta);
+  const LayerTypeRope rope{keys.find(name),
+                           cat(keys.where(), ": ", name),
+                           {theta, defaults.positions},
+                           keys.number("partial_rotary_factor", 1.0)};
+  rope.read(to);
+}
+
+void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults,
+                                 const std::vector<bool>& windowed) {
+  const HfRopeDefaults beside{keys.number("rope_theta", defaults.theta), defaults.positions};
+  const double percent = keys.number("partial_rotary_factor", 1.0);
+  LayerTypeRope of_full{nullptr, cat(keys.where(), ": ", kScaling), beside, percent};
+  LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside, percent};
+  if (const Json* joined = keys.find(kJoined)) {
+    HfKeys types(*joined, cat(keys.where(), ": ", kJoined));
+    of_full = {types.find(kFull), cat(types.where(), ": ", kFull), beside, percent};
+    of_windowed = {types.find(kWindowed), cat(types.where(), ": ", kWindowed), beside, percent};
+    if (!of_full.object && !of_windowed.object)
+      keys.refuse(kJoined, "this architecture has them for each type of layers, full_attention and sliding_attention");
+    types.finish();
+  } else {
+    of_full.object = keys.find(kScaling);
+  }
+  const bool some_full = std::ranges::find(windowed, false) != windowed.end();
+  (some_full ? of_full : of_windowed).read(to);
+  if (some_full && std::ranges::find(windowed, true) != windowed.end()) read_windowed(of_windowed, of_full, to);
+}
+
+Out hf_rope(const AttentionConfig& attention) {
+  Out rope = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
+  if (attention.rotary_percent != 1) rope["partial_rotary_factor"] = attention.rotary_percent;
+  const std::string& type = attention.rope_scaling_type;
+  if (type == "none") return rope;
+  const bool yarn = type.starts_with("yarn");
+  rope["rope_type"] = yarn ? "yarn" : type;
+  rope["factor"] = attention.rotary_scaling_factor;
+  if (type != "linear") rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
+  if (type == "llama3") {
+    rope["low_freq_factor"] = attention.rope_low_freq_factor;
+    rope["high_freq_factor"] = attention.rope_high_freq_factor;
+  }
+  if (yarn) write_yarn(rope, attention);
+  return rope;
+}
+
+Out hf_rope_of_layer_types(const AttentionConfig& attention) {
+  return {{kFull, hf_rope(attention)}, {kWindowed, hf_rope(attention.of_windowed_layers())}};
+}
+
+}  // namespace witan

@@ -1,0 +1,33 @@
+// Rotary positions in a config.json: rope_parameters, as transformers writes it since v5, or rope_theta and
+// rope_scaling before. Source: transformers' modeling_rope_utils.py.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "witan/convert/hf/hf_keys.h"
+#include "witan/convert/hf/hf_settings.h"
+#include "witan/nn/attention/config.h"
+
+namespace witan {
+
+// What a file that does not say otherwise means.
+struct HfRopeDefaults {
+  double theta = 10000;
+  int64_t positions = 0;  // max_position_embeddings
+};
+
+// Of an architecture whose layers all rotate alike. Throws ConfigError.
+void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults);
+nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
+
+// Of an architecture whose layers with a window, those of layer_types = sliding_attention, rotate by themselves, as
+// OLMo 3's: rope_parameters has an object for each of the two types. A rope_scaling is of full_attention alone, and the
+// rope_theta beside it of both, as in transformers before v5, which wrote such files. Throws ConfigError; for positions
+// of windowed layers that are stretched otherwise than the others' or not at all, too.
+void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults,
+                                 const std::vector<bool>& windowed);
+nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);
+
+}  // namespace witan
