@@ -26,7 +26,8 @@ namespace witan::kernels {
 struct AttentionHints {
   // The caller's promise that the ids of each row are all equal, so that they need not be read.
   bool one_sequence_per_row = false;
-  // The backward must repeat to the bit: on a GPU this excludes a library whose sums come as they come.
+  // The backward must repeat to the bit, and the forward have the bits of a text that is read token by token: on a GPU
+  // the forward is then our own, and a library's backward one whose sums have an order.
   bool repeatable = false;
 };
 

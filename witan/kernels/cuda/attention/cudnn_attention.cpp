@@ -66,6 +66,7 @@ void check(cudnnStatus_t status, const char* what) {
 struct Problem {
   DType dtype;              // bfloat16 or float16
   bool backward, causal;    // causal by index, or all pairs
+  bool repeatable;          // of a backward: the same bits from call to call
   int64_t B, Sq, Sk, H, G;  // of them
   int64_t hd, hd_v;
   int64_t window;                 // 0: none
@@ -156,10 +157,11 @@ void add_forward(fe::graph::Graph& graph, const Problem& p, const Describe& desc
 void add_backward(fe::graph::Graph& graph, const Problem& p, const Describe& describe) {
   auto lse = fe::graph::Tensor_attributes().set_name("lse");
   describe.lse(lse);
-  const auto [dq, dk, dv] = graph.sdpa_backward(
-      describe.input(graph, "q", kQ), describe.input(graph, "k", kK), describe.input(graph, "v", kV),
-      describe.input(graph, "y", kY), describe.input(graph, "dy", kDy), graph.tensor(lse),
-      options_of<fe::graph::SDPA_backward_attributes>(p, "attention_backward"));
+  auto options = options_of<fe::graph::SDPA_backward_attributes>(p, "attention_backward");
+  options.set_deterministic_algorithm(p.repeatable);
+  const auto [dq, dk, dv] = graph.sdpa_backward(describe.input(graph, "q", kQ), describe.input(graph, "k", kK),
+                                                describe.input(graph, "v", kV), describe.input(graph, "y", kY),
+                                                describe.input(graph, "dy", kDy), graph.tensor(lse), options);
   describe.output(dq, kDq);
   describe.output(dk, kDk);
   describe.output(dv, kDv);
@@ -278,7 +280,7 @@ bool head_sizes_apply(int64_t hd, int64_t hd_v) {
 }
 
 bool applies(Stream& stream, const AttentionInputs& in) {
-  if (size_of(in.q.dtype()) != 2 || in.hints.repeatable || in.dropout.on()) return false;
+  if (size_of(in.q.dtype()) != 2 || in.dropout.on()) return false;
   if (!head_sizes_apply(in.q.size(3), in.v.size(3))) return false;
   if (in.q.elements() == 0 || in.k.elements() == 0 || in.v.elements() == 0 ||
       (!in.hints.one_sequence_per_row && in.sequence_ids.defined()))
@@ -294,6 +296,7 @@ Problem problem_of(const AttentionInputs& in, bool backward) {
   return {.dtype = in.q.dtype(),
           .backward = backward,
           .causal = pairs.causal,
+          .repeatable = backward && in.hints.repeatable,
           .B = in.q.size(0),
           .Sq = Sq - pairs.first_query,
           .Sk = pairs.keys,
@@ -387,7 +390,7 @@ class Call {
 }  // namespace
 
 bool attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  if (!lse.defined() || !applies(stream, in) || !aligned({in.q, in.k, in.v, y})) return false;
+  if (in.hints.repeatable || !lse.defined() || !applies(stream, in) || !aligned({in.q, in.k, in.v, y})) return false;
   return Call(stream, problem_of(in, false), {{kQ, in.q}, {kK, in.k}, {kV, in.v}, {kY, y}, {kLse, lse}}).run();
 }
 
@@ -408,7 +411,7 @@ bool attention_backward(Stream& stream, const AttentionGradients& to, const Tens
 }
 
 bool has_attention(Stream& stream, const AttentionInputs& in) {
-  if (!applies(stream, in)) return false;
+  if (in.hints.repeatable || !applies(stream, in)) return false;
   OfDevice& device = of_device(stream);
   const MutexLock lock(device.turn);
   return device.plan(problem_of(in, false)).graph && device.plan(problem_of(in, true)).graph;

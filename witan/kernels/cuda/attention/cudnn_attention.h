@@ -2,8 +2,9 @@
 // or up to 256 where those of values are of another size; and blocks of them whose pairs are a square, causal and maybe
 // in a sliding window, or a rectangle: those of a ring (comm/context.h).
 // The library is loaded at the first call that could use it; plans are built once for each shape, which takes a second
-// or so, and kept. Its backward adds to dq in float32 with atomics, so that the last bits of dq may differ from call to
-// call.
+// or so, and kept. Its backward may add to dq in float32 with atomics, so that the last bits of dq differ from call to
+// call; where it is to be repeatable it keeps the gradient of scores, 2 bytes for each pair of tokens and head, in its
+// workspace instead. A repeatable forward is left to our own kernel.
 #pragma once
 
 #include <string>
