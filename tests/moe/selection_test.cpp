@@ -322,6 +322,41 @@ TEST(Selection, ForcedChoicesAreEvenOrSkewedAndNewInEveryStep) {
   EXPECT_NEAR(first, 0.6 * double(T), 5 * std::sqrt(0.24 * double(T))) << "and 1 of 90 of the others";
 }
 
+// The load of each expert over the mean, where choices are forced.
+std::vector<double> forced_loads(int64_t E, int64_t K, std::map<std::string, std::string> keys) {
+  if (K == 1) keys["moe_router_pre_softmax"] = "true";
+  Rank rank;
+  const int64_t T = 20'000;
+  const Tensor logits = rank.normal({T, E}, DType::f32, "logits");
+  const auto ids = route(rank, config_of(E, K, keys), logits, {}, {{}, randomness_of(rank)}, 1).ids;
+  std::vector<double> loads(static_cast<size_t>(E));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    loads[static_cast<size_t>(ids[i])] += static_cast<double>(E) / static_cast<double>(T * K);
+    for (size_t j = i / static_cast<size_t>(K) * static_cast<size_t>(K); j < i; ++j) EXPECT_NE(ids[i], ids[j]);
+  }
+  return loads;
+}
+
+TEST(Selection, ZipfsBusiestExpertHasTheLoadThatIsAskedFor) {
+  for (const auto& [E, K] : std::vector<std::pair<int64_t, int64_t>>{{16, 1}, {64, 8}, {40, 3}})
+    for (const double imbalance : {1.0, 2.0, 4.0, 8.0}) {
+      const std::vector<double> loads =
+          forced_loads(E, K, {{"moe_router_selection", "zipf"}, {"moe_router_imbalance", cat(imbalance)}});
+      EXPECT_NEAR(loads[0], imbalance, 0.08 * imbalance) << E << " " << K;
+      if (imbalance != 2) continue;
+      for (size_t e = 7; e < loads.size(); e += 4) EXPECT_LT(loads[e], loads[(e - 3) / 4]) << e;
+    }
+}
+
+TEST(Selection, OneHotExpertIsEveryTokens) {
+  for (const int64_t K : {1, 4}) {
+    const std::vector<double> loads = forced_loads(16, K, {{"moe_router_selection", "hot"}});
+    EXPECT_NEAR(loads[0], 16.0 / static_cast<double>(K), 1e-9);
+    for (size_t e = 1; e < loads.size(); ++e)
+      EXPECT_NEAR(loads[e], 16.0 / 15 * static_cast<double>(K - 1) / static_cast<double>(K), 0.1);
+  }
+}
+
 // A token is the same one wherever it is routed.
 TEST(Selection, ForcedChoicesOfAPartAreThoseOfTheWhole) {
   Rank rank;
@@ -466,6 +501,7 @@ TEST(Selection, WhatCannotBeIsRefusedWithTheReason) {
   expect(2, {{"moe_router_selection", "hash"}, {"moe_router_num_groups", "4"}, {"moe_router_group_topk", "2"}},
          "does not choose by a token's scores alone");
   expect(2, {{"moe_router_selection", "skew"}, {"moe_router_skew", "1.5"}}, "is a share");
+  expect(2, {{"moe_router_selection", "zipf"}, {"moe_router_imbalance", "5"}}, "no expert's load exceeds");
   expect(2, {{"moe_router_selection", "expert_choice"}, {"moe_token_drop_policy", "position"}},
          "experts choose by scores");
   config_of(8, 1, {{"moe_router_selection", "hash"}}).validate(2);  // a hash has nothing to learn

@@ -76,7 +76,8 @@ void draw_moe(Draw& draw, ModelConfig& model) {
   moe.moe_router_score_function = draw.one_of({"softmax", "softmax", "sigmoid", "sqrtsoftplus"});
   moe.moe_router_pre_softmax = moe.moe_router_topk == 1 || draw.rarely(3);
   moe.moe_router_selection =
-      draw.one_of({"topk", "topk", "topk", "uniform", "skew", "hash", "sinkhorn", "expert_choice"});
+      draw.one_of({"topk", "topk", "topk", "uniform", "skew", "zipf", "hot", "hash", "sinkhorn", "expert_choice"});
+  moe.moe_router_imbalance = 1.0;
   if (moe.moe_router_selection == "topk" && draw.rarely(3)) {
     moe.moe_router_num_groups = 2;
     moe.moe_router_group_topk = moe.moe_router_group_score_topk = 2;

@@ -12,12 +12,15 @@ namespace witan::kernels {
 // Keys that are random words: the same for a token wherever it is routed. Word w of token n is that of Philox
 //   in training   under the key of `where` (kernels/dropout.h), whose p is not read, with n = where.part.element(t);
 //   where there are token ids   under key 0 and the stream where.site, with n = ids[t]: a function of the id alone;
-// block n (1 + ceil(E / 4)) + w / 4, word w % 4. The first 24 bits of word 4 + e are expert e's key. A token whose word
-// 0 is below skew 2^32 chooses experts 0 … K-1 instead.
+// block n (1 + ceil(E / 4)) + w / 4, word w % 4. The first 24 bits of word 4 + e are expert e's key, or where there is
+// a Zipf exponent what its key is made of (kernels/arrival.h). A token whose word 0 is below skew 2^32 chooses experts
+// 0 … hot-1 before all others.
 struct RandomKeys {
   Dropout where = {};
-  Tensor ids = {};  // [T] int32, or undefined
-  double skew = 0;  // in [0, 1]
+  Tensor ids = {};      // [T] int32, or undefined
+  double skew = 0;      // share of tokens that choose the hot experts first, in [0, 1]
+  int64_t hot = 0;      // how many they are; 0: K
+  double exponent = 0;  // Zipf's, in [0, 16]; 0: all experts are equally likely
 
   bool on() const { return where.step.defined() || ids.defined(); }
 };

@@ -102,10 +102,13 @@ Fields MoeConfig::fields() {
             "How experts are chosen: by the highest scores, forced (evenly at random, or askew), by the token's id, "
             "after "
             "Sinkhorn's normalisation, or by the experts"}
-          .one_of({"topk", "uniform", "skew", "hash", "sinkhorn", "expert_choice"}),
+          .one_of({"topk", "uniform", "skew", "zipf", "hot", "hash", "sinkhorn", "expert_choice"}),
       Field{"moe_router_skew", &moe_router_skew,
             "Share of tokens that moe_router_selection = skew sends to the first experts"}
           .at_least(0),
+      Field{"moe_router_imbalance", &moe_router_imbalance,
+            "Largest load of an expert over the mean that moe_router_selection = zipf aims at"}
+          .at_least(1),
       Field{"moe_router_sinkhorn_iterations", &moe_router_sinkhorn_iterations,
             "Most iterations of Sinkhorn's algorithm"}
           .between(1, 10000),
@@ -218,6 +221,13 @@ void validate_groups(const MoeConfig& moe) {
 void validate_selection(const MoeConfig& moe) {
   const std::string& selection = moe.moe_router_selection;
   require<ConfigError>(moe.moe_router_skew <= 1, "moe_router_skew = ", moe.moe_router_skew, " is a share: at most 1");
+  if (selection == "zipf") {
+    const double most = static_cast<double>(moe.num_experts) / static_cast<double>(moe.moe_router_topk);
+    require<ConfigError>(moe.moe_router_imbalance <= most, "moe_router_imbalance = ", moe.moe_router_imbalance,
+                         ": no expert's load exceeds ", most,
+                         " times the mean where each token has moe_router_topk = ", moe.moe_router_topk,
+                         " of num_experts = ", moe.num_experts);
+  }
   if (selection == "topk") return;
   require<ConfigError>(!moe.moe_router_enable_expert_bias && moe.moe_router_num_groups == 0,
                        "moe_router_selection = \"", selection,

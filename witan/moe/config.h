@@ -36,7 +36,8 @@ struct MoeConfig {
   double moe_input_jitter_eps = 0;
   int64_t moe_router_sinkhorn_iterations = 100;  // at most
   double moe_router_sinkhorn_tolerance = 1e-4;
-  double moe_router_skew = 0.5;  // of moe_router_selection = "skew"
+  double moe_router_skew = 0.5;     // of moe_router_selection = "skew"
+  double moe_router_imbalance = 4;  // of moe_router_selection = "zipf"
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
   std::string moe_router_load_balancing_type = "aux_loss";  // one or several, with commas between them

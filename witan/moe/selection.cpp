@@ -2,6 +2,7 @@
 
 #include "witan/base/rng.h"
 #include "witan/comm/context.h"
+#include "witan/moe/zipf.h"
 
 namespace witan {
 namespace {
@@ -22,7 +23,10 @@ kernels::Dropout place(const Randomness& randomness, uint64_t site) {
 ExpertSelection::ExpertSelection(const MoeConfig& config, const std::string& path)
     : config_(config),
       choice_site_(Philox::stream_of(path + ".choice")),
-      jitter_site_(Philox::stream_of(path + ".jitter")) {}
+      jitter_site_(Philox::stream_of(path + ".jitter")) {
+  if (config.moe_router_selection == "zipf")
+    zipf_exponent_ = zipf_exponent(config.num_experts, config.moe_router_topk, config.moe_router_imbalance);
+}
 
 int64_t ExpertSelection::per_token(Dropping dropping) const {
   return config_.experts_choose() && dropping == Dropping::by_capacity ? config_.num_experts : config_.moe_router_topk;
@@ -56,11 +60,13 @@ kernels::RandomKeys ExpertSelection::random_keys(const Tokens& tokens) const {
                         "moe_router_selection = \"hash\" needs the id of each of ", T, " tokens");
     return {.where = {.site = choice_site_}, .ids = ids.reshape({T})};
   }
-  const bool forced = selection == "uniform" || selection == "skew";
+  const bool forced = selection == "uniform" || selection == "skew" || selection == "zipf" || selection == "hot";
   if (!forced || !randomness.step.defined() || tokens.dropping == Dropping::never) return {};
   kernels::RandomKeys keys{.where = place(randomness, choice_site_)};
   keys.where.part = part_of(randomness, T / tokens.sequences, 1, nullptr);
   if (selection == "skew") keys.skew = config_.moe_router_skew;
+  if (selection == "hot") keys.skew = keys.hot = 1;
+  keys.exponent = zipf_exponent_;
   return keys;
 }
 

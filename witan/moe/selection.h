@@ -44,6 +44,7 @@ class ExpertSelection {
 
   MoeConfig config_;
   uint64_t choice_site_, jitter_site_;
+  double zipf_exponent_ = 0;
 };
 
 }  // namespace witan

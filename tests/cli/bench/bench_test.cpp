@@ -1,6 +1,8 @@
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
+#include "witan/data/route_file.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {
@@ -135,7 +137,9 @@ TEST(BenchTest, MoeLayerTakesEveryRouter) {
       {"--moe-router-selection", "sinkhorn", "--moe-router-sinkhorn-iterations", "3"},
       {"--moe-router-selection", "expert_choice", "--moe-input-jitter-eps", "0.01"},
       {"--moe-router-selection", "hash"},
-      {"--skew", "0.5"}};
+      {"--skew", "0.5"},
+      {"--skew", "1.5x"},
+      {"--skew", "hot"}};
   const std::vector<std::string> sizes = {"moe-layer", "--tokens", "32",     "--hidden", "8",         "--ffn", "12",
                                           "--experts", "4",        "--topk", "2",        "--seconds", "0"};
   for (const auto& router : routers) {
@@ -146,6 +150,58 @@ TEST(BenchTest, MoeLayerTakesEveryRouter) {
   expect_refusal({"bench", "moe-layer", "--moe-router-enable-expert-bias", "--moe-router-score-function", "softmax"}, 3,
                  {"needs moe_router_score_function"});
   expect_refusal({"bench", "moe-layer", "--tokens", "16", "--sequence", "5"}, 2, {"--sequence 5"});
+  for (const char* skew : {"1.5", "-0.1", "0.5x", "x", "warm", "4xx", "nan"})
+    expect_refusal({"bench", "moe-layer", "--skew", skew}, 2, {"--skew", "give a share of tokens"});
+  expect_refusal({"bench", "moe-layer", "--experts", "8", "--topk", "2", "--skew", "5x"}, 3,
+                 {"no expert's load exceeds"});
+}
+
+TEST(BenchTest, LoadsAreAsSkewedAsAskedFor) {
+  const TempFolder folder;
+  const auto load = [&](const std::string& skew, std::vector<std::string> args) {
+    args.insert(args.end(), {"--skew", skew});
+    return bench(folder, args).json["load_max_over_mean"].get<double>();
+  };
+  const std::vector<std::string> layer = {"moe-layer", "--tokens", "4096",      "--hidden", "8",         "--ffn", "8",
+                                          "--topk",    "2",        "--seconds", "0",        "--experts", "16"};
+  EXPECT_NEAR(load("4x", layer), 4, 0.3);
+  EXPECT_DOUBLE_EQ(load("hot", layer), 8);
+  EXPECT_NEAR(load("0.5", layer), 0.5 * 8 + 0.5, 0.3);
+  const std::vector<std::string> step = {"step", "--steps",       "1", "--num-layers", "1",  "--hidden-size",
+                                         "32",   "--num-experts", "8", "--vocab-size", "64", "--seq-length",
+                                         "256"};
+  EXPECT_NEAR(load("2x", step), 2, 0.4);
+  expect_refusal({"bench", "step", "--num-experts", "0", "--skew", "hot"}, 2, {"the model has none"});
+}
+
+// The experts that a run recorded are those that the layer computes.
+TEST(BenchTest, MoeLayerTakesRecordedRoutes) {
+  const TempFolder folder;
+  RouteFile file;
+  file.step = 1;
+  file.experts = 4, file.topk = 2;
+  file.all_sequences = file.sequences = 2;
+  file.sequence_length = 3;
+  file.positions = {{0, 3}};
+  file.tokens = {1, 2, 3, 4, 5, 6};
+  file.layers = {{1, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, std::vector<float>(12, 0.5f)},
+                 {3, {0, 1, 0, 2, 0, 3, 0, 1, 0, 2, 0, 3}, std::vector<float>(12, 0.5f)}};
+  const std::string path = folder / "0-of-1.routes";
+  std::ofstream(path, std::ios::binary) << encode_routes(file);
+  const Result result =
+      bench(folder, {"moe-layer", "--hidden", "8", "--ffn", "12", "--routes", path, "--layer", "3", "--seconds", "0"});
+  expect_line(result, 0, "routing given, forward", 6.0 * 6 * 2 * 8 * 12);
+  EXPECT_TRUE(contains(result.said.out, ", 2.00 given")) << result.said.out;
+  const auto refused = [&](std::vector<std::string> more, const char* why) {
+    more.insert(more.begin(), {"bench", "moe-layer", "--routes", path});
+    expect_refusal(more, 2, {why});
+  };
+  refused({"--layer", "2"}, "no routes of --layer 2; its first layer is 1");
+  refused({"--experts", "8"}, "was recorded with 4");
+  refused({"--topk", "1"}, "was recorded with 2");
+  refused({"--tokens", "7"}, "has 6 tokens");
+  refused({"--skew", "hot"}, "both say");
+  expect_refusal({"bench", "moe-layer", "--routes", folder / "none"}, 4, {"none"});
 }
 
 TEST(BenchTest, StepMeasuresAConfiguration) {

@@ -76,9 +76,11 @@ TEST_F(SelectionOnGpu, LogitsWithABiasOfTheirDtypeChooseAsOnTheCpu) {
 TEST_F(SelectionOnGpu, RandomKeysAreThoseOfTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{40, 3, 2}, {300, 64, 8}, {96, 257, 5}})
-      for (const int which : {0, 1, 2, 3}) {
+      for (const int which : {0, 1, 2, 3, 4, 5}) {
         kernels::RandomKeys random{.where = testing::dropout_of(host, 0)};
         if (which == 1) random.skew = 0.4;
+        if (which == 4) random.exponent = 0.7;
+        if (which == 5) random = {.where = random.where, .skew = 0.5, .hot = 1, .exponent = 16};
         if (which == 2)
           random.where.part = {.length = T / 4, .whole = T, .runs = {.first = 1, .split = 3, .second = T / 2}};
         if (which == 3) {

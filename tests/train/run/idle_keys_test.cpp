@@ -65,6 +65,8 @@ std::vector<Case> cases() {
       {"num_experts = 0"}, {"num_experts = 4"}, "num_experts above 0");
   add({"moe_router_pre_softmax"}, {"moe_router_score_function = 'sigmoid'"}, {}, "moe_router_score_function = softmax");
   add({"moe_router_skew"}, {}, {"moe_router_selection = 'skew'"}, "moe_router_selection = topk");
+  add({"moe_router_imbalance"}, {}, {"moe_router_selection = 'zipf'", "moe_router_imbalance = 1.5"},
+      "moe_router_selection = topk");
   add({"moe_router_sinkhorn_iterations", "moe_router_sinkhorn_tolerance"}, {}, {"moe_router_selection = 'sinkhorn'"},
       "moe_router_selection = sinkhorn, and moe_router_selection = topk");
   add({"moe_router_group_score_topk"}, {}, {"moe_router_num_groups = 2", "moe_router_group_topk = 1"},

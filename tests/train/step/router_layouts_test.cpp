@@ -73,6 +73,10 @@ TEST(RouterLayouts, Sinkhorn) {
 TEST(RouterLayouts, ForcedChoices) {
   expect_one_result([](MoeConfig& moe) { moe.moe_router_selection = "uniform"; });
   expect_one_result([](MoeConfig& moe) { moe.moe_router_selection = "skew"; });
+  expect_one_result([](MoeConfig& moe) {
+    moe.moe_router_selection = "zipf";
+    moe.moe_router_imbalance = 1.5;
+  });
 }
 
 TEST(RouterLayouts, Hash) {

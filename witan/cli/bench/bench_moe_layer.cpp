@@ -10,7 +10,9 @@
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
+#include "witan/cli/bench/skew.h"
 #include "witan/comm/meta.h"
+#include "witan/data/route_file.h"
 #include "witan/kernels/elementwise.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/dispatcher.h"
@@ -25,8 +27,11 @@ struct MoeLayerArgs {
   BenchArgs args;
   int64_t tokens = 0, sequence = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
   std::string dtype, gradient_dtype = "float32";
-  double skew = -1;  // below 0: none is asked for
+  std::string skew;    // empty: none is asked for
+  std::string routes;  // a file of recorded routes; empty: the first line draws them
+  int64_t layer = -1;  // of that file; -1: its first
   MoeConfig moe;
+  std::vector<int32_t> recorded;    // [tokens, topk] of `routes`
   std::optional<FieldFlags> flags;  // of `moe`
 };
 
@@ -64,10 +69,7 @@ MoeConfig asked(const MoeLayerArgs& s) {
   moe.num_experts = s.experts;
   moe.moe_router_topk = s.topk;
   if (s.topk == 1 && moe.moe_router_score_function == "softmax") moe.moe_router_pre_softmax = true;
-  if (s.skew >= 0) {
-    moe.moe_router_selection = "skew";
-    moe.moe_router_skew = s.skew;
-  }
+  apply_skew(moe, s.skew);
   moe.validate(1);
   return moe;
 }
@@ -81,10 +83,39 @@ MoeConfig uniform(const MoeLayerArgs& s) {
   return moe;
 }
 
-// K different experts for each token, drawn evenly, with random weights.
-Routing random_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dtype) {
+// The layer of --routes whose tokens are measured.
+const RouteFile::Layer& recorded_layer(const MoeLayerArgs& s, const RouteFile& file) {
+  const auto layer =
+      s.layer < 0 ? file.layers.begin() : std::ranges::find(file.layers, s.layer, &RouteFile::Layer::layer);
+  require<UsageError>(layer != file.layers.end(), "witan bench moe-layer: ", s.routes, " has no routes of --layer ",
+                      s.layer, "; its first layer is ", file.layers.front().layer);
+  return *layer;
+}
+
+// Sizes that --routes has and the call leaves out are the file's, and its experts are those of `recorded`.
+void read_recorded(MoeLayerArgs& s) {
+  if (s.routes.empty()) return;
+  require<UsageError>(s.skew.empty(),
+                      "witan bench moe-layer: --skew and --routes both say which experts tokens choose");
+  const RouteFile file = read_routes(s.routes);
+  const auto& ids = recorded_layer(s, file).ids;
+  const auto take = [&](int64_t& size, int64_t recorded, const char* flag) {
+    require<UsageError>(size == 0 || size == recorded, "witan bench moe-layer: ", flag, " ", size, ", but ", s.routes,
+                        " was recorded with ", recorded);
+    size = recorded;
+  };
+  take(s.experts, file.experts, "--experts");
+  take(s.topk, file.topk, "--topk");
+  const int64_t tokens = static_cast<int64_t>(ids.size()) / file.topk;
+  if (s.tokens == 0) s.tokens = tokens;
+  require<UsageError>(s.tokens <= tokens, "witan bench moe-layer: ", s.routes, " has ", tokens,
+                      " tokens: leave --tokens ", s.tokens, " out, or give a file of more");
+  s.recorded.assign(ids.begin(), ids.begin() + s.tokens * s.topk);
+}
+
+// K different experts for each token, drawn evenly.
+std::vector<int32_t> drawn_experts(const MoeLayerArgs& s) {
   std::vector<int32_t> ids, deck(static_cast<size_t>(s.experts));
-  std::vector<int64_t> counts(static_cast<size_t>(s.experts));
   std::iota(deck.begin(), deck.end(), 0);
   const Philox rng(1, 1);
   for (int64_t t = 0; t < s.tokens; ++t)
@@ -92,8 +123,20 @@ Routing random_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dt
       const auto draw = rng.below(static_cast<uint64_t>(s.experts - k), static_cast<uint64_t>(t * s.topk + k));
       std::swap(deck[static_cast<size_t>(k)], deck[static_cast<size_t>(k) + draw]);
       ids.push_back(deck[static_cast<size_t>(k)]);
-      ++counts[static_cast<size_t>(ids.back())];
     }
+  return ids;
+}
+
+std::vector<int64_t> counts_of(const std::vector<int32_t>& ids, int64_t experts) {
+  std::vector<int64_t> counts(static_cast<size_t>(experts));
+  for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
+  return counts;
+}
+
+// The recorded experts of each token, or drawn ones, with random weights.
+Routing given_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dtype) {
+  const std::vector<int32_t> ids = s.routes.empty() ? drawn_experts(s) : s.recorded;
+  const std::vector<int64_t> counts = counts_of(ids, s.experts);
   Stream& stream = bench.stream();
   Routing routing;
   routing.weights = tape.input(bench.normal({s.tokens, s.topk}, accumulator(dtype)));
@@ -240,10 +283,20 @@ class BenchLayer {
   Tensor x_, dy_;
 };
 
-void measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
+// Busiest expert over the mean.
+struct Loads {
+  double given = 0, routed = 0;
+};
+
+double max_over_mean(const std::vector<int64_t>& counts) {
+  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  return all > 0 ? static_cast<double>(std::ranges::max(counts) * std::ssize(counts)) / all : 0;
+}
+
+Loads measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
   BenchLayer layer(bench, s, dtype);
   Tape tape(bench.stream());
-  const Routing given = random_routing(bench, tape, s, dtype);
+  const Routing given = given_routing(bench, tape, s, dtype);
   const auto lines = [&](const char* name, std::vector<bool> passes, auto& of) {
     for (const bool backward : passes)
       bench.measure_replayed(cat(name, backward ? ", forward and backward" : ", forward"),
@@ -255,10 +308,14 @@ void measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
   const Routing own = layer.route(layer.asked_router());
   lines("the router's own routing given", {true}, own);
   lines("with a uniform router", {true}, layer.uniform_router());
+  std::vector<int64_t> given_counts(static_cast<size_t>(s.experts)), own_counts = given_counts;
+  bench.stream().read(given_counts.data(), given.counts);
+  bench.stream().read(own_counts.data(), own.counts);
+  return {max_over_mean(given_counts), max_over_mean(own_counts)};
 }
 
-// Shares of the layer with the router, forward and backward, of these lines.
-std::vector<BenchFigure> shares(const std::vector<BenchLine>& lines) {
+// Shares of the layer with the router, forward and backward, of these lines, and how uneven its experts' loads were.
+std::vector<BenchFigure> figures_of(const std::vector<BenchLine>& lines, const Loads& loads) {
   const auto seconds = [&](const std::string& name) {
     return std::ranges::find(lines, cat(name, ", forward and backward"), &BenchLine::name)->seconds;
   };
@@ -268,18 +325,22 @@ std::vector<BenchFigure> shares(const std::vector<BenchLine>& lines) {
     return BenchFigure{key, share, label, fmt::format("{:.1f} %", 100 * share)};
   };
   return {figure("router_share", "router's share of forward and backward", seconds("the router's own routing given")),
-          figure("share_over_uniform", "what it takes more than a uniform one", seconds("with a uniform router"))};
+          figure("share_over_uniform", "what it takes more than a uniform one", seconds("with a uniform router")),
+          {"load_max_over_mean", loads.routed, "largest load of an expert over the mean",
+           fmt::format("{:.2f} by the router, {:.2f} given", loads.routed, loads.given)}};
 }
 
 ExitCode bench_moe_layer(Context& context, MoeLayerArgs& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
+  read_recorded(s);
   set_defaults(s, on_gpu);
   s.flags->apply();
   const DType dtype = bench_dtype(s.dtype, on_gpu);
   const std::string title = fmt::format("moe-layer, T {}, d {}, n {}, E {}, K {}, {}", s.tokens, s.hidden, s.ffn,
                                         s.experts, s.topk, name_of(dtype));
-  BenchReport report = run_bench(title, s.args, [&](Bench& bench) { measure(bench, s, dtype); });
-  report.figures = shares(report.lines);
+  Loads loads;
+  BenchReport report = run_bench(title, s.args, [&](Bench& bench) { loads = measure(bench, s, dtype); });
+  report.figures = figures_of(report.lines, loads);
   finish_report(context, s.args.json, report);
   return ExitCode::done;
 }
@@ -299,7 +360,7 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
        "experts.",
        "witan bench moe-layer\n"
        "witan bench moe-layer --moe-router-score-function sigmoid --moe-router-enable-expert-bias\n"
-       "witan bench moe-layer --skew 0.5\n"
+       "witan bench moe-layer --skew 4x\n"
        "witan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
        "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2",
        Processes::one},
@@ -317,11 +378,12 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
       .type_name("DTYPE")
       .show_default()
       .group("shapes");
-  add_option(*command, "--skew", state->skew,
-             "Send this share of tokens to the first K experts, as --moe-router-selection skew --moe-router-skew")
-      .type_name("S")
-      .range(0.0, 1.0)
+  add_skew(*command, state->skew);
+  add_option(*command, "--routes", state->routes,
+             "Route tokens as this file of recorded routes (--record-routes) says, in the lines whose routing is given")
+      .type_name("FILE")
       .group("router");
+  add_option(*command, "--layer", state->layer, "Layer of --routes (-1: its first)").type_name("N").group("router");
   state->flags.emplace(*command, router_fields(state->moe));
   add_bench_args(*command, state->args);
 }

@@ -10,10 +10,12 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"
+#include "witan/cli/bench/skew.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/threads/threads.h"
+#include "witan/moe/topk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"
 #include "witan/tensor/cuda.h"
@@ -33,13 +35,14 @@ struct StepArgs {
   std::optional<ConfigArgs> args;
   int64_t steps = 10;
   bool kernels = false;
-  std::string json;
+  std::string json, skew;
 };
 
 // What rank 0 saw.
 struct Measured {
   std::vector<double> seconds;
   double first_loss = 0, last_loss = 0;
+  std::optional<double> load_max_over_mean;  // of the last step's worst layer; of a model with experts
   int64_t arena_peak = 0;
   KernelCosts kernels;  // of one more step, each waited for; where it was asked for
 };
@@ -69,6 +72,7 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
     const StepResult result = engine.step(batches, step, step - 1);
     if (step == 1) measured.first_loss = result.loss;
     measured.last_loss = result.loss;
+    measured.load_max_over_mean = result.router.model(kLoadMaxOverMean);
     if (step > kWarmUpSteps) measured.seconds.push_back(whole.seconds());
   }
   measured.arena_peak = stream.arena().high_water();
@@ -128,6 +132,9 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
        format_bytes(static_cast<double>(measured.arena_peak))},
       {"first_loss", measured.first_loss, "loss of the first step", fmt::format("{:.4f}", measured.first_loss)},
       {"last_loss", measured.last_loss, "loss of the last step", fmt::format("{:.4f}", measured.last_loss)}};
+  if (const auto load = measured.load_max_over_mean)
+    report.figures.push_back({"load_max_over_mean", *load, "largest load of an expert over the mean",
+                              fmt::format("{:.2f}, worst layer of the last step", *load)});
   return report;
 }
 
@@ -152,9 +159,10 @@ std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const StepArgs& state
 }
 
 // The configuration of a run of so many steps, which reads no text.
-RunConfig without_text(RunConfig given, int64_t steps) {
-  given.train.train_iters = kWarmUpSteps + steps;
+RunConfig measured_config(RunConfig given, const StepArgs& state) {
+  given.train.train_iters = kWarmUpSteps + state.steps;
   given.train.sample_tokens = 0;
+  apply_skew(given.model.moe, state.skew);
   return given;
 }
 
@@ -205,14 +213,15 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step --config recipes/default.toml --steps 20 --json step.json\n"
        "witan bench step --preset megatron-moe-4b --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
+       "witan bench step --skew 4x\n"
        "mpirun -n 2 witan bench step",
        Processes::all},
       [&context, state] {
         const auto launch = find_launch();
         return run_process(context, launch, [&](Context& own) {
           const GivenConfig given = read_given_config(own, state->flags, *state->args);
-          return naming_sources(
-              given, [&] { return bench_step(own, without_text(given.config, state->steps), *state, launch); });
+          return naming_sources(given,
+                                [&] { return bench_step(own, measured_config(given.config, *state), *state, launch); });
         });
       });
   add_option(*command, "--steps", state->steps, "Number of steps to measure")
@@ -222,6 +231,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
   add_flag(
       *command, "--kernels", state->kernels,
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
+  add_skew(*command, state->skew);
   add_option(*command, "--json", state->json, "Also write the figures to this file").type_name("FILE");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "witan/kernels/arrival.h"
 #include "witan/kernels/cpu/random_words.h"
 #include "witan/kernels/cpu/router_scores.h"
 #include "witan/kernels/cpu/rows.h"
@@ -23,10 +24,13 @@ class DrawnKeys {
     const int64_t token = random_.ids.defined() ? random_.ids.data<int32_t>()[t] : random_.where.part.element(t);
     const auto first = static_cast<uint64_t>(token) * static_cast<uint64_t>(1 + (E + 3) / 4);
     const bool skewed = static_cast<double>(words_.block(first)[0]) < random_.skew * 0x1p32;
+    const int64_t hot = random_.hot > 0 ? random_.hot : K;
+    const auto exponent = static_cast<int64_t>(random_.exponent * 0x1p16);
     std::array<uint32_t, 4> words{};
     for (int64_t e = 0; e < E; ++e) {
       if (e % 4 == 0) words = words_.block(first + 1 + static_cast<uint64_t>(e / 4));
-      keys[e] = skewed && e < K ? A(0x1p25) : A(words[static_cast<size_t>(e % 4)] >> 8);
+      const uint32_t word = words[static_cast<size_t>(e % 4)] >> 8;
+      keys[e] = skewed && e < hot ? A(0x1p25) : exponent > 0 ? A(arrival_key(word, e, exponent)) : A(word);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "witan/kernels/arrival.h"
 #include "witan/kernels/cuda/common/philox.cuh"
 #include "witan/kernels/cuda/moe/choice.cuh"
 #include "witan/kernels/cuda/moe/scores.cuh"
@@ -20,10 +21,16 @@ struct Random {
   int64_t length = 0, whole = 0, first = 0, split = 0, second = 0;
   uint64_t site = 0;
   double skew = 0;
+  int64_t hot = 0, exponent = 0;  // in units of 2^-16
   bool on = false;
 
   explicit Random(const RandomKeys& keys)
-      : ids(ptr<const int32_t>(keys.ids)), site(keys.where.site), skew(keys.skew * 0x1p32), on(keys.on()) {
+      : ids(ptr<const int32_t>(keys.ids)),
+        site(keys.where.site),
+        skew(keys.skew * 0x1p32),
+        hot(keys.hot),
+        exponent(static_cast<int64_t>(keys.exponent * 0x1p16)),
+        on(keys.on()) {
     if (!on) return;
     if (!ids) draw = DropoutDraw(keys.where);
     const DroppedPart& part = keys.where.part;
@@ -65,11 +72,12 @@ __device__ __forceinline__ void draw_keys(A (&keys)[kPer], const Select<A>& how,
   if (!how.random.ids) words = how.random.draw.mask();
   const auto first = static_cast<uint64_t>(how.random.number(token)) * static_cast<uint64_t>(1 + (E + 3) / 4);
   const bool skewed = static_cast<double>(words.block(first).x) < how.random.skew;
+  const int64_t hot = how.random.hot > 0 ? how.random.hot : how.chosen, exponent = how.random.exponent;
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     const int e = lane + 32 * j;
     const uint32_t drawn = word(words.block(first + 1 + e / 4), e % 4) >> 8;
-    keys[j] = skewed && e < how.chosen ? A(1 << 25) : A(drawn);
+    keys[j] = skewed && e < hot ? A(1 << 25) : exponent > 0 ? A(arrival_key(drawn, e, exponent)) : A(drawn);
   }
 }
 
