@@ -247,8 +247,49 @@ def put_data_lists():
     put("data_lists", "validation", "web=a.jsonl,code=b.jsonl")
 
 
+def put_wire():
+    def frame(kind, channel, payload=b"", size=None):
+        return struct.pack("<IIQQ", kind, 0, channel, len(payload) if size is None else size) + payload
+
+    def terms(kind, shape=(), counts=(), begins=(), words=(b"layers.0.moe", b"gate")):
+        sizes = [*shape, *[0] * (5 - len(shape))]
+        head = struct.pack("<IIIIiiQqqq5qqqIHH", kind, 0, 0, 1, 0, len(shape), 0, 3, len(counts) // 2, len(begins),
+                           *sizes, 5, 1, 0, len(words[0]), len(words[1]))
+        return head + struct.pack(f"<{len(counts) + len(begins)}q", *counts, *begins) + words[0] + words[1]
+
+    data, failure, shutdown, heartbeat = 4, 5, 6, 7
+    call, ready, offer, answer = range(4)
+    exchange = frame(call, 1, terms(5, (4, 2), (1, 1, 2, 2))) + frame(ready, 1)
+    put("frames", "data", b"\0" + exchange + frame(data, 1, bytes(5)) + frame(data, 1, bytes(2)) + frame(shutdown, 0))
+    put("frames", "trickle", b"\3" + frame(heartbeat, 1) + frame(offer, 2, terms(1, (3,))) + frame(answer, 2, b"no"))
+    put("frames", "dropped", b"\x80" + frame(data, 9, bytes(30)) + frame(data, 1, bytes(30)))
+    put("frames", "failure", b"\0" + frame(failure, 0, struct.pack("<II", 2, 1) + b"no such shard") + frame(call, 3))
+    put("frames", "uneven", b"\0" + frame(call, 1, terms(3, (4, 2), (), (0, 1, 4))))
+    put("frames", "bombs", b"\0" + frame(call, 1, b"", 1 << 60) + frame(data, 1, b"", 1 << 20))
+
+    greeting = b"WITANRNK" + struct.pack("<II", 5, 0) + bytes(range(32))
+    introduction = struct.pack("<iiii64s", 1, 2, 0, 1234, b"there") + bytes(32)
+    put("handshake", "accepting", b"\0\0" + greeting + introduction)
+    put("handshake", "connecting", b"\1\5" + greeting + struct.pack("<IiiI", 0, 0, 2, 0) + bytes(32))
+    put("handshake", "another_version", b"\0\0" + greeting.replace(b"\5", b"\6", 1))
+    put("handshake", "both", b"\2\7" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99))
+    for message, offset in enumerate((0, 8, 70, 40), 0):
+        put("handshake", f"changed_{message}", b"\2\0" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99) +
+            bytes([message, offset, 1]))
+
+    def name(text):
+        return bytes([len(text)]) + text
+
+    places = struct.pack("<I", 2) + b"".join(map(name, (b"node0", b"", b"node1", b"10.0.0.1")))
+    places += b"".join(struct.pack("<IH", *row) for row in ((0, 0), (1, 40001), (1, 40002)))
+    put("rendezvous", "places", b"\x03\0" + struct.pack("<II", 0, len(places)) + places)
+    put("rendezvous", "trickle", b"\x03\1" + struct.pack("<II", 0, len(places)) + places)
+    put("rendezvous", "trouble", b"\x04\0" + struct.pack("<II", 1, 12) + b"rank 3 of 4 ")
+    put("rendezvous", "bomb", b"\xff\0" + struct.pack("<II", 0, 0xffffffff))
+
+
 if __name__ == "__main__":
     for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy, put_routes, put_rows,
                   put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests,
-                  put_fetch, put_unfinished, put_data_lists):
+                  put_fetch, put_unfinished, put_data_lists, put_wire):
         write()

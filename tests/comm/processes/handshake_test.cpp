@@ -12,6 +12,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/comm/processes/guests.h"
 
 namespace witan {
 namespace {
@@ -176,6 +177,95 @@ TEST(Handshake, WhatWasHeardOnceIsOfNoUseAgain) {
   Introducing one;
   meet(zero, one);
   EXPECT_TRUE(one.guest());
+}
+
+// The ends by themselves, between which somebody carries what they say.
+Greeting numbered(uint8_t number) {
+  Greeting greeting;
+  greeting.nonce.fill(number);
+  return greeting;
+}
+
+using Words = std::vector<std::byte>;
+
+// What the end does after the last of these bytes, which come so many at a time.
+template <class End>
+HandshakeStep hears(End& end, std::span<const std::byte> words, size_t at_once = 1000) {
+  HandshakeStep step;
+  while (!words.empty() && step.state == HandshakeStep::State::waits) {
+    const size_t bytes = std::min({at_once, words.size(), end.room().size()});
+    std::ranges::copy(words.first(bytes), end.room().begin());
+    words = words.subspan(bytes);
+    step = end.advance(bytes);
+  }
+  return step;
+}
+
+// One byte at a time, as a slow network may bring them, and with room for no more than is expected.
+TEST(Handshake, MayTrickle) {
+  Roster roster{{1}, {}};
+  AcceptingEnd zero(kZero, roster, numbered(1));
+  ConnectingEnd one(kOne, 0, numbered(2));
+  const Words greeting = hears(zero, one.greeting(), 1).send;
+  EXPECT_EQ(greeting.size(), sizeof(Greeting));
+  const Words introduction = hears(one, greeting, 1).send;
+  EXPECT_EQ(introduction.size(), sizeof(Introduction));
+  EXPECT_EQ(zero.room().size(), sizeof(Introduction));
+  const HandshakeStep last = hears(zero, introduction, 1);
+  EXPECT_EQ(last.state, HandshakeStep::State::done);
+  EXPECT_TRUE(zero.room().empty());
+  EXPECT_EQ(hears(one, last.send, 1).state, HandshakeStep::State::done);
+  EXPECT_TRUE(one.room().empty());
+  EXPECT_EQ(roster.met, std::set<int>{1});
+  EXPECT_TRUE(roster.expected.empty());
+}
+
+// A stranger at the address of rank 0 sends back what rank 1 says, or lets rank 1 answer itself where it accepts
+// others.
+TEST(Handshake, WhatIsReflectedProvesNothing) {
+  ConnectingEnd one(kOne, 0, numbered(2));
+  const Words greeting(one.greeting().begin(), one.greeting().end());
+  const Words introduction = hears(one, greeting).send;
+  // Its first bytes are where a verdict would be: not 0, as its rank is 1.
+  EXPECT_EQ(hears(one, std::span(introduction).first(sizeof(Answer))).state, HandshakeStep::State::refused);
+  // As long as an answer, with a verdict that admits and the proof that rank 1 itself has sent.
+  Answer answer;
+  answer.size = 2;
+  std::memcpy(&answer.proof, introduction.data() + offsetof(Introduction, proof), sizeof answer.proof);
+  ConnectingEnd again(kOne, 0, numbered(2));
+  hears(again, again.greeting());
+  EXPECT_EQ(hears(again, std::as_bytes(std::span(&answer, 1))).why, "it does not know WITAN_JOB_SECRET");
+
+  const Member two{1, 3, "secret", "there", 1234};
+  Roster roster{{2}, {}};
+  AcceptingEnd accepting(two, roster, numbered(3));
+  ConnectingEnd connecting(two, 0, numbered(4));
+  const Words challenge = hears(accepting, connecting.greeting()).send;
+  const HandshakeStep step = hears(accepting, hears(connecting, challenge).send);
+  EXPECT_EQ(step.state, HandshakeStep::State::refused);
+  EXPECT_EQ(step.why, "it is rank 1 and expects rank 0 here");
+  EXPECT_EQ(hears(connecting, step.send).state, HandshakeStep::State::refused);
+  EXPECT_EQ(roster.expected, std::set<int>{2});
+}
+
+// Rank 2 looks for rank 1 at a stranger's, who passes what it says on to rank 0: neither takes the other for whom it
+// seeks, and what each has proven it has proven to the other alone.
+TEST(Handshake, AChallengeThatIsCarriedToAnotherRankOpensNoDoor) {
+  const Member zero{0, 3, "secret", "here", 0}, two{2, 3, "secret", "there", 1234};
+  Roster roster{{1, 2}, {}};
+  AcceptingEnd accepting(zero, roster, numbered(1));
+  ConnectingEnd connecting(two, 1, numbered(2));
+  const Words challenge = hears(accepting, connecting.greeting()).send;
+  const Words introduction = hears(connecting, challenge).send;
+  const HandshakeStep step = hears(accepting, introduction);
+  EXPECT_EQ(step.state, HandshakeStep::State::refused);
+  EXPECT_EQ(step.why, "it is rank 2 and expects rank 1 here");
+  EXPECT_EQ(hears(connecting, step.send).why, "it is rank 0 and does not expect rank 2");
+  EXPECT_TRUE(roster.met.empty());
+  // On another connection of rank 0 the same introduction proves nothing, its number being another.
+  AcceptingEnd other(zero, roster, numbered(3));
+  hears(other, connecting.greeting());
+  EXPECT_EQ(hears(other, introduction).why, "its WITAN_JOB_SECRET differs");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "support/processes.h"
 #include "witan/base/stopwatch.h"
-#include "witan/comm/processes/handshake.h"
+#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/process_world.h"
 
 namespace witan {
@@ -119,6 +119,40 @@ TEST(ProcessMeeting, GarbageAndSilenceDisturbNobody) {
   }
 }
 
+// Connects as often as it may, and on each connection says a byte now and then, until nobody is there any more. How
+// many connections it has lost before.
+int crowd(int port) {
+  constexpr size_t kMany = 2 * kMostStrangers;
+  std::vector<Socket> connections;
+  int lost = 0;
+  std::string why;
+  while (!connect_to({"127.0.0.1", port}, deadline_in(1), why))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (;;) {
+    while (connections.size() < kMany) {
+      auto socket = connect_to({"127.0.0.1", port}, deadline_in(1), why);
+      if (!socket) return lost;
+      connections.push_back(std::move(*socket));
+    }
+    lost += static_cast<int>(std::erase_if(connections, [](const Socket& socket) {
+      return hung_up(socket) || ::send(socket.fd(), "W", 1, MSG_NOSIGNAL) != 1;
+    }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
+  const int port = free_port();
+  const auto ended = in_processes(5, [&](int index) -> std::string {
+    if (index == 4) return std::to_string(crowd(port));
+    if (index > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ProcessWorld world(launch_of(index, 4, port), {30, 20});
+    return world.first([] { return "met"; });
+  });
+  for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(ended[rank].said, "met") << rank;
+  EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they came again and again, and were let go";
+}
+
 TEST(ProcessMeeting, AnotherVersionIsNamed) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int index) -> std::string {
@@ -137,7 +171,8 @@ TEST(ProcessMeeting, AnotherVersionIsNamed) {
     return "";
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[1].said, HasSubstr("it speaks version 5 of Witan's protocol, this program version 4"));
+  EXPECT_THAT(ended[1].said, HasSubstr(cat("it speaks version ", kProtocol + 1,
+                                           " of Witan's protocol, this program version ", kProtocol)));
 }
 
 TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
@@ -158,7 +193,7 @@ TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
     return "";
   });
   EXPECT_EQ(ended[1].code, 0);
-  EXPECT_THAT(ended[0].said, HasSubstr("it speaks version 5 of Witan's protocol"));
+  EXPECT_THAT(ended[0].said, HasSubstr(cat("it speaks version ", kProtocol + 1, " of Witan's protocol")));
 }
 
 // What rank 0 says of rank 1, who belongs to the job and then sends these bytes.
@@ -196,7 +231,6 @@ std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::st
 }
 
 TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
-  constexpr uint32_t kData = 4, kFailure = 5, kShutdown = 6, kHeartbeat = 7;
   const std::string lost = "is lost: it sent a malformed message";
   EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
   EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a control message beyond its bounds
@@ -236,7 +270,7 @@ TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
 
 // A failure says which rank failed: one that is none is not believed, and what follows is.
 TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
-  constexpr uint32_t kFailure = 5, kFailed = 2;
+  constexpr uint32_t kFailed = 2;
   const auto words = [](uint32_t kind, uint32_t rank) {
     std::string text(2 * sizeof(uint32_t), '\0');
     std::memcpy(text.data(), &kind, sizeof kind);

@@ -9,7 +9,7 @@
 
 #include "support/processes.h"
 #include "witan/comm/checks/fingerprint.h"
-#include "witan/comm/processes/handshake.h"
+#include "witan/comm/processes/guests.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,6 @@
 #include "witan/comm/checks/call_terms.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -225,6 +226,7 @@ PackedTerms unpack(std::span<const std::byte> bytes, int size, int rank) {
   terms.send_counts = counts.first(static_cast<size_t>(head.counts));
   terms.recv_counts = counts.subspan(terms.send_counts.size(), terms.send_counts.size());
   terms.begins = counts.last(static_cast<size_t>(head.begins));
+  check(terms.begins.empty() || (terms.begins.front() >= 0 && std::ranges::is_sorted(terms.begins)));
 
   const auto text = bytes.subspan(sizeof head + counted_bytes);
   packed.words.resize(text.size());

@@ -1,24 +1,16 @@
 #include "witan/comm/processes/handshake.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
-#include <list>
-#include <span>
-#include <utility>
+#include <string_view>
 
 #include "witan/base/error.h"
-#include "witan/comm/rank_list.h"
 
 namespace witan {
 namespace {
 
-constexpr double kPatienceSeconds = 5;  // with one connection
-constexpr size_t kMostPending = 1024;   // at a time
+using State = HandshakeStep::State;
+
 constexpr std::string_view kConnects = "witan: a rank connects", kAccepts = "witan: a rank accepts";
 
 template <class Message>
@@ -31,10 +23,14 @@ std::span<std::byte> writable_bytes_of(Message& message) {
   return std::as_writable_bytes(std::span(&message, 1));
 }
 
-Greeting greeting() {
-  Greeting mine;
-  fill_random(mine.nonce);
-  return mine;
+template <class Message>
+std::vector<std::byte> copy_of(const Message& message) {
+  const auto bytes = bytes_of(message);
+  return {bytes.begin(), bytes.end()};
+}
+
+HandshakeStep refused(const std::string& why, std::vector<std::byte> send = {}) {
+  return {State::refused, std::move(send), why};
 }
 
 // Of all of the message that stands before its proof.
@@ -51,15 +47,6 @@ Digest256 proof_of(const std::string& secret, std::string_view role, const Greet
   add(bytes_of(accepting));
   add(bytes_of(message).first(offsetof(Message, proof)));
   return hmac_sha256(secret, text);
-}
-
-std::string printable(const std::array<char, kHostBytes>& name) {
-  std::string text;
-  for (const char c : name) {
-    if (c == 0) break;
-    text += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_' ? c : '?';
-  }
-  return text;
 }
 
 std::array<char, kHostBytes> host_field(const std::string& name) {
@@ -90,176 +77,112 @@ std::string refusal(const Answer& answer, const Member& self) {
   }
 }
 
-// A connection of which it is not known yet whose it is.
-struct Pending {
-  explicit Pending(Socket from) : socket(std::move(from)) {}
+}  // namespace
 
-  Socket socket;
-  Deadline until = deadline_in(kPatienceSeconds);
-  Greeting mine = greeting();
-  Greeting theirs;
-  Introduction introduction;
-  size_t got = 0;  // bytes of theirs, then of introduction
-
-  std::span<std::byte> missing() {
-    if (got < sizeof theirs) return writable_bytes_of(theirs).subspan(got);
-    return writable_bytes_of(introduction).subspan(got - sizeof theirs);
-  }
-  bool complete() const { return got == sizeof theirs + sizeof introduction; }
-};
-
-class Acceptor {
- public:
-  Acceptor(const Socket& listener, const Member& self, std::set<int> expected, std::vector<Guest>& guests)
-      : listener_(listener), self_(self), expected_(std::move(expected)), guests_(guests) {}
-
-  void until(Deadline deadline);
-
- private:
-  void wait(Deadline deadline);
-  void let_in();
-  // Whether the connection stays.
-  bool attend(Pending& connection);
-  bool judge(Pending& connection);
-  Verdict verdict(const Pending& connection) const;
-  bool refuse_connection(const Pending& connection, const std::string& why);
-  std::string complaint() const;
-
-  const Socket& listener_;
-  const Member& self_;
-  std::set<int> expected_, met_;
-  std::list<Pending> pending_;
-  std::vector<Guest>& guests_;
-  std::string last_refusal_;  // the last one, and why
-};
-
-void Acceptor::until(Deadline deadline) {
-  while (!expected_.empty()) {
-    require<CommError>(std::chrono::steady_clock::now() < deadline, complaint());
-    require<CommError>(self_.first == nullptr || !hung_up(*self_.first), complaint(), "; rank 0 ended meanwhile");
-    wait(deadline);
-    let_in();
-    const auto now = std::chrono::steady_clock::now();
-    pending_.remove_if([&](Pending& connection) {
-      if (!attend(connection)) return true;
-      return now > connection.until && !refuse_connection(connection, "it did not complete the handshake in time");
-    });
-  }
+Greeting fresh_greeting() {
+  Greeting mine;
+  fill_random(mine.nonce);
+  return mine;
 }
 
-void Acceptor::wait(Deadline deadline) {
-  constexpr int kMostMilliseconds = 200;  // connections and the deadline are looked at so often
-  std::vector<pollfd> fds = {{listener_.fd(), POLLIN, 0}};
-  for (const Pending& connection : pending_) fds.push_back({connection.socket.fd(), POLLIN, 0});
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left.count(), 0, kMostMilliseconds)));
+AcceptingEnd::AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine)
+    : self_(self), roster_(roster), mine_(mine) {}
+
+std::span<std::byte> AcceptingEnd::room() {
+  if (over_) return {};
+  if (got_ < sizeof theirs_) return writable_bytes_of(theirs_).subspan(got_);
+  return writable_bytes_of(introduction_).subspan(got_ - sizeof theirs_);
 }
 
-void Acceptor::let_in() {
-  while (pending_.size() < kMostPending) {
-    auto socket = accept_from(listener_);
-    if (!socket) return;
-    pending_.emplace_back(std::move(*socket));
-  }
+HandshakeStep AcceptingEnd::advance(size_t bytes) {
+  got_ += bytes;
+  HandshakeStep step;
+  if (got_ == sizeof theirs_) step = hear_greeting();
+  if (got_ == sizeof theirs_ + sizeof introduction_) step = hear_introduction();
+  over_ = step.state != State::waits;
+  return step;
 }
 
-bool Acceptor::attend(Pending& connection) {
-  for (;;) {
-    const auto into = connection.missing();
-    const ssize_t got = ::recv(connection.socket.fd(), into.data(), into.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (got <= 0) return refuse_connection(connection, "it disconnected during the handshake");
-    connection.got += static_cast<size_t>(got);
-    if (connection.got == sizeof connection.theirs) {
-      // A greeting is answered whatever its version, so that the other side can say what is wrong.
-      if (connection.theirs.magic != kMagic) return refuse_connection(connection, stranger(connection.theirs));
-      ::send(connection.socket.fd(), &connection.mine, sizeof connection.mine, MSG_NOSIGNAL);
-      if (const auto why = stranger(connection.theirs); !why.empty()) return refuse_connection(connection, why);
-    }
-    if (connection.complete()) return judge(connection);
-  }
+// A greeting is answered whatever its version, so that the other side can say what is wrong.
+HandshakeStep AcceptingEnd::hear_greeting() {
+  const std::string why = stranger(theirs_);
+  if (theirs_.magic != kMagic) return refused(why);
+  if (!why.empty()) return refused(why, copy_of(mine_));
+  return {State::waits, copy_of(mine_)};
 }
 
-Verdict Acceptor::verdict(const Pending& connection) const {
-  const Introduction& said = connection.introduction;
-  const Digest256 proof = proof_of(self_.secret, kConnects, connection.theirs, connection.mine, said);
-  if (!same_digest(proof, said.proof)) return Verdict::another_secret;
+Verdict AcceptingEnd::verdict() const {
+  const Introduction& said = introduction_;
+  if (!same_digest(proof_of(self_.secret, kConnects, theirs_, mine_, said), said.proof)) return Verdict::another_secret;
   if (said.size != self_.size) return Verdict::another_size;
   if (said.to != self_.rank) return Verdict::another_rank;
-  if (met_.contains(said.rank)) return Verdict::rank_twice;
-  return expected_.contains(said.rank) ? Verdict::admitted : Verdict::another_rank;
+  if (roster_.met.contains(said.rank)) return Verdict::rank_twice;
+  return roster_.expected.contains(said.rank) ? Verdict::admitted : Verdict::another_rank;
 }
 
-bool Acceptor::judge(Pending& connection) {
-  const Introduction& said = connection.introduction;
-  Answer answer{verdict(connection), self_.rank, self_.size, 0, {}};
-  if (answer.verdict == Verdict::admitted)
-    answer.proof = proof_of(self_.secret, kAccepts, connection.theirs, connection.mine, answer);
-  ::send(connection.socket.fd(), &answer, sizeof answer, MSG_NOSIGNAL);
+HandshakeStep AcceptingEnd::hear_introduction() {
+  const Introduction& said = introduction_;
+  Answer answer{verdict(), self_.rank, self_.size, 0, {}};
   switch (answer.verdict) {
     case Verdict::admitted:
       break;
     case Verdict::another_secret:
-      return refuse_connection(connection, "its WITAN_JOB_SECRET differs");
+      return refused("its WITAN_JOB_SECRET differs", copy_of(answer));
     case Verdict::another_size:
-      return refuse_connection(connection, cat("its world size is ", said.size, ", not ", self_.size));
+      return refused(cat("its world size is ", said.size, ", not ", self_.size), copy_of(answer));
     case Verdict::rank_twice:
-      return refuse_connection(connection, cat("rank ", said.rank, " has joined already"));
+      return refused(cat("rank ", said.rank, " has joined already"), copy_of(answer));
     case Verdict::another_rank:
-      return refuse_connection(connection, cat("it is rank ", said.rank, " and expects rank ", said.to, " here"));
+      return refused(cat("it is rank ", said.rank, " and expects rank ", said.to, " here"), copy_of(answer));
   }
-  expected_.erase(said.rank);
-  met_.insert(said.rank);
-  guests_.push_back({said.rank, printable(said.host), said.port, std::move(connection.socket)});
-  return false;
+  answer.proof = proof_of(self_.secret, kAccepts, theirs_, mine_, answer);
+  roster_.expected.erase(said.rank);
+  roster_.met.insert(said.rank);
+  return {State::done, copy_of(answer)};
 }
 
-bool Acceptor::refuse_connection(const Pending& connection, const std::string& why) {
-  try {
-    last_refusal_ = cat("a connection from ", remote_end(connection.socket).address, " was refused: ", why);
-  } catch (const CommError&) {
-    last_refusal_ = cat("a connection was refused: ", why);
+std::string AcceptingEnd::host() const {
+  std::string text;
+  for (const char c : introduction_.host) {
+    if (c == 0) break;
+    text += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_' ? c : '?';
   }
-  return false;
+  return text;
 }
 
-std::string Acceptor::complaint() const {
-  const std::vector<int> missing(expected_.begin(), expected_.end());
-  return cat(rank_list(missing), " of ", self_.size, " did not connect to rank ", self_.rank, " on ", self_.host,
-             last_refusal_.empty() ? "" : "; ", last_refusal_);
+ConnectingEnd::ConnectingEnd(const Member& self, int to, const Greeting& mine) : self_(self), to_(to), mine_(mine) {}
+
+std::span<const std::byte> ConnectingEnd::greeting() const {
+  return bytes_of(mine_);
 }
 
-}  // namespace
-
-std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
-                               std::string& why) {
-  const Greeting mine = greeting();
-  Greeting theirs;
-  Introduction introduction{self.rank, self.size, to, self.port, host_field(self.host), {}};
-  Answer answer;
-  const auto ended = [&](Transfer transfer) {
-    why = cat("rank ", to, transfer == Transfer::late ? " did not answer" : " ended the connection");
-    return transfer != Transfer::done;
-  };
-  if (ended(send_all(socket, bytes_of(mine), deadline))) return std::nullopt;
-  if (ended(recv_all(socket, writable_bytes_of(theirs), deadline, self.first))) return std::nullopt;
-  const auto refuse = [&](const std::string& reason) {
-    throw CommError(cat("the process at ", at.address, ":", at.port, " is not rank ", to, " of this job: ", reason));
-  };
-  if (const auto reason = stranger(theirs); !reason.empty()) refuse(reason);
-  introduction.proof = proof_of(self.secret, kConnects, mine, theirs, introduction);
-  if (ended(send_all(socket, bytes_of(introduction), deadline))) return std::nullopt;
-  if (ended(recv_all(socket, writable_bytes_of(answer), deadline, self.first))) return std::nullopt;
-  if (answer.verdict != Verdict::admitted) refuse(refusal(answer, self));
-  if (!same_digest(answer.proof, proof_of(self.secret, kAccepts, mine, theirs, answer)))
-    refuse("it does not know WITAN_JOB_SECRET");
-  return Guest{to, "", at.port, std::move(socket)};
+std::span<std::byte> ConnectingEnd::room() {
+  if (over_) return {};
+  if (got_ < sizeof theirs_) return writable_bytes_of(theirs_).subspan(got_);
+  return writable_bytes_of(answer_).subspan(got_ - sizeof theirs_);
 }
 
-void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
-                    std::vector<Guest>& guests) {
-  Acceptor(listener, self, std::move(expected), guests).until(deadline);
+HandshakeStep ConnectingEnd::advance(size_t bytes) {
+  got_ += bytes;
+  HandshakeStep step;
+  if (got_ == sizeof theirs_) step = hear_greeting();
+  if (got_ == sizeof theirs_ + sizeof answer_) step = hear_answer();
+  over_ = step.state != State::waits;
+  return step;
+}
+
+HandshakeStep ConnectingEnd::hear_greeting() {
+  if (const std::string why = stranger(theirs_); !why.empty()) return refused(why);
+  Introduction introduction{self_.rank, self_.size, to_, self_.port, host_field(self_.host), {}};
+  introduction.proof = proof_of(self_.secret, kConnects, mine_, theirs_, introduction);
+  return {State::waits, copy_of(introduction)};
+}
+
+HandshakeStep ConnectingEnd::hear_answer() {
+  if (answer_.verdict != Verdict::admitted) return refused(refusal(answer_, self_));
+  if (!same_digest(answer_.proof, proof_of(self_.secret, kAccepts, mine_, theirs_, answer_)))
+    return refused("it does not know WITAN_JOB_SECRET");
+  return {State::done};
 }
 
 }  // namespace witan

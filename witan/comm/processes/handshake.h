@@ -5,28 +5,31 @@
 //   connecting -> accepting   Introduction: its rank, the rank it expects, and proof that it knows the job's secret
 //   accepting -> connecting   Answer: a verdict, and, if it is `admitted`, the same proof
 //
-// A proof is HMAC-SHA-256, keyed with the secret, of both greetings and of the message: the secret does not travel, and
-// nothing recorded can be used again. What follows on the connection is neither encrypted nor proven. All messages have
-// a fixed size; numbers are little-endian.
+// A proof is HMAC-SHA-256, keyed with the secret, of both greetings, of the side that speaks and of the message: the
+// secret does not travel, nothing recorded can be used again, and nothing that one side said can be said back to it.
+// What follows on the connection is neither encrypted nor proven. All messages have a fixed size; numbers are
+// little-endian.
+//
+// Both ends are state machines over bytes, which neither wait nor send: guests.h gives them their connections.
 #pragma once
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "witan/base/hmac.h"
-#include "witan/comm/processes/socket.h"
 
 namespace witan {
 
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::array<char, 8> kMagic = {'W', 'I', 'T', 'A', 'N', 'R', 'N', 'K'};
-inline constexpr uint32_t kProtocol = 4;  // raised when anything that ranks tell each other changes
+inline constexpr uint32_t kProtocol = 5;  // raised when anything that ranks tell each other changes
 inline constexpr size_t kHostBytes = 64;  // of a host's name, with what fills it up
 
 struct Greeting {
@@ -51,35 +54,80 @@ struct Answer {
 };
 static_assert(sizeof(Greeting) == 48 && sizeof(Introduction) == 112 && sizeof(Answer) == 48);
 
+// With a random number of this moment.
+Greeting fresh_greeting();
+
 // This process, as it stands in its job.
 struct Member {
   int rank = 0, size = 1;
   std::string secret;
   std::string host;
   int port = 0;  // where it hears connections; 0: nowhere
-  // The connection to rank 0, once that has met all others. It knows who is lost since: when it ends, nobody else is to
-  // be waited for.
-  const Socket* first = nullptr;
 };
 
-// Who has been met, and the connection.
-struct Guest {
-  int rank = 0;
-  std::string host;  // printable
-  int port = 0;
-  Socket socket;
+// Who is to come to this process, and who has.
+struct Roster {
+  std::set<int> expected, met;
 };
 
-// Introduces this process to rank `to` on a fresh connection to `at`. Nothing, with the reason in `why`, when the
-// connection ends or the deadline passes. Throws CommError when the other one is not of this job.
-std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
-                               std::string& why);
+// What an end does after bytes have come.
+struct HandshakeStep {
+  enum class State : uint8_t { waits, done, refused };
+  State state = State::waits;
+  std::vector<std::byte> send = {};  // now, also where it refuses
+  std::string why = "";              // it refuses
+};
 
-// Hears connections until all of `expected` ranks have introduced themselves. Whoever does not speak the protocol, or
-// is not of this job, is refused, and held to a few seconds; it disturbs nobody else. Throws CommError after the
-// deadline, or once self.first ends, naming the ranks that did not come, and why the last connection was refused.
-// `guests`: those who came, also after an error.
-void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
-                    std::vector<Guest>& guests);
+// The accepting end. Bytes of whoever has connected are believed once they are proven.
+class AcceptingEnd {
+ public:
+  // Which must both outlive it. `mine`: of this connection alone.
+  AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
+
+  // Where the next bytes are to be put; empty once it is done or has refused.
+  std::span<std::byte> room();
+  HandshakeStep advance(size_t bytes);
+
+  // Once it is done: who has come.
+  int rank() const { return introduction_.rank; }
+  int port() const { return introduction_.port; }
+  std::string host() const;  // printable
+
+ private:
+  HandshakeStep hear_greeting();
+  HandshakeStep hear_introduction();
+  Verdict verdict() const;
+
+  const Member& self_;
+  Roster& roster_;
+  const Greeting mine_;
+  Greeting theirs_;
+  Introduction introduction_;
+  size_t got_ = 0;  // bytes of theirs_, then of introduction_
+  bool over_ = false;
+};
+
+// The connecting end, which introduces this process to rank `to`.
+class ConnectingEnd {
+ public:
+  // Self must outlive it. `mine`: of this connection alone.
+  ConnectingEnd(const Member& self, int to, const Greeting& mine);
+
+  std::span<const std::byte> greeting() const;  // is sent first
+  std::span<std::byte> room();                  // as above
+  HandshakeStep advance(size_t bytes);
+
+ private:
+  HandshakeStep hear_greeting();
+  HandshakeStep hear_answer();
+
+  const Member& self_;
+  const int to_;
+  const Greeting mine_;
+  Greeting theirs_;
+  Answer answer_;
+  size_t got_ = 0;  // bytes of theirs_, then of answer_
+  bool over_ = false;
+};
 
 }  // namespace witan

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include "witan/base/error.h"
 
@@ -101,14 +100,11 @@ void Links::throw_if_failed() const {
 }
 
 void Links::tell(const ProcessFailure& failure) {
-  Bytes words(2 * sizeof(uint32_t) + std::min(failure.text.size(), kMostFailureBytes / 2));
-  const uint32_t head[] = {static_cast<uint32_t>(failure.kind), static_cast<uint32_t>(failure.rank)};
-  std::memcpy(words.data(), head, sizeof head);
-  std::memcpy(words.data() + sizeof head, failure.text.data(), words.size() - sizeof head);
+  const Bytes words = pack_failure(failure);
   tell_all({kFailure, 0, 0, words.size()}, words);
 }
 
-void Links::tell_all(const Header& header, std::span<const std::byte> bytes) {
+void Links::tell_all(const FrameHeader& header, std::span<const std::byte> bytes) {
   const Deadline deadline = deadline_in(kTellSeconds);
   for (const auto& one : links_) {
     if (!one->socket.open()) continue;
@@ -133,7 +129,7 @@ std::optional<ProcessFailure> Links::silence() const {
   return longest;
 }
 
-Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const std::byte> bytes,
+Links::Sent Links::send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes,
                               PatientDeadline deadline, bool last_words) {
   if (to.torn) return Sent::ended;
   bool begun = false;
@@ -162,7 +158,7 @@ Links::Sent Links::send_frame(Link& to, const Header& header, std::span<const st
   return Sent::whole;
 }
 
-void Links::send(int to, const Header& header, std::span<const std::byte> bytes, double seconds) {
+void Links::send(int to, const FrameHeader& header, std::span<const std::byte> bytes, double seconds) {
   throw_if_failed();
   Sent sent;
   {
@@ -192,47 +188,34 @@ void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t b
 }
 
 void Links::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
-  if (bytes == 0) return;
   const MutexLock lock(mutex_);
-  incoming(from).boxes[channel].targets.push_back({to, bytes});
+  incoming(from).inbox.want(channel, to, bytes);
 }
 
 void Links::drop(uint64_t channel) {
   const MutexLock lock(mutex_);
   dropped_ = true;
-  for (Incoming& one : incoming_)
-    if (const auto found = one.boxes.find(channel); found != one.boxes.end()) found->second.targets.clear();
-}
-
-const Links::Box* Links::box(int rank, uint64_t channel) const {
-  const auto& boxes = incoming(rank).boxes;
-  const auto found = boxes.find(channel);
-  return found == boxes.end() ? nullptr : &found->second;
+  for (Incoming& one : incoming_) one.inbox.drop(channel);
 }
 
 bool Links::View::has_control(int from, uint64_t channel, Control kind) const {
   links_.mutex_.assert_held();
-  const Box* box = links_.box(from, channel);
-  return box != nullptr && !box->controls[static_cast<size_t>(kind)].empty();
+  return links_.incoming(from).inbox.has_control(channel, kind);
 }
 
 const Links::Bytes& Links::View::first_control(int from, uint64_t channel, Control kind) const {
   links_.mutex_.assert_held();
-  return links_.box(from, channel)->controls[static_cast<size_t>(kind)].front();
+  return links_.incoming(from).inbox.first_control(channel, kind);
 }
 
 Links::Bytes Links::View::next_control(int from, uint64_t channel, Control kind) {
   links_.mutex_.assert_held();
-  auto& controls = links_.incoming(from).boxes.at(channel).controls[static_cast<size_t>(kind)];
-  Bytes control = std::move(controls.front());
-  controls.pop_front();
-  return control;
+  return links_.incoming(from).inbox.next_control(channel, kind);
 }
 
 bool Links::View::arrived(int from, uint64_t channel) const {
   links_.mutex_.assert_held();
-  const Box* box = links_.box(from, channel);
-  return box == nullptr || box->targets.empty();
+  return links_.incoming(from).inbox.arrived(channel);
 }
 
 bool Links::View::left(int rank) const {

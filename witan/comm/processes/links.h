@@ -4,20 +4,16 @@
 // data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
 // a control message. One thread reads all connections; senders write from their own threads.
 //
-// Frames are a header of 24 bytes (kind, 0, channel, bytes) and that many bytes of payload; the size is checked against
-// the limit of its kind first. A frame that breaks the rules, a connection that ends without a
-// shutdown message, or silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
+// Bytes are frames (inbox.h). A frame that breaks the rules, a connection that ends without a shutdown message, or
+// silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
 // The reading thread sends heartbeats on idle connections, so that silence is a failure: a process that is
 // stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat also says
 // whether a debugger holds the process; one that may be held is not lost by its silence. All members may be called by
 // any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,16 +26,15 @@
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
+#include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/process_failure.h"
 
 namespace witan {
 
 class Links {
  public:
-  using Bytes = std::vector<std::byte>;
-  enum class Control : uint32_t { call, ready, offer, answer };
-  static constexpr int kControls = 4;
-  static constexpr size_t kMostControlBytes = size_t{1} << 20;
+  using Bytes = Inbox::Bytes;
+  using Control = witan::Control;
 
   // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost, unless a debugger may
   // hold it.
@@ -87,31 +82,9 @@ class Links {
             const std::function<std::string(View&)>& late, double seconds);
 
  private:
-  static constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
-  static constexpr size_t kMostFailureBytes = 4096;
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent
-  enum Kind : uint32_t {
-    kData = kControls,
-    kFailure,
-    kShutdown,
-    kHeartbeat
-  };                                    // control messages have their own numbers
-  static constexpr uint64_t kHeld = 1;  // the channel of a heartbeat: a debugger holds it
-  struct Header {
-    uint32_t kind = 0, unused = 0;
-    uint64_t channel = 0, bytes = 0;
-  };
-  static_assert(sizeof(Header) == 24);
+  static constexpr uint64_t kHeld = 1;            // the channel of a heartbeat: a debugger holds it
 
-  struct Target {
-    std::byte* to;
-    int64_t bytes;  // to come
-  };
-  // What one rank sent on one channel.
-  struct Box {
-    std::array<std::deque<Bytes>, kControls> controls;
-    std::deque<Target> targets;
-  };
   // The connection to a rank, for whoever sends.
   struct Link {
     std::string host;
@@ -123,26 +96,20 @@ class Links {
   struct Incoming {
     bool ended = false;  // nothing more comes
     bool shut_down = false;
-    Deadline heard;           // when its last bytes came
-    Header header;            // being read
-    size_t header_bytes = 0;  // of it, read
-    Bytes payload;            // of a control message or a failure
-    uint64_t left = 0;        // of the frame, to be read
-    bool discards = false;    // nobody wants the data being read
-    std::map<uint64_t, Box> boxes;
+    Deadline heard;  // when its last bytes came
+    Inbox inbox;
   };
 
   Link& link(int rank) { return *links_[static_cast<size_t>(rank)]; }
   Incoming& incoming(int rank) WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
   const Incoming& incoming(int rank) const WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
-  const Box* box(int rank, uint64_t channel) const WITAN_REQUIRES(mutex_);
 
-  void send(int to, const Header& header, std::span<const std::byte> bytes, double seconds);
+  void send(int to, const FrameHeader& header, std::span<const std::byte> bytes, double seconds);
   enum class Sent : uint8_t { whole, ended, late, stopped };
-  Sent send_frame(Link& to, const Header& header, std::span<const std::byte> bytes, PatientDeadline deadline,
+  Sent send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes, PatientDeadline deadline,
                   bool last_words) WITAN_REQUIRES(to.sending);
   // To all that are there, within a second; whoever does not take it is left.
-  void tell_all(const Header& header, std::span<const std::byte> bytes);
+  void tell_all(const FrameHeader& header, std::span<const std::byte> bytes);
   void tell(const ProcessFailure& failure);
   void throw_if_failed() const;
   // Of the rank that has been silent for longest, if one has missed several heartbeats.
@@ -154,11 +121,7 @@ class Links {
   void notice_silence(Deadline due);                // due: when it should have been called
   void read_from(int rank);                         // until nothing is there
   bool read_some(int rank) WITAN_REQUIRES(mutex_);  // false: nothing to read now, or the peer has closed the connection
-  std::span<std::byte> next_room(int rank) WITAN_REQUIRES(mutex_);  // where the next bytes go
-  void advance(int rank, size_t bytes) WITAN_REQUIRES(mutex_);
-  static void count(std::deque<Target>& targets, size_t bytes);
-  void begin_frame(int rank) WITAN_REQUIRES(mutex_);
-  void end_frame(int rank) WITAN_REQUIRES(mutex_);
+  void hear_frame(int rank) WITAN_REQUIRES(mutex_);
   void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
   bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first

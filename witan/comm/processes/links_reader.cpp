@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include "witan/base/error.h"
 #include "witan/comm/processes/links.h"
@@ -15,11 +14,7 @@
 namespace witan {
 namespace {
 
-constexpr size_t kMostWaitingControls = 4;  // a rank is one call ahead of another at most
-constexpr size_t kMostChannels = 4096;
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // bytes read while others wait for the mutex
-
-const char* const kNoMessage = "it sent a malformed message";
 
 }  // namespace
 
@@ -92,12 +87,14 @@ void Links::read_from(int rank) {
 bool Links::read_some(int rank) {
   Incoming& from = incoming(rank);
   if (from.ended) return false;
-  const auto room = next_room(rank);
+  const auto room = from.inbox.room(trash_);
   const ssize_t got = ::recv(link(rank).socket.fd(), room.data(), std::min(room.size(), kMostAtOnce), 0);
   if (got > 0) {
     from.heard = deadline_in(0);
-    advance(rank, static_cast<size_t>(got));
-    return true;
+    const auto event = from.inbox.advance(static_cast<size_t>(got), dropped_);
+    if (event == Inbox::Event::malformed) lose(rank, "it sent a malformed message");
+    if (event == Inbox::Event::frame) hear_frame(rank);
+    return event != Inbox::Event::malformed;
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return errno == EINTR;
   const bool silent = got < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH);
@@ -105,79 +102,18 @@ bool Links::read_some(int rank) {
   return false;
 }
 
-std::span<std::byte> Links::next_room(int rank) {
+void Links::hear_frame(int rank) {
   Incoming& from = incoming(rank);
-  if (from.header_bytes < sizeof from.header)
-    return std::as_writable_bytes(std::span(&from.header, 1)).subspan(from.header_bytes);
-  if (from.header.kind != kData) return std::span(from.payload).last(from.left);
-  const auto& targets = from.boxes[from.header.channel].targets;
-  if (from.discards || targets.empty()) return std::span(trash_).first(from.left);
-  return {targets.front().to, std::min(from.left, static_cast<uint64_t>(targets.front().bytes))};
-}
-
-void Links::advance(int rank, size_t bytes) {
-  Incoming& from = incoming(rank);
-  if (from.header_bytes < sizeof from.header) {
-    from.header_bytes += bytes;
-    if (from.header_bytes == sizeof from.header) begin_frame(rank);
-  } else {
-    from.left -= bytes;
-    if (from.header.kind == kData && !from.discards) count(from.boxes[from.header.channel].targets, bytes);
-  }
-  if (!from.ended && from.header_bytes == sizeof from.header && from.left == 0) end_frame(rank);
-}
-
-void Links::count(std::deque<Target>& targets, size_t bytes) {
-  if (targets.empty()) return;  // dropped meanwhile
-  Target& target = targets.front();
-  target.to += bytes;
-  target.bytes -= static_cast<int64_t>(bytes);
-  if (target.bytes == 0) targets.pop_front();
-}
-
-// Nothing is believed, and nothing allocated, before it is known to be within its bounds.
-void Links::begin_frame(int rank) {
-  Incoming& from = incoming(rank);
-  const Header& header = from.header;
-  size_t most = kMostControlBytes;
-  if (header.kind == kData) most = kMostDataBytes;
-  if (header.kind == kFailure) most = kMostFailureBytes;
-  if (header.kind == kShutdown || header.kind == kHeartbeat) most = 0;
-  if (header.kind > kHeartbeat || header.unused != 0 || header.bytes > most) return lose(rank, kNoMessage);
-  if (header.kind <= kData && !from.boxes.contains(header.channel) && from.boxes.size() == kMostChannels)
-    return lose(rank, kNoMessage);
-  from.left = header.bytes;
-  if (header.kind != kData) return from.payload.resize(header.bytes);
-  const Box* target = box(rank, header.channel);
-  const bool wanted = target != nullptr && !target->targets.empty() &&
-                      header.bytes <= static_cast<uint64_t>(target->targets.front().bytes);
-  from.discards = !wanted;
-  if (!wanted && !dropped_) lose(rank, kNoMessage);
-}
-
-void Links::end_frame(int rank) {
-  Incoming& from = incoming(rank);
-  from.header_bytes = 0;
-  const uint32_t kind = from.header.kind;
-  if (kind < kControls) {
-    auto& controls = from.boxes[from.header.channel].controls[kind];
-    if (controls.size() == kMostWaitingControls) return lose(rank, kNoMessage);
-    controls.push_back(std::move(from.payload));
-  }
-  if (kind == kFailure) hear_failure(from.payload);
-  if (kind == kShutdown) from.shut_down = true;
-  if (kind == kHeartbeat && hold_) hold_->hear(rank, from.header.channel == kHeld);
-  from.payload = {};
+  const FrameHeader& header = from.inbox.header();
+  if (header.kind == kFailure) hear_failure(from.inbox.payload());
+  if (header.kind == kShutdown) from.shut_down = true;
+  if (header.kind == kHeartbeat && hold_) hold_->hear(rank, header.channel == kHeld);
   changed_.notify_all();
 }
 
 void Links::hear_failure(const Bytes& words) {
-  uint32_t head[2] = {};
-  if (words.size() < sizeof head) return;
-  std::memcpy(head, words.data(), sizeof head);
-  if (head[0] > static_cast<uint32_t>(ProcessFailure::Kind::failed) || head[1] >= links_.size()) return;
-  const std::string text(reinterpret_cast<const char*>(words.data()) + sizeof head, words.size() - sizeof head);
-  if (!closing_) record({static_cast<ProcessFailure::Kind>(head[0]), static_cast<int>(head[1]), text});
+  const auto failure = parse_failure(words, size());
+  if (failure && !closing_) record(*failure);
 }
 
 void Links::lose(int rank, const std::string& why) {

@@ -1,5 +1,9 @@
 #include "witan/comm/processes/process_failure.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/rendezvous.h"
 
 namespace witan {
@@ -14,6 +18,25 @@ std::string words_of(const ProcessFailure& failure, const std::string& host) {
     default:
       return cat("stopped, as ", who, " failed", failure.text.empty() ? "" : ": ", failure.text);
   }
+}
+
+std::vector<std::byte> pack_failure(const ProcessFailure& failure) {
+  const uint32_t head[] = {static_cast<uint32_t>(failure.kind), static_cast<uint32_t>(failure.rank)};
+  std::vector<std::byte> bytes(sizeof head + std::min(failure.text.size(), kMostFailureBytes / 2));
+  std::memcpy(bytes.data(), head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, failure.text.data(), bytes.size() - sizeof head);
+  return bytes;
+}
+
+std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, int ranks) {
+  uint32_t head[2] = {};
+  if (bytes.size() < sizeof head) return std::nullopt;
+  std::memcpy(head, bytes.data(), sizeof head);
+  if (head[0] > static_cast<uint32_t>(ProcessFailure::Kind::failed) || head[1] >= static_cast<uint32_t>(ranks))
+    return std::nullopt;
+  const auto text = bytes.subspan(sizeof head);
+  return ProcessFailure{static_cast<ProcessFailure::Kind>(head[0]), static_cast<int>(head[1]),
+                        std::string(reinterpret_cast<const char*>(text.data()), text.size())};
 }
 
 void throw_failure(const ProcessFailure& failure, const std::string& host) {

@@ -1,8 +1,12 @@
 // The reason why the ranks of a job stop, which the first rank that knows it sends to all others.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "witan/base/error.h"
 
@@ -26,6 +30,12 @@ struct ProcessFailure {
 };
 
 std::string words_of(const ProcessFailure& failure, const std::string& host);
+
+// A failure as bytes, for other processes: kMostFailureBytes (inbox.h) at most, for which a long text is cut.
+std::vector<std::byte> pack_failure(const ProcessFailure& failure);
+// Nothing for bytes that are no failure of one of `ranks` ranks.
+std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, int ranks);
+
 // Throws what a rank is told: LostError, CommError, or AbortedError where another one has the error itself.
 [[noreturn]] void throw_failure(const ProcessFailure& failure, const std::string& host);
 

@@ -1,0 +1,40 @@
+// The table of addresses with which rank 0 answers: read, and written again with the same meaning, or refused. The
+// first byte: how many ranks there are; the second: how many bytes come at a time.
+#include <algorithm>
+
+#include "fuzz/support.h"
+#include "witan/comm/processes/rank_table.h"
+
+namespace {
+
+// Whether the table is whole.
+bool read(witan::RankTableReader& reader, std::span<const std::byte> words, size_t at_once) {
+  for (auto room = reader.room(); !room.empty() && !words.empty(); room = reader.room()) {
+    const auto piece = words.first(std::min({at_once, room.size(), words.size()}));
+    std::ranges::copy(piece, room.begin());
+    words = words.subspan(piece.size());
+    reader.advance(piece.size());
+  }
+  return reader.room().empty();
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace witan;
+  if (size < 2) return 0;
+  const int ranks = data[0];
+  fuzz::expect_own_errors([&] {
+    RankTableReader reader(ranks);
+    if (!read(reader, std::as_bytes(std::span(data, size)).subspan(2), data[1] == 0 ? size : data[1])) return;
+    const RankTable& table = reader.table();
+    assert(table.trouble.empty() ? table.places.size() == data[0] : table.places.empty());
+    for (const RankPlace& place : table.places) assert(place.port >= 0 && place.port <= 65535);
+    RankTableReader again(ranks);
+    const auto packed = pack_table(table);
+    assert(read(again, packed, packed.size()) && again.table().trouble == table.trouble);
+    for (size_t rank = 0; rank < table.places.size(); ++rank)
+      assert(again.table().places[rank].address == table.places[rank].address);
+  });
+  return 0;
+}

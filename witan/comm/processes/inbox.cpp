@@ -1,0 +1,109 @@
+#include "witan/comm/processes/inbox.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace witan {
+namespace {
+
+constexpr size_t kMostWaitingControls = 4;  // a rank is one call ahead of another at most
+constexpr size_t kMostChannels = 4096;
+
+size_t most_bytes(uint32_t kind) {
+  if (kind < kControls) return kMostControlBytes;
+  if (kind == kData) return kMostDataBytes;
+  return kind == kFailure ? kMostFailureBytes : 0;
+}
+
+}  // namespace
+
+const Inbox::Channel* Inbox::channel(uint64_t number) const {
+  const auto found = channels_.find(number);
+  return found == channels_.end() ? nullptr : &found->second;
+}
+
+void Inbox::want(uint64_t channel, std::byte* to, int64_t bytes) {
+  if (bytes > 0) channels_[channel].targets.push_back({to, bytes});
+}
+
+void Inbox::drop(uint64_t channel) {
+  if (const auto found = channels_.find(channel); found != channels_.end()) found->second.targets.clear();
+}
+
+bool Inbox::arrived(uint64_t number) const {
+  const Channel* found = channel(number);
+  return found == nullptr || found->targets.empty();
+}
+
+bool Inbox::has_control(uint64_t number, Control kind) const {
+  const Channel* found = channel(number);
+  return found != nullptr && !found->controls[static_cast<size_t>(kind)].empty();
+}
+
+const Inbox::Bytes& Inbox::first_control(uint64_t number, Control kind) const {
+  return channel(number)->controls[static_cast<size_t>(kind)].front();
+}
+
+Inbox::Bytes Inbox::next_control(uint64_t channel, Control kind) {
+  auto& controls = channels_.at(channel).controls[static_cast<size_t>(kind)];
+  Bytes control = std::move(controls.front());
+  controls.pop_front();
+  return control;
+}
+
+std::span<std::byte> Inbox::room(std::span<std::byte> trash) {
+  if (header_bytes_ < sizeof header_) return std::as_writable_bytes(std::span(&header_, 1)).subspan(header_bytes_);
+  if (header_.kind != kData) return std::span(payload_).last(left_);
+  const auto& targets = channels_[header_.channel].targets;
+  if (discards_ || targets.empty()) return trash.first(left_);
+  return {targets.front().to, std::min(left_, static_cast<uint64_t>(targets.front().bytes))};
+}
+
+Inbox::Event Inbox::advance(size_t bytes, bool dropped) {
+  if (header_bytes_ < sizeof header_) {
+    header_bytes_ += bytes;
+    if (header_bytes_ < sizeof header_) return Event::none;
+    if (!begin_frame(dropped)) return Event::malformed;
+  } else {
+    left_ -= bytes;
+    if (header_.kind == kData && !discards_) count(bytes);
+  }
+  if (left_ > 0) return Event::none;
+  return end_frame() ? Event::frame : Event::malformed;
+}
+
+void Inbox::count(size_t bytes) {
+  auto& targets = channels_[header_.channel].targets;
+  if (targets.empty()) return;  // dropped meanwhile
+  Target& target = targets.front();
+  target.to += bytes;
+  target.bytes -= static_cast<int64_t>(bytes);
+  if (target.bytes == 0) targets.pop_front();
+}
+
+// Nothing is believed, and nothing allocated, before it is known to be within its bounds.
+bool Inbox::begin_frame(bool dropped) {
+  if (header_.kind > kHeartbeat || header_.unused != 0 || header_.bytes > most_bytes(header_.kind)) return false;
+  const Channel* known = channel(header_.channel);
+  if (header_.kind <= kData && known == nullptr && channels_.size() == kMostChannels) return false;
+  left_ = header_.bytes;
+  if (header_.kind != kData) {
+    payload_.assign(header_.bytes, std::byte{0});
+    return true;
+  }
+  discards_ =
+      known == nullptr || known->targets.empty() || header_.bytes > static_cast<uint64_t>(known->targets.front().bytes);
+  return !discards_ || dropped;
+}
+
+bool Inbox::end_frame() {
+  header_bytes_ = 0;
+  if (header_.kind >= kControls) return true;
+  auto& controls = channels_[header_.channel].controls[header_.kind];
+  if (controls.size() == kMostWaitingControls) return false;
+  controls.push_back(std::move(payload_));
+  payload_ = {};
+  return true;
+}
+
+}  // namespace witan

@@ -1,0 +1,79 @@
+// What one rank sends to this process, taken apart while its bytes arrive: frames, without sockets, locks or clocks.
+//
+// A frame is a header of 24 bytes (kind, 0, channel, bytes; little-endian) and that many bytes of payload; the size is
+// checked against the limit of its kind before anything is allocated or read. A control message waits in its channel
+// until it is read; data goes straight into the memory given to want(). Not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace witan {
+
+enum class Control : uint32_t { call, ready, offer, answer };
+inline constexpr uint32_t kControls = 4;
+// Control messages have their own numbers.
+enum FrameKind : uint32_t { kData = kControls, kFailure, kShutdown, kHeartbeat };
+inline constexpr size_t kMostControlBytes = size_t{1} << 20;
+inline constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
+inline constexpr size_t kMostFailureBytes = 4096;
+
+struct FrameHeader {
+  uint32_t kind = 0, unused = 0;
+  uint64_t channel = 0, bytes = 0;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+class Inbox {
+ public:
+  using Bytes = std::vector<std::byte>;
+  enum class Event : uint8_t { none, frame, malformed };
+
+  // The next `bytes` of data on the channel, after those of earlier calls, go to `to`, which must stay alive until they
+  // have arrived or are dropped.
+  void want(uint64_t channel, std::byte* to, int64_t bytes);
+  void drop(uint64_t channel);
+  bool arrived(uint64_t channel) const;  // all that was wanted
+
+  bool has_control(uint64_t channel, Control kind) const;
+  const Bytes& first_control(uint64_t channel, Control kind) const;  // where there is one
+  Bytes next_control(uint64_t channel, Control kind);                // the same, and it is gone
+
+  // Where the next bytes are to be put: never empty. `trash`, of kMostDataBytes, is for data that was dropped.
+  std::span<std::byte> room(std::span<std::byte> trash);
+  // The first `bytes` of room() have come. A frame, when they end one; malformed, when they break the rules: then
+  // nothing more may be read. `dropped`: data that nobody waits for any more may still come.
+  Event advance(size_t bytes, bool dropped);
+  // The frame that has just ended; the payload of a failure.
+  const FrameHeader& header() const { return header_; }
+  const Bytes& payload() const { return payload_; }
+
+ private:
+  struct Target {
+    std::byte* to;
+    int64_t bytes;  // to come
+  };
+  struct Channel {
+    std::array<std::deque<Bytes>, kControls> controls;
+    std::deque<Target> targets;
+  };
+
+  const Channel* channel(uint64_t number) const;
+  bool begin_frame(bool dropped);
+  bool end_frame();
+  void count(size_t bytes);
+
+  FrameHeader header_;       // being read
+  size_t header_bytes_ = 0;  // of it, read
+  Bytes payload_;            // of a control message or a failure
+  uint64_t left_ = 0;        // of the frame, to be read
+  bool discards_ = false;    // nobody wants the data being read
+  std::map<uint64_t, Channel> channels_;
+};
+
+}  // namespace witan
