@@ -17,20 +17,18 @@ Greeting numbered(uint8_t number) {
   return greeting;
 }
 
-// What the end does after the last of the bytes that it takes.
+// What the end does after the last of the bytes that it takes: none, once it is done or has refused.
 template <class End>
 HandshakeStep hear(End& end, std::span<const std::byte> words, size_t at_once) {
   HandshakeStep step;
-  while (!words.empty() && step.state == State::waits) {
-    const auto room = end.room();
-    assert(!room.empty());
+  for (auto room = end.room(); !room.empty() && !words.empty(); room = end.room()) {
     const auto piece = words.first(std::min({at_once, room.size(), words.size()}));
     std::ranges::copy(piece, room.begin());
     words = words.subspan(piece.size());
     step = end.advance(piece.size());
     assert((step.state == State::refused) == !step.why.empty());
+    assert((step.state == State::waits) == !end.room().empty());
   }
-  assert(step.state == State::waits || end.room().empty());
   return step;
 }
 

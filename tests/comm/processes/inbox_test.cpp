@@ -95,6 +95,19 @@ TEST(Inbox, NeverWritesBeyondWhatWasWanted) {
   EXPECT_EQ(data, "....|");
 }
 
+// What is promised takes no memory before it comes.
+TEST(Inbox, MakesRoomForALongMessageAsItComes) {
+  const std::string words(kMostControlBytes, 'x');
+  for (const size_t at_once : {1000, 1 << 20}) {
+    Inbox inbox;
+    const std::string message = control(Control::answer, 5, words);
+    EXPECT_TRUE(hears(inbox, message.substr(0, sizeof(FrameHeader)), at_once));
+    EXPECT_LE(inbox.room({}).size(), size_t{1} << 16);
+    EXPECT_TRUE(hears(inbox, message.substr(sizeof(FrameHeader)), at_once));
+    EXPECT_EQ(text_of(inbox.next_control(5, Control::answer)), words);
+  }
+}
+
 // A wait may end while data is under way: it goes nowhere, and what follows is understood.
 TEST(Inbox, ReadsPastDataThatWasDropped) {
   Inbox inbox;

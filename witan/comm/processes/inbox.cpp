@@ -8,6 +8,7 @@ namespace {
 
 constexpr size_t kMostWaitingControls = 4;  // a rank is one call ahead of another at most
 constexpr size_t kMostChannels = 4096;
+constexpr size_t kMostPayloadRoom = size_t{1} << 16;  // bytes of a payload that have not come yet
 
 size_t most_bytes(uint32_t kind) {
   if (kind < kControls) return kMostControlBytes;
@@ -53,10 +54,17 @@ Inbox::Bytes Inbox::next_control(uint64_t channel, Control kind) {
 
 std::span<std::byte> Inbox::room(std::span<std::byte> trash) {
   if (header_bytes_ < sizeof header_) return std::as_writable_bytes(std::span(&header_, 1)).subspan(header_bytes_);
-  if (header_.kind != kData) return std::span(payload_).last(left_);
+  if (header_.kind != kData) return payload_room();
   const auto& targets = channels_[header_.channel].targets;
   if (discards_ || targets.empty()) return trash.first(left_);
   return {targets.front().to, std::min(left_, static_cast<uint64_t>(targets.front().bytes))};
+}
+
+// A header alone makes no room for all that it promises.
+std::span<std::byte> Inbox::payload_room() {
+  const size_t got = header_.bytes - left_;
+  if (payload_.size() == got) payload_.resize(std::min<size_t>(header_.bytes, got + kMostPayloadRoom));
+  return std::span(payload_).subspan(got);
 }
 
 Inbox::Event Inbox::advance(size_t bytes, bool dropped) {
@@ -87,10 +95,8 @@ bool Inbox::begin_frame(bool dropped) {
   const Channel* known = channel(header_.channel);
   if (header_.kind <= kData && known == nullptr && channels_.size() == kMostChannels) return false;
   left_ = header_.bytes;
-  if (header_.kind != kData) {
-    payload_.assign(header_.bytes, std::byte{0});
-    return true;
-  }
+  payload_.clear();
+  if (header_.kind != kData) return true;
   discards_ =
       known == nullptr || known->targets.empty() || header_.bytes > static_cast<uint64_t>(known->targets.front().bytes);
   return !discards_ || dropped;

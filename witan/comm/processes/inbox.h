@@ -64,6 +64,7 @@ class Inbox {
   };
 
   const Channel* channel(uint64_t number) const;
+  std::span<std::byte> payload_room();
   bool begin_frame(bool dropped);
   bool end_frame();
   void count(size_t bytes);

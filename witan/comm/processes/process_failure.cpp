@@ -35,8 +35,10 @@ std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, in
   if (head[0] > static_cast<uint32_t>(ProcessFailure::Kind::failed) || head[1] >= static_cast<uint32_t>(ranks))
     return std::nullopt;
   const auto text = bytes.subspan(sizeof head);
-  return ProcessFailure{static_cast<ProcessFailure::Kind>(head[0]), static_cast<int>(head[1]),
-                        std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  ProcessFailure failure{static_cast<ProcessFailure::Kind>(head[0]), static_cast<int>(head[1]),
+                         std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  if (failure.kind == ProcessFailure::Kind::disagreement && failure.text.empty()) return std::nullopt;  // says nothing
+  return failure;
 }
 
 void throw_failure(const ProcessFailure& failure, const std::string& host) {
