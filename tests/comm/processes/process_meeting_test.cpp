@@ -153,6 +153,50 @@ TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
   EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they came again and again, and were let go";
 }
 
+// Without a secret, whoever is on the machine can prove that he knows none; but not that he is another.
+TEST(ProcessMeeting, AnotherUserIsTurnedAwayWhereThereIsNoSecret) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uid_t kNobody = 65534;
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int index) -> std::string {
+    if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    if (index == 2) {
+      std::string why;
+      std::optional<Socket> socket;
+      EXPECT_EQ(::seteuid(kNobody), 0);
+      while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+      EXPECT_EQ(::seteuid(0), 0);
+      const Member self{1, 2, "", "here", 1};
+      return introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why) ? "let in" : why;
+    }
+    ProcessWorld world(launch_of(index, 2, port, ""), {10, 10});
+    return world.first([] { return "met"; });
+  });
+  EXPECT_EQ(ended[0].said, "met");
+  EXPECT_EQ(ended[1].said, "met");
+  EXPECT_EQ(ended[2].said, "rank 0 ended the connection");
+  // Nor is he taken for rank 0, where he was at its port before it.
+  const auto waited = in_processes(2, [&, free = free_port()](int index) -> std::string {
+    if (index == 1) {
+      ProcessWorld world(launch_of(1, 2, free, ""), {5, 5});
+      return "met";
+    }
+    EXPECT_EQ(::seteuid(kNobody), 0);
+    const Socket listener = listen_at({"127.0.0.1", free});
+    const Member zero{0, 2, "", "here", 0};
+    Roster roster{{1}, {}};
+    AcceptingEnd end(zero, roster, fresh_greeting());
+    wait_readable(listener, 5);
+    const auto connection = accept_from(listener);
+    EXPECT_EQ(::seteuid(0), 0);
+    while (!end.room().empty() && recv_all(*connection, end.room(), deadline_in(5)) == Transfer::done)
+      send_all(*connection, end.advance(end.room().size()).send, deadline_in(5));
+    return roster.met.empty() ? "alone" : "believed";
+  });
+  EXPECT_EQ(waited[0].said, "alone");
+  EXPECT_THAT(waited[1].said, HasSubstr("is not rank 0 of this job: it belongs to another user of this machine"));
+}
+
 TEST(ProcessMeeting, AnotherVersionIsNamed) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int index) -> std::string {

@@ -9,18 +9,19 @@
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/comm/processes/guests.h"
-#include "witan/comm/processes/rank_table.h"
 
 namespace witan {
 namespace {
+
+constexpr double kLongerSeconds = 5;  // others wait: rank 0 gives up first, and says who is missing
 
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// A connection to every rank takes a descriptor each, and one to everybody who is heard before that is known.
+// For the connections of so many ranks of this process, each to all others, and to everybody who is heard before that
+// is known.
 void allow_descriptors(int size, int beside) {
   constexpr rlim_t kOthers = 256;
   const rlim_t needed = static_cast<rlim_t>(beside) * (static_cast<rlim_t>(size) * 2 + kMostStrangers) + kOthers;
@@ -93,67 +94,63 @@ RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) 
   return reader.table();
 }
 
-std::vector<Peer> peers_of(std::vector<Guest> guests, int size) {
-  std::vector<Peer> peers(static_cast<size_t>(size));
-  for (Guest& guest : guests) {
-    keep_alive(guest.socket);
-    peers[static_cast<size_t>(guest.rank)] = {std::move(guest.host), std::move(guest.socket)};
-  }
-  return peers;
-}
-
-std::vector<Peer> meet_as_first(const Launch& launch, const Member& self, double seconds) {
-  const Deadline deadline = deadline_in(seconds);
-  const Endpoint all = {"", launch.master.port};
-  const Socket listener = listen_at(launch.secret.empty() ? launch.master : all);
-  std::vector<Guest> guests;
-  try {
-    receive_guests(listener, self, ranks_from(1, self.size), deadline, guests);
-  } catch (const CommError& error) {
-    const std::string trouble = cat(error.what(), " (waited ", seconds, " s)");
-    tell(guests, {{}, trouble}, deadline_in(1));
-    throw CommError(trouble);
-  }
-  tell(guests, make_table(self, guests), deadline);
-  std::vector<Peer> peers = peers_of(std::move(guests), self.size);
-  peers[0].host = self.host;
-  return peers;
-}
-
-std::vector<Peer> meet_as_other(const Launch& launch, Member self, double seconds) {
-  // Rank 0 gives up first, and says who is missing.
-  const double patience = seconds + 5;
-  const Deadline deadline = deadline_in(patience);
-  std::string why;
-  Endpoint own = {"", 0};
-  if (launch.secret.empty()) own.address = launch.master.address;
-  const Socket listener = listen_at(own);
-  self.port = local_end(listener).port;
-
-  std::vector<Guest> guests;
-  guests.reserve(static_cast<size_t>(self.size));  // they stay where they are
-  guests.push_back(find(launch.master, self, 0, deadline_in(seconds), seconds));
-  keep_alive(guests[0].socket);
-  const RankTable table = hear(guests[0].socket, self.size, deadline, patience);
-  const Socket* const first = &guests[0].socket;  // it knows who is lost from now on
-  for (int rank = 1; rank < self.rank; ++rank) {
-    const RankPlace& place = table.places[static_cast<size_t>(rank)];
-    const std::string address = own.address.empty() ? place.address : own.address;
-    guests.push_back(find({address, place.port}, self, rank, deadline, patience, first));
-  }
-  receive_guests(listener, self, ranks_from(self.rank + 1, self.size), deadline, guests, first);
-  std::vector<Peer> peers = peers_of(std::move(guests), self.size);
-  for (int rank = 0; rank < self.size; ++rank)
-    peers[static_cast<size_t>(rank)].host = table.places[static_cast<size_t>(rank)].host;
-  return peers;
-}
-
 }  // namespace
 
+Meeting::Meeting(const Launch& launch, double seconds)
+    : self_{launch.rank, launch.size, launch.secret, host_name(), 0},
+      master_(launch.master),
+      patience_(launch.rank == 0 ? seconds : seconds + kLongerSeconds),
+      deadline_(deadline_in(patience_)) {
+  if (launch.rank == 0) allow_descriptors(launch.size, 1);
+  const std::string address = launch.secret.empty() ? master_.address : "";
+  listener_ = listen_at({address, launch.rank == 0 ? master_.port : 0});
+  launch.rank == 0 ? wait_for_all() : come_to_first(seconds);
+}
+
+void Meeting::wait_for_all() {
+  try {
+    receive_guests(listener_, self_, ranks_from(1, self_.size), deadline_, guests_);
+  } catch (const CommError& error) {
+    const std::string trouble = cat(error.what(), " (waited ", patience_, " s)");
+    tell(guests_, {{}, trouble}, deadline_in(1));
+    throw CommError(trouble);
+  }
+  table_ = make_table(self_, guests_);
+  tell(guests_, table_, deadline_);
+}
+
+void Meeting::come_to_first(double seconds) {
+  self_.port = local_end(listener_).port;
+  guests_.push_back(find(master_, self_, 0, deadline_in(seconds), seconds));
+  keep_alive(guests_[0].socket);
+  table_ = hear(guests_[0].socket, self_.size, deadline_, patience_);
+}
+
+void Meeting::connect_to_others() {
+  guests_.reserve(static_cast<size_t>(self_.size));  // they stay where they are
+  const Socket* const first = &guests_[0].socket;    // it knows who is lost from now on
+  for (int rank = 1; rank < self_.rank; ++rank) {
+    const RankPlace& place = table_.places[static_cast<size_t>(rank)];
+    const std::string& address = self_.secret.empty() ? master_.address : place.address;
+    guests_.push_back(find({address, place.port}, self_, rank, deadline_, patience_, first));
+  }
+  receive_guests(listener_, self_, ranks_from(self_.rank + 1, self_.size), deadline_, guests_, first);
+}
+
+std::vector<Peer> Meeting::connect(int beside) {
+  allow_descriptors(self_.size, beside);
+  if (self_.rank != 0) connect_to_others();
+  std::vector<Peer> peers(static_cast<size_t>(self_.size));
+  for (Guest& guest : guests_) {
+    keep_alive(guest.socket);
+    peers[static_cast<size_t>(guest.rank)].socket = std::move(guest.socket);
+  }
+  for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].host = table_.places[rank].host;
+  return peers;
+}
+
 std::vector<Peer> meet_peers(const Launch& launch, double seconds, int beside) {
-  allow_descriptors(launch.size, beside);
-  const Member self{launch.rank, launch.size, launch.secret, host_name()};
-  return launch.rank == 0 ? meet_as_first(launch, self, seconds) : meet_as_other(launch, self, seconds);
+  return Meeting(launch, seconds).connect(beside);
 }
 
 }  // namespace witan

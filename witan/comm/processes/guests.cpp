@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/comm/processes/peer_user.h"
 #include "witan/comm/rank_list.h"
 
 namespace witan {
@@ -26,6 +28,14 @@ std::string address_of(const Socket& socket) {
   } catch (const CommError&) {  // it is gone already
     return "";
   }
+}
+
+constexpr const char* kAnotherUser =
+    "it belongs to another user of this machine, and the job has no WITAN_JOB_SECRET by which to know its ranks";
+
+// Without a secret, all that tells the ranks of a job from other programs of their machine.
+bool of_another_user(const Member& self, const Socket& socket) {
+  return self.secret.empty() && user_of_peer(socket).value_or(::geteuid()) != ::geteuid();
 }
 
 // A connection of which it is not known yet whose it is.
@@ -105,7 +115,10 @@ void Acceptor::let_in() {
     if (!socket) return;
     if (pending_.size() >= most_pending_) make_room();
     pending_.emplace_back(std::move(*socket), self_, roster_);
-    if (!attend(pending_.back())) pending_.pop_back();
+    const bool may_stay = !of_another_user(self_, pending_.back().socket)
+                              ? attend(pending_.back())
+                              : refuse_connection(pending_.back(), kAnotherUser);
+    if (!may_stay) pending_.pop_back();
   }
 }
 
@@ -163,7 +176,9 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
   for (;;) {
     const auto room = end.room();
     if (failed(recv_all(socket, room, patience, lifeline))) return std::nullopt;
-    const HandshakeStep step = end.advance(room.size());
+    HandshakeStep step = end.advance(room.size());
+    // Whoever has answered has accepted, which makes the socket its own.
+    if (of_another_user(self, socket)) step = {State::refused, {}, kAnotherUser};
     require<CommError>(step.state != State::refused, "the process at ", at.address, ":", at.port, " is not rank ", to,
                        " of this job: ", step.why);
     if (step.state == State::done) return Guest{to, "", at.port, std::move(socket)};

@@ -4,6 +4,9 @@
 // Whoever else connects is held to a few seconds and refused. As many strangers as like may come, and say nothing or
 // little: so many at most are heard at a time, and the next one takes the place of the one that has waited longest,
 // among those of the address that has most. Ranks need a few round trips, and try again where they lose their place.
+//
+// A job without a secret is one of a single machine, where every program can prove that it knows none: ends that belong
+// to another user are refused, where the kernel tells.
 #pragma once
 
 #include <optional>
