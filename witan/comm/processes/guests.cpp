@@ -100,8 +100,8 @@ void Acceptor::hear_until(Deadline deadline) {
   for (const Pending& connection : pending_) fds.push_back({connection.socket.fd(), POLLIN, 0});
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left.count(), 0, kMostMilliseconds)));
-  pending_.remove_if(
-      [&, next = fds.begin()](Pending& connection) mutable { return (++next)->revents != 0 && !attend(connection); });
+  auto next = fds.begin();  // the listener's; those of the pending follow in their order
+  pending_.remove_if([&](Pending& connection) { return (++next)->revents != 0 && !attend(connection); });
 }
 
 // As many at a time as there is room for, so that those who are there are heard in between.
