@@ -190,6 +190,8 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
   });
   if (const auto slow = slow_vocabulary(*config); slow && (!launch || launch->rank == 0))
     fmt::print(context.err, "warning: {}\n", *slow);
+  if (const std::string warning = binding_warning(processes.get(), launch); !warning.empty())
+    fmt::print(context.err, "{}\n", warning);  // of rank 0: others are not heard
   const Measured measured = run_ranks(config, world, plan, state);
   const auto job = ceilings_of_job(config, processes.get());
   processes.reset();  // before a GPU's ceilings are measured the others have ended

@@ -7,6 +7,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/cli/train/planning.h"
+#include "witan/comm/processes/core_binding.h"
 #include "witan/tensor/arena.h"
 #include "witan/train/step/device.h"
 
@@ -63,6 +64,12 @@ int64_t ranks_of_process(const RunConfig& given, const Launch& launch) {
 std::optional<LaunchedRanks> launched_ranks(const ProcessWorld* world, const std::optional<Launch>& launch) {
   if (world == nullptr) return std::nullopt;
   return LaunchedRanks{world->size(), world->size() / launch->size, world->local_size()};
+}
+
+std::string binding_warning(const ProcessWorld* world, const std::optional<Launch>& launch) {
+  if (world == nullptr) return "";
+  const int each = world->size() / launch->size;
+  return witan::binding_warning(core_binding(world->local_size() / each), *launch);
 }
 
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process) {

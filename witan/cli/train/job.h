@@ -25,6 +25,9 @@ int64_t ranks_of_process(const RunConfig& given, const Launch& launch);
 // What the launcher has decided, once the processes have met; null: the only process.
 std::optional<LaunchedRanks> launched_ranks(const ProcessWorld* world, const std::optional<Launch>& launch);
 
+// Of a process that its launcher binds to fewer cores than its share of the host's; empty: of any other.
+std::string binding_warning(const ProcessWorld* world, const std::optional<Launch>& launch);
+
 // The share of a plan's memory that is used by the given number of ranks and processes.
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process);
 // The share of the ranks of this host. Null: of the only process.

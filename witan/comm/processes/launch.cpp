@@ -17,8 +17,17 @@ struct Names {
   const char *rank, *size, *local_rank, *local_size;
   const char *nodes, *node_list;  // how many hosts, and which, the first one that of rank 0
   const char *job, *step;         // numbers that other jobs of the same hosts do not have
+  const char* unbind;             // how it is kept from binding processes to cores
 };
-constexpr Names kTorch = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, nullptr, nullptr, nullptr};
+constexpr Names kTorch = {"RANK",
+                          "WORLD_SIZE",
+                          "LOCAL_RANK",
+                          "LOCAL_WORLD_SIZE",
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          "start without taskset or numactl"};
 constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK",
                             "OMPI_COMM_WORLD_SIZE",
                             "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -26,12 +35,15 @@ constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK",
                             nullptr,
                             nullptr,
                             "PMIX_NAMESPACE",
-                            nullptr};
-constexpr Names kHydra = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
-                          nullptr,    nullptr,    nullptr,           nullptr};
+                            nullptr,
+                            "start with mpirun --bind-to none"};
+constexpr Names kHydra = {"PMI_RANK",        "PMI_SIZE", "MPI_LOCALRANKID",
+                          "MPI_LOCALNRANKS", nullptr,    nullptr,
+                          nullptr,           nullptr,    "start with mpirun -bind-to none (Intel MPI: I_MPI_PIN=off)"};
 // Of the step: those of the job (SLURM_NTASKS, SLURM_NNODES) are set in a shell of `salloc` too.
-constexpr Names kSlurm = {"SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
-                          "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",  "SLURM_JOB_ID",  "SLURM_STEP_ID"};
+constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                          nullptr,        "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",
+                          "SLURM_JOB_ID", "SLURM_STEP_ID",        "start with srun --cpu-bind=none"};
 
 constexpr int kMostLaunched = 1 << 16, kMostPort = 65535, kDefaultPort = 29500;
 
@@ -138,6 +150,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   launch.local_rank = number(environment, names->local_rank, 0, *size - 1);
   launch.master = master_of(environment, *names, *size);
   if (const char* secret = environment("WITAN_JOB_SECRET")) launch.secret = secret;
+  launch.unbind = names->unbind;
   require<ConfigError>(
       !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 listens at ",
       launch.master.address,
