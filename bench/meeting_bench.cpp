@@ -63,7 +63,9 @@ Times meet(int ranks, bool mesh) {
 
 void print(int ranks, bool mesh) {
   const size_t n = static_cast<size_t>(ranks), connections = mesh ? n * (n - 1) / 2 : n - 1;
-  const size_t messages = 4 * connections + n - 1, bytes = kHandshakeBytes * connections + table_bytes(ranks) * (n - 1);
+  const size_t reports = mesh ? 2 * (n - 1) : 0;  // that a rank has connected to all, and that all have
+  const size_t messages = 4 * connections + n - 1 + reports;
+  const size_t bytes = kHandshakeBytes * connections + table_bytes(ranks) * (n - 1) + pack_table({}).size() * reports;
   const Times times = meet(ranks, mesh);
   fmt::print("{:>5} {:<6} {:>11} {:>9} {:>11} {:>9.3f} {:>12.3f} {:>10.3f}\n", ranks, mesh ? "both" : "first",
              connections, messages, bytes, times.wall, times.first, times.all);

@@ -119,11 +119,16 @@ TEST(ProcessMeeting, GarbageAndSilenceDisturbNobody) {
   }
 }
 
-// Connects as often as it may, and on each connection says a byte now and then, until nobody is there any more. How
-// many connections it has lost before.
+// Connects as often as it may, and on each connection says a byte of a greeting now and then, but never the last one,
+// until nobody is there any more. How many connections it has lost before.
 int crowd(int port) {
+  struct Connection {
+    Socket socket;
+    size_t said = 0;
+  };
   constexpr size_t kMany = 2 * kMostStrangers;
-  std::vector<Socket> connections;
+  const Greeting greeting;
+  std::vector<Connection> connections;
   int lost = 0;
   std::string why;
   while (!connect_to({"127.0.0.1", port}, deadline_in(1), why))
@@ -132,10 +137,12 @@ int crowd(int port) {
     while (connections.size() < kMany) {
       auto socket = connect_to({"127.0.0.1", port}, deadline_in(1), why);
       if (!socket) return lost;
-      connections.push_back(std::move(*socket));
+      connections.push_back({std::move(*socket)});
     }
-    lost += static_cast<int>(std::erase_if(connections, [](const Socket& socket) {
-      return hung_up(socket) || ::send(socket.fd(), "W", 1, MSG_NOSIGNAL) != 1;
+    lost += static_cast<int>(std::erase_if(connections, [&](Connection& one) {
+      if (hung_up(one.socket)) return true;
+      const auto* byte = reinterpret_cast<const std::byte*>(&greeting) + one.said++;
+      return one.said < sizeof greeting && ::send(one.socket.fd(), byte, 1, MSG_NOSIGNAL) != 1;
     }));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -146,11 +153,37 @@ TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
   const auto ended = in_processes(5, [&](int index) -> std::string {
     if (index == 4) return std::to_string(crowd(port));
     if (index > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    ProcessWorld world(launch_of(index, 4, port), {30, 20});
+    ProcessWorld world(launch_of(index, 4, port), {4, 20});  // less than the crowd is listened to
     return world.first([] { return "met"; });
   });
   for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(ended[rank].said, "met") << rank;
   EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they came again and again, and were let go";
+}
+
+// One that has come to rank 0 and then hears nobody, while the others wait for its connections or their own to it: none
+// of them is taken for it, though they too send nothing yet.
+TEST(ProcessMeeting, ARankThatStopsWhileRanksConnectIsNamedToAll) {
+  constexpr double kPatience = 1.5;
+  const int port = free_port();
+  const auto ended = in_processes(4, [&](int rank) -> std::string {
+    if (rank != 2) {
+      ProcessWorld world(launch_of(rank, 4, port), {kPatience, 0.1});
+      return "met";
+    }
+    const Socket listener = listen_at({"127.0.0.1", 0});
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    const Member self{2, 4, "test", "here", local_end(listener).port};
+    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+    return "";
+  });
+  for (const size_t rank : {0, 1, 3}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(ended[rank].said, MatchesRegex(".*(rank 2 of 4 did not connect|could not connect to rank 2).*"));
+    EXPECT_LT(ended[rank].seconds, kPatience + kSoon);
+  }
 }
 
 // Without a secret, whoever is on the machine can prove that he knows none; but not that he is another.

@@ -1,19 +1,25 @@
 #include "witan/comm/processes/bootstrap.h"
 
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <set>
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/comm/rank_list.h"
 
 namespace witan {
 namespace {
 
-constexpr double kLongerSeconds = 5;  // others wait: rank 0 gives up first, and says who is missing
+// Others wait longer for rank 0, which gives up first and says who is missing; and rank 0 longer for what they say of
+// each other in the second step.
+constexpr double kLongerSeconds = 5, kReportSeconds = 1;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -97,49 +103,94 @@ RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) 
 }  // namespace
 
 Meeting::Meeting(const Launch& launch, double seconds)
-    : self_{launch.rank, launch.size, launch.secret, host_name(), 0},
-      master_(launch.master),
-      patience_(launch.rank == 0 ? seconds : seconds + kLongerSeconds),
-      deadline_(deadline_in(patience_)) {
+    : self_{launch.rank, launch.size, launch.secret, host_name(), 0}, master_(launch.master), seconds_(seconds) {
   if (launch.rank == 0) allow_descriptors(launch.size, 1);
   const std::string address = launch.secret.empty() ? master_.address : "";
   listener_ = listen_at({address, launch.rank == 0 ? master_.port : 0});
-  launch.rank == 0 ? wait_for_all() : come_to_first(seconds);
+  launch.rank == 0 ? wait_for_all() : come_to_first();
 }
 
 void Meeting::wait_for_all() {
+  const Deadline deadline = deadline_in(seconds_);
   try {
-    receive_guests(listener_, self_, ranks_from(1, self_.size), deadline_, guests_);
+    receive_guests(listener_, self_, ranks_from(1, self_.size), deadline, guests_);
   } catch (const CommError& error) {
-    const std::string trouble = cat(error.what(), " (waited ", patience_, " s)");
+    const std::string trouble = cat(error.what(), " (waited ", seconds_, " s)");
     tell(guests_, {{}, trouble}, deadline_in(1));
     throw CommError(trouble);
   }
   table_ = make_table(self_, guests_);
-  tell(guests_, table_, deadline_);
+  tell(guests_, table_, deadline);
 }
 
-void Meeting::come_to_first(double seconds) {
+void Meeting::come_to_first() {
+  const double patience = seconds_ + kLongerSeconds;
+  const Deadline deadline = deadline_in(patience);
   self_.port = local_end(listener_).port;
-  guests_.push_back(find(master_, self_, 0, deadline_in(seconds), seconds));
+  guests_.push_back(find(master_, self_, 0, deadline_in(seconds_), seconds_));
   keep_alive(guests_[0].socket);
-  table_ = hear(guests_[0].socket, self_.size, deadline_, patience_);
+  table_ = hear(guests_[0].socket, self_.size, deadline, patience);
 }
 
 void Meeting::connect_to_others() {
+  const Deadline deadline = deadline_in(seconds_);
   guests_.reserve(static_cast<size_t>(self_.size));  // they stay where they are
-  const Socket* const first = &guests_[0].socket;    // it knows who is lost from now on
-  for (int rank = 1; rank < self_.rank; ++rank) {
-    const RankPlace& place = table_.places[static_cast<size_t>(rank)];
-    const std::string& address = self_.secret.empty() ? master_.address : place.address;
-    guests_.push_back(find({address, place.port}, self_, rank, deadline_, patience_, first));
+  const Socket& first = guests_[0].socket;
+  try {
+    for (int rank = 1; rank < self_.rank; ++rank) {
+      const RankPlace& place = table_.places[static_cast<size_t>(rank)];
+      const std::string& address = self_.secret.empty() ? master_.address : place.address;
+      guests_.push_back(find({address, place.port}, self_, rank, deadline, seconds_, &first));
+    }
+    receive_guests(listener_, self_, ranks_from(self_.rank + 1, self_.size), deadline, guests_, &first);
+  } catch (const CommError& error) {
+    send_all(first, pack_table({{}, error.what()}), deadline_in(1));
+    throw;
   }
-  receive_guests(listener_, self_, ranks_from(self_.rank + 1, self_.size), deadline_, guests_, first);
+  const double patience = seconds_ + kLongerSeconds;
+  send_all(first, pack_table({}), deadline);
+  hear(first, 0, deadline_in(patience), patience);
+}
+
+std::string Meeting::find_trouble() {
+  constexpr int kMostMilliseconds = 200;
+  const Deadline deadline = deadline_in(seconds_ + kReportSeconds);
+  std::vector<RankTableReader> reports(guests_.size(), RankTableReader(0));
+  std::vector<pollfd> fds;
+  for (const Guest& guest : guests_) fds.push_back({guest.socket.fd(), POLLIN, 0});
+  for (size_t left = fds.size(); left > 0;) {
+    ::poll(fds.data(), fds.size(), kMostMilliseconds);
+    for (size_t i = 0; i < fds.size(); ++i) {
+      if (fds[i].fd < 0 || fds[i].revents == 0) continue;
+      const auto room = reports[i].room();
+      const ssize_t got = ::recv(fds[i].fd, room.data(), room.size(), 0);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+      if (got <= 0) return cat("rank ", guests_[i].rank, " on ", guests_[i].host, " is lost: its connection ended");
+      reports[i].advance(static_cast<size_t>(got));
+      if (!reports[i].room().empty()) continue;
+      if (!reports[i].table().trouble.empty()) return reports[i].table().trouble;
+      fds[i].fd = -1;
+      --left;
+    }
+    std::vector<int> missing;
+    for (size_t i = 0; i < fds.size(); ++i)
+      if (fds[i].fd >= 0) missing.push_back(guests_[i].rank);
+    if (!missing.empty() && seconds_since(deadline) >= 0)
+      return cat(rank_list(missing), " of ", self_.size, " did not connect to all others within ",
+                 seconds_ + kReportSeconds, " s");
+  }
+  return "";
+}
+
+void Meeting::hear_from_all() {
+  const std::string trouble = find_trouble();
+  tell(guests_, {{}, trouble}, deadline_in(seconds_));
+  require<CommError>(trouble.empty(), trouble);
 }
 
 std::vector<Peer> Meeting::connect(int beside) {
   allow_descriptors(self_.size, beside);
-  if (self_.rank != 0) connect_to_others();
+  self_.rank == 0 ? hear_from_all() : connect_to_others();
   std::vector<Peer> peers(static_cast<size_t>(self_.size));
   for (Guest& guest : guests_) {
     keep_alive(guest.socket);

@@ -2,8 +2,8 @@
 // each is heard; then each connects to those of lower rank, so that each has a connection to each.
 //
 // N ranks take N - 1 connections of rank 0 for the first step: four messages (handshake.h) and a table on each, 256
-// bytes and some ten for each rank. The second step takes the other (N - 1) (N - 2) / 2 connections of four messages,
-// and is the one that grows with the square.
+// bytes and some ten for each rank; and two messages of 12 bytes for the second, which takes the other
+// (N - 1) (N - 2) / 2 connections of four messages, and is the one that grows with the square.
 #pragma once
 
 #include <string>
@@ -30,18 +30,19 @@ class Meeting {
   Meeting(const Launch& launch, double seconds);
 
   // The second step. All connections; by rank. `beside`: so many ranks of this process meet, each by a call of its own.
-  // Throws CommError like the constructor.
+  // Throws CommError like the constructor, when a rank is lost or does not get there within as many seconds again.
   std::vector<Peer> connect(int beside = 1);
 
  private:
   void wait_for_all();
-  void come_to_first(double seconds);
+  void come_to_first();
   void connect_to_others();
+  void hear_from_all();        // of rank 0
+  std::string find_trouble();  // empty: all have connected
 
   Member self_;
   const Endpoint master_;
-  const double patience_;  // s
-  const Deadline deadline_;
+  const double seconds_;
   Socket listener_;
   RankTable table_;
   std::vector<Guest> guests_;  // of other ranks: rank 0 first
