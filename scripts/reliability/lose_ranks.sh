@@ -28,7 +28,7 @@ start_rank() { # RANK PORT NAME
 
 # How messages name a rank that is lost: after all have met, and before; rank 0 may have found it first, and ended.
 named() { # RANK
-  echo "rank 0 ended meanwhile|rank $1 on [^ ]+ is lost: [a-z ]*[a-z]|rank $1 of $ranks did not come|rank $1 did not (say|come|answer)|did not meet rank $1"
+  echo "rank 0 ended meanwhile|rank $1 on [^ ]+ is lost: [a-z ]*[a-z]|rank $1 of $ranks did not connect|rank $1 did not (reach|send|answer)|could not connect to rank $1|rank $1 ended before"
 }
 
 started=$(ms)

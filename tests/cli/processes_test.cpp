@@ -160,6 +160,44 @@ TEST_F(ProcessesTest, OfSeveralThreadsMeasureAStepTogether) {
       << read_text(own_ / "rank-0.log");
 }
 
+// Neither what ranks print nor what they write, nor what other programs see of a process, has the secret of the job.
+TEST_F(ProcessesTest, KeepTheirSecret) {
+  const std::string secret = "8b1f0c4e-nobody-guesses-this";
+  const std::string port = std::to_string(testing::free_port());
+  const auto begin = [&](int rank, const std::vector<std::string>& args) {
+    return start(args,
+                 {"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
+                  "WITAN_JOB_SECRET=" + secret},
+                 "rank-" + std::to_string(rank) + ".log");
+  };
+  // It waits for rank 0 meanwhile.
+  const pid_t one = begin(1, words("secret", {"--log-interval", "1"}));
+  const fs::path process = fs::path("/proc") / std::to_string(one);
+  bool met = false;
+  for (int i = 0; i < 1000 && !met; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    met = contains(read_text(process / "cmdline"), "train") &&
+          contains(read_text(process / "environ"), "WITAN_JOB_SECRET=") &&
+          !contains(read_text(process / "environ"), secret);
+  }
+  EXPECT_TRUE(met) << "the kernel does not show it once the process has read it";
+  EXPECT_FALSE(contains(read_text(process / "cmdline"), secret));
+  const pid_t zero = begin(0, words("secret", {"--log-interval", "1"}));
+  EXPECT_EQ(end_of(zero), 0) << read_text(own_ / "rank-0.log");
+  EXPECT_EQ(end_of(one), 0) << read_text(own_ / "rank-1.log");
+  // A stranger is told why it is refused, and rank 0 says it of him: neither says what would have been right.
+  const pid_t lonely = begin(0, words("lonely", {"--distributed-timeout-minutes", "0.05"}));
+  EXPECT_EQ(end_of(lonely), 7);
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "rank 1 of 2 did not connect"));
+  int files = 0;
+  for (const auto& file : fs::recursive_directory_iterator(own_.path())) {
+    if (!file.is_regular_file()) continue;
+    ++files;
+    EXPECT_FALSE(contains(read_text(file.path()), secret)) << file.path();
+  }
+  EXPECT_GT(files, 10);
+}
+
 // Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.
 class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<const char*> {
  protected:

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 
 #include "support/message_of.h"
@@ -140,6 +141,18 @@ TEST(Launch, LeavesTorchrunItsPort) {
                              {"MASTER_PORT", "29500"},
                              {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   EXPECT_EQ(torch->master.port, 29501);
+}
+
+TEST(Launch, TakesTheSecretOutOfTheEnvironment) {
+  for (const char* variable : {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234"})
+    ::putenv(const_cast<char*>(variable));
+  ::setenv("WITAN_JOB_SECRET", "a text that nobody guesses", 1);
+  const char* const before = std::getenv("WITAN_JOB_SECRET");
+  EXPECT_EQ(find_launch()->secret, "a text that nobody guesses");
+  EXPECT_EQ(std::getenv("WITAN_JOB_SECRET"), nullptr) << "programs that this one starts inherit nothing";
+  EXPECT_EQ(before[0], '\0') << "where the kernel shows the environment that the process was started with";
+  EXPECT_EQ(find_launch()->secret, "a text that nobody guesses") << "it is known still";
+  for (const char* variable : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) ::unsetenv(variable);
 }
 
 TEST(Launch, RefusesWhatDoesNotFit) {

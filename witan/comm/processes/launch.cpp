@@ -45,6 +45,7 @@ constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID
                           nullptr,        "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",
                           "SLURM_JOB_ID", "SLURM_STEP_ID",        "start with srun --cpu-bind=none"};
 
+constexpr const char* kSecret = "WITAN_JOB_SECRET";
 constexpr int kMostLaunched = 1 << 16, kMostPort = 65535, kDefaultPort = 29500;
 
 const char* value(const Environment& environment, const char* name) {
@@ -149,7 +150,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   launch.rank = *rank;
   launch.local_rank = number(environment, names->local_rank, 0, *size - 1);
   launch.master = master_of(environment, *names, *size);
-  if (const char* secret = environment("WITAN_JOB_SECRET")) launch.secret = secret;
+  if (const char* secret = environment(kSecret)) launch.secret = secret;
   launch.unbind = names->unbind;
   require<ConfigError>(
       !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 listens at ",
@@ -160,7 +161,15 @@ std::optional<Launch> find_launch(const Environment& environment) {
 }
 
 std::optional<Launch> find_launch() {
-  return find_launch([](const char* name) { return std::getenv(name); });
+  static std::string secret;
+  if (char* given = std::getenv(kSecret)) {
+    secret = given;
+    ::explicit_bzero(given, secret.size());  // where the kernel shows it
+    ::unsetenv(kSecret);
+  }
+  return find_launch([](const char* name) -> const char* {
+    return std::string_view(name) == kSecret && !secret.empty() ? secret.c_str() : std::getenv(name);
+  });
 }
 
 std::optional<ProcessNumber> find_process(const Environment& environment) {

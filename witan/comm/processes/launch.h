@@ -29,7 +29,10 @@ using Environment = std::function<const char*(const char* name)>;
 // SLURM_STEP_NODELIST) and MASTER_PORT (one more under torchrun, whose own store has that port; unset, a port of the
 // job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET. Throws ConfigError.
 std::optional<Launch> find_launch(const Environment& environment);
-std::optional<Launch> find_launch();  // of this process
+// Of this process. It takes the secret out of the environment, which other programs of this user can read
+// (/proc/PID/environ) and programs that this one starts inherit; later calls know it still. Not for two threads at
+// once.
+std::optional<Launch> find_launch();
 
 // Which of several processes this one is, for what one of them does alone.
 struct ProcessNumber {
