@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <csignal>
 #include <cstring>
 #include <thread>
 
@@ -158,6 +159,29 @@ TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
   });
   for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(ended[rank].said, "met") << rank;
   EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they came again and again, and were let go";
+}
+
+TEST(ProcessMeeting, ARankThatIsKilledBeforeAllHaveComeIsNamedAtOnce) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    if (rank != 1) {
+      ProcessWorld world(launch_of(rank, 4, port), {20, 20});  // rank 3 never comes
+      return "met";
+    }
+    std::string why;
+    std::optional<Socket> socket;
+    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    const Member self{1, 4, "test", "here", 1};
+    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::raise(SIGKILL);
+    return "";
+  });
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_EQ(ended[rank].said, "rank 1 on here is lost: its connection ended");
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
 }
 
 // One that has come to rank 0 and then hears nobody, while the others wait for its connections or their own to it: none

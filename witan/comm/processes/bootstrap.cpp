@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/comm/processes/process_failure.h"
 #include "witan/comm/rank_list.h"
 
 namespace witan {
@@ -115,7 +116,8 @@ void Meeting::wait_for_all() {
   try {
     receive_guests(listener_, self_, ranks_from(1, self_.size), deadline, guests_);
   } catch (const CommError& error) {
-    const std::string trouble = cat(error.what(), " (waited ", seconds_, " s)");
+    const bool lost = dynamic_cast<const LostError*>(&error) != nullptr;
+    const std::string trouble = lost ? error.what() : cat(error.what(), " (waited ", seconds_, " s)");
     tell(guests_, {{}, trouble}, deadline_in(1));
     throw CommError(trouble);
   }

@@ -12,6 +12,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/processes/peer_user.h"
+#include "witan/comm/processes/process_failure.h"
 #include "witan/comm/rank_list.h"
 
 namespace witan {
@@ -65,6 +66,7 @@ class Acceptor {
  private:
   void hear_until(Deadline deadline);
   void let_in();
+  void look_after_guests();
   void make_room();
   // Whether the connection stays.
   bool attend(Pending& connection);
@@ -77,6 +79,7 @@ class Acceptor {
   Roster roster_;
   const Socket* lifeline_;
   std::list<Pending> pending_;  // the oldest first
+  Deadline next_look_{};
   std::vector<Guest>& guests_;
   std::string last_refusal_;  // the last one, and why
 };
@@ -87,10 +90,21 @@ void Acceptor::until(Deadline deadline) {
     require<CommError>(lifeline_ == nullptr || !hung_up(*lifeline_), complaint(), "; rank 0 ended meanwhile");
     hear_until(deadline);
     let_in();
+    if (lifeline_ == nullptr) look_after_guests();
     pending_.remove_if([&, now = std::chrono::steady_clock::now()](const Pending& connection) {
       return now > connection.until && !refuse_connection(connection, "it did not complete the handshake in time");
     });
   }
+}
+
+// Whoever has come and is gone will not come again: nobody else need be waited for.
+void Acceptor::look_after_guests() {
+  constexpr double kLookSeconds = 0.2;
+  if (seconds_since(next_look_) < 0) return;
+  next_look_ = deadline_in(kLookSeconds);
+  for (const Guest& guest : guests_)
+    require<LostError>(!hung_up(guest.socket), "rank ", guest.rank, " on ", guest.host,
+                       " is lost: its connection ended");
 }
 
 // Waits until somebody says something or connects, or for a moment.
