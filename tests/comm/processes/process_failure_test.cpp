@@ -8,27 +8,28 @@
 namespace witan {
 namespace {
 
-using Kind = ProcessFailure::Kind;
+using FailureKind = ProcessFailure::Kind;
 
 TEST(ProcessFailure, IsReadAsItWasSent) {
-  for (const ProcessFailure& failure : {ProcessFailure{Kind::lost, 3, "its connection ended"},
-                                        {Kind::disagreement, 0, "rank 1 calls barrier"},
-                                        {Kind::failed, 2, ""}}) {
+  for (const ProcessFailure& failure : {ProcessFailure{FailureKind::lost, 3, "its connection ended"},
+                                        {FailureKind::disagreement, 0, "rank 1 calls barrier"},
+                                        {FailureKind::failed, 2, ""}}) {
     const auto read = parse_failure(pack_failure(failure), 4);
     ASSERT_TRUE(read);
     EXPECT_EQ(read->kind, failure.kind);
     EXPECT_EQ(read->rank, failure.rank);
     EXPECT_EQ(read->text, failure.text);
   }
-  EXPECT_LE(pack_failure({Kind::failed, 2, std::string(100'000, 'x')}).size(), kMostFailureBytes);
+  EXPECT_LE(pack_failure({FailureKind::failed, 2, std::string(100'000, 'x')}).size(), kMostFailureBytes);
 }
 
 TEST(ProcessFailure, OfNoRankOrWithoutWordsIsNone) {
-  EXPECT_FALSE(parse_failure(pack_failure({Kind::failed, 4, ""}), 4)) << "four ranks are 0 to 3";
-  EXPECT_FALSE(parse_failure(pack_failure({Kind::failed, -1, ""}), 4));
-  EXPECT_FALSE(parse_failure(pack_failure({static_cast<Kind>(3), 0, "what"}), 4));
-  EXPECT_FALSE(parse_failure(pack_failure({Kind::disagreement, 1, ""}), 4)) << "it would end the job without a word";
-  const auto whole = pack_failure({Kind::failed, 1, ""});
+  EXPECT_FALSE(parse_failure(pack_failure({FailureKind::failed, 4, ""}), 4)) << "four ranks are 0 to 3";
+  EXPECT_FALSE(parse_failure(pack_failure({FailureKind::failed, -1, ""}), 4));
+  EXPECT_FALSE(parse_failure(pack_failure({static_cast<FailureKind>(3), 0, "what"}), 4));
+  EXPECT_FALSE(parse_failure(pack_failure({FailureKind::disagreement, 1, ""}), 4))
+      << "it would end the job without a word";
+  const auto whole = pack_failure({FailureKind::failed, 1, ""});
   EXPECT_FALSE(parse_failure(std::span(whole).first(7), 4));
 }
 
