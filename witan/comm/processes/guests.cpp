@@ -90,7 +90,7 @@ void Acceptor::until(Deadline deadline) {
     require<CommError>(lifeline_ == nullptr || !hung_up(*lifeline_), complaint(), "; rank 0 ended meanwhile");
     hear_until(deadline);
     let_in();
-    if (lifeline_ == nullptr) look_after_guests();
+    if (lifeline_ == nullptr && !roster_.expected.empty()) look_after_guests();
     pending_.remove_if([&, now = std::chrono::steady_clock::now()](const Pending& connection) {
       return now > connection.until && !refuse_connection(connection, "it did not complete the handshake in time");
     });
