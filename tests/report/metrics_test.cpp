@@ -137,6 +137,18 @@ TEST(Metrics, TruncateKeepsKindsItDoesNotKnowAndNamesADamagedLine) {
   EXPECT_THROW(out.truncate_after(4), CorruptionError);
 }
 
+// Lines that were not flushed when the power failed read as zeros.
+TEST(Metrics, TruncateCutsZerosBehindTheLastStep) {
+  const TempFolder folder;
+  const std::string known = format_event(eval(4)) + "\n", zeros(100, '\0');
+  put(folder / "m.jsonl", known + zeros + format_event(eval(5)) + "\n");
+  MetricsWriter(folder / "m.jsonl").truncate_after(4);
+  EXPECT_EQ(read_file(folder / "m.jsonl"), known);
+  put(folder / "m.jsonl", zeros + "\n" + known);
+  MetricsWriter out(folder / "m.jsonl");
+  EXPECT_THROW(out.truncate_after(4), CorruptionError) << "what was flushed is damaged";
+}
+
 void expect_corrupt(const std::string& text, const std::string& message) {
   const TempFolder folder;
   put(folder / "m.jsonl", text);

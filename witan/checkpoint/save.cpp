@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
@@ -115,7 +116,7 @@ std::string what_is_there(const fs::path& folder) {
 
 // Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.
 fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
-  if (fs::create_directories(folder)) fsync_folder(fs::absolute(folder).parent_path());
+  create_folders(folder);
   remove_left_overs(folder);
   const uint64_t needed = disk_bytes(manifest), free = free_disk_bytes(folder);
   require<DiskFullError>(needed <= free, "cannot save step ", manifest.step, " to ", folder.string(), ": it needs ",
@@ -213,6 +214,7 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   const fs::path target = folder / step_folder_name(content.step);
   run_collectively(world, stream, [&] {
     if (!first) return;
+    for (const fs::path& record : content.records) fsync_file(record);
     write_file_atomically(temporary / kManifestName, final_text(manifest, hashes, where));
     const fs::path replaced = put_in_place(temporary, target);
     fsync_folder(folder);

@@ -27,6 +27,7 @@ struct CheckpointContent {
   std::vector<StateTensor> tensors;                        // this rank's; a name may have several parts
   Json scalars = Json::object();                           // rank 0 saves its own: finite numbers, strings …
   std::vector<std::pair<std::string, std::string>> files;  // small ones: name, bytes; rank 0 saves its own
+  std::vector<fs::path> records = {};  // rank 0's own: files elsewhere that must be durable before the checkpoint is
 };
 
 // Collective. Returns FOLDER/step-N; an existing one is replaced. The same state gives the same bytes. If any rank

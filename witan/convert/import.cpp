@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
@@ -72,7 +73,7 @@ class Importer {
   Ledger run(const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
     const fs::path target = checkpoints_ / step_folder_name(0),
                    made = checkpoints_ / cat(kUnfinished, "0.", ::getpid());
-    fs::create_directories(checkpoints_);
+    create_folders(checkpoints_);
     remove_left_overs(checkpoints_);
     require_disk_space();
     fs::create_directory(made);

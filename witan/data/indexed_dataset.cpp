@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/data/little_endian.h"
 #include "witan/data/read_ahead.h"
@@ -62,9 +63,7 @@ fs::path with_suffix(const fs::path& prefix, const char* suffix) {
 }
 
 const fs::path& in_existing_folder(const fs::path& prefix) {
-  std::error_code error;
-  if (prefix.has_parent_path()) fs::create_directories(prefix.parent_path(), error);
-  require<IoError>(!error, "cannot create the folder ", prefix.parent_path().string(), ": ", error.message());
+  create_folders(prefix.parent_path());
   return prefix;
 }
 

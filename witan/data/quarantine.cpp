@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 
@@ -28,7 +29,7 @@ void Quarantine::add(const fs::path& source, int64_t line, std::string_view reas
 void Quarantine::close() {
   if (path_.empty()) return;
   if (state_.rows) {
-    if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
+    create_folders(path_.parent_path());
     write_file_atomically(path_, *state_.rows);
   } else if (state_.count == 0) {
     std::error_code ignored;  // absent, as it should be

@@ -91,11 +91,16 @@ void MetricsWriter::append(const Event& event) {
 
 void MetricsWriter::truncate_after(int64_t step) {
   uint64_t keep = file_.size();
+  bool reached = false;
   {
     const MappedFile file(file_.path());
     for_each_line(file.text(), [&](std::string_view line, size_t offset, int64_t number) {
-      const std::optional<Event> event = parse_event(line, place_of(file_.path(), number));
-      const bool kept = !event || (!ends_run(*event) && step_of(*event).value_or(0) <= step);
+      const bool lost = reached && line.find('\0') != std::string_view::npos;
+      std::optional<Event> event;
+      if (!lost) event = parse_event(line, place_of(file_.path(), number));
+      const int64_t of_step = event ? step_of(*event).value_or(0) : 0;
+      const bool kept = !lost && (!event || (!ends_run(*event) && of_step <= step));
+      reached |= of_step == step;
       if (!kept) keep = offset;
       return kept;
     });

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 
 namespace witan::cli {
@@ -29,8 +30,8 @@ void UnfinishedFolder::clear() const {
 
 void UnfinishedFolder::begin() {
   std::error_code error;
-  made_ = fs::create_directories(folder_, error);
-  require<IoError>(!error, "cannot create the folder ", folder_.string(), ": ", error.message());
+  made_ = !fs::exists(folder_, error);
+  create_folders(folder_);
   unfinished_ = true;
   write_file_atomically(mark_, "");
 }

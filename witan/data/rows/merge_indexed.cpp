@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/data/conversation_dataset.h"
@@ -195,7 +196,7 @@ MergedIndexed merge_indexed(const std::vector<fs::path>& prefixes, const fs::pat
   for (const auto* list : {&prefixes, &losses})
     for (const fs::path& prefix : *list) copied.total += fs::file_size(suffixed(prefix, ".bin"));
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
-  fs::create_directories(folder);
+  create_folders(folder);
   require<DiskFullError>(copied.total <= free_disk_bytes(folder), "the merged .bin takes ", copied.total,
                          " bytes, and ", folder.string(), " has room for ", free_disk_bytes(folder),
                          ": free some space, or give another --output");

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 
@@ -27,9 +28,7 @@ bool is_work_of(const fs::path& path, const nlohmann::json& key) try {
 }  // namespace
 
 void make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  require<IoError>(!error, "cannot create the folder ", path.string(), ": ", error.message());
+  create_folders(path);
   require<IoError>(::access(path.c_str(), W_OK) == 0, "cannot write in the folder ", path.string(), ": ",
                    std::strerror(errno));
 }

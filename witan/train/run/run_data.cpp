@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "witan/base/counted.h"
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
@@ -65,7 +66,7 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
               const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const ConversationFormat> format,
               Progress& progress, std::vector<std::string>& warnings) {
   const double start = progress.now();
-  fs::create_directories(folder.tokens().parent_path());
+  create_folders(folder.tokens().parent_path());
   PrepareOptions options;
   options.corpus = corpus_options(config);
   options.corpus.conversations = std::move(format);

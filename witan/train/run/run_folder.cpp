@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -21,9 +22,7 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
                      ", which rank 0 created: it must be on a file system that all hosts share");
     return;
   }
-  std::error_code error;
-  fs::create_directories(path_, error);
-  require<IoError>(!error, "cannot create the run folder ", path_.string(), ": ", error.message());
+  create_folders(path_);
   lock_ = RunLock::take(path_);
   require<ConfigError>(lock_.has_value(), "another process is training ", place_.string(),
                        ": wait for it, or pick another name with --run");

@@ -23,7 +23,13 @@ fs::path lock_of(const fs::path& run_folder) {
 
 std::optional<RunLock> RunLock::take(const fs::path& run_folder) {
   const int fd = ::open(lock_of(run_folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  require<IoError>(fd >= 0, "cannot write to the run folder ", run_folder.string(), ": ", std::strerror(errno));
+  if (fd < 0) {
+    const int why = errno;
+    const std::string what = cat("cannot write to the run folder ", run_folder.string(), ": ", std::strerror(why), " (",
+                                 lock_of(run_folder).filename().string(), ")");
+    if (why == ENOSPC || why == EDQUOT) throw DiskFullError(what);
+    throw IoError(what);
+  }
   RunLock lock(fd);
   // is_training() of another process holds it for microseconds.
   constexpr int kTries = 5;

@@ -10,9 +10,10 @@ namespace witan {
 namespace {
 
 // Figures are no reason to lose a run.
-bool set_damaged_metrics_aside(const RunFolder& folder) {
+bool set_damaged_metrics_aside(const RunFolder& folder, int64_t step) {
   if (!fs::exists(folder.metrics())) return false;
   try {
+    MetricsWriter(folder.metrics()).truncate_after(step);
     read_metrics(folder.metrics());
     return false;
   } catch (const CorruptionError&) {
@@ -28,7 +29,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   const RunFolder& folder = start.folder;
   if (start.aids.trace) remove_traces(folder);
   if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
-  if (start.from && set_damaged_metrics_aside(folder))
+  if (start.from && set_damaged_metrics_aside(folder, start.step()))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);

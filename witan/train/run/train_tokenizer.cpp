@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
@@ -103,9 +104,7 @@ Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config
   if (fs::exists(path))
     progress.note(
         cat("tokenizer    trained anew: ", path.string(), " is not known to be of this text and these options"));
-  std::error_code error;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  require<IoError>(!error, "cannot create the folder ", path.parent_path().string(), ": ", error.message());
+  create_folders(path.parent_path());
   nlohmann::json record = {{"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", nullptr}};
   // The last one's is not of what is written next. One without a hash fits no file, and says whose place it is.
   write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");

@@ -337,7 +337,10 @@ class RankTrainer {
     state_.loss_scaler = engine_.loss_scaler();
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
-    if (leads()) content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
+    if (leads()) {
+      content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
+      content.records = {run_.start.folder.metrics()};
+    }
     const TrainConfig& train = run_.config->train;
     saving_.begin(run_.start.folder.checkpoints(), std::move(content),
                   {train.keep_last, train.keep_best, kValidationLoss}, StopSignals::saved);
