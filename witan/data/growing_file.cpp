@@ -42,6 +42,7 @@ GrowingFile::GrowingFile(GrowingFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
+      named_(other.named_),
       buffer_(std::move(other.buffer_)) {}
 
 void GrowingFile::append(std::string_view bytes) {
@@ -68,6 +69,7 @@ void GrowingFile::cut(uint64_t size) {
 void GrowingFile::sync() {
   flush();
   if (::fdatasync(fd_) != 0) throw_growing_errno("cannot flush", path_);
+  if (!std::exchange(named_, true)) fsync_folder(path_.parent_path());
 }
 
 void GrowingFile::write(std::string_view bytes) {

@@ -23,7 +23,7 @@ class GrowingFile {
   void append(std::string_view bytes);
   // Drops what is beyond. Throws CorruptionError if the file has fewer bytes.
   void cut(uint64_t size);
-  // Hands everything to the disk: what was appended survives a kill, and a loss of power.
+  // Hands everything to the disk, its name included: what was appended survives a kill, and a loss of power.
   void sync();
 
   uint64_t size() const { return size_ + buffer_.size(); }
@@ -35,7 +35,8 @@ class GrowingFile {
 
   fs::path path_;
   int fd_ = -1;
-  uint64_t size_ = 0;  // without the buffer
+  uint64_t size_ = 0;   // without the buffer
+  bool named_ = false;  // its folder was flushed since it was opened
   std::string buffer_;
 };
 

@@ -75,6 +75,22 @@ TEST(GrowingShardsTest, GoOnFromWhereTheyAreCut) {
   EXPECT_THAT(message_of<CorruptionError>([&] { anew.cut(1, 3); }), HasSubstr(" were written"));
 }
 
+// A journal may outlive what it tells of.
+TEST(GrowingShardsTest, HoldWhatIsThereAndNoMore) {
+  const TempFolder folder;
+  {
+    GrowingShards shards(folder / "d", 70000, false);
+    for (const auto& document : {kFirst, kSecond}) shards.add(document);
+    shards.sync();
+  }
+  EXPECT_TRUE(GrowingShards::hold(folder / "d", 70000, 2, 4));
+  EXPECT_TRUE(GrowingShards::hold(folder / "d", 70000, 1, 3));
+  EXPECT_FALSE(GrowingShards::hold(folder / "d", 70000, 2, 5));
+  EXPECT_FALSE(GrowingShards::hold(folder / "d", 70000, 3, 4));
+  GrowingShards::discard(folder / "d");
+  EXPECT_FALSE(GrowingShards::hold(folder / "d", 70000, 1, 3));
+}
+
 // Killed after the tokens were published, before the index was.
 TEST(GrowingShardsTest, PublishAgainWhatWasHalfPublished) {
   const TempFolder folder;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -21,9 +22,8 @@ fs::path partial_lengths(const fs::path& prefix) {
 
 // What a killed process left between its last two steps goes back to where it came from.
 const fs::path& ready(const fs::path& prefix, bool resume) {
+  create_folders(prefix.parent_path());
   std::error_code error;
-  if (prefix.has_parent_path()) fs::create_directories(prefix.parent_path(), error);
-  require<IoError>(!error, "cannot create the folder ", prefix.parent_path().string(), ": ", error.message());
   if (!resume)
     GrowingShards::discard(prefix);
   else if (!fs::exists(partial_bin(prefix)) && fs::exists(partial_lengths(prefix)))
@@ -114,6 +114,17 @@ void GrowingShards::publish() {
   fs::rename(bin_.path(), prefix_.string() + ".bin");
   fsync_folder(prefix_.parent_path());
   idx.commit();
+}
+
+bool GrowingShards::hold(const fs::path& prefix, int64_t vocab_size, int64_t documents, int64_t tokens) {
+  const auto has = [](const fs::path& path, int64_t bytes) {
+    std::error_code absent;
+    const uint64_t size = fs::file_size(path, absent);
+    return !absent && size >= static_cast<uint64_t>(bytes);
+  };
+  const auto bytes = tokens * token_width(token_type_for(vocab_size));
+  return has(partial_lengths(prefix), documents * static_cast<int64_t>(sizeof(int32_t))) &&
+         has(fs::exists(partial_bin(prefix)) ? partial_bin(prefix) : fs::path(prefix.string() + ".bin"), bytes);
 }
 
 void GrowingShards::discard(const fs::path& prefix) {

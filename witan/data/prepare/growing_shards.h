@@ -32,6 +32,8 @@ class GrowingShards {
   // Makes PREFIX.bin and PREFIX.idx, the latter last: a pair that has an .idx is complete. A document without tokens
   // has no sequence, only a boundary, as in what Megatron-LM's preprocess_data.py writes. Call once.
   void publish();
+  // Whether what is not published has as many documents and tokens at least.
+  static bool hold(const fs::path& prefix, int64_t vocab_size, int64_t documents, int64_t tokens);
   // Removes what is not published.
   static void discard(const fs::path& prefix);
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json_integer.h"
@@ -95,9 +96,7 @@ void remove_temporary_files(const fs::path& prefix) {
 }
 
 int locked(const fs::path& path) {
-  std::error_code error;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  require<IoError>(!error, "cannot create the folder ", path.parent_path().string(), ": ", error.message());
+  create_folders(path.parent_path());
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   require<IoError>(fd >= 0, "cannot create ", path.string(), ": ", std::strerror(errno));
   // Some file systems have no locks: there it is the caller's task that nobody else writes.

@@ -75,7 +75,7 @@ CorpusTokenizer::CorpusTokenizer(fs::path prefix, const nlohmann::json& key, Tok
     : prefix_(std::move(prefix)),
       options_(std::move(options)),
       journal_(prefix_, key),
-      resumed_(journal_.find()),
+      resumed_(unfinished()),
       has_piece_(resumed_.has_value()) {
   if (!resumed_) journal_.remove();
   shards_.emplace(prefix_, options_.vocab_size, has_piece_);
@@ -89,6 +89,18 @@ CorpusTokenizer::~CorpusTokenizer() {
   if (has_piece_ && !finished_) return;
   GrowingShards::discard(prefix_);
   GrowingShards::discard(loss_prefix(prefix_));
+}
+
+// A journal whose shards are not there is of no use: they were removed first, and its removal failed or was undone by a
+// power failure.
+std::optional<PieceEnd> CorpusTokenizer::unfinished() {
+  std::optional<PieceEnd> found = journal_.find();
+  if (!found) return found;
+  const bool whole =
+      GrowingShards::hold(prefix_, options_.vocab_size, found->documents, found->tokens) &&
+      (!options_.with_loss || GrowingShards::hold(loss_prefix(prefix_), 2, found->documents, found->tokens));
+  if (!whole) found.reset();
+  return found;
 }
 
 void CorpusTokenizer::write_piece(PieceEnd end) {

@@ -54,6 +54,7 @@ class CorpusTokenizer {
   int64_t resumed_tokens() const { return resumed_ ? resumed_->tokens : 0; }
 
  private:
+  std::optional<PieceEnd> unfinished();
   void write_piece(PieceEnd end);
   CorpusStatistics tokenize(const std::vector<Source>& sources,
                             const std::function<void(const TokenizeProgress&)>& progress);
