@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -17,8 +18,12 @@
 #include <cstdio>
 #include <mutex>
 
+#include "reliability/file_log.h"
+
 namespace witan::test {
 namespace {
+
+using Kind = Operation::Kind;
 
 std::atomic<bool> armed = false;
 std::mutex mutex;  // guards what follows
@@ -37,12 +42,22 @@ std::string path_of(int folder, const char* path) {
   return path[0] == '/' || folder == AT_FDCWD ? std::string(path) : path_of(folder) + "/" + path;
 }
 
+bool keeps(std::string_view call) {
+  static constexpr std::string_view kKeep[] = {"write",  "ftruncate", "fsync", "fdatasync",
+                                               "rename", "renameat2", "mkdir", "open to write"};
+  return std::ranges::find(kKeep, call) != std::end(kKeep);
+}
+
 // Whether the call must not happen; errno says why.
 bool hit(const char* call, const std::string& path) {
   if (!path.starts_with(root)) return false;
   const std::lock_guard lock(mutex);
+  if (planned.writes_only && !keeps(call)) return false;
   seen.push_back(std::string(call) + " " + path.substr(root.size()));
-  if (static_cast<int64_t>(seen.size()) != planned.at) return false;
+  const auto number = static_cast<int64_t>(seen.size());
+  if (planned.at < 1 || number < planned.at) return false;
+  if (number > planned.at && !planned.lasting && !planned.half) return false;
+  if (number == planned.at && planned.half && std::string_view(call) == "write") return false;
   if (planned.error == 0) ::kill(::getpid(), SIGKILL);
   errno = planned.error;
   return true;
@@ -54,6 +69,13 @@ bool hit_fd(const char* call, int fd) {
   return armed && hit(call, path_of(fd));
 }
 
+// Whether the write to this file, which hit() let pass, is the one to write half.
+bool halved(int fd) {
+  if (!armed || !planned.half || !path_of(fd).starts_with(root)) return false;
+  const std::lock_guard lock(mutex);
+  return static_cast<int64_t>(seen.size()) == planned.at;
+}
+
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
@@ -63,9 +85,42 @@ mode_t mode_of(int flags, va_list list) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
 }
 
+// Makes the call, and logs it as this operation if it succeeds.
+template <class Call>
+auto logged(Kind kind, int folder, const char* path, const Call& call) {
+  return OperationLog::get().made(call, [&] { return Operation{kind, path_of(folder, path)}; });
+}
+template <class Call>
+auto logged_fd(Kind kind, int fd, uint64_t offset, const Call& call) {
+  return OperationLog::get().made(call, [&] { return Operation{kind, path_of(fd), {}, offset}; });
+}
+
 int open_at(const char* call, int folder, const char* path, int flags, mode_t mode) {
-  if (hit_path(call, folder, path)) return -1;
-  return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+  const bool to_write = planned.writes_only && (flags & (O_WRONLY | O_RDWR)) != 0;
+  if (hit_path(to_write ? "open to write" : call, folder, path)) return -1;
+  const auto open = [&] { return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode)); };
+  const auto is_there = [&] { return ::syscall(SYS_faccessat, folder, path, F_OK) == 0; };
+  if ((flags & O_TRUNC) != 0 && is_there()) return logged(Kind::resize, folder, path, open);
+  if ((flags & O_CREAT) != 0 && !is_there()) return logged(Kind::create, folder, path, open);
+  return open();
+}
+
+// Where the next write goes.
+uint64_t place_of(int fd) {
+  const bool appends = (::fcntl(fd, F_GETFL) & O_APPEND) != 0;
+  struct stat status {};
+  if (appends) return ::syscall(SYS_fstat, fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+  return static_cast<uint64_t>(::lseek(fd, 0, SEEK_CUR));
+}
+
+int rename_at(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
+  const auto rename = [&] {
+    return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  };
+  const Kind kind = (flags & RENAME_EXCHANGE) != 0 ? Kind::exchange : Kind::rename;
+  return OperationLog::get().made(rename, [&] {
+    return Operation{kind, path_of(from_folder, from), path_of(to_folder, to)};
+  });
 }
 
 }  // namespace
@@ -144,7 +199,17 @@ ssize_t read(int fd, void* bytes, size_t count) {
 }
 ssize_t write(int fd, const void* bytes, size_t count) {
   if (test::hit_fd("write", fd)) return -1;
-  return ::syscall(SYS_write, fd, bytes, count);
+  if (test::halved(fd)) count -= count / 2;
+  const auto put = [&] { return ::syscall(SYS_write, fd, bytes, count); };
+  return test::OperationLog::get().made(put, [&] {
+    return test::Operation{
+        test::Kind::write, test::path_of(fd), {}, test::place_of(fd), {static_cast<const char*>(bytes), count}};
+  });
+}
+int ftruncate(int fd, off_t size) noexcept {
+  if (test::hit_fd("ftruncate", fd)) return -1;
+  return test::logged_fd(test::Kind::resize, fd, static_cast<uint64_t>(size),
+                         [&] { return static_cast<int>(::syscall(SYS_ftruncate, fd, size)); });
 }
 void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
   if (fd >= 0 && test::hit_fd("mmap", fd)) return MAP_FAILED;
@@ -153,7 +218,11 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
 int fsync(int fd) {
   if (test::hit_fd("fsync", fd)) return -1;
   if (test::armed) ::usleep(static_cast<useconds_t>(1000 * test::planned.slow_ms));
-  return static_cast<int>(::syscall(SYS_fsync, fd));
+  return test::logged_fd(test::Kind::sync, fd, 0, [&] { return static_cast<int>(::syscall(SYS_fsync, fd)); });
+}
+int fdatasync(int fd) {
+  if (test::hit_fd("fdatasync", fd)) return -1;
+  return test::logged_fd(test::Kind::sync, fd, 0, [&] { return static_cast<int>(::syscall(SYS_fdatasync, fd)); });
 }
 int close(int fd) {
   const bool fails = test::hit_fd("close", fd);  // the descriptor is gone even then
@@ -165,19 +234,21 @@ int close(int fd) {
 }
 int rename(const char* from, const char* to) noexcept {
   if (test::hit_path("rename", AT_FDCWD, from)) return -1;
-  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+  return test::rename_at(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
   if (test::hit_path("renameat2", from_folder, from)) return -1;
-  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  return test::rename_at(from_folder, from, to_folder, to, flags);
 }
 int mkdir(const char* path, mode_t mode) noexcept {
   if (test::hit_path("mkdir", AT_FDCWD, path)) return -1;
-  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+  return test::logged(test::Kind::make_folder, AT_FDCWD, path,
+                      [&] { return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode)); });
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
   if (test::hit_path("unlinkat", folder, path)) return -1;
-  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
+  return test::logged(test::Kind::remove, folder, path,
+                      [&] { return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags)); });
 }
 int unlink(const char* path) noexcept {
   return unlinkat(AT_FDCWD, path, 0);

@@ -14,6 +14,10 @@ struct Fault {
   int64_t at = 0;       // the number of the call that is hit, from 1; 0: none; -1: none, and arm() prints "begin"
   int error = 0;        // the errno that it fails with, undone; 0: the process is killed just before it
   int64_t slow_ms = 0;  // what every fsync takes longer
+  // Only calls that give a disk something to keep are counted and hit: not those that read, and none that removes.
+  bool writes_only = false;
+  bool lasting = false;  // all calls after it fail, too, as on a full disk
+  bool half = false;     // if it writes, half of the bytes are written, and the calls after it fail
 };
 
 // From now on, calls that name a file below `folder` (absolute), by path or descriptor, on any thread, are counted and

@@ -8,11 +8,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "reliability/file_log.h"
 #include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
 #include "witan/train/run/resolve.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan::test {
 namespace {
@@ -38,7 +40,8 @@ RunConfig base_config() {
   return config;
 }
 
-// Runs `body` in a child and returns how it ended; what it says comes back by a file of its own.
+}  // namespace
+
 Ended in_child(const fs::path& says, const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -69,12 +72,11 @@ Ended in_child(const fs::path& says, const std::function<void()>& body) {
   return ended;
 }
 
-}  // namespace
-
 std::string name_of(const Variant& variant) {
   return cat(variant.ranks, " ranks, ",
              variant.dense ? std::string("dense") : cat("experts divided by ", variant.expert), ", ", variant.dtype,
-             ", keep_last ", variant.keep_last, variant.replaces ? ", replacing" : "");
+             ", keep_last ", variant.keep_last, variant.replaces ? ", replacing" : "",
+             variant.from_text ? ", from text" : "", variant.keep_best ? ", keep_best 1" : "");
 }
 
 std::vector<Variant> all_variants() {
@@ -117,12 +119,20 @@ SmallRuns::Prepared SmallRuns::prepare(const Variant& variant) const {
   prepared.config.model.dtype = variant.dtype;
   if (variant.dense) prepared.config.model.moe.num_experts = 0;
   prepared.config.train.keep_last = variant.keep_last;
+  if (variant.keep_best) {
+    prepared.config.train.keep_best = 1;
+    prepared.config.train.save_interval = 1;
+  }
   prepared.config.train.run = kRun;
+  prepared.from_text = variant.from_text;
   const Plan plan = make_plan(resolve(prepared.config, {.vocabulary = data_.tokenizer->vocab_size()}));
   prepared.plan = run_plan(plan);
   prepared.before = folder_ / cat("before-", number++);
-  fs::create_directories(prepared.before / kRun);
-  fs::copy_file(folder_ / "prepared" / "tokenizer.json", prepared.before / kRun / "tokenizer.json");
+  fs::create_directories(prepared.before);
+  if (!variant.from_text) {
+    fs::create_directory(prepared.before / kRun);
+    fs::copy_file(folder_ / "prepared" / "tokenizer.json", prepared.before / kRun / "tokenizer.json");
+  }
 
   const fs::path run = fresh(prepared);
   const Ended ended = train(prepared, run);
@@ -139,25 +149,28 @@ SmallRuns::Prepared SmallRuns::prepare(const Variant& variant) const {
 }
 
 fs::path SmallRuns::fresh(const Prepared& prepared) const {
-  const fs::path now = folder_ / "now";
-  fs::remove_all(now);
-  fs::copy(prepared.before, now, fs::copy_options::recursive);
-  return now / kRun;
+  fs::remove_all(place());
+  fs::copy(prepared.before, place(), fs::copy_options::recursive);
+  return prepared.from_text ? place() / "runs" / kRun : place() / kRun;
 }
 
-Ended SmallRuns::train(const Prepared& prepared, const fs::path& run, const Fault& fault) const {
+Ended SmallRuns::train(const Prepared& prepared, const fs::path& run, const Fault& fault, const fs::path& log) const {
   return in_child(folder_ / "says.json", [&] {
+    if (!log.empty()) log_operations(place());
     RunConfig config = prepared.config;
     config.train.runs_folder = run.parent_path().string();
     std::FILE* quiet = std::fopen("/dev/null", "w");
     Progress progress(quiet, progress_options(quiet));
     const RunFolder folder(run.parent_path(), kRun);
-    const RunStart start = find_start(folder);
+    RunStart start = find_start(folder);
     if (start.step() == config.train.train_iters) return;
+    const RunData data = prepared.from_text ? prepare_run_data(config, folder, progress) : data_;
+    if (prepared.from_text) start.config = config_to_save(config);
     arm(folder.checkpoints(), fault);
     const RunEvent event{.name = kRun, .started = "2026-01-01T00:00:00Z", .config_hash = "h", .total_steps = 4};
-    witan::train(resolve(config, {.vocabulary = data_.tokenizer->vocab_size()}), prepared.plan, data_, start, event,
+    witan::train(resolve(config, {.vocabulary = data.tokenizer->vocab_size()}), prepared.plan, data, start, event,
                  progress);
+    if (!log.empty()) write_operations(log);
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +20,9 @@ struct Variant {
   std::string dtype = "float32";
   bool dense = false;
   int64_t keep_last = 2;
-  bool replaces = false;  // goes on from step 2 and saves step 4 over a damaged one
+  bool replaces = false;   // goes on from step 2 and saves step 4 over a damaged one
+  bool from_text = false;  // begins without a run folder, and tokenizes its text
+  bool keep_best = false;  // keeps one more for its validation loss, and saves every step
 };
 std::string name_of(const Variant& variant);
 
@@ -36,6 +39,9 @@ struct Ended {
   std::vector<std::string> calls;  // that could have been hit
 };
 
+// Runs `body` in a child and returns how it ended; what it says comes back by the file `says`.
+Ended in_child(const fs::path& says, const std::function<void()>& body);
+
 // Made-up text, tokenized once; run folders that begin as copies of one.
 class SmallRuns {
  public:
@@ -46,14 +52,17 @@ class SmallRuns {
     RunConfig config;
     RunPlan plan;
     fs::path before;
+    bool from_text = false;
     std::string whole;  // the state at the end of an undisturbed run: every shard's bytes
   };
   Prepared prepare(const Variant& variant) const;
 
   // A folder as it was before the run.
   fs::path fresh(const Prepared& prepared) const;
-  // Trains there, in a process of its own, hit while it saves.
-  Ended train(const Prepared& prepared, const fs::path& run, const Fault& fault = {}) const;
+  // Trains there, in a process of its own, hit while it saves. Writes the log of its operations on files to `log`.
+  Ended train(const Prepared& prepared, const fs::path& run, const Fault& fault = {}, const fs::path& log = {}) const;
+  // What fresh() makes anew, and its run folder lies in.
+  fs::path place() const { return folder_ / "now"; }
 
  private:
   TempFolder folder_;
