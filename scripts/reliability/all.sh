@@ -8,7 +8,7 @@ build=$1
 seed=${2:-$(date +%s)}
 if [[ -z ${TMPDIR:-} && -w /dev/shm ]]; then export TMPDIR=/dev/shm; fi
 
-echo "reliability: kills and failures at every call of a save"
+echo "reliability: kills and failures at every call of a save, power failures in every order, every file a run writes"
 WITAN_RELIABILITY=all "$build/tests/test_reliability" --gtest_brief=1
 echo "reliability: truncation at every byte, 10,000 flipped bits, every layout to every other, full disks"
 "$build/tests/test_checkpoint" --gtest_brief=1 --gtest_filter='Store.Every*:*Layouts*:Save.*'
@@ -16,4 +16,6 @@ scripts/reliability/strace.sh "$build/witan" "$build/tests/test_reliability"
 scripts/reliability/kill_run.sh "$build/witan" 200 "$seed"
 scripts/reliability/kill_prepare.sh "$build/witan" 200 "$seed"
 scripts/reliability/lose_ranks.sh "$build/witan" 200 "$seed"
+scripts/reliability/kill_layouts.sh "$build/witan" 1000 "$seed"
+scripts/reliability/soak.sh "$build/witan" 300
 scripts/reliability/hosts.sh "$build/witan"

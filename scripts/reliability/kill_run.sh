@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
 # Kills a run of four ranks at random times (SIGKILL), starts it again each time, and compares its end with that of a
 # run that was never disturbed: every shard of the last checkpoint, every loss and gradient norm of metrics.jsonl.
-#   scripts/reliability/kill_run.sh WITAN [KILLS [SEED]]
-# Runs that finish before all kills are made are compared, and a new one is started.
+#   scripts/reliability/kill_run.sh WITAN [KILLS [SEED [FLAGS...]]]
+# FLAGS: the layout; by default expert parallelism 2 and two replicas. Runs that finish before all kills are made are
+# compared, and a new one is started.
 set -euo pipefail
 
 witan=$(realpath "$1")
 kills=${2:-200}
 seed=${3:-$(date +%s)}
+layout=(--ranks 4 "${@:4}")
+if (($# < 4)); then layout+=(--expert-model-parallel-size 2); fi
 steps=300
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 RANDOM=$seed
-echo "kill_run: $kills kills, seed $seed, runs of $steps steps"
+echo "kill_run: $kills kills, seed $seed, runs of $steps steps, ${layout[*]}"
 
 # shellcheck source=scripts/reliability/small_run.sh
 source "$(dirname "$0")/small_run.sh"
 write_text
-layout=(--ranks 4 --expert-model-parallel-size 2)
 
 started=${EPOCHREALTIME/./}
 (train whole "${layout[@]}") >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
