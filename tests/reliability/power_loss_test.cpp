@@ -130,7 +130,7 @@ class PowerLoss {
         ASSERT_NO_FATAL_FAILURE(expect_metrics(tree, found));
       }
       if (resumed_.insert(what_resuming_reads(tree, found)).second) {
-        ASSERT_NO_FATAL_FAILURE(expect_same_end(tree));
+        ASSERT_NO_FATAL_FAILURE(expect_same_end(tree, found));
       }
     }
     ASSERT_GE(state->second, promised_);
@@ -165,12 +165,13 @@ class PowerLoss {
     return cat(found, hash_of(read));
   }
 
-  void expect_same_end(const Tree& tree) {
+  void expect_same_end(const Tree& tree, int64_t found) {
     const Ended resumed = runs_.train(prepared_, run_);
     std::string files;
     for (const auto& [path, bytes] : tree) files += cat("\n  ", path, bytes ? cat(" ", bytes->size()) : "/");
     ASSERT_EQ(resumed.code, 0) << resumed.message << files;
     ASSERT_TRUE(final_state(run_) == prepared_.whole) << "another state at the end" << files;
+    if (found == 4) return;  // a finished run is left as it is
     ASSERT_EQ(read_metrics(run_ / "metrics.jsonl").steps.size(), 4U) << files;
   }
 
