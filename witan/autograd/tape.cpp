@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/kernels/elementwise.h"
+#include "witan/tensor/tensor_observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -108,6 +109,7 @@ std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> 
   const bool wanted =
       recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(),
                                                      [](const Var& input) { return input.needs_gradient(); }));
+  if (TensorObserver* observer = TensorObserver::of(stream_)) observer->computed(stream_, name, outputs);
   std::vector<Var> vars;
   Node node{name, stream_.trace_context().module, {}, std::move(leaves), std::move(backward), {}};
   for (Tensor& output : outputs) {
@@ -163,14 +165,22 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
       gradients.push_back(slot < 0 ? Tensor() : std::exchange(gradients_[static_cast<size_t>(slot)], Tensor()));
       used = used || gradients.back().defined();
     }
+    if (TensorObserver* observer = used ? TensorObserver::of(stream_) : nullptr)
+      observer->gradients_of(stream_, gradients);
     if (used) node.backward(context, gradients);
     finish_uses(node);
   }
 }
 
 void Tape::finish_uses(const Node& node) {
-  for (Leaf* leaf : node.leaves)
-    if (--uses_[leaf] == 0 && signals_ready_) leaf->on_gradient_ready();
+  TensorObserver* const observer = TensorObserver::of(stream_);
+  for (Leaf* leaf : node.leaves) {
+    if (--uses_[leaf] > 0 || !signals_ready_) continue;
+    if (observer != nullptr && leaf->gradient_written)
+      for (int64_t part = 0; part < leaf->gradient_parts(); ++part)
+        observer->parameter_gradient(stream_, leaf->gradient_part(part));
+    leaf->on_gradient_ready();
+  }
 }
 
 Tensor Tape::gradient(const Slot& input) const {

@@ -8,6 +8,7 @@
 #include "witan/tensor/device.h"
 #include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
+#include "witan/tensor/tensor_observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -69,7 +70,10 @@ int64_t steady_ns() {
 }
 
 Tensor Stream::empty(const Shape& shape, DType dtype, MemoryTag tag) {
-  return {device_, arena_, shape, dtype, tag};
+  Tensor memory(device_, arena_, shape, dtype, tag);
+  if (observer() != nullptr)
+    if (auto* watching = dynamic_cast<TensorObserver*>(observer())) watching->allocated(*this, memory);
+  return memory;
 }
 Tensor Stream::empty(const Shape& shape, DType dtype) {
   return empty(shape, dtype, MemoryTag::activations);

@@ -294,6 +294,16 @@ void Engine::replay() {
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  compute_passes(mode);
+  if (mode == Mode::eager && before_update_) before_update_();
+  const Tensor total = update();
+  stream_.set_part("other");
+  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
+  report_->finish(stream_, groups_.world(), total, step_state_.common());
+}
+
+// From the inputs to the gradients.
+void Engine::compute_passes(Mode mode) {
   // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
   if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
   tokens().all_reduce(stream_, inputs_->target_counts());
@@ -310,11 +320,46 @@ void Engine::compute(Mode mode, const std::function<bool()>& stop) {
   times_.forward = passes_.forward_seconds();
   times_.backward = passes_.backward_seconds();
   times_.reduction = gradients_.reduction_seconds();
-  if (mode == Mode::eager && before_update_) before_update_();
-  const Tensor total = update();
-  stream_.set_part("other");
-  if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
-  report_->finish(stream_, groups_.world(), total, step_state_.common());
+}
+
+std::vector<std::string> Engine::non_finite_values() {
+  stream_.wait();
+  std::vector<std::string> found;
+  for (const Parameter* parameter : parameters_)
+    if (const auto text = describe_non_finite(*parameter, parameter->value_shard(), parameter->shard_first()))
+      found.push_back(*text);
+  return found;
+}
+
+std::vector<std::string> Engine::non_finite_gradients() {
+  stream_.wait();
+  std::vector<std::string> found;
+  for (const auto& [parameter, first, elements, pieces] : shard_plan_.local_shards())
+    if (const auto text = describe_non_finite(*parameter, parameter->gradient_shard(first, elements), first))
+      found.push_back(*text);
+  return found;
+}
+
+std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<Batch>& micro_batches,
+                                                              int64_t iteration, int64_t updates, int64_t waves) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  begin(own_part(micro_batches), {iteration, updates});
+  if (pools_) pools_->divide(waves);
+  KernelObserver* const before = stream_.observer();
+  NonFiniteSearch search;
+  stream_.observe(&search);
+  try {
+    compute_passes(Mode::again);
+    stream_.wait();
+  } catch (...) {
+    stream_.observe(before);
+    throw;
+  }
+  stream_.observe(before);
+  if (pools_) pools_->divide(1);
+  return search.found();
 }
 
 void Engine::finish_gradients() {
@@ -440,6 +485,12 @@ double Engine::params_norm() {
   const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
   stream_.set_part(before);
   return norm;
+}
+
+void Engine::check_states() {
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::optimizer);
+  gather_values();
+  state_check_.after_update(stream_, *optimizer_);
 }
 
 void Engine::gather_values() {

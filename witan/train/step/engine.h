@@ -28,6 +28,7 @@
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/loss_gather.h"
+#include "witan/train/step/non_finite.h"
 #include "witan/train/step/qk_clip.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
@@ -101,6 +102,15 @@ class Engine {
   // has the last word when both are loaded.
   std::vector<StateTensor> state();
 
+  // Of this rank: the parameters whose values, and the gradients of the last step that this rank updates by, are not
+  // all finite, in words; all are read on the host.
+  std::vector<std::string> non_finite_values();
+  std::vector<std::string> non_finite_gradients();
+  // Collective: computes the passes of the last step again, given what step() was, in so many waves, and watches them;
+  // nothing is updated. Returns the first value of this rank that is not finite, if there is one this time.
+  std::optional<NonFiniteSearch::Found> find_non_finite(const std::vector<Batch>& micro_batches, int64_t iteration,
+                                                        int64_t updates, int64_t waves);
+
   // What spikes are found by (skip_step_sigma); empty where none are skipped. Waits for the stream.
   SpikeSkip::History spike_history() const { return spikes_ ? spikes_->skip.read() : SpikeSkip::History(); }
   void restore_spike_history(const SpikeSkip::History& history) {
@@ -113,6 +123,10 @@ class Engine {
   void restore_loss_scaler(const LossScaler::State& state) {
     if (loss_scaler_) loss_scaler_->restore(state);
   }
+
+  // Collective: throws CommError where ranks that hold the same values, buffers or optimizer state differ
+  // (check_states_interval). Not within a step: it waits for the stream and reads all of them.
+  void check_states();
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
   double params_norm();
@@ -147,6 +161,7 @@ class Engine {
   void begin(const std::vector<Batch>& own, Count count);
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
   StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
+  void compute_passes(Mode mode);
   void compute(Mode mode, const std::function<bool()>& stop);
   void finish_gradients();
   Tensor update();
