@@ -26,6 +26,8 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
   EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
+  EXPECT_EQ(format_event(AnomalyEvent{.step = 4, .what = "nan", .action = "rewind", .at = 7, .text = "t"}),
+            R"({"kind":"anomaly","step":4,"what":"nan","action":"rewind","at":7,"text":"t"})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");

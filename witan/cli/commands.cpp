@@ -18,6 +18,7 @@ void add_all(CLI::App& app, Context& context) {
   add_report(app, context);
   add_runs(app, context);
   add_watch(app, context);
+  add_replay(app, context);
   add_bench(app, context);
   add_completions(app, context);
   add_man(app, context);

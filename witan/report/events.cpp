@@ -91,6 +91,16 @@ void visit(Archive& a, SaveEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, AnomalyEvent& e) {
+  a("step", e.step);
+  a("what", e.what);
+  a("action", e.action);
+  a("at", e.at);
+  a("text", e.text);
+  a("folder", e.folder);
+}
+
+template <class Archive>
 void visit(Archive& a, SampleEvent& e) {
   a("step", e.step);
   a("prompt", e.prompt);
@@ -105,8 +115,8 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
-                                  "baseline", "save",   "sample", "end",     "measured_memory"};
+constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",         "eval",   "baseline",
+                                  "save", "sample", "end",  "measured_memory", "anomaly"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

@@ -96,6 +96,16 @@ struct SaveEvent {
   double paused_s = 0;  // for which training was paused
 };
 
+// A step that was not finite or a spike, or a rank that is slow.
+struct AnomalyEvent {
+  int64_t step = 0;                        // behind which it stands: of a rewind that of the checkpoint
+  std::string what;                        // "nan", "spike", "straggler"
+  std::optional<std::string> action = {};  // "skip", "rewind", "stop"
+  std::optional<int64_t> at = {};          // of a rewind: the step that it follows
+  std::string text;                        // a sentence for people
+  std::optional<std::string> folder = {};  // of the batch and the weights, below the run's
+};
+
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
@@ -110,7 +120,7 @@ struct EndEvent {
 };
 
 using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent, MeasuredMemoryEvent>;
+                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

@@ -45,6 +45,7 @@ struct Metrics {
   std::vector<BaselineEvent> baselines;
   std::vector<SaveEvent> saves;
   std::vector<SampleEvent> samples;
+  std::vector<AnomalyEvent> anomalies;  // likewise
   std::optional<EndEvent> end;
 };
 

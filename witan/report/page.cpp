@@ -59,12 +59,12 @@ std::string fill_page(const PageParts& parts, std::string_view may_ask, std::str
 PageParts report_parts(const Metrics& metrics, std::string_view config) {
   const std::vector<Chart> charts = make_charts(metrics);
   const std::optional<HeatMap> heat = make_heat_map(metrics.experts);
-  return {
-      .title = metrics.run ? metrics.run->name + " · Witan" : "Witan",
-      .summary = header_section(metrics) + key_figures(metrics),
-      .charts = chart_sections(charts, heat),
-      .rest = memory_section(metrics.memory) + sample_section(metrics.samples) + config_section(config, metrics.run),
-      .data = script_json(plot_data(metrics, charts, heat))};
+  return {.title = metrics.run ? metrics.run->name + " · Witan" : "Witan",
+          .summary = header_section(metrics) + key_figures(metrics),
+          .charts = chart_sections(charts, heat),
+          .rest = anomaly_section(metrics.anomalies) + memory_section(metrics.memory) +
+                  sample_section(metrics.samples) + config_section(config, metrics.run),
+          .data = script_json(plot_data(metrics, charts, heat))};
 }
 
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables) {

@@ -218,6 +218,22 @@ std::string memory_section(const std::vector<MemoryEvent>& memory) {
   return out + "</div>\n" + memory_table(memory, names) + "</div>\n</section>\n";
 }
 
+std::string anomaly_section(const std::vector<AnomalyEvent>& anomalies) {
+  if (anomalies.empty()) return "";
+  constexpr ptrdiff_t kLatest = 20;
+  const auto shown = std::min<ptrdiff_t>(kLatest, std::ssize(anomalies));
+  std::string out = "<section>\n<h2>Anomalies</h2>\n";
+  if (shown < std::ssize(anomalies))
+    out += fmt::format("<p class=\"note\">The last {} of {}</p>\n", shown, anomalies.size());
+  out +=
+      "<div class=\"card scroll\"><table>\n<thead><tr><th>Step</th><th>What</th><th>Then</th><th>Details</th></tr>"
+      "</thead>\n<tbody>\n";
+  for (auto one = anomalies.rbegin(); one != anomalies.rbegin() + shown; ++one)
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", one->at.value_or(one->step),
+                       escape_html(one->what), escape_html(one->action.value_or("")), escape_html(one->text));
+  return out + "</tbody></table></div>\n</section>\n";
+}
+
 std::string sample_section(const std::vector<SampleEvent>& samples) {
   if (samples.empty()) return "";
   constexpr ptrdiff_t kLatest = 3;

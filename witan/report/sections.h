@@ -18,6 +18,7 @@ std::string chart_section(std::string_view title, std::string_view inside, const
                           Chart::Section section);
 std::string heat_panels(const std::optional<HeatMap>& heat);  // to be put inside a chart_section
 std::string memory_section(const std::vector<MemoryEvent>& memory);
+std::string anomaly_section(const std::vector<AnomalyEvent>& anomalies);
 std::string sample_section(const std::vector<SampleEvent>& samples);
 std::string config_section(std::string_view config, const std::optional<RunEvent>& run);
 

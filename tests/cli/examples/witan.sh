@@ -96,6 +96,11 @@ case "$1 ${2-}" in
     put --context 64
     ;;
   "watch "*) put --port 0 ;;
+  "replay "*) # of a run that such a learning rate throws off
+    "$WITAN_PROGRAM" train --run off --data my.txt --tokenizer-vocab-size 300 --device cpu --seq-length 16 \
+      --hidden-size 32 --ffn-hidden-size 32 --lr 1e30 --min-lr 1e30 --lr-warmup-iters 0 --train-iters 8 --sample-tokens 0
+    words=(replay "$(find runs/off/anomalies -mindepth 1 -maxdepth 1 -name 'step-*' | sort | head -n 1)")
+    ;;
   "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
 esac
 

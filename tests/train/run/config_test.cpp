@@ -41,6 +41,22 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
             std::string::npos);
 }
 
+// Rewinding needs samples beyond those of the run's steps.
+TEST(RunConfig, RefusesRewindsWhereSamplesBelongToSteps) {
+  EXPECT_NE(refusal([](RunConfig& c) {
+              c.train.on_nan = "rewind";
+              c.data.data_samples = "megatron";
+            }).find("on_nan = rewind with data_samples = \"megatron\""),
+            std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) {
+              c.train.on_spike = "rewind";
+              c.train.record_routes = "routes";
+            }).find("on_spike = rewind with record_routes = routes"),
+            std::string::npos);
+  EXPECT_NE(refusal([](RunConfig& c) { c.train.straggler_threshold = 0.9; }).find("use a value above 1"),
+            std::string::npos);
+}
+
 TEST(RunConfig, RefusesPackingThatIsNotOfTextInWitansOrder) {
   const auto packed = [](const std::function<void(RunConfig&)>& change) {
     return refusal([&](RunConfig& c) {

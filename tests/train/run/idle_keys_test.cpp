@@ -115,7 +115,8 @@ std::vector<Case> cases() {
       {"dtype = 'float16'"}, "dtype = float16, and dtype = float32");
   add({"initial_loss_scale", "hysteresis"}, {"dtype = 'float16'", "loss_scale = 8"}, {"dtype = 'float16'"},
       "loss_scale = 0, a dynamic one, and loss_scale = 8");
-  add({"skip_step_window"}, {}, {"skip_step_sigma = 3"}, "skip_step_sigma above 0");
+  add({"skip_step_window", "on_spike"}, {}, {"skip_step_sigma = 3"}, "skip_step_sigma above 0");
+  add({"max_rewinds"}, {}, {"on_nan = 'rewind'"}, "on_nan or on_spike = rewind, and on_nan = skip");
   add({"sequence_parallel", "loss_parallel"}, {},
       {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
       "tensor_model_parallel_size above 1");

@@ -59,7 +59,9 @@ class Trainer : public ::testing::Test {
       const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
       write_file_atomically(folder.config(), config_to_save(resolved));
       const Plan plan = make_plan(resolved);
-      result = train(resolved, run_plan(plan), data, find_start(folder),
+      RunStart start = find_start(folder);
+      start.aids = aids_;
+      result = train(resolved, run_plan(plan), data, start,
                      RunEvent{.name = config.train.run,
                               .started = "2026-01-01T00:00:00Z",
                               .config_hash = "h",
@@ -92,6 +94,7 @@ class Trainer : public ::testing::Test {
   }
 
   test::TempFolder folder_;
+  RunAids aids_;  // of the runs from here on
 };
 
 }  // namespace witan::testing

@@ -132,7 +132,7 @@ MegatronSection megatron_logging_flags() {
               harmless("--use-pytorch-profiler", profiler),
               harmless("--record-memory-history", profiler),
               harmless("--memory-snapshot-path", profiler, Takes::one),
-              harmless("--log-straggler", watcher),
+              harmless("--log-straggler", "`straggler_threshold` looks for stragglers in every run"),
               harmless("--disable-straggler-on-startup", watcher),
               harmless("--no-one-logger", watcher),
               harmless("--one-logger-project", watcher, Takes::one),

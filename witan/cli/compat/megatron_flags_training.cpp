@@ -8,6 +8,9 @@ MegatronSection megatron_training_flags() {
   const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
   const std::string stop = "the run ends at train_iters, or is saved and ended by a signal (`timeout -s TERM`)";
   const std::string gone = "Megatron-LM has deprecated it: ";
+  const std::string spikes =
+      "`skip_step_sigma = 6`: losses and gradient norms are compared with the last steps', and spikes are skipped, or "
+      "what `on_spike` says";
   return {
       "Training",
       {
@@ -26,7 +29,9 @@ MegatronSection megatron_training_flags() {
           refused("--exit-duration-in-mins", stop, Takes::one),
           harmless("--exit-signal-handler", "SIGTERM always saves the run and exits"),
           harmless("--calculate-per-token-loss", "losses are means over all tokens of the global batch"),
-          harmless("--no-check-for-nan-in-loss-and-grad", "steps with non-finite gradients are skipped and counted"),
+          harmless("--no-check-for-nan-in-loss-and-grad", "such steps update nothing; `on_nan` says what follows"),
+          ruled("--check-for-spiky-loss", Takes::nothing, rules::check_for_spikes, spikes),
+          ruled("--check-for-large-grads", Takes::nothing, rules::check_for_spikes, spikes),
           same("--recompute-granularity"),
           sets("--recompute-activations", "recompute_granularity", "selective"),
           ruled("--recompute-method", Takes::one, rules::recompute_method,

@@ -230,6 +230,11 @@ void rope_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("rope_scaling_type", "yarn", given);
 }
 
+// Megatron-LM compares with ten times the largest of a hundred steps.
+void check_for_spikes(const GivenFlag& given, MegatronSettings& settings) {
+  settings.set("skip_step_sigma", "6", given);
+}
+
 void recompute_method(const GivenFlag& given, MegatronSettings&) {
   if (given.value() != "uniform")
     given.refuse("blocks are recomputed one by one: leave it out, or use uniform with --recompute-num-layers 1");

@@ -296,6 +296,25 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
                         checkpoint.seconds, paused_s));
 }
 
+void Recorder::anomaly(const AnomalyEvent& event) {
+  std::string warning = fmt::format("step {}: {}: {}", event.at.value_or(event.step), event.what, event.text);
+  if (event.folder) warning += fmt::format("; `witan replay {}`", (folder_.path() / *event.folder).string());
+  progress_.note("warning: " + warning);
+  log_.warn(warning);
+  metrics_.append(event);
+}
+
+void Recorder::rewound(int64_t step) {
+  waiting_.reset();
+  most_read_.reset();
+  interval_loss_ = interval_s_ = 0;
+  interval_steps_ = 0;
+  metrics_.truncate_after(step);
+  const std::string& tensorboard = config_->log.tensorboard_dir;
+  if (tensorboard_)
+    tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
+}
+
 void Recorder::sample(const TrainState& state, const std::string& text) {
   metrics_.append(SampleEvent{state.step, config_->train.sample_prompt, text});
 }

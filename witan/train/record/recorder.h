@@ -6,6 +6,7 @@
 #include "witan/base/log.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/report/eta.h"
+#include "witan/report/events.h"
 #include "witan/report/metrics.h"
 #include "witan/report/progress.h"
 #include "witan/report/progress_log.h"
@@ -61,6 +62,10 @@ class Recorder {
                   const std::vector<megatron_log::RankTimes>& times = {}, const std::vector<SetEvaluation>& sets = {});
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
+  // A step that was not to be, or a rank that is slow.
+  void anomaly(const AnomalyEvent& event);
+  // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
+  void rewound(int64_t step);
   void sample(const TrainState& state, const std::string& text);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
   // `stopped_early`: finished before its last step (early_stopping_patience).

@@ -157,7 +157,24 @@ Fields TrainConfig::fields() {
           .at_least(0),
       Field{"check_states", &check_states,
             "Verify after every step that data-parallel ranks hold the same values, and each rank its own experts"},
+      Field{"check_states_interval", &check_states_interval,
+            "Compare hashes of values and optimizer state among data-parallel ranks every N steps and before "
+            "each checkpoint (0: never)"}
+          .at_least(0),
       Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
+      Field{"on_nan", &on_nan,
+            "What follows a step whose gradients are not finite, which never updates anything: skip goes on, rewind "
+            "goes back to the last checkpoint and leaves out the samples since then, stop ends the run"}
+          .one_of({"skip", "rewind", "stop"}),
+      Field{"on_spike", &on_spike, "The same of a step that skip_step_sigma finds to be a spike"}.one_of(
+          {"skip", "rewind", "stop"}),
+      Field{"max_rewinds", &max_rewinds, "Rewinds of a run after which the next one ends it instead"}.at_least(1),
+      Field{"keep_anomalies", &keep_anomalies,
+            "Write the batch and the weights of the first N such steps to RUN/anomalies, for `witan replay` (0: none)"}
+          .at_least(0),
+      Field{"straggler_threshold", &straggler_threshold,
+            "Warn of a rank whose time of computing a step is so many times the median of all ranks (0: never)"}
+          .at_least(0),
       Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end"},
       Field{"sample_tokens", &sample_tokens,
             "Tokens of the sample at the end (0: none); needs a rank that holds the whole model"}
@@ -429,6 +446,24 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
                        ": what is replayed would be overwritten; record into another folder");
 }
 
+// Samples that a rewind leaves out are made up for by later ones, and steps are computed again.
+void validate_anomalies(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  require<ConfigError>(train.straggler_threshold == 0 || train.straggler_threshold > 1,
+                       "straggler_threshold = ", train.straggler_threshold,
+                       ": half of the ranks take longer than their median; use a value above 1, such as 1.2");
+  if (!train.rewinds()) return;
+  const char* key = train.on_nan == "rewind" ? "on_nan" : "on_spike";
+  require<ConfigError>(!config.data.megatron_samples(), key,
+                       " = rewind with data_samples = \"megatron\": its samples end with the last step, so that none "
+                       "can be left out; set ",
+                       key, " = skip");
+  for (const auto& [routes, folder] :
+       {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}})
+    require<ConfigError>(folder->empty(), key, " = rewind with ", routes, " = ", *folder,
+                         ": recorded routes are those of each step's first samples; set ", key, " = skip");
+}
+
 // Megatron-Core takes every sample of datasets without weights alone.
 void validate_full_validation(const RunConfig& config) {
   const DataConfig& data = config.data;
@@ -449,6 +484,7 @@ void validate_full_validation(const RunConfig& config) {
 
 void RunConfig::validate() const {
   validate_experts_use(train, model.moe);
+  validate_anomalies(*this);
   model.validate();
   data.validate();
   validate_full_validation(*this);

@@ -74,7 +74,12 @@ struct TrainConfig {
   int64_t keep_best = 0;                // checkpoints of lowest validation loss that are kept besides
   int64_t early_stopping_patience = 0;  // evaluations; 0: the run goes on to its last step
   bool check_states = false;
+  int64_t check_states_interval = 0;  // steps; 0: off
   int64_t most_skipped = 10;
+  std::string on_nan = "skip", on_spike = "skip";  // skip | rewind | stop: what becomes of such a step (anomaly.h)
+  int64_t max_rewinds = 10;
+  int64_t keep_anomalies = 2;        // folders of them
+  double straggler_threshold = 1.2;  // over the median of the ranks; 0: off
   std::string sample_prompt = "The ";
   int64_t sample_tokens = 120;
   double sample_temperature = 0.7;
@@ -87,6 +92,8 @@ struct TrainConfig {
   std::string init_from;            // a run or a Hugging Face folder whose weights a new run starts from
 
   Fields fields();
+  // Whether a step may be followed by an older checkpoint (on_nan, on_spike).
+  bool rewinds() const { return on_nan == "rewind" || on_spike == "rewind"; }
   // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no
   // sums to bring along.
   bool closes_interval(int64_t step) const;

@@ -251,10 +251,11 @@ std::vector<KeyUse> optimizer_uses() {
        "loss_scale = 0, a dynamic one",
        "loss_scale",
        [](Config c) { return c.optimizer.loss_scale == 0; }},
-      {{"skip_step_window"},
+      {{"skip_step_window", "on_spike"},
        "skip_step_sigma above 0",
        "skip_step_sigma",
        [](Config c) { return c.optimizer.skip_step_sigma > 0; }},
+      {{"max_rewinds"}, "on_nan or on_spike = rewind", "on_nan", [](Config c) { return c.train.rewinds(); }},
   };
 }
 

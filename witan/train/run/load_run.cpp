@@ -40,17 +40,6 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
   return config;
 }
 
-// The checkpoint's configuration, with the work of all its ranks done by one.
-ResolvedConfig read_config(const Checkpoint& checkpoint) {
-  RunConfig config;
-  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
-  config.parallel = {};
-  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
-  config.parallel.device = "cpu";
-  config.model.recompute_granularity = "none";
-  return resolve(config, {});
-}
-
 // "mine@300" as the run's name and what stands behind the sign; of a name that a run has, or without one, nothing.
 std::pair<std::string, std::string> divided_name(const fs::path& runs_folder, const std::string& name) {
   const size_t sign = name.rfind('@');
@@ -86,6 +75,16 @@ Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which
 
 }  // namespace
 
+ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint) {
+  RunConfig config;
+  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
+  config.parallel = {};
+  config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+  config.parallel.device = "cpu";
+  config.model.recompute_granularity = "none";
+  return resolve(config, {});
+}
+
 std::vector<std::string> list_runs(const fs::path& runs_folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -117,7 +116,7 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
   require<CheckpointError>(newest.has_value(), folder.string(),
                            " has no checkpoint yet: train it further (`witan train --run ", folder.filename().string(),
                            "`); a stopped run saves one");
-  TrainedRun run{folder, *newest, read_config(*newest), nullptr, std::move(warnings)};
+  TrainedRun run{folder, *newest, config_for_one_rank(*newest), nullptr, std::move(warnings)};
   run.tokenizer = std::make_shared<Tokenizer>(parse_tokenizer_json(
       read_extra_file(run.checkpoint, "tokenizer.json"), (run.checkpoint.folder / "tokenizer.json").string()));
   require<CheckpointError>(run.tokenizer->vocab_size() <= run.config->model.vocab_size, run.checkpoint.folder.string(),

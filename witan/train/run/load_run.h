@@ -24,6 +24,9 @@ std::vector<std::string> list_runs(const fs::path& runs_folder);
 // there are.
 fs::path find_run(const fs::path& runs_folder, const std::string& name);
 
+// A checkpoint's configuration, with the work of all its ranks done by one.
+ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint);
+
 struct TrainedRun {
   fs::path folder;
   Checkpoint checkpoint;

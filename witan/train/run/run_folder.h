@@ -42,6 +42,8 @@ class RunFolder {
   fs::path tokenizer() const { return path_ / "tokenizer.json"; }
   fs::path tokens() const { return path_ / "data" / "tokens"; }  // prefix of the shards
   fs::path checkpoints() const { return path_ / "checkpoints"; }
+  fs::path anomalies() const { return path_ / "anomalies"; }   // checkpoints of weights and batches
+  fs::path rewinds() const { return path_ / "rewinds.json"; }  // those since the checkpoints were saved
   fs::path trace() const { return path_ / "trace.json"; }
   fs::path traces() const { return path_ / "trace"; }  // a file of each rank
   fs::path debug_rank(int rank) const { return path_ / ("debug-rank-" + std::to_string(rank)); }

@@ -3,21 +3,27 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "witan/checkpoint/store.h"
+#include "witan/data/batch.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/trace/step_range.h"
 
 namespace witan {
 
-// What a person debugs or traces this call with.
+class Engine;
+
+// What a person debugs or traces this call with, and what tests disturb it with.
 struct RunAids {
   std::vector<int> debug_ranks = {};  // each waits for a debugger before it begins
   std::FILE* out = stderr;            // where they say so
   std::optional<StepRange> trace = {};
+  // Called by each rank before a step with its micro-batches: damages them, or what the engine holds.
+  std::function<void(int rank, int64_t step, std::vector<Batch>& batches, Engine& engine)> before_step = {};
 };
 
 // A run's folder, and the checkpoint in it that the run resumes from.

@@ -52,7 +52,34 @@ std::vector<SourceUse> sources_from(const Json& json) {
   return sources;
 }
 
+// Absent before there were any.
+std::vector<Rewind> rewinds_from(const Json& json) {
+  const auto found = json.find("rewinds");
+  return found == json.end() ? std::vector<Rewind>() : rewinds_from_json(*found);
+}
+
 }  // namespace
+
+Json rewinds_to_json(const std::vector<Rewind>& rewinds) {
+  Json list = Json::array();
+  for (const Rewind& one : rewinds)
+    list.push_back({{"checkpoint", one.checkpoint},
+                    {"at", one.at},
+                    {"first_sample", one.first_sample},
+                    {"consumed_samples", one.consumed_samples}});
+  return list;
+}
+
+std::vector<Rewind> rewinds_from_json(const Json& json) {
+  std::vector<Rewind> rewinds;
+  try {
+    for (const Json& one : json)
+      rewinds.push_back({one.at("checkpoint"), one.at("at"), one.at("first_sample"), one.at("consumed_samples")});
+  } catch (const Json::exception&) {
+    throw CheckpointError("rewinds must have numbers checkpoint, at, first_sample and consumed_samples");
+  }
+  return rewinds;
+}
 
 Json TrainState::to_json() const {
   Json json = {{"step", step},           {"consumed_samples", consumed_samples},
@@ -65,6 +92,7 @@ Json TrainState::to_json() const {
   for (const SourceUse& one : sources)
     json["sources"].push_back({{"name", one.name}, {"samples", one.samples}, {"epochs", one.epochs}});
   if (validation.best_step > 0) json["validation"] = validation.to_json();
+  if (!rewinds.empty()) json["rewinds"] = rewinds_to_json(rewinds);
   if (validation_loss && std::isfinite(*validation_loss)) json[kValidationLoss] = *validation_loss;
   return json;
 }
@@ -76,9 +104,17 @@ TrainState TrainState::from_json(const Json& json) {
                              " must be a whole number, not negative");
     return found->get<int64_t>();
   };
-  TrainState state{
-      count("step"),     count("consumed_samples"), count("updates"),   count("skipped_in_a_row"),        0, {},
-      spikes_from(json), loss_scaler_from(json),    sources_from(json), ValidationRecord::from_json(json)};
+  TrainState state{count("step"),
+                   count("consumed_samples"),
+                   count("updates"),
+                   count("skipped_in_a_row"),
+                   0,
+                   {},
+                   spikes_from(json),
+                   loss_scaler_from(json),
+                   sources_from(json),
+                   ValidationRecord::from_json(json),
+                   rewinds_from(json)};
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

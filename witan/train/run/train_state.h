@@ -13,6 +13,16 @@
 
 namespace witan {
 
+// A return to a checkpoint after a step that was not to be (on_nan, on_spike): the samples that were read since then
+// are left out from there on.
+struct Rewind {
+  int64_t checkpoint = 0;                          // step
+  int64_t at = 0;                                  // the step that was not to be
+  int64_t first_sample = 0, consumed_samples = 0;  // the cursor of the checkpoint, and from there on
+
+  bool operator==(const Rewind&) const = default;
+};
+
 struct TrainState {
   int64_t step = 0;              // iterations done
   int64_t consumed_samples = 0;  // the data cursor
@@ -24,11 +34,16 @@ struct TrainState {
   LossScaler::State loss_scaler{};
   std::vector<SourceUse> sources{};  // what consumed_samples took of each dataset
   ValidationRecord validation{};
+  std::vector<Rewind> rewinds{};            // so far
   std::optional<double> validation_loss{};  // of an evaluation after this step; saved where it is finite, and not read
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.
   static TrainState from_json(const Json& json);
 };
+
+Json rewinds_to_json(const std::vector<Rewind>& rewinds);
+// Throws CheckpointError unless it is a list of them.
+std::vector<Rewind> rewinds_from_json(const Json& json);
 
 }  // namespace witan

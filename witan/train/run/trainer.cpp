@@ -11,13 +11,18 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/background_save.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
+#include "witan/train/record/stragglers.h"
+#include "witan/train/run/anomaly.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/rewinds.h"
 #include "witan/train/run/run_records.h"
 #include "witan/train/run/run_routes.h"
 #include "witan/train/run/saved_config.h"
@@ -73,6 +78,7 @@ class RankTrainer {
                                          layout.data_ranks()));
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
+    watch_ranks(layout);
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
 
@@ -87,12 +93,15 @@ class RankTrainer {
     // Not before: what cannot train or be resumed must not change what the run is.
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
-    Loader loader(run_.data.train, loader_options(), state_.consumed_samples);
+    loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
     if (run_.config->log.megatron()) tell_setup(set_up_s);
     const int64_t total = run_.config->train.train_iters;
     bool stop = false;
     while (state_.step < total && !stop && !stopped_early()) {
-      stop = step(loader);
+      const int64_t before = state_.step;
+      stop = step();
+      if (state_.step <= before) continue;  // back to a checkpoint
+      if (compares_states()) engine_.check_states();
       if (evaluates()) evaluate();
       if (due(run_.config->train.save_interval) || stop || stopped_early()) begin_save();
     }
@@ -150,6 +159,13 @@ class RankTrainer {
     return state_.step == run_.config->train.train_iters || (interval > 0 && state_.step % interval == 0);
   }
 
+  // Whether replicas are compared after this step: at their interval, and before what they hold is saved.
+  bool compares_states() const {
+    const TrainConfig& train = run_.config->train;
+    return train.check_states_interval > 0 &&
+           (state_.step % train.check_states_interval == 0 || due(train.save_interval));
+  }
+
   // Whether this step is followed by an evaluation: at its interval, and where a checkpoint is to be compared by it.
   bool evaluates() const {
     const TrainConfig& train = run_.config->train;
@@ -169,8 +185,25 @@ class RankTrainer {
 
   void resume() {
     const Checkpoint& from = *run_.start.from;
+    load(from);
+    require<DataError>(
+        state_.data == run_.data.fingerprint &&
+            samples_of(state_.sources) == samples_of(state_.sources.empty()
+                                                         ? std::vector<SourceUse>{}
+                                                         : run_.data.train->use_of(state_.consumed_samples)),
+        "the text has changed since ", from.folder.string(), " was saved",
+        run_.config->data.megatron_samples()
+            ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
+            : "",
+        ", so the run would resume with different samples. Restore the text, train the new "
+        "one under another name (--run NAME), or start over (--fresh)");
+    take_up_rewinds(run_.start.folder, state_, leads());
+  }
+
+  // All that a checkpoint of this run holds.
+  void load(const Checkpoint& from) {
     const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
-    const bool anew = run_.config->load.no_load_optim;
+    const bool anew = run_.config->load.no_load_optim && from.step == run_.start.step();
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
     stream_.wait();  // for zeros that the engine began with
@@ -183,17 +216,6 @@ class RankTrainer {
     engine_.restore_spike_history(state_.spikes);
     if (!anew) engine_.restore_loss_scaler(state_.loss_scaler);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
-    require<DataError>(
-        state_.data == run_.data.fingerprint &&
-            samples_of(state_.sources) == samples_of(state_.sources.empty()
-                                                         ? std::vector<SourceUse>{}
-                                                         : run_.data.train->use_of(state_.consumed_samples)),
-        "the text has changed since ", from.folder.string(), " was saved",
-        run_.config->data.megatron_samples()
-            ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
-            : "",
-        ", so the run would resume with different samples. Restore the text, train the new "
-        "one under another name (--run NAME), or start over (--fresh)");
   }
 
   // The first weights of a new run.
@@ -225,23 +247,27 @@ class RankTrainer {
                       weights.source().where(), tokenizer->string()));
   }
 
-  // Returns whether a rank was asked to stop.
-  bool step(Loader& loader) {
+  // Returns whether a rank was asked to stop. A step that was not to be may leave the run at an earlier one.
+  bool step() {
     const auto start = Clock::now();
     begins(StepWatch::Doing::step, state_.step + 1);
     stream_.trace_context().step = state_.step + 1;
     tracer_.before_step(state_.step + 1);
-    const double waited = loader.waited_seconds();
-    const auto batches = next_batches(loader);
+    waits_.take();
+    const double waited = loader_->waited_seconds();
+    std::vector<Batch> batches = next_batches();
+    if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
+    const int64_t updates = state_.updates;
     if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
-    StepResult result = engine_.step(batches, state_.step + 1, state_.updates, StopSignals::requested);
+    StepResult result = engine_.step(batches, state_.step + 1, updates, StopSignals::requested);
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
     const RunConfig& config = run_.config;
     if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
       result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
+    const double waited_for_ranks = waits_.take();
     tracer_.after_step(state_.step + 1);
-    result.times.batch = loader.waited_seconds() - waited;
+    result.times.batch = loader_->waited_seconds() - waited;
     ++state_.step;
     state_.validation_loss.reset();
     state_.consumed_samples += run_.config->train.global_batch_size;
@@ -254,7 +280,10 @@ class RankTrainer {
     if (leads())
       run_.recorder().step(state_, result, seconds, result.times.batch,
                            evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
+    if (stragglers_) judge_ranks(seconds - waited_for_ranks);
     if (config.log.megatron()) tell_interval(result.times);
+    if (result.skipped && !lowers_loss_scale(result))
+      meet_anomaly({engine_, groups_.layout(), batches, state_.step, updates, result});
     require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row,
                            result.spike ? " steps in a row were skipped, the last one as a spike. "
@@ -263,6 +292,36 @@ class RankTrainer {
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or check the data");
     return result.stop;
+  }
+
+  // Times the collectives of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace
+  // takes the place of the observer.
+  void watch_ranks(const Layout& layout) {
+    const double threshold = run_.config->train.straggler_threshold;
+    if (threshold == 0 || layout.world_size() == 1 || stream_.is_cuda() || run_.start.aids.trace) return;
+    std::vector<int> stages;
+    for (int rank = 0; rank < layout.world_size(); ++rank)
+      stages.push_back(layout.mesh().coordinate(rank, Axis::pipeline));
+    stragglers_.emplace(std::move(stages), threshold);
+    for (Group* group : groups_.all()) group->observe(&waits_);
+    places_ = gather_texts(saving_.world(), saving_.stream(), cat("host ", name_of_host()));
+  }
+
+  // Of the step that was made last, which took this rank so long without what it waited for others; the first one of a
+  // call is no measure.
+  void judge_ranks(double own_s) {
+    constexpr int64_t kEvery = 5;  // steps
+    if (++judged_steps_ > 1) recent_.add(own_s);
+    const auto own = recent_.median();
+    if (!own || judged_steps_ % kEvery != 0) return;
+    std::vector<double> seconds;
+    for (const int64_t ns : gather_numbers(saving_.world(), saving_.stream(), static_cast<int64_t>(*own * 1e9)))
+      seconds.push_back(static_cast<double>(ns) * 1e-9);
+    if (!leads()) return;
+    for (const Stragglers::Change& change : stragglers_->judge(seconds))
+      run_.recorder().anomaly({.step = state_.step,
+                               .what = "straggler",
+                               .text = describe(change, places_[static_cast<size_t>(change.rank)])});
   }
 
   // Steps that overflow while a lower loss scale is still to be tried are how it is found.
@@ -276,9 +335,99 @@ class RankTrainer {
     if (leads()) run_.recorder().begins(what, step);
   }
 
-  std::vector<Batch> next_batches(Loader& loader) {
+  std::vector<Batch> next_batches() {
     const StepTracer::Wait wait(tracer_, "data");
-    return loader.next();
+    return loader_->next();
+  }
+
+  // Of a step that updated nothing: finds out what it was, keeps it, and does what is to follow.
+  void meet_anomaly(const AnomalousStep& anomaly) {
+    const TrainConfig& train = run_.config->train;
+    AnomalyEvent event{.step = state_.step, .what = anomaly.result.spike ? "spike" : "nan", .text = {}};
+    if (says(keeps_anomaly(run_.start.folder.anomalies(), anomaly.step, train.keep_anomalies))) {
+      const AnomalyFindings findings = investigate(saving_.world(), saving_.stream(), anomaly);
+      event.text = findings.text;
+      keep(anomaly, findings, event);
+    } else {
+      event.text = "it was not looked into (keep_anomalies)";
+    }
+    const AfterAnomaly after = after_anomaly(train, anomaly.result);
+    const std::optional<Checkpoint> back = after == AfterAnomaly::rewind ? checkpoint_to_return_to() : std::nullopt;
+    event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
+    if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
+    const std::string said = broadcast_text(saving_.world(), saving_.stream(), event.text, 0);
+    const bool ends =
+        after == AfterAnomaly::stop || (back && static_cast<int64_t>(state_.rewinds.size()) >= train.max_rewinds);
+    if (ends && leads()) run_.recorder().anomaly(event);
+    require<DivergedError>(
+        !ends, "step ", state_.step, anomaly.result.spike ? " was a spike" : " was not finite", ": ", said, ". ",
+        after == AfterAnomaly::stop ? cat(anomaly.result.spike ? "on_spike" : "on_nan",
+                                          " = stop ended the run before its update; the last checkpoint is intact")
+                                    : cat("The run went back ", train.max_rewinds,
+                                          " times already (max_rewinds); the last checkpoint is intact"));
+    if (back)
+      rewind(*back, event);
+    else if (leads())
+      run_.recorder().anomaly(event);
+  }
+
+  // What rank 0 says.
+  bool says(bool own) { return gather_numbers(saving_.world(), saving_.stream(), own ? 1 : 0).front() != 0; }
+
+  // Not being able to write is no reason to end the run.
+  void keep(const AnomalousStep& anomaly, const AnomalyFindings& findings, AnomalyEvent& event) {
+    const double scale = anomaly.result.loss_scale.value_or(0);
+    Json scalars = {{kAnomaly,
+                     {{"what", event.what},
+                      {"text", findings.text},
+                      {"updates", anomaly.updates},
+                      {"consumed_samples", state_.consumed_samples - run_.config->train.global_batch_size},
+                      {"loss", cat(anomaly.result.loss)},
+                      {"gradient_norm", cat(anomaly.result.gradient_norm)},
+                      {"loss_scale", scale},
+                      {"ranks", findings.ranks}}}};
+    std::vector<std::pair<std::string, std::string>> files;
+    if (leads()) files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
+    try {
+      const fs::path folder = write_anomaly(saving_.world(), saving_.stream(), run_.start.folder.anomalies(), anomaly,
+                                            std::move(scalars), std::move(files));
+      event.folder = cat("anomalies/", folder.filename().string());
+    } catch (const DiskFullError& error) {
+      event.text += cat("; its folder was not written: ", error.what());
+    } catch (const CheckpointError& error) {
+      event.text += cat("; its folder was not written: ", error.what());
+    }
+  }
+
+  std::optional<Checkpoint> checkpoint_to_return_to() {
+    const fs::path& folder = run_.start.folder.checkpoints();
+    int64_t step = -1;
+    if (leads()) step = step_to_return_to(folder, state_.step, run_.config->train.save_interval);
+    step = gather_numbers(saving_.world(), saving_.stream(), step).front();
+    if (step < 0) return std::nullopt;
+    return open_checkpoint(folder / step_folder_name(step));
+  }
+
+  // Goes back to a checkpoint, and on from there with the samples that come next now.
+  void rewind(const Checkpoint& back, AnomalyEvent event) {
+    std::vector<Rewind> rewinds = state_.rewinds;
+    Rewind now{.checkpoint = back.step, .at = state_.step, .consumed_samples = state_.consumed_samples};
+    const double elapsed_s = state_.elapsed_s;
+    load(back);
+    now.first_sample = state_.consumed_samples;
+    rewinds.push_back(now);
+    state_.consumed_samples = now.consumed_samples;
+    state_.rewinds = std::move(rewinds);
+    state_.elapsed_s = elapsed_s;
+    loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
+    if (!leads()) return;
+    record_rewind(run_.start.folder, state_.rewinds);
+    event.at = now.at;
+    event.step = back.step;
+    event.text += cat("; back to ", back.folder.filename().string(), ", and on without samples ", now.first_sample,
+                      " to ", now.consumed_samples - 1);
+    run_.recorder().rewound(back.step);
+    run_.recorder().anomaly(event);
   }
 
   void evaluate() {
@@ -358,6 +507,7 @@ class RankTrainer {
 
   const Stopwatch since_;
   const Run& run_;
+  WaitMeter waits_;  // before the groups that it observes
   ThreadPool pool_;
   Stream stream_;
   Groups groups_;
@@ -370,6 +520,11 @@ class RankTrainer {
   std::vector<Batch> held_out_;
   std::vector<std::vector<Batch>> sets_;  // of valid_data
   TrainState state_;
+  std::optional<Loader> loader_;
+  std::optional<Stragglers> stragglers_;  // none: ranks are not compared
+  std::vector<std::string> places_;       // of rank 0: where each rank is
+  RecentSteps recent_;
+  int64_t judged_steps_ = 0;
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;
 };

@@ -1,0 +1,98 @@
+// witan replay: computes a step again that was not finite, or a spike, from what the run wrote of it.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+#include "witan/cli/args/options.h"
+#include "witan/cli/args/run_args.h"
+#include "witan/cli/commands.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/planner/plan.h"
+#include "witan/train/run/anomaly.h"
+#include "witan/train/step/device.h"
+
+namespace witan::cli {
+namespace {
+
+struct ReplayArgs {
+  std::string folder;
+  RunArgs run;  // of which threads are read
+};
+
+// What the run knew of its step.
+void print_recorded(std::FILE* out, const RecordedAnomaly& recorded) {
+  fmt::print(out, "step         {} ({}), {} micro-batches\n", recorded.step,
+             recorded.about.value("what", std::string("?")), recorded.batches.size());
+  fmt::print(out, "recorded     loss {}, gradient norm {}\n", recorded.about.value("loss", std::string("?")),
+             recorded.about.value("gradient_norm", std::string("?")));
+  fmt::print(out, "             {}\n", recorded.about.value("text", std::string()));
+}
+
+void print_list(std::FILE* out, const char* title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return fmt::print(out, "{:<13}all finite\n", title);
+  for (size_t i = 0; i < lines.size(); ++i) fmt::print(out, "{:<13}{}\n", i == 0 ? title : "", lines[i]);
+}
+
+// The step on one rank, which then holds the weights of all.
+void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, const Groups& groups) {
+  Engine engine(stream, groups, recorded.config);
+  std::vector<StateTensor> weights = engine.state();
+  std::erase_if(weights, [](const StateTensor& one) {
+    return one.kind != StateTensor::Kind::value && one.kind != StateTensor::Kind::buffer;
+  });
+  stream.wait();
+  load_tensors(recorded.checkpoint, weights, Extra::allow);
+  LossScaler::State scale = engine.loss_scaler();
+  scale.scale = recorded.about.value("loss_scale", 0.0);
+  engine.restore_loss_scaler(scale);
+  print_list(out, "weights", engine.non_finite_values());
+  const StepResult result = engine.step(recorded.batches, recorded.step, recorded.updates);
+  fmt::print(out, "again        loss {}, gradient norm {}\n", result.loss, result.gradient_norm);
+  if (!result.skipped || result.spike) {
+    fmt::print(out, "first        all values were finite\n");
+    return;
+  }
+  print_list(out, "gradients", engine.non_finite_gradients());
+  const auto first = engine.find_non_finite(recorded.batches, recorded.step, recorded.updates, result.waves);
+  if (first)
+    fmt::print(out, "first        {} of micro-batch {}: {}\n", name_of(first->phase), first->micro_batch, first->what);
+  else
+    fmt::print(out, "first        computed once more, all values were finite: this machine's memory is at fault\n");
+}
+
+ExitCode replay_command(Context& context, const ReplayArgs& args) {
+  const RecordedAnomaly recorded = open_anomaly(args.folder);
+  print_recorded(context.out, recorded);
+  const int threads = resolved_threads(args.run);
+  const int64_t bytes = make_plan(recorded.config).arena_bytes();
+  ThreadWorld world(1);
+  world.run([&](int rank) {
+    ThreadPool pool(threads);
+    Stream stream({}, reserve_arena({}, bytes), pool);
+    const Layout layout(recorded.config->parallel, 1, recorded.config->model.moe.num_experts);
+    const Groups groups = make_groups(world, layout, rank, stream, sums_of(recorded.config));
+    replay_on(context.out, recorded, stream, groups);
+  });
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, Context& context) {
+  auto args = std::make_shared<ReplayArgs>();
+  CLI::App* command = add_command(
+      app, context,
+      {"replay", "Compute a step again that was not finite, or a spike",
+       "Reads a folder that `witan train` wrote of such a step, RUN/anomalies/step-N, with its batch and the "
+       "weights before it, computes the step on one CPU rank, and prints where the first value that is not "
+       "finite comes up: in the forward or the backward of which module. Nothing is written.",
+       "witan replay runs/default/anomalies/step-300"},
+      [args, &context] { return replay_command(context, *args); });
+  add_option(*command, "folder", args->folder, "RUN/anomalies/step-N").type_name("").required();
+  add_threads(*command, args->run);
+}
+
+}  // namespace witan::cli

@@ -1,0 +1,80 @@
+#include "witan/train/record/stragglers.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "witan/tensor/observer.h"
+
+namespace witan {
+namespace {
+
+// The lower one of two in the middle: of two ranks the faster is the measure.
+double lower_median(std::vector<double> values) {
+  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+}  // namespace
+
+void WaitMeter::begins(const Group&, const Collective&, double) {
+  begin_ns_ = steady_ns();
+}
+
+void WaitMeter::ends() {
+  waited_ns_ += steady_ns() - begin_ns_;
+}
+
+double WaitMeter::take() {
+  return 1e-9 * static_cast<double>(std::exchange(waited_ns_, 0));
+}
+
+void RecentSteps::add(double seconds) {
+  seconds_.push_back(seconds);
+  if (seconds_.size() > kWindow) seconds_.pop_front();
+}
+
+std::optional<double> RecentSteps::median() const {
+  if (seconds_.size() < kLeast) return std::nullopt;
+  return lower_median({seconds_.begin(), seconds_.end()});
+}
+
+Stragglers::Stragglers(std::vector<int> stages, double threshold)
+    : stages_(std::move(stages)), threshold_(threshold), slow_(stages_.size(), false) {}
+
+std::vector<Stragglers::Change> Stragglers::judge(const std::vector<double>& seconds) {
+  std::vector<Change> changes;
+  for (size_t rank = 0; rank < seconds.size(); ++rank) {
+    std::vector<double> peers;
+    for (size_t other = 0; other < seconds.size(); ++other)
+      if (stages_[other] == stages_[rank]) peers.push_back(seconds[other]);
+    const double median = lower_median(peers), ratio = median > 0 ? seconds[rank] / median : 1;
+    const double bound = slow_[rank] ? (1 + threshold_) / 2 : threshold_;
+    const bool slow = ratio >= bound && seconds[rank] >= kLeastSeconds;
+    if (slow != slow_[rank])
+      changes.push_back({static_cast<int>(rank), slow, ratio, seconds[rank], median, std::ssize(peers)});
+    slow_[rank] = slow;
+  }
+  return changes;
+}
+
+std::string name_of_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string describe(const Stragglers::Change& change, const std::string& where) {
+  if (!change.slow)
+    return fmt::format("rank {} ({}) is no longer slow: {:.2f} times the median of {} ranks", change.rank, where,
+                       change.ratio, change.peers);
+  return fmt::format(
+      "rank {} ({}) takes {:.2f} times the median of {} ranks over the last {} steps: {:.3g} s instead "
+      "of {:.3g} s",
+      change.rank, where, change.ratio, change.peers, RecentSteps::kWindow, change.seconds, change.median);
+}
+
+}  // namespace witan
