@@ -43,13 +43,17 @@ class Anomalies : public testing::Trainer {
   RunConfig config(const std::string& name) {
     RunConfig config = Trainer::config(name);
     config.train.sample_tokens = 0;
+    config.train.straggler_threshold = 0;
     return config;
   }
   RunResult run_injected(const RunConfig& config, Injection injection) {
+    struct Reset {
+      RunAids& aids;
+      ~Reset() { aids.before_step = {}; }
+    };
+    const Reset reset{aids_};
     aids_.before_step = std::move(injection);
-    const RunResult result = run(config);
-    aids_.before_step = {};
-    return result;
+    return run(config);
   }
   std::vector<AnomalyEvent> anomalies(const std::string& name) {
     return read_metrics(folder_ / name / "metrics.jsonl").anomalies;

@@ -31,7 +31,7 @@ class TrainerWatch : public testing::Trainer {
   }
 };
 
-// Every rank's backward takes 20 ms longer, that of rank 2 60 ms: the others wait for it, and are not to blame.
+// Every rank's backward takes 40 ms longer, that of rank 2 120 ms: the others wait for it, and are not to blame.
 TEST_F(TrainerWatch, AStragglerIsNamed) {
   RunConfig slow = config("slow", "replicate=4");
   slow.train.train_iters = 22;
@@ -41,7 +41,7 @@ TEST_F(TrainerWatch, AStragglerIsNamed) {
     if (step != 1) return;
     Parameter& parameter = *engine.model().parameters().back();
     parameter.gradient_ready = [rank, of_engine = parameter.gradient_ready](Parameter& ready) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(rank == 2 ? 60 : 20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(rank == 2 ? 120 : 40));
       of_engine(ready);
     };
   };

@@ -39,7 +39,8 @@ class RecentSteps {
 // Compares ranks that do equal work: those of the same stage of a pipeline.
 class Stragglers {
  public:
-  static constexpr double kLeastSeconds = 0.02;  // of a step: faster ranks are not judged
+  // Of a step: faster ranks are not judged. Threads of a busy machine get unequal time for so little.
+  static constexpr double kLeastSeconds = 0.1;
 
   // `stages`: of each rank. A rank is slow from `threshold` times the median of its peers on, until it is nearer to the
   // median than to that.

@@ -28,7 +28,10 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
                        const RunEvent& event, Progress& progress) {
   const RunFolder& folder = start.folder;
   if (start.aids.trace) remove_traces(folder);
-  if (!start.from) fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+  if (!start.from) {
+    fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+    fs::remove(folder.rewinds());  // of one whose checkpoints were removed
+  }
   if (start.from && set_damaged_metrics_aside(folder, start.step()))
     progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
   recorder_.emplace(config, plan, folder, progress);
