@@ -64,9 +64,10 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
 }
 
 ExitCode replay_command(Context& context, const ReplayArgs& args) {
-  const RecordedAnomaly recorded = open_anomaly(args.folder);
+  RecordedAnomaly recorded = open_anomaly(args.folder);
   print_recorded(context.out, recorded);
-  const int threads = resolved_threads(args.run);
+  const int threads = resolved_threads(args.run);  // by which kernels size their scratch
+  recorded.config = recorded.config.with([&](RunConfig& config) { config.parallel.threads = threads; });
   const int64_t bytes = make_plan(recorded.config).arena_bytes();
   ThreadWorld world(1);
   world.run([&](int rank) {
