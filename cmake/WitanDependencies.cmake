@@ -17,3 +17,9 @@ pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost 1.70 REQUIRED)  # headers alone: Asio and Beast, for witan/serve
 find_package(LAPACK REQUIRED)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+# Carries what CPU ranks in several processes send each other. Headers alone: the library is loaded when a job needs it
+# (witan/comm/ucx/ucx.h), and a program without it uses the ranks' own TCP connections.
+pkg_check_modules(ucx ucx>=1.13)
+if(NOT ucx_FOUND)
+  message(STATUS "UCX (libucx-dev) was not found: CPU ranks in several processes will use TCP connections")
+endif()

@@ -59,13 +59,19 @@ function(witan_join_sources target)
 endfunction()
 
 # witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
-# is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without; main/ holds a program of its own.
+# is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without, and likewise ucx/ and no_ucx/; main/
+# holds a program of its own.
 function(witan_library name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
-  set(others main no_cuda)
+  set(others main no_cuda no_ucx)
   if(NOT WITAN_CUDA)
-    set(others main cuda)
+    list(APPEND others cuda)
+    list(REMOVE_ITEM others no_cuda)
+  endif()
+  if(NOT ucx_FOUND)
+    list(APPEND others ucx)
+    list(REMOVE_ITEM others no_ucx)
   endif()
   foreach(other ${others})
     list(FILTER sources EXCLUDE REGEX "^${folder}/${other}/")

@@ -125,6 +125,8 @@ TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
   EXPECT_EQ(launch({words("processes"), words("processes")}), (std::vector<int>{0, 0}))
       << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
   EXPECT_EQ(read_text(own_ / "rank-1.log"), "") << "rank 0 alone talks";
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "messages     between processes by "))
+      << read_text(own_ / "rank-0.log");
   EXPECT_FALSE(checkpoint("threads").empty());
   EXPECT_TRUE(checkpoint("processes") == checkpoint("threads"));
   EXPECT_EQ(metrics("processes"), metrics("threads"));

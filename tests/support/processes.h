@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -21,8 +22,17 @@
 
 namespace witan::testing {
 
+// By the engine that WITAN_COMM_ENGINE names: tests/CMakeLists.txt runs what uses this with several.
 inline Launch launch_of(int rank, int size, int port, const std::string& secret = "test") {
-  return {rank, size, rank, {"127.0.0.1", port}, secret};
+  const char* engine = std::getenv(kEngineVariable);
+  return {rank, size, rank, {"127.0.0.1", port}, secret, engine_named(engine == nullptr ? "auto" : engine)};
+}
+
+// Of a job whose messages all travel over its own connections, where tests play a rank by hand.
+inline Launch launch_by_sockets(int rank, int size, int port) {
+  Launch launch = launch_of(rank, size, port);
+  launch.engine = CommEngine::sockets;
+  return launch;
 }
 
 // How a process ended. A test that fails within it ends it with code 99.

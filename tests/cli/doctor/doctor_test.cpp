@@ -6,6 +6,7 @@
 #include "support/message_of.h"
 #include "witan/cli/doctor/disk_speed.h"
 #include "witan/cli/doctor/exchange_check.h"
+#include "witan/comm/processes/message_engine.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {
@@ -58,9 +59,10 @@ TEST(DoctorTest, SaysWhatItFound) {
   const Said said = witan({"doctor"});
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
-  for (const char* piece : {"processor  ", "usable, of", "memory  ", "fsync", "GFLOP/s", "corpus  ", "packages  ",
-                            "GPUs  ", "rank 0 has 0 1 2 3 4         splits [2 3]  receives 0 1 10 11 12\n",
-                            "rank 1 has 10 11 12 13 14 15 splits [3 3]  receives 2 3 4 13 14 15\n              ok\n"})
+  for (const char* piece :
+       {"processor  ", "usable, of", "memory  ", "fsync", "GFLOP/s", "corpus  ", "packages  ", "GPUs  ", "messages  ",
+        "rank 0 has 0 1 2 3 4         splits [2 3]  receives 0 1 10 11 12\n",
+        "rank 1 has 10 11 12 13 14 15 splits [3 3]  receives 2 3 4 13 14 15\n              ok\n"})
     EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
   EXPECT_TRUE(contains(said.out, "\nready: ") != contains(said.out, "problem  ")) << said.out;
 }
@@ -76,6 +78,7 @@ TEST(DoctorTest, SpeaksJson) {
   EXPECT_GT(json["disk"]["write_bytes_per_s"].get<double>(), 0);
   EXPECT_TRUE(json["exchange_ok"].get<bool>());
   EXPECT_TRUE(json["problems"].is_array());
+  EXPECT_EQ(json["ucx"].is_null(), !why_no_ucx().empty());
   for (const auto& load : json["kernels"]) EXPECT_TRUE(load["busy"].is_boolean());
 }
 

@@ -78,6 +78,9 @@ TEST(Launch, ReadsWhatLaunchersSet) {
   EXPECT_EQ(torch->master.address, "10.0.0.7");
   EXPECT_EQ(torch->master.port, 1234);
   EXPECT_EQ(torch->secret, "s");
+  EXPECT_EQ(torch->engine, CommEngine::automatic);
+  for (const CommEngine engine : {CommEngine::automatic, CommEngine::ucx, CommEngine::sockets})
+    EXPECT_EQ(launch({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"WITAN_COMM_ENGINE", name_of(engine)}})->engine, engine);
 
   const auto mpi =
       launch({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
@@ -167,6 +170,8 @@ TEST(Launch, RefusesWhatDoesNotFit) {
               HasSubstr("the ranks are on several hosts"));
   EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}}),
               HasSubstr("set WITAN_JOB_SECRET to the same random text"));
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"WITAN_COMM_ENGINE", "mpi"}}),
+            "environment: WITAN_COMM_ENGINE = \"mpi\" must be auto, ucx or sockets");
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ using testing::free_port;
 using ::testing::HasSubstr;
 using testing::in_processes;
 using testing::kSoon;
+using testing::launch_by_sockets;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
@@ -309,7 +310,7 @@ std::string said_of(const std::string& bytes) {
       }
       return "";
     }
-    ProcessWorld world(launch_of(0, 2, port), {10, 10});
+    ProcessWorld world(launch_by_sockets(0, 2, port), {10, 10});
     world.run([&](int) {
       ProcessRank own(world);
       own.everyone()->all_reduce(own.stream, own.stream.zeros({4}, DType::f32));
@@ -412,7 +413,7 @@ TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
       }
       return "";
     }
-    ProcessWorld world(launch_of(0, 3, port), {10, 20});
+    ProcessWorld world(launch_by_sockets(0, 3, port), {10, 20});
     double seconds = 0;
     std::string said;
     try {
@@ -442,7 +443,7 @@ TEST(ProcessMeeting, ARankThatADebuggerHoldsMayLeaveDataUnread) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     if (rank == 0) {
-      ProcessWorld world(launch_of(0, 2, port), {10, 20, 1, {1}});
+      ProcessWorld world(launch_by_sockets(0, 2, port), {10, 20, 1, {1}});
       world.run([&](int) {
         ProcessRank own(world);
         world.group(0, {0, 1}, "pair")->send(own.stream, own.stream.empty({kMuch}, DType::f32), 1);

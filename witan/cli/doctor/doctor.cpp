@@ -16,6 +16,7 @@
 #include "witan/cli/doctor/packages.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/train/planning.h"
+#include "witan/comm/processes/message_engine.h"
 #include "witan/data/sources.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/report/progress.h"
@@ -39,6 +40,7 @@ struct Findings {
   size_t corpus_files = 0;                    // of the default corpus; 0: not installed
   std::vector<PackageSet> packages;
   std::vector<std::string> gpus;
+  std::string no_ucx;  // why messages between processes do not travel by UCX; empty: they do
   ExchangeCheck exchange;
   std::vector<std::string> problems;  // each with its way out
 };
@@ -116,6 +118,7 @@ Findings examine(Progress& progress) {
   found.corpus_files = count_corpus();
   found.packages = read_packages();
   found.gpus = read_gpus();
+  found.no_ucx = why_no_ucx();
   found.exchange = check_exchange();
   found.problems = find_problems(found);
   return found;
@@ -220,6 +223,8 @@ void print_text(std::FILE* out, const Findings& found) {
                                 : fmt::format("{}: {}", fmt::join(found.gpus, ", "),
                                               cuda::built() ? "`witan doctor --gpu` checks them"
                                                             : "unused, as this build has no CUDA"));
+  fmt::print(out, "messages      between processes of the CPU: {}\n",
+             found.no_ucx.empty() ? "UCX " + ucx_version() : "TCP connections, which is slower: " + found.no_ucx);
   print_exchange(out, found.exchange);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
   fmt::print(out, "\n{}\n", verdict(found));
@@ -245,6 +250,8 @@ void print_json(std::FILE* out, const Findings& found) {
   json["default_corpus_files"] = found.corpus_files;
   for (const PackageSet& set : found.packages) json["missing_packages"][set.purpose] = set.missing;
   json["gpus"] = found.gpus;
+  json["ucx"] = nullptr;
+  if (found.no_ucx.empty()) json["ucx"] = ucx_version();
   json["exchange_received"] = found.exchange.received;
   json["exchange_ok"] = found.exchange.ok();
   json["problems"] = found.problems;

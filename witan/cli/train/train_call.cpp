@@ -168,6 +168,7 @@ ExitCode TrainCall::run() {
     announce_run(given_.config, given_.saved.has_value(), progress);
   meet();
   if (const std::string warning = binding_warning(world(), launch_); !warning.empty()) progress.note(warning);
+  if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
   const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, progress);
   Facts facts = gather_facts(given, scheduling);

@@ -41,6 +41,14 @@ bool Inbox::has_control(uint64_t number, Control kind) const {
   return found != nullptr && !found->controls[static_cast<size_t>(kind)].empty();
 }
 
+bool Inbox::put_control(uint64_t number, Control kind, Bytes bytes) {
+  if (channel(number) == nullptr && channels_.size() == kMostChannels) return false;
+  auto& controls = channels_[number].controls[static_cast<size_t>(kind)];
+  if (controls.size() == kMostWaitingControls) return false;
+  controls.push_back(std::move(bytes));
+  return true;
+}
+
 const Inbox::Bytes& Inbox::first_control(uint64_t number, Control kind) const {
   return channel(number)->controls[static_cast<size_t>(kind)].front();
 }
@@ -105,11 +113,9 @@ bool Inbox::begin_frame(bool dropped) {
 bool Inbox::end_frame() {
   header_bytes_ = 0;
   if (header_.kind >= kControls) return true;
-  auto& controls = channels_[header_.channel].controls[header_.kind];
-  if (controls.size() == kMostWaitingControls) return false;
-  controls.push_back(std::move(payload_));
+  const bool kept = put_control(header_.channel, static_cast<Control>(header_.kind), std::move(payload_));
   payload_ = {};
-  return true;
+  return kept;
 }
 
 }  // namespace witan

@@ -41,6 +41,8 @@ class Inbox {
   bool arrived(uint64_t channel) const;  // all that was wanted
 
   bool has_control(uint64_t channel, Control kind) const;
+  // One that came another way than by room(); false where it breaks the rules, and is not kept.
+  [[nodiscard]] bool put_control(uint64_t channel, Control kind, Bytes bytes);
   const Bytes& first_control(uint64_t channel, Control kind) const;  // where there is one
   Bytes next_control(uint64_t channel, Control kind);                // the same, and it is gone
 

@@ -136,6 +136,23 @@ Endpoint master_of(const Environment& environment, const Names& names, int size)
 
 }  // namespace
 
+const char* name_of(CommEngine engine) {
+  switch (engine) {
+    case CommEngine::ucx:
+      return "ucx";
+    case CommEngine::sockets:
+      return "sockets";
+    default:
+      return "auto";
+  }
+}
+
+CommEngine engine_named(std::string_view name) {
+  for (const CommEngine engine : {CommEngine::automatic, CommEngine::ucx, CommEngine::sockets})
+    if (name == name_of(engine)) return engine;
+  throw ConfigError(cat("environment: ", kEngineVariable, " = \"", name, "\" must be auto, ucx or sockets"));
+}
+
 std::optional<Launch> find_launch(const Environment& environment) {
   const auto names = launcher(environment);
   if (!names) return std::nullopt;
@@ -151,6 +168,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   launch.local_rank = number(environment, names->local_rank, 0, *size - 1);
   launch.master = master_of(environment, *names, *size);
   if (const char* secret = environment(kSecret)) launch.secret = secret;
+  if (const char* engine = environment(kEngineVariable)) launch.engine = engine_named(engine);
   launch.unbind = names->unbind;
   require<ConfigError>(
       !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 listens at ",

@@ -1,19 +1,32 @@
 // Reads from the environment what a launcher (mpirun, srun, torchrun ...) tells a process about its job.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "witan/comm/processes/socket.h"
 
 namespace witan {
 
+// What carries the messages of CPU ranks between processes.
+enum class CommEngine : uint32_t {
+  automatic,  // UCX where all ranks have it, else the ranks' own connections
+  ucx,
+  sockets,
+};
+const char* name_of(CommEngine engine);          // "auto", "ucx", "sockets"
+CommEngine engine_named(std::string_view name);  // throws ConfigError
+inline constexpr const char* kEngineVariable = "WITAN_COMM_ENGINE";
+
 struct Launch {
   int rank = 0, size = 1;
   std::optional<int> local_rank;  // among the ranks of this host, where the launcher says
   Endpoint master;                // where rank 0 is met
-  std::string secret;       // that all ranks of the job know, and nobody else; may be empty where all are on one host
+  std::string secret;  // that all ranks of the job know, and nobody else; may be empty where all are on one host
+  CommEngine engine = CommEngine::automatic;
   std::string unbind = "";  // how the launcher is kept from binding processes to cores
 };
 
@@ -27,7 +40,8 @@ using Environment = std::function<const char*(const char* name)>;
 //   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID                  srun; not the script of a batch job
 // in this order. Rank 0 is met at MASTER_ADDR (127.0.0.1 when all ranks are on one host; the first host of
 // SLURM_STEP_NODELIST) and MASTER_PORT (one more under torchrun, whose own store has that port; unset, a port of the
-// job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET. Throws ConfigError.
+// job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET, and
+// the engine WITAN_COMM_ENGINE (auto, ucx or sockets). Throws ConfigError.
 std::optional<Launch> find_launch(const Environment& environment);
 // Of this process. It takes the secret out of the environment, which other programs of this user can read
 // (/proc/PID/environ) and programs that this one starts inherit; later calls know it still. Not for two threads at

@@ -1,6 +1,5 @@
 #include "witan/comm/processes/links.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,6 +30,7 @@ Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::sha
       })),
       hold_(std::move(hold)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stirred_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       incoming_(peers.size()),
       trash_(kMostDataBytes) {
   for (Peer& peer : peers) {
@@ -55,17 +55,23 @@ Links::~Links() {
   }
   // The reading thread may not have come to it yet, and a shutdown message alone would look like success.
   if (failure) tell(*failure);
-  tell_all({kShutdown, 0, 0, 0}, {});
+  linger(failure ? 0 : kShutdownSeconds, [this] {
+    mutex_.assert_held();
+    return recorded_ || engine_ == nullptr || !engine_->sending();
+  });
+  tell_all(
+      [this](int rank) {
+        const MutexLock lock(mutex_);
+        return FrameHeader{kShutdown, 0, engine_ == nullptr ? 0 : engine_->sent(rank), 0};
+      },
+      {});
   for (const auto& one : links_)
     if (one->socket.open()) ::shutdown(one->socket.fd(), SHUT_WR);
-  {
-    // A connection that is closed before the other side's last words are read would take this side's with it.
-    MutexLock lock(mutex_);
-    const auto done = [](const Incoming& one) { return one.ended || one.shut_down; };
-    const Deadline deadline = deadline_in(kShutdownSeconds);
-    while (!std::ranges::all_of(incoming_, done) && changed_.wait_until(lock, deadline)) {
-    }
-  }
+  // A connection that is closed before the other side's last words are read would take this side's with it.
+  linger(kShutdownSeconds, [this] {
+    mutex_.assert_held();
+    return std::ranges::all_of(incoming_, [](const Incoming& one) { return one.ended || one.shut_down; });
+  });
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.fd(), &one, sizeof one);
   reader_.join();
@@ -74,7 +80,7 @@ Links::~Links() {
 bool Links::record(const ProcessFailure& failure) {
   if (recorded_) return false;
   recorded_ = failure;
-  changed_.notify_all();
+  stir();
   return true;
 }
 
@@ -101,16 +107,17 @@ void Links::throw_if_failed() const {
 
 void Links::tell(const ProcessFailure& failure) {
   const Bytes words = pack_failure(failure);
-  tell_all({kFailure, 0, 0, words.size()}, words);
+  tell_all([&](int) { return FrameHeader{kFailure, 0, 0, words.size()}; }, words);
 }
 
-void Links::tell_all(const FrameHeader& header, std::span<const std::byte> bytes) {
+void Links::tell_all(const std::function<FrameHeader(int rank)>& header, std::span<const std::byte> bytes) {
   const Deadline deadline = deadline_in(kTellSeconds);
-  for (const auto& one : links_) {
-    if (!one->socket.open()) continue;
-    if (!one->sending.try_lock_until(deadline)) continue;
-    const TimedMutexLock sending(one->sending, std::adopt_lock);
-    send_frame(*one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
+  for (int rank = 0; rank < size(); ++rank) {
+    Link& one = link(rank);
+    if (!one.socket.open()) continue;
+    if (!one.sending.try_lock_until(deadline)) continue;
+    const TimedMutexLock sending(one.sending, std::adopt_lock);
+    send_frame(one, header(rank), bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
   }
 }
 
@@ -168,18 +175,32 @@ void Links::send(int to, const FrameHeader& header, std::span<const std::byte> b
   }
   if (sent == Sent::stopped) throw_if_failed();
   if (sent == Sent::late) {
-    const auto failure = fail({ProcessFailure::Kind::lost, to,
-                               cat("send timed out: it has not read from rank ", rank_, " for ", seconds, " s")});
+    const auto failure = fail(not_reading(to, seconds));
     throw_failure(failure, host(failure.rank));
   }
   // A connection that has ended is the reading thread's to judge: the next wait hears of it.
 }
 
+ProcessFailure Links::not_reading(int rank, double seconds) const {
+  return {ProcessFailure::Kind::lost, rank,
+          cat("send timed out: it has not read from rank ", rank_, " for ", seconds, " s")};
+}
+
 void Links::send_control(int to, uint64_t channel, Control kind, std::span<const std::byte> bytes, double seconds) {
+  if (engine_ != nullptr) {
+    throw_if_failed();
+    const MutexLock lock(mutex_);
+    return engine_->send_control(to, channel, static_cast<uint32_t>(kind), bytes);
+  }
   send(to, {static_cast<uint32_t>(kind), 0, channel, bytes.size()}, bytes, seconds);
 }
 
 void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds) {
+  if (engine_ != nullptr && bytes > 0) {
+    throw_if_failed();
+    const MutexLock lock(mutex_);
+    return engine_->send_data(to, channel, data, bytes);
+  }
   for (std::span<const std::byte> rest(data, static_cast<size_t>(bytes)); !rest.empty();) {
     const auto piece = rest.first(std::min(rest.size(), kMostDataBytes));
     send(to, {kData, 0, channel, piece.size()}, piece, seconds);
@@ -189,12 +210,14 @@ void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t b
 
 void Links::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
   const MutexLock lock(mutex_);
+  if (engine_ != nullptr && bytes > 0) return engine_->take(from, channel, to, bytes);
   incoming(from).inbox.want(channel, to, bytes);
 }
 
 void Links::drop(uint64_t channel) {
   const MutexLock lock(mutex_);
   dropped_ = true;
+  if (engine_ != nullptr) engine_->drop(channel);
   for (Incoming& one : incoming_) one.inbox.drop(channel);
 }
 
@@ -215,33 +238,58 @@ Links::Bytes Links::View::next_control(int from, uint64_t channel, Control kind)
 
 bool Links::View::arrived(int from, uint64_t channel) const {
   links_.mutex_.assert_held();
+  if (links_.engine_ != nullptr) return !links_.engine_->taking(from, channel);
   return links_.incoming(from).inbox.arrived(channel);
+}
+
+bool Links::View::sent(int to, uint64_t channel) const {
+  links_.mutex_.assert_held();
+  return links_.engine_ == nullptr || !links_.engine_->sending(to, channel);
 }
 
 bool Links::View::left(int rank) const {
   links_.mutex_.assert_held();
-  return links_.incoming(rank).shut_down;
+  const Incoming& from = links_.incoming(rank);
+  const MessageEngine* engine = links_.engine_.get();
+  return from.shut_down && (engine == nullptr || engine->received(rank) >= from.engine_messages);
 }
 
 void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                  const std::function<std::string(View&)>& late, double seconds) {
+  const auto disagreement = [&](View& view) {
+    return ProcessFailure{ProcessFailure::Kind::disagreement, rank_, late(view)};
+  };
+  wait_for(done, lost, disagreement, seconds);
+}
+
+void Links::wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
+                     const std::function<ProcessFailure(View&)>& late, double seconds) {
   PatientDeadline deadline(seconds, hold_.get());
   View view(*this);
   ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
-  {
-    MutexLock lock(mutex_);
-    for (bool expired = false;;) {
+  const Deadline looks_until = deadline_in(look_seconds_);
+  for (bool expired = false;; expired = deadline.expired()) {
+    bool sleeps = false;
+    {
+      MutexLock lock(mutex_);
+      if (engine_ != nullptr) progress();
       if (done(view)) return;
       if (recorded_) break;
-      failure.text = lost(view);
-      if (failure.text.empty() && expired) {
-        failure.text = late(view);
-        if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
+      if (expired || seconds_since(looks_until) >= 0) {
+        failure.text = lost(view);
+        if (failure.text.empty() && expired) {
+          failure = late(view);
+          if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
+        }
+        if (const auto broken = trouble()) failure = *broken;
+        if (!failure.text.empty()) break;
+        if (engine_ == nullptr || asleep_)
+          changed_.wait_until(lock, deadline.next_look());
+        else
+          sleeps = asleep_ = engine_->arm();
       }
-      if (!failure.text.empty()) break;
-      changed_.wait_until(lock, deadline.next_look());
-      expired = deadline.expired();
     }
+    if (sleeps) sleep(deadline.next_look());
   }
   // Whoever was first is right: another rank may have said the same meanwhile.
   failure = fail(std::move(failure));

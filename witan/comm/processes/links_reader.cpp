@@ -92,7 +92,7 @@ bool Links::read_some(int rank) {
   if (got > 0) {
     from.heard = deadline_in(0);
     const auto event = from.inbox.advance(static_cast<size_t>(got), dropped_);
-    if (event == Inbox::Event::malformed) lose(rank, "it sent a malformed message");
+    if (event == Inbox::Event::malformed) lose(rank, kNoMessage);
     if (event == Inbox::Event::frame) hear_frame(rank);
     return event != Inbox::Event::malformed;
   }
@@ -106,9 +106,12 @@ void Links::hear_frame(int rank) {
   Incoming& from = incoming(rank);
   const FrameHeader& header = from.inbox.header();
   if (header.kind == kFailure) hear_failure(from.inbox.payload());
-  if (header.kind == kShutdown) from.shut_down = true;
+  if (header.kind == kShutdown) {
+    from.shut_down = true;
+    from.engine_messages = header.channel;
+  }
   if (header.kind == kHeartbeat && hold_) hold_->hear(rank, header.channel == kHeld);
-  changed_.notify_all();
+  stir();
 }
 
 void Links::hear_failure(const Bytes& words) {
@@ -118,7 +121,7 @@ void Links::hear_failure(const Bytes& words) {
 
 void Links::lose(int rank, const std::string& why) {
   incoming(rank).ended = true;
-  changed_.notify_all();
+  stir();
   if (closing_ || incoming(rank).shut_down) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
   if (record(failure)) untold_ = failure;

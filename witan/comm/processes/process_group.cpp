@@ -20,7 +20,7 @@ uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
   Hasher hasher;
   hasher.update(name.data(), name.size() + 1);
   hasher.update(ranks.data(), ranks.size() * sizeof(int));
-  return hasher.low64();
+  return hasher.low64() & MessageEngine::kMostChannel;
 }
 
 void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -113,7 +113,9 @@ std::string ProcessGroup::missing(Links::View& view, const std::function<bool(Li
 
 std::vector<Links::Bytes> ProcessGroup::controls_of_all(const Collective& call, Control kind) {
   std::vector<Links::Bytes> controls(static_cast<size_t>(size()));
-  const auto there = [&](Links::View& view, int peer) { return view.has_control(world_rank(peer), channel_, kind); };
+  const auto there = [&](Links::View& view, int peer) {
+    return view.has_control(world_rank(peer), channel_, kind) && view.sent(world_rank(peer), channel_);
+  };
   links_.wait(
       [&](Links::View& view) {
         for (int peer = 0; peer < size(); ++peer)
@@ -180,13 +182,17 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
 
 void ProcessGroup::trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in) {
   for (const Part& part : in) links_.take(world_rank(part.peer), channel_, part.at, part.bytes);
-  for_others([&](int peer) { send_control(peer, Control::ready); });
-  controls_of_all(call, Control::ready);
+  if (links_.data_are_asked_for()) {
+    for_others([&](int peer) { send_control(peer, Control::ready); });
+    controls_of_all(call, Control::ready);
+  }
   for (const Part& part : out) links_.send_data(world_rank(part.peer), channel_, part.at, part.bytes, deadline_);
 }
 
 void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
-  const auto there = [&](Links::View& view, int peer) { return view.arrived(world_rank(peer), channel); };
+  const auto there = [&](Links::View& view, int peer) {
+    return view.arrived(world_rank(peer), channel) && view.sent(world_rank(peer), channel);
+  };
   links_.wait(
       [&](Links::View& view) { return missing(view, there, false).empty(); },
       [&](Links::View& view) {
@@ -339,7 +345,7 @@ Links::Bytes ProcessGroup::control_of_peer(const Collective& call, Control kind)
   Links::Bytes control;
   links_.wait(
       [&](Links::View& view) {
-        if (!view.has_control(peer, channel_, kind)) return false;
+        if (!view.has_control(peer, channel_, kind) || !view.sent(peer, channel_)) return false;
         control = view.next_control(peer, channel_, kind);
         return true;
       },
@@ -357,7 +363,9 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   const Links::Bytes verdict = control_of_peer(call, Control::answer);
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
   met();
-  if (with_data) links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
+  if (!with_data) return;
+  links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
+  links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
 }
 
 void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
@@ -367,7 +375,7 @@ void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();
-  if (with_data) await_data(call, channel_);
+  with_data ? await_data(call, channel_) : links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
 }
 
 }  // namespace witan

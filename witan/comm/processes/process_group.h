@@ -1,9 +1,10 @@
-// A group whose ranks are processes: bytes travel over the connections of links.h.
+// A group whose ranks are processes: bytes travel as links.h carries them.
 //
 // A collective starts as between threads: every rank sends its call to all others and waits for theirs, so that all
-// detect calls that differ, with the same message. Data follows once its receiver has said, by a control message, that
-// there is room for it. Reductions proceed slice by slice: a rank collects the values of its slice from all ranks, sums
-// them in the tree of reduce.h, and sends the sums, so that they have the same bits as between threads.
+// detect calls that differ, with the same message. Data follows; without an engine, once its receiver has said, by a
+// control message, that there is room for it. Reductions proceed slice by slice: a rank collects the values of its
+// slice from all ranks, sums them in the tree of reduce.h, and sends the sums, so that they have the same bits as
+// between threads.
 #pragma once
 
 #include <functional>
@@ -51,7 +52,7 @@ class ProcessGroup : public HostGroup {
   void broadcast(const Collective& call);
   void exchange(const Collective& call, const int64_t* sends, const int64_t* receives);
 
-  // Sends `out`, once all ranks have said, as this one does, that there is room for what they get.
+  // Sends `out` to ranks that have, or make, room for what they get.
   void trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in);
   void await_data(const Collective& call, uint64_t channel);
 

@@ -49,9 +49,9 @@ void side_by_side(size_t count, const Work& work) {
   for (std::thread& other : others) other.join();
 }
 
-// The connections of each rank of this process to all ranks.
+// The connections of each rank of this process to all ranks, and what carries their messages.
 std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorldOptions& options,
-                                         const std::shared_ptr<DebugHold>& hold) {
+                                         const std::shared_ptr<DebugHold>& hold, EngineChoice& engine) {
   const int count = options.ranks_per_process;
   require<ConfigError>(count >= 1, "a process runs one rank at least, not ", count);
   std::vector<std::unique_ptr<Links>> links(static_cast<size_t>(count));
@@ -63,6 +63,8 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
     try {
       links[index] = std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count),
                                              options.deadline_seconds, hold);
+      const EngineChoice choice = choose_engine(*links[index], launch.engine, options.meeting_seconds);
+      if (index == 0) engine = choice;
     } catch (...) {
       errors[index] = std::current_exception();
     }
@@ -76,7 +78,7 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
 
 ProcessWorld::ProcessWorld(const Launch& launch, const ProcessWorldOptions& options)
     : hold_(hold_of(launch, options)),
-      links_(meet(launch, options, hold_)),
+      links_(meet(launch, options, hold_, engine_)),
       threads_(size(), {.deadline_seconds = options.deadline_seconds,
                         .first = first_rank(),
                         .count = options.ranks_per_process,
@@ -168,6 +170,7 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
     for (const int other : leaders)
       if (other != 0)
         own.send_control(other, kFirst, Links::Control::answer, std::as_bytes(std::span(told)), deadline_);
+    own.wait_sent(leaders, kFirst, deadline_);
     return told;
   } catch (...) {
     own.fail({ProcessFailure::Kind::failed, 0, message_of(std::current_exception())});

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
+#include "witan/comm/processes/engine_choice.h"
 #include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/links.h"
 #include "witan/comm/threads/threads.h"
@@ -36,6 +37,7 @@ class ProcessWorld : public World {
 
   int first_rank() const { return links_.front()->rank(); }  // of this process
   int size() const override { return links_.front()->size(); }
+  const EngineChoice& engine() const { return engine_; }  // that carries what is sent between processes
   const std::string& host(int rank) const { return links_.front()->host(rank); }  // of any rank: its name
   void run(const std::function<void(int rank)>& body) override;
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
@@ -50,6 +52,7 @@ class ProcessWorld : public World {
   Links& links(int rank) const;
   [[noreturn]] void stop(int rank, const std::exception_ptr& error);
 
+  EngineChoice engine_;
   const std::shared_ptr<DebugHold> hold_;      // null: no rank is held
   std::vector<std::unique_ptr<Links>> links_;  // of each rank of this process
   ThreadWorld threads_;                        // those ranks
