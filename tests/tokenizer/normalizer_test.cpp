@@ -6,7 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
+
+#include "witan/tokenizer/characters.h"
 
 namespace witan {
 namespace {
@@ -34,6 +37,28 @@ TEST(Normalizer, AgreesWithUtf8procAsAWhole) {
     ASSERT_EQ(to_nfc(text), reinterpret_cast<const char*>(expected)) << testing::PrintToString(text);
     std::free(expected);
   }
+}
+
+// What stands behind a newline is normalised on its own, and a mark there makes sure that it is.
+TEST(Normalizer, TheQuickCheckOverlooksNothing) {
+  const std::string forced = "\ne\u0301", normalized = "\n\u00E9";
+  std::mt19937 random(4);
+  std::string previous = "a";
+  int quick = 0;
+  for (int32_t c = 0x80; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    std::string character;
+    append_character(character, c);
+    for (const std::string& text : {character, "a" + character, previous + character, character + "\u0323"}) {
+      if (may_change_under_nfc(text)) continue;
+      ++quick;
+      ASSERT_EQ(to_nfc(text + forced), text + normalized) << c;
+    }
+    if (random() % 8 == 0) previous = character;
+  }
+  EXPECT_GT(quick, 3'000'000);
+  EXPECT_FALSE(may_change_under_nfc("日本語 한국어 हिन्दी ไทยที่"));
+  EXPECT_TRUE(may_change_under_nfc("e\u0301"));
 }
 
 TEST(Normalizer, LongRunsOfMarksTakeNoTime) {

@@ -49,7 +49,8 @@ const std::vector<std::string> kAlphabet = {" ",      " ",          "\n",
                                             "\u3000", "\u2028",     "\u200B",
                                             "\u200D", "\uFEFF",     "😀",
                                             "𝟘",      "𝐀",          "\uE000",
-                                            "\u180E", "\U00011DE0", std::string(1, '\0')};
+                                            "\u180E", "\U00011DE0", std::string(1, '\0'),
+                                            "\u3040", "・"};
 const std::vector<std::string> kInvalid = {"\xC3", "\x80", "\xFF", "\xE2\x82", "\xED\xA0\x80", "\xF0\x9F\x98"};
 
 TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnRandomText) {
@@ -64,6 +65,55 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnRandomText) {
       ASSERT_EQ(pieces_of(scanner, text), pieces_of(reference, text)) << pattern << "\n"
                                                                       << testing::PrintToString(text);
     }
+  }
+}
+
+// Long enough for blocks of ASCII text, with some characters between them that are not.
+std::string long_text(std::mt19937& random) {
+  static const std::vector<std::string> kWords = {
+      "a",  "the", "Word", "HTTPServer", "camelCase", "ABC", "I", "12", "1234567", "'s", "'ll", "'RE", "'", "don't",
+      " ",  " ",   " ",    "  ",         "\n",        "\r\n", "\t", "\n\n", "   \n", "    ", "(", ")", "...", "//",
+      "/\n", "*",  "#!",   "\x01",       "\x7F",      "é",   "日本", "ー", "٣", "ſ", "\u0301", "\u3000", "\u3040", "・"};
+  const size_t ascii = random() % 3 == 0 ? kWords.size() : kWords.size() - 9;  // the last nine are beyond it
+  std::string text;
+  for (size_t n = random() % 200; n > 0; --n) text += kWords[random() % ascii];
+  return text;
+}
+
+TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnLongText) {
+  std::mt19937 random(8);
+  for (const std::string_view pattern : kPatterns) {
+    const Pretokenizer scanner({std::string(pattern)});
+    const RegexSplitter reference{std::string(pattern)};
+    for (int round = 0; round < 400; ++round) {
+      const std::string text = long_text(random);
+      ASSERT_EQ(pieces_of(scanner, text), pieces_of(reference, text)) << pattern << "\n"
+                                                                      << testing::PrintToString(text);
+    }
+  }
+}
+
+TEST(Pretokenizer, DeepSeeksThreeStepsAreOneScanner) {
+  const std::vector<std::string> steps = {std::string(kNumberTripletPattern), std::string(kDeepSeekCjkPattern),
+                                          std::string(kDeepSeekPattern)};
+  ASSERT_NE(scanner_for(steps[0], steps[1], steps[2]), nullptr);
+  EXPECT_EQ(scanner_for(steps[1], steps[0], steps[2]), nullptr);
+  const Pretokenizer scanner({steps[0], steps[1], steps[2]});
+  std::vector<RegexSplitter> references;
+  for (const std::string& step : steps) references.emplace_back(step);
+  std::mt19937 random(9);
+  for (int round = 0; round < 4000; ++round) {
+    std::string text = round % 4 == 0 ? long_text(random) : "";
+    if (text.empty())
+      for (size_t n = random() % 24 + 1; n > 0; --n) text += kAlphabet[random() % kAlphabet.size()];
+    Pieces expected = {text};
+    for (const RegexSplitter& reference : references) {
+      Pieces next;
+      for (const std::string& piece : expected)
+        for (std::string& part : pieces_of(reference, piece)) next.push_back(std::move(part));
+      expected = std::move(next);
+    }
+    ASSERT_EQ(pieces_of(scanner, text), expected) << testing::PrintToString(text);
   }
 }
 

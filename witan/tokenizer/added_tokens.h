@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ class AddedTokenMatcher {
     bool special, single_word, lstrip, rstrip;
   };
   std::array<std::vector<Token>, 256> by_first_byte_;  // longest first
+  std::array<std::bitset<256>, 256> second_bytes_;  // those of the tokens with a first byte; all, if it is a token
+  std::string first_bytes_;                            // those with tokens
   bool any_special_ = false, any_ordinary_ = false;
 };
 

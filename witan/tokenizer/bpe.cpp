@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 #include <iterator>
 
@@ -38,25 +37,12 @@ bool metaspace_begins_words(const TokenizerSpec& spec) {
 
 }  // namespace
 
-MergeTable::MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks)
-    : entries_(std::bit_ceil(2 * merges.size() + 2)) {
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const Merge& m = merges[i];
-    entries_[place(m.left, m.right)] = {m.left, m.right, ranks.empty() ? static_cast<uint32_t>(i) : ranks[i], m.result};
-  }
-}
-
-size_t MergeTable::place(int32_t left, int32_t right) const {
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  const size_t mask = entries_.size() - 1;
-  for (size_t i = (key * 0x9E3779B97F4A7C15u) >> 32 & mask;; i = (i + 1) & mask) {
-    const Entry& entry = entries_[i];
-    if (entry.rank == kNone || (entry.left == left && entry.right == right)) return i;
-  }
-}
-
 Bpe::Bpe(const TokenizerSpec& spec)
-    : spec_(&spec), merges_(spec.merges, spec.merge_ranks), whole_(spec.tokens), characters_(spec.tokens) {
+    : spec_(&spec),
+      merges_(spec.merges, spec.merge_ranks),
+      short_(spec.tokens, {}),
+      whole_(spec.tokens),
+      characters_(spec.tokens) {
   std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
   const std::vector<bool> usable = word_tokens(spec);
   if (spec.byte_level)
@@ -90,27 +76,82 @@ void Bpe::index_characters(const std::vector<bool>& usable) {
   cuts_ = runs_begin_words_ && !spec_->ignore_merges && characters_.find(kMetaspace) >= 0;
 }
 
+const MatchingBpe* Bpe::matching() const {
+  if (!spec_->byte_level) return nullptr;
+  std::call_once(matching_->once, [&] { matching_->bpe = MatchingBpe::make(*spec_, merges_, byte_token_); });
+  return matching_->bpe ? &*matching_->bpe : nullptr;
+}
+
 void Bpe::index_words(const std::vector<bool>& usable) {
-  std::vector<int32_t> ids;
-  for (size_t id = 0; id < usable.size(); ++id) {
-    if (!usable[id]) continue;
+  std::vector<int32_t> ids, all;
+  const auto is_whole = [&](int32_t id) {
+    if (spec_->ignore_merges) return true;
+    if (matching() && matching()->is_encoding_of_its_text(id)) return true;
     ids.clear();
-    if (!spec_->ignore_merges) encode_word(spec_->tokens[id], ids);
-    if (spec_->ignore_merges || (ids.size() == 1 && ids[0] == static_cast<int32_t>(id)))
-      whole_.insert(static_cast<int32_t>(id));
-  }
+    merge_new(spec_->tokens[static_cast<size_t>(id)], ids);
+    return ids.size() == 1 && ids[0] == id;
+  };
+  for (size_t i = 0; i < usable.size(); ++i)
+    if (const auto id = static_cast<int32_t>(i); usable[i] && is_whole(id)) all.push_back(id);
+  short_ = ShortTokens(spec_->tokens, all);
+  if (spec_->byte_level)
+    std::erase_if(
+        all, [&](int32_t id) { return spec_->tokens[static_cast<size_t>(id)].size() <= ShortTokens::Key::kLongest; });
+  whole_ = TokenMap(spec_->tokens, all.size());
+  for (const int32_t id : all) whole_.insert(id);
 }
 
 void Bpe::encode_word(std::string_view word, std::vector<int32_t>& out) const {
-  const auto before = static_cast<std::ptrdiff_t>(out.size());
+  const char* const end = word.data() + word.size();
+  encode_words({word.data(), {&end, 1}, end}, out);
+}
+
+void Bpe::encode_words(const Pieces& words, std::vector<int32_t>& out) const {
+  Pieces part = words;
+  WordBatch batch(WordCache::of_this_thread(), owner_);
+  for (size_t done = 0; done < words.ends.size(); done += part.ends.size()) {
+    part.ends = words.ends.subspan(done, std::min(WordBatch::kMost, words.ends.size() - done));
+    encode_new(batch.look_up(part, short_));
+    batch.append_to(out);
+    part.begin = part.ends.back();
+  }
+}
+
+// Many words at once, if they can be matched; else one by one.
+void Bpe::encode_new(std::span<NewWord> words) const {
+  if (words.empty()) return;
+  if (const MatchingBpe* matching = this->matching()) {
+    if (spec_->ignore_merges)
+      for (NewWord& word : words)
+        if (const int32_t id = whole_.find(word.text); id >= 0) {
+          word.tokens[word.count++] = id;
+          word.is_encoded = true;
+        }
+    matching->encode(words);
+  }
+  std::vector<int32_t> ids;
+  for (NewWord& word : words) {
+    if (word.is_encoded) continue;
+    ids.clear();
+    merge_new(word.text, ids);
+    word.count = ids.size();
+    std::copy(ids.begin(), ids.end(), word.tokens);
+  }
+}
+
+void Bpe::merge_new(std::string_view word, std::vector<int32_t>& out) const {
   if (const int32_t id = whole_.find(word); id >= 0)
     out.push_back(id);
   else if (spec_->byte_level)
-    merge_any(
-        word.size(), [&](size_t i) { return byte_token_[static_cast<uint8_t>(word[i])]; }, out);
+    merge_bytes(word, out);
   else
     encode_characters(word, out);
-  if (lacks_bytes_) out.erase(std::remove(out.begin() + before, out.end(), -1), out.end());
+  if (lacks_bytes_) std::erase(out, -1);
+}
+
+void Bpe::merge_bytes(std::string_view word, std::vector<int32_t>& out) const {
+  merge_any(
+      word.size(), [&](size_t i) { return byte_token_[static_cast<uint8_t>(word[i])]; }, out);
 }
 
 void Bpe::merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const {

@@ -3,35 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "witan/tokenizer/matching_bpe.h"
+#include "witan/tokenizer/merge_table.h"
+#include "witan/tokenizer/pieces.h"
 #include "witan/tokenizer/token_map.h"
 #include "witan/tokenizer/tokenizer_spec.h"
+#include "witan/tokenizer/word_batch.h"
+#include "witan/tokenizer/word_cache.h"
 
 namespace witan {
-
-// Merges by rank: (left, right) -> (rank, result). Open addressing, at most half full.
-class MergeTable {
- public:
-  static constexpr uint32_t kNone = UINT32_MAX;
-  struct Entry {
-    int32_t left = -1, right = -1;
-    uint32_t rank = kNone;
-    int32_t result = -1;
-  };
-
-  // Of equal pairs the last one counts, as in Hugging Face's reader. `ranks` are those of the merges, or empty: their
-  // places.
-  MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks);
-  // The entry of the pair, or one with rank kNone.
-  const Entry& find(int32_t left, int32_t right) const { return entries_[place(left, right)]; }
-
- private:
-  size_t place(int32_t left, int32_t right) const;
-  std::vector<Entry> entries_;
-};
 
 // Applies the merges of a tokenizer. Immutable: its methods may be called from several threads.
 class Bpe {
@@ -45,6 +32,8 @@ class Bpe {
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
   // applies. Takes O(n log n) for n bytes. Throws DataError for a word of 2 GiB or more.
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
+  // The same of several words.
+  void encode_words(const Pieces& words, std::vector<int32_t>& out) const;
 
   // The same of symbols, which are token ids; -1 merges with nothing.
   void merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const;
@@ -63,14 +52,27 @@ class Bpe {
   void index_bytes(const std::vector<bool>& usable);
   void index_characters(const std::vector<bool>& usable);
   void index_words(const std::vector<bool>& usable);
+  void merge_bytes(std::string_view word, std::vector<int32_t>& out) const;
+  void encode_new(std::span<NewWord> words) const;
+  void merge_new(std::string_view word, std::vector<int32_t>& out) const;
   void encode_characters(std::string_view word, std::vector<int32_t>& out) const;
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
+
+  // For words of bytes; made when it is first needed.
+  struct Matching {
+    std::once_flag once;
+    std::optional<MatchingBpe> bpe;
+  };
+  const MatchingBpe* matching() const;  // nullptr where words must be merged
 
   const TokenizerSpec* spec_;
   MergeTable merges_;
   int32_t byte_token_[256];  // of a vocabulary of characters: those of byte_fallback, or -1
-  TokenMap whole_;           // words that are a single token and need no merging
+  ShortTokens short_;        // words that are a single token
+  TokenMap whole_;           // those that neither short_ nor matching() gives
   TokenMap characters_;      // of a vocabulary of characters: those with a token
+  std::unique_ptr<Matching> matching_ = std::make_unique<Matching>();
+  uint32_t owner_ = WordCache::new_owner();
   bool runs_begin_words_ = false, cuts_ = false, lacks_bytes_ = false;
 };
 

@@ -10,6 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/ascii_words.h"
 #include "witan/tokenizer/characters.h"
 #include "witan/tokenizer/charsmap.h"
 #include "witan/tokenizer/regex_splitter.h"
@@ -143,11 +144,53 @@ std::string_view stripped(std::string_view text, bool left, bool right) {
   return text;
 }
 
+// Of a character that form C leaves as it is its combining class; else kMayChange: those that it decomposes, and those
+// that may become one with the character before them. From here on no character of Unicode 9 is one of either.
+constexpr int32_t kCharactersUnderNfc = 0x30000;
+constexpr uint8_t kMayChange = 255;  // no character's combining class
+
+std::vector<uint8_t> make_orders_under_nfc() {
+  std::vector<uint8_t> orders(kCharactersUnderNfc);
+  std::array<utf8proc_int32_t, 32> parts{};
+  for (int32_t c = 0x80; c < kCharactersUnderNfc; ++c) {
+    if (!is_in_unicode_9(c)) continue;
+    int boundary = 0;
+    const auto count = utf8proc_decompose_char(c, parts.data(), parts.size(), UTF8PROC_DECOMPOSE, &boundary);
+    if (orders[c] == 0) orders[c] = static_cast<uint8_t>(combining_class(c));
+    if (count == 1 && parts[0] == c) continue;
+    for (utf8proc_ssize_t i = 1; i < count; ++i) orders[parts[i]] = kMayChange;
+    const utf8proc_ssize_t composed = utf8proc_normalize_utf32(
+        parts.data(), count, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (composed != 1 || parts[0] != c) orders[c] = kMayChange;
+  }
+  orders[0x11A7] = kMayChange;  // see to_form
+  return orders;
+}
+
+uint8_t order_under_nfc(int32_t c) {
+  static const std::vector<uint8_t> orders = make_orders_under_nfc();
+  return c < kCharactersUnderNfc ? orders[static_cast<size_t>(c)] : uint8_t{0};
+}
+
 }  // namespace
 
 bool may_change_under_nfc(std::string_view text) {
-  // U+0300 is CC 80 in UTF-8; every later character starts with a byte of at least CC.
-  return std::any_of(text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) >= 0xCC; });
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  uint8_t previous = 0;
+  for (;;) {
+    const char* const characters = p;
+    p = skip_ascii(p, end, ascii);
+    if (p == end) return false;
+    if (p != characters) previous = 0;
+    utf8proc_int32_t c = 0;
+    const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(p), end - p, &c);
+    if (bytes <= 0) return true;
+    const uint8_t order = c < 0x300 ? uint8_t{0} : order_under_nfc(c);
+    if (order == kMayChange || (order > 0 && order < previous)) return true;
+    previous = order;
+    p += bytes;
+  }
 }
 
 std::string to_nfc(std::string_view text) {

@@ -30,7 +30,7 @@ class Normalizer {
 // Unicode normalization form C (UAX #15, https://unicode.org/reports/tr15), through utf8proc, for the characters of
 // Unicode 9.0: Hugging Face tokenizers leaves all newer characters unchanged.
 
-// False if a quick check shows that `text` is already normalized: it has no character from U+0300 on.
+// False if a quick check shows that `text` is already normalized (UAX #15, section 9).
 bool may_change_under_nfc(std::string_view text);
 
 // Text that is not valid UTF-8 is returned unchanged.

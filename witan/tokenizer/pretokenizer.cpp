@@ -1,5 +1,7 @@
 #include "witan/tokenizer/pretokenizer.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "witan/tokenizer/characters.h"
@@ -44,6 +46,20 @@ class Merging {
   std::vector<std::string_view> pieces_;
 };
 
+// Pieces that a scanner finds at once: enough to forget the calls, few enough to stay in the first cache.
+constexpr size_t kPiecesAtOnce = 1024;
+
+template <class Sink>
+void each_run(Scanner scanner, std::string_view text, const char* readable_end, Sink sink) {
+  std::array<const char*, kPiecesAtOnce> ends;
+  const char* const end = text.data() + text.size();
+  for (const char* begin = text.data(); begin != end;) {
+    const size_t count = scanner(begin, end, ends);
+    sink(Pieces{begin, {ends.data(), count}, readable_end});
+    begin = ends[count - 1];
+  }
+}
+
 template <class Sink>
 void each_literal(std::string_view text, std::string_view pattern, Sink sink) {
   size_t done = 0;
@@ -55,13 +71,23 @@ void each_literal(std::string_view text, std::string_view pattern, Sink sink) {
   if (done < text.size()) sink(text.substr(done), false);
 }
 
+// The scanner of three steps in one, or nullptr.
+Scanner scanner_of_steps(std::span<const SplitStep> steps) {
+  const auto isolates = [](const SplitStep& step) {
+    return step.kind == SplitStep::Kind::regex && step.behavior == SplitBehavior::isolated;
+  };
+  if (steps.size() < 3 || !std::all_of(steps.begin(), steps.begin() + 3, isolates)) return nullptr;
+  return scanner_for(steps[0].pattern, steps[1].pattern, steps[2].pattern);
+}
+
 }  // namespace
 
 void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) const {
   Merging merging(step.behavior);
   const auto put = [&](std::string_view piece, bool matches) { merging.put(piece, matches != step.invert); };
   if (const auto* scanner = std::get_if<Scanner>(&regex))
-    (*scanner)(text, [&](std::string_view piece) { put(piece, true); });
+    each_run(*scanner, text, text.data() + text.size(),
+             [&](const Pieces& pieces) { pieces.each([&](std::string_view piece) { put(piece, true); }); });
   else if (const auto* any = std::get_if<RegexSplitter>(&regex))
     any->each(text, put);
   else
@@ -85,7 +111,13 @@ void Pretokenizer::Metaspace::split(std::string_view text, const PieceSink& sink
 }
 
 Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
-  for (const SplitStep& step : steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const SplitStep& step = steps[i];
+    if (const Scanner scanner = scanner_of_steps(std::span(steps).subspan(i))) {
+      splitters_.emplace_back(scanner);
+      i += 2;
+      continue;
+    }
     if (step.kind == SplitStep::Kind::metaspace) {
       splitters_.emplace_back(Metaspace{step});
       continue;
@@ -113,25 +145,46 @@ Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
 }
 
 void Pretokenizer::split(std::string_view text, const PieceSink& sink, bool is_first) const {
-  if (!text.empty()) split_from(0, text, sink, is_first);
+  split_pieces(
+      text, [&](const Pieces& pieces) { pieces.each(sink); }, is_first);
 }
 
-void Pretokenizer::split_from(size_t level, std::string_view text, const PieceSink& sink, bool is_first) const {
-  if (level == splitters_.size()) return sink(text);
-  const auto apply = [&](const PieceSink& next) {
-    const Splitter& splitter = splitters_[level];
-    if (const auto* scanner = std::get_if<Scanner>(&splitter))
-      (*scanner)(text, next);
-    else if (const auto* regex = std::get_if<RegexSplitter>(&splitter))
-      regex->split(text, next);
-    else if (const auto* matcher = std::get_if<Matcher>(&splitter))
-      matcher->split(text, next);
-    else
-      std::get<Metaspace>(splitter).split(text, next, is_first);
+void Pretokenizer::split_pieces(std::string_view text, const PiecesSink& sink, bool is_first) const {
+  if (!text.empty()) split_from(0, {text, text.data() + text.size(), is_first}, sink);
+}
+
+void Pretokenizer::split_from(size_t level, const Part& part, const PiecesSink& sink) const {
+  if (level == splitters_.size()) {
+    const char* const end = part.text.data() + part.text.size();
+    return sink({part.text.data(), {&end, 1}, part.readable_end});
+  }
+  const char* const begin = part.text.data();
+  const Splitter& splitter = splitters_[level];
+  const auto next = [&](std::string_view piece) {
+    split_from(level + 1, {piece, part.readable_end, part.is_first && piece.data() == begin}, sink);
   };
-  if (level + 1 == splitters_.size()) return apply(sink);
-  const char* const begin = text.data();
-  apply([&](std::string_view piece) { split_from(level + 1, piece, sink, is_first && piece.data() == begin); });
+  if (const auto* scanner = std::get_if<Scanner>(&splitter))
+    scan_from(level, *scanner, part, sink);
+  else if (const auto* regex = std::get_if<RegexSplitter>(&splitter))
+    regex->split(part.text, next);
+  else if (const auto* matcher = std::get_if<Matcher>(&splitter))
+    matcher->split(part.text, next);
+  else  // its pieces are of another text
+    std::get<Metaspace>(splitter).split(
+        part.text,
+        [&](std::string_view piece) {
+          split_from(level + 1, {piece, piece.data() + piece.size(), part.is_first && piece.data() == begin}, sink);
+        },
+        part.is_first);
+}
+
+void Pretokenizer::scan_from(size_t level, Scanner scanner, const Part& part, const PiecesSink& sink) const {
+  each_run(scanner, part.text, part.readable_end, [&](const Pieces& pieces) {
+    if (level + 1 == splitters_.size()) return sink(pieces);
+    pieces.each([&](std::string_view piece) {
+      split_from(level + 1, {piece, part.readable_end, part.is_first && piece.data() == part.text.data()}, sink);
+    });
+  });
 }
 
 }  // namespace witan

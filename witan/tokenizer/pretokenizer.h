@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "witan/tokenizer/pieces.h"
 #include "witan/tokenizer/regex_splitter.h"
 #include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/tokenizer_spec.h"
@@ -23,6 +24,8 @@ class Pretokenizer {
   // Passes the pre-tokens of `text` to `sink`, in order. `is_first`: the text is not what stands behind an added token.
   // Throws DataError if an unknown pattern exceeds its bounds (see RegexSplitter).
   void split(std::string_view text, const PieceSink& sink, bool is_first = true) const;
+  // The same, with several pieces at once where they come from a scanner.
+  void split_pieces(std::string_view text, const PiecesSink& sink, bool is_first = true) const;
 
  private:
   // Finds matches and applies a behavior to them; Metaspace; or, where matches are isolated, only splits.
@@ -36,7 +39,13 @@ class Pretokenizer {
     void split(std::string_view text, const PieceSink& sink, bool is_first) const;
   };
   using Splitter = std::variant<Scanner, RegexSplitter, Matcher, Metaspace>;
-  void split_from(size_t level, std::string_view text, const PieceSink& sink, bool is_first) const;
+  struct Part {
+    std::string_view text;
+    const char* readable_end;
+    bool is_first;
+  };
+  void split_from(size_t level, const Part& part, const PiecesSink& sink) const;
+  void scan_from(size_t level, Scanner scanner, const Part& part, const PiecesSink& sink) const;
 
   std::vector<Splitter> splitters_;
 };

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/tokenizer/scanners.h"
+#include "witan/tokenizer/pieces.h"
 
 namespace witan {
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "witan/tokenizer/ascii_pieces.h"
+#include "witan/tokenizer/ascii_words.h"
 #include "witan/tokenizer/unicode.h"
 
 namespace witan {
@@ -32,6 +34,7 @@ enum Kind : uint16_t {
   kCjk = 1 << 12,       // DeepSeek's Chinese characters and kana
   kNewDigit = 1 << 13,  // see kDigitPattern
   kNoMark = 1 << 14,    // kOther, but not \p{M}
+  kNoCjk = 1 << 15,     // not kCjk
 };
 using Kinds = uint16_t;
 
@@ -65,6 +68,7 @@ std::vector<Kinds> make_kinds() {
   add({{'\n', '\n'}, {'\r', '\r'}}, kNewline);
   add({{0x3040, 0x30FF}, {0x4E00, 0x9FA5}}, kCjk);
   add({std::begin(kDigitsSinceUnicode17), std::end(kDigitsSinceUnicode17)}, kNewDigit);
+  for (Kinds& kind : kinds) kind |= (kind & kCjk) != 0 ? 0 : kNoCjk;
   return kinds;
 }
 
@@ -86,33 +90,72 @@ constexpr std::array<Kinds, 128> make_ascii_kinds() {
                                         : kOther | kNoMark | kSymbol;
   }
   kinds['\r'] = kinds['\n'] = kSpace | kNewline;
+  for (Kinds& kind : kinds) kind |= kNoCjk;
   return kinds;
 }
 constexpr std::array<Kinds, 128> kAsciiKinds = make_ascii_kinds();
 
 struct Character {
-  Kinds kind;      // 0 at the end of the text
+  Kinds kind;      // 0 at the end of the text, together with the length
   uint8_t length;  // in bytes
 };
 
-Character character_beyond_ascii(const char* p, const char* end) {
+constexpr bool continues(char byte) {
+  return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
+}
+
+// Of two and three bytes, which nearly all are; else through the library.
+inline Character character_beyond_ascii(const char* p, const char* end) {
+  const auto first = static_cast<uint8_t>(*p);
+  if (first >= 0xE0 && first < 0xF0 && end - p >= 3 && continues(p[1]) && continues(p[2])) {
+    const int32_t c = (first & 0x0F) << 12 | (p[1] & 0x3F) << 6 | (p[2] & 0x3F);
+    if (c >= 0x800 && (c & 0xF800) != 0xD800) return {kinds_of_characters()[c], 3};
+  } else if (first >= 0xC2 && first < 0xE0 && end - p >= 2 && continues(p[1])) {
+    return {kinds_of_characters()[(first & 0x1F) << 6 | (p[1] & 0x3F)], 2};
+  }
   utf8proc_int32_t c = 0;
   const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(p), end - p, &c);
-  if (length <= 0) return {kOther | kNoMark, 1};
+  if (length <= 0) return {kOther | kNoMark | kNoCjk, 1};
   return {kinds_of_characters()[c], static_cast<uint8_t>(length)};
 }
 
+// A character of kEnds is not of the text, but ends it.
+template <int kEnds = 0>
 inline Character character(const char* p, const char* end) {
   if (p == end) return {0, 0};
   const auto byte = static_cast<uint8_t>(*p);
-  return byte < 0x80 ? Character{kAsciiKinds[byte], 1} : character_beyond_ascii(p, end);
+  const Character c = byte < 0x80 ? Character{kAsciiKinds[byte], 1} : character_beyond_ascii(p, end);
+  return (c.kind & kEnds) != 0 ? Character{0, 0} : c;
 }
 
-// The end of the run of characters of `kinds` that starts at p; at most `limit` characters.
-inline const char* run(const char* p, const char* end, int kinds, int64_t limit = INT64_MAX) {
+// Behind the ASCII characters of `kinds` at p, or some of the last ones: eight bytes at a time, where that is quick.
+template <int kKinds>
+const char* behind_ascii(const char* p, const char* end) {
+  if constexpr ((kKinds & kLetter) == kLetter)
+    return skip_ascii(p, end, ascii_letters);
+  else if constexpr ((kKinds & kLower) != 0)
+    return skip_ascii(p, end, ascii_small_letters);
+  else
+    return p;
+}
+
+// The end of the run of characters of kKinds that starts at p.
+template <int kKinds, int kEnds = 0>
+const char* run(const char* p, const char* end) {
+  for (;;) {
+    if constexpr ((kEnds & kNoCjk) == 0) p = behind_ascii<kKinds>(p, end);
+    const Character c = character<kEnds>(p, end);
+    if (!(c.kind & kKinds)) return p;
+    p += c.length;
+  }
+}
+
+// The same of at most `limit` characters.
+template <int kKinds>
+const char* short_run(const char* p, const char* end, int64_t limit) {
   for (; limit > 0; --limit) {
     const Character c = character(p, end);
-    if (!(c.kind & kinds)) break;
+    if (!(c.kind & kKinds)) break;
     p += c.length;
   }
   return p;
@@ -137,20 +180,23 @@ size_t contraction(const char* p, const char* end, Case letters) {
 
 // \s+(?!\S)|\s+ at p: the whole run where the text ends with it, else all but its last character, which is left for the
 // word behind it, unless it is the only one.
+template <int kEnds = 0>
 const char* white_space(const char* p, const char* end) {
   const char* last = p;  // start of the run's last character
   const char* q = p;
-  for (Character c = character(q, end); c.kind & kSpace; c = character(q, end)) {
+  Character c = character<kEnds>(q, end);
+  for (; c.kind & kSpace; c = character<kEnds>(q, end)) {
     last = q;
     q += c.length;
   }
-  return q == end || last == p ? q : last;
+  return c.kind == 0 || last == p ? q : last;
 }
 
 // \s*[\r\n]+ at p: behind the last newline of the run of spaces, or p where there is none.
+template <int kEnds = 0>
 const char* lines(const char* p, const char* end) {
   const char* behind = p;
-  for (Character c = character(p, end); c.kind & kSpace; c = character(p, end)) {
+  for (Character c = character<kEnds>(p, end); c.kind & kSpace; c = character<kEnds>(p, end)) {
     p += c.length;
     if (c.kind & kNewline) behind = p;
   }
@@ -158,12 +204,16 @@ const char* lines(const char* p, const char* end) {
 }
 
 struct Gpt2 {
+  static constexpr AsciiRules kAscii = {.digits = 0, .splits_controls = true, .contractions = Contractions::exact};
+
   static const char* next(const char* p, const char* end) {
     if (*p == '\'')
       if (const size_t length = contraction(p, end, Case::exact)) return p + length;
     const char* q = *p == ' ' ? p + 1 : p;
     const Character c = character(q, end);
-    if (const int kind = c.kind & (kLetter | kNumber | kOther)) return run(q + c.length, end, kind);
+    if (c.kind & kLetter) return run<kLetter>(q + c.length, end);
+    if (c.kind & kNumber) return run<kNumber>(q + c.length, end);
+    if (c.kind & kOther) return run<kOther>(q + c.length, end);
     return white_space(p, end);
   }
 };
@@ -173,17 +223,22 @@ template <int kMaxDigits, Marks kMarks = Marks::as_symbols>
 struct Cl100k {
   static constexpr int kWord = kMarks == Marks::as_letters ? kLetter | kMark : kLetter;
   static constexpr int kRest = kMarks == Marks::as_letters ? kNoMark : kOther;
+  static constexpr AsciiRules kAscii = {.letters_take_any = true,
+                                        .digits = kMaxDigits,
+                                        .newlines_are_apart = true,
+                                        .splits_controls = true,
+                                        .contractions = Contractions::folded};
 
   static const char* next(const char* p, const char* end) {
     if (*p == '\'')
       if (const size_t length = contraction(p, end, Case::folded)) return p + length;
     const Character c = character(p, end);
-    if (c.kind & kWord) return run(p + c.length, end, kWord);
-    if (c.kind & kNumber) return run(p, end, kNumber, kMaxDigits);
+    if (c.kind & kWord) return run<kWord>(p + c.length, end);
+    if (c.kind & kNumber) return short_run<kNumber>(p, end, kMaxDigits);
     const Character second = character(p + c.length, end);
-    if ((second.kind & kWord) && !(c.kind & kNewline)) return run(p + c.length, end, kWord);
+    if ((second.kind & kWord) && !(c.kind & kNewline)) return run<kWord>(p + c.length, end);
     if ((c.kind & kRest) || (*p == ' ' && (second.kind & kRest)))
-      return run(run(p + c.length, end, kRest), end, kNewline);
+      return run<kNewline>(run<kRest>(p + c.length, end), end);
     const char* behind = lines(p, end);
     return behind != p ? behind : white_space(p, end);
   }
@@ -195,9 +250,18 @@ enum class Endings { none, contractions };
 enum class Han { as_letters, apart };
 template <Endings kEndings, int kMaxDigits, bool kSlashes, Han kHanWords>
 struct Cased {
+  static constexpr AsciiRules kAscii = {
+      .letters_take_any = true,
+      .capitals_begin_words = true,
+      .digits = kMaxDigits,
+      .newlines_are_apart = true,
+      .slashes_follow = kSlashes,
+      .splits_controls = true,
+      .contractions = kEndings == Endings::contractions ? Contractions::endings : Contractions::none};
+
   static const char* next(const char* p, const char* end) {
     const Character c = character(p, end);
-    if (kHanWords == Han::apart && (c.kind & kHan)) return run(p + c.length, end, kHan);
+    if (kHanWords == Han::apart && (c.kind & kHan)) return run<kHan>(p + c.length, end);
     const char* const behind = p + c.length;
     const bool prefix = !(c.kind & (kLetter | kNumber | kNewline));
     const char* q = prefix ? mixed(behind, end) : nullptr;
@@ -208,9 +272,9 @@ struct Cased {
       if (kEndings == Endings::contractions && q != end && *q == '\'') q += contraction(q, end, Case::folded);
       return q;
     }
-    if (c.kind & kNumber) return run(p, end, kNumber, kMaxDigits);
+    if (c.kind & kNumber) return short_run<kNumber>(p, end, kMaxDigits);
     if ((c.kind & kOther) || (*p == ' ' && (character(behind, end).kind & kOther))) {
-      q = run(behind, end, kOther);
+      q = run<kOther>(behind, end);
       while (q != end && (*q == '\r' || *q == '\n' || (kSlashes && *q == '/'))) ++q;
       return q;
     }
@@ -230,31 +294,35 @@ struct Cased {
       p += c.length;
       if (c.kind & kFree) last = p;
     }
-    return c.kind & kLower ? run(p, end, kLower | kFree) : last;
+    return c.kind & kLower ? run<kLower | kFree>(p, end) : last;
   }
 
   // [upper, caseless]+ where mixed() found nothing.
   static const char* capitals(const char* p, const char* end) {
-    const char* q = run(p, end, kUpper | kFree);
+    const char* q = run<kUpper | kFree>(p, end);
     return q == p ? nullptr : q;
   }
 };
 
-// What `Word` finds, and what stands between. Word::match returns p where it finds nothing there.
-template <class Word>
+// What `Word` finds, and what stands between, up to a character of kEnds. Word::match returns p where it finds nothing
+// there.
+template <class Word, int kEnds>
 struct Matches {
   static const char* next(const char* p, const char* end) {
     if (const char* q = Word::match(p, end); q != p) return q;
-    do p += character(p, end).length;
-    while (p != end && Word::match(p, end) == p);
+    for (Character c = character<kEnds>(p, end); c.kind; c = character<kEnds>(p, end)) {
+      p += c.length;
+      if (Word::match(p, end) != p) break;
+    }
     return p;
   }
 };
 
-// The last of DeepSeek's three patterns.
+// The last of DeepSeek's three patterns, in a text that a character of kEnds ends, too.
+template <int kEnds>
 struct DeepSeek {
   static const char* match(const char* p, const char* end) {
-    const Character c = character(p, end);
+    const Character c = character<kEnds>(p, end);
     const char* const behind = p + c.length;
     if ((c.kind & kSymbol) && static_cast<uint8_t>(*p) < 0x80) {
       const char* q = behind;
@@ -262,12 +330,24 @@ struct DeepSeek {
       if (q != behind) return q;
     }
     if (!(c.kind & (kNewline | kLetter | kSymbol)))
-      if (const char* q = run(behind, end, kLetter | kMark); q != behind) return q;
-    if (c.kind & (kLetter | kMark)) return run(behind, end, kLetter | kMark);
-    if ((c.kind & kSymbol) || (*p == ' ' && (character(behind, end).kind & kSymbol)))
-      return run(run(behind, end, kSymbol), end, kNewline);
-    if (const char* q = lines(p, end); q != p) return q;
-    return c.kind & kSpace ? white_space(p, end) : p;
+      if (const char* q = run<kLetter | kMark, kEnds>(behind, end); q != behind) return q;
+    if (c.kind & (kLetter | kMark)) return run<kLetter | kMark, kEnds>(behind, end);
+    if ((c.kind & kSymbol) || (c.kind && *p == ' ' && (character<kEnds>(behind, end).kind & kSymbol)))
+      return run<kNewline, kEnds>(run<kSymbol, kEnds>(behind, end), end);
+    if (const char* q = lines<kEnds>(p, end); q != p) return q;
+    return c.kind & kSpace ? white_space<kEnds>(p, end) : p;
+  }
+};
+
+// All three of them.
+struct DeepSeekChain {
+  static constexpr AsciiRules kAscii = {
+      .letters_take_any = true, .digits = 3, .digits_end_texts = true, .newlines_are_apart = true};
+  static const char* next(const char* p, const char* end) {
+    const Character c = character(p, end);
+    if (c.kind & kNumber) return short_run<kNumber>(p, end, 3);
+    if (c.kind & kCjk) return Matches<DeepSeek<kNoCjk>, kNoCjk>::next(p, end);
+    return Matches<DeepSeek<kNumber | kCjk>, kNumber | kCjk>::next(p, end);
   }
 };
 
@@ -275,22 +355,38 @@ struct DeepSeek {
 template <int kKinds, int64_t kMost>
 struct Runs {
   static const char* next(const char* p, const char* end) {
-    const char* q = run(p, end, kKinds, kMost);
+    const char* q = short_run<kKinds>(p, end, kMost);
     if (q != p) return q;
-    for (Character c = character(q, end); c.kind && !(c.kind & kKinds); c = character(q, end)) q += c.length;
-    return q;
+    for (;;) {
+      q = skip_ascii(q, end, (kKinds & kNumber) != 0 ? ascii_but_digits : ascii);
+      const Character c = character(q, end);
+      if (!c.kind || (c.kind & kKinds)) return q;
+      q += c.length;
+    }
   }
 };
 
+// Pieces of which no block of ASCII text is tried, behind one that held no end of a piece.
+constexpr int kBlockless = 3;
+
 template <class Pattern>
-void scan(std::string_view text, const PieceSink& sink) {
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  while (p != end) {
-    const char* q = Pattern::next(p, end);
-    sink({p, static_cast<size_t>(q - p)});
-    p = q;
+size_t scan(const char* p, const char* end, std::span<const char*> ends) {
+  size_t count = 0;
+  int blockless = 0;
+  while (p != end && count < ends.size()) {
+    if constexpr (requires { Pattern::kAscii; }) {
+      if (blockless == 0 && end - p >= 64 && ends.size() - count >= 64) {
+        uint64_t pieces = ascii_pieces<Pattern::kAscii>(p);
+        const char* const block = p;
+        for (; pieces != 0; pieces &= pieces - 1) ends[count++] = p = block + std::countr_zero(pieces);
+        if (p != block) continue;
+        blockless = kBlockless;
+      }
+      blockless -= blockless > 0 ? 1 : 0;
+    }
+    ends[count++] = p = Pattern::next(p, end);
   }
+  return count;
 }
 
 // Later releases of tiktoken write the same language with possessive quantifiers.
@@ -309,13 +405,18 @@ Scanner scanner_for(std::string_view regex) {
   if (regex == kTekkenPattern) return scan<Cased<Endings::none, 1, true, Han::as_letters>>;
   if (regex == kKimiPattern) return scan<Cased<Endings::contractions, 3, false, Han::apart>>;
   if (regex == kDeepSeekCjkPattern) return scan<Runs<kCjk, INT64_MAX>>;
-  if (regex == kDeepSeekPattern) return scan<Matches<DeepSeek>>;
+  if (regex == kDeepSeekPattern) return scan<Matches<DeepSeek<0>, 0>>;
   if (regex == kNumberPattern) return scan<Runs<kNumber, 1>>;
   if (regex == kNumberTripletPattern) return scan<Runs<kNumber, 3>>;
   if (regex == kNumberRunPattern) return scan<Runs<kNumber, INT64_MAX>>;
   if (regex == kDigitPattern) return scan<Runs<kNumber | kNewDigit, 1>>;
   if (regex == kDigitRunPattern) return scan<Runs<kNumber | kNewDigit, INT64_MAX>>;
   return nullptr;
+}
+
+Scanner scanner_for(std::string_view first, std::string_view second, std::string_view third) {
+  const bool is_deepseek = first == kNumberTripletPattern && second == kDeepSeekCjkPattern && third == kDeepSeekPattern;
+  return is_deepseek ? scan<DeepSeekChain> : nullptr;
 }
 
 }  // namespace witan

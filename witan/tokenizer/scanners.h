@@ -4,14 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
+#include <span>
 #include <string_view>
 
 namespace witan {
-
-// Receives the pieces of a text, in order. Every byte of the text is in exactly one piece.
-using PieceSink = std::function<void(std::string_view piece)>;
 
 // Patterns as written in tokenizer.json.
 inline constexpr std::string_view kGpt2Pattern =
@@ -51,11 +47,14 @@ inline constexpr std::string_view kNumberTripletPattern = R"(\p{N}{1,3})";
 inline constexpr std::string_view kDigitPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
 inline constexpr std::string_view kDigitRunPattern = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]+)";
 
-// Splits `text` and passes the pieces to `sink`. A byte that is not part of valid UTF-8 counts as a character that is
-// neither letter, number nor space.
-using Scanner = void (*)(std::string_view text, const PieceSink& sink);
+// Splits the text from `begin` to `end` and writes where the pieces end: at most as many as `ends` holds, the first of
+// the text. Returns how many; the rest of the text splits as if it were one of its own. A byte that is not part of
+// valid UTF-8 counts as a character that is neither letter, number nor space.
+using Scanner = size_t (*)(const char* begin, const char* end, std::span<const char*> ends);
 
 // The scanner that is equivalent to `regex`, or nullptr when none is known.
 Scanner scanner_for(std::string_view regex);
+// The same of three expressions, each of which splits the pieces that the one before it leaves.
+Scanner scanner_for(std::string_view first, std::string_view second, std::string_view third);
 
 }  // namespace witan

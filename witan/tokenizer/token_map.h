@@ -14,7 +14,9 @@ namespace witan {
 template <class Text>
 class TextMap {
  public:
-  explicit TextMap(const std::vector<Text>& tokens) : tokens_(&tokens), slots_(std::bit_ceil(2 * tokens.size() + 2)) {}
+  explicit TextMap(const std::vector<Text>& tokens) : TextMap(tokens, tokens.size()) {}
+  // For at most so many of the tokens.
+  TextMap(const std::vector<Text>& tokens, size_t most) : tokens_(&tokens), slots_(std::bit_ceil(2 * most + 2)) {}
 
   // Adds tokens[id]; of equal tokens the first one stays, and later ones return false.
   bool insert(int32_t id) {

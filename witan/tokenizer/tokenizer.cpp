@@ -11,6 +11,7 @@
 #include "witan/tokenizer/bpe.h"
 #include "witan/tokenizer/characters.h"
 #include "witan/tokenizer/normalizer.h"
+#include "witan/tokenizer/pieces.h"
 #include "witan/tokenizer/pretokenizer.h"
 #include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/token_map.h"
@@ -133,9 +134,9 @@ struct Tokenizer::Tables {
 
   const std::vector<std::string>& bytes_of() const { return spec.byte_level ? spec.tokens : bytes; }
 
-  void encode_words(std::string_view text, const PieceSink& sink, bool is_first) const {
-    if (!spec.prefix_space || text.starts_with(' ')) return pretokenizer.split(text, sink, is_first);
-    pretokenizer.split(cat(' ', text), sink, is_first);
+  void encode_words(std::string_view text, const PiecesSink& sink, bool is_first) const {
+    if (!spec.prefix_space || text.starts_with(' ')) return pretokenizer.split_pieces(text, sink, is_first);
+    pretokenizer.split_pieces(cat(' ', text), sink, is_first);
   }
 };
 
@@ -169,15 +170,17 @@ void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool
   if (const auto* sentencepiece = std::get_if<SentencePiece>(&t.model))
     return cut(
         text, t.raw_matcher, allow_special, [&](std::string_view piece) { sentencepiece->encode(piece, out); }, token);
-  PieceSink word;
+  PiecesSink words;
   if (const auto* bpe = std::get_if<Bpe>(&t.model))
-    word = [bpe, &out](std::string_view piece) { bpe->encode_word(piece, out); };
+    words = [bpe, &out](const Pieces& pieces) { bpe->encode_words(pieces, out); };
   else
-    word = [unigram = &std::get<UnigramModel>(t.model), &out](std::string_view piece) { unigram->encode(piece, out); };
+    words = [unigram = &std::get<UnigramModel>(t.model), &out](const Pieces& pieces) {
+      pieces.each([&](std::string_view piece) { unigram->encode(piece, out); });
+    };
   const auto normalized = [&](std::string_view piece, bool is_first) {
     cut(
         piece, t.normalized_matcher, allow_special,
-        [&](std::string_view rest) { t.encode_words(rest, word, is_first && rest.data() == piece.data()); }, token);
+        [&](std::string_view rest) { t.encode_words(rest, words, is_first && rest.data() == piece.data()); }, token);
   };
   const auto plain = [&](std::string_view piece) {
     const bool is_first = piece.data() == text.data();
