@@ -110,7 +110,7 @@ collect
 if [[ "${codes[*]}" != "0 0 0 0" ]]; then give_up "strangers ended the job: ${codes[*]}"; fi
 code=0
 wait $stranger || code=$?
-if ((code != 7)) || ! grep -q "WITAN_JOB_SECRET differs\|cannot connect" "$work/stranger"; then
+if ((code != 7)) || ! grep -q "WITAN_JOB_SECRET differs\|cannot connect\|could not connect" "$work/stranger"; then
   cat "$work/stranger" >&3
   give_up "a stranger ended with exit code $code"
 fi
