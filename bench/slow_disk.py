@@ -215,7 +215,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2_000_000_000)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--program", default="build/release/witan")
-    parser.add_argument("--tokenizer", required=True, help="tokenizer.json of 256 entries or more")
+    parser.add_argument("--tokenizer", required=True, help="tokenizer.json of 256 entries or some thousand: the model has a row for each")
     args, flags = parser.parse_known_args()
     flags += ["--tokenizer", args.tokenizer]
 
