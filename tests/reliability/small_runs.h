@@ -20,7 +20,7 @@ struct Variant {
   std::string dtype = "float32";
   bool dense = false;
   int64_t keep_last = 2;
-  bool replaces = false;   // goes on from step 2 and saves step 4 over a damaged one
+  bool replaces = false;   // resumes from step 2 and overwrites a damaged checkpoint of step 4
   bool from_text = false;  // begins without a run folder, and tokenizes its text
   bool keep_best = false;  // keeps one more for its validation loss, and saves every step
 };

@@ -15,12 +15,13 @@
 #include "witan/ops/view.h"
 
 namespace witan {
-namespace {
 
 double max_over_mean(std::span<const double> counts) {
   const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
   return total > 0 ? std::ranges::max(counts) * static_cast<double>(counts.size()) / total : 0;
 }
+
+namespace {
 
 double dead_among(std::span<const double> counts) {
   return static_cast<double>(std::ranges::count(counts, 0.0));

@@ -1,6 +1,8 @@
 // The router whose tokens choose their K best experts: its parameters, buffers and statistics.
 #pragma once
 
+#include <span>
+
 #include "witan/moe/route.h"
 #include "witan/moe/router.h"
 
@@ -10,6 +12,9 @@ namespace witan {
 inline constexpr const char* kLoadMaxOverMean = "load_max_over_mean";  // the busiest expert's assignments over the mean
 inline constexpr const char* kDeadExperts = "dead_experts";            // those without an assignment in a step
 inline constexpr const char* kExpertBias = "expert_bias";              // that experts are chosen by, where there is one
+
+// The first of these, of an expert's assignments each; 0 where there are none.
+double max_over_mean(std::span<const double> counts);
 
 std::vector<RouterStatistic> declare_topk_statistics(const MoeConfig& config);
 

@@ -196,6 +196,7 @@ TEST(BenchTest, MoeLayerTakesRecordedRoutes) {
     more.insert(more.begin(), {"bench", "moe-layer", "--routes", path});
     expect_refusal(more, 2, {why});
   };
+  expect_refusal({"bench", "moe-layer", "--layer", "3"}, 2, {"which is not given"});
   refused({"--layer", "2"}, "no routes of --layer 2; its first layer is 1");
   refused({"--experts", "8"}, "was recorded with 4");
   refused({"--topk", "1"}, "was recorded with 2");

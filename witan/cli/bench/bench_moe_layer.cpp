@@ -18,6 +18,7 @@
 #include "witan/moe/dispatcher.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
+#include "witan/moe/topk.h"
 #include "witan/ops/view.h"
 
 namespace witan::cli {
@@ -94,6 +95,8 @@ const RouteFile::Layer& recorded_layer(const MoeLayerArgs& s, const RouteFile& f
 
 // Sizes that --routes has and the call leaves out are the file's, and its experts are those of `recorded`.
 void read_recorded(MoeLayerArgs& s) {
+  require<UsageError>(s.layer < 0 || !s.routes.empty(), "witan bench moe-layer: --layer ", s.layer,
+                      " is a layer of --routes, which is not given");
   if (s.routes.empty()) return;
   require<UsageError>(s.skew.empty(),
                       "witan bench moe-layer: --skew and --routes both say which experts tokens choose");
@@ -288,9 +291,11 @@ struct Loads {
   double given = 0, routed = 0;
 };
 
-double max_over_mean(const std::vector<int64_t>& counts) {
-  const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
-  return all > 0 ? static_cast<double>(std::ranges::max(counts) * std::ssize(counts)) / all : 0;
+// `counts` [E]: of each expert's tokens.
+double load_of(Stream& stream, const Tensor& counts) {
+  std::vector<int64_t> read(static_cast<size_t>(counts.elements()));
+  stream.read(read.data(), counts);
+  return max_over_mean(std::vector<double>(read.begin(), read.end()));
 }
 
 Loads measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
@@ -308,10 +313,7 @@ Loads measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
   const Routing own = layer.route(layer.asked_router());
   lines("the router's own routing given", {true}, own);
   lines("with a uniform router", {true}, layer.uniform_router());
-  std::vector<int64_t> given_counts(static_cast<size_t>(s.experts)), own_counts = given_counts;
-  bench.stream().read(given_counts.data(), given.counts);
-  bench.stream().read(own_counts.data(), own.counts);
-  return {max_over_mean(given_counts), max_over_mean(own_counts)};
+  return {load_of(bench.stream(), given.counts), load_of(bench.stream(), own.counts)};
 }
 
 // Shares of the layer with the router, forward and backward, of these lines, and how uneven its experts' loads were.
@@ -383,7 +385,10 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
              "Route tokens as this file of recorded routes (--record-routes) says, in the lines whose routing is given")
       .type_name("FILE")
       .group("router");
-  add_option(*command, "--layer", state->layer, "Layer of --routes (-1: its first)").type_name("N").group("router");
+  add_option(*command, "--layer", state->layer, "Layer of --routes (-1: its first)")
+      .type_name("N")
+      .range(int64_t{-1}, int64_t{1} << 30)
+      .group("router");
   state->flags.emplace(*command, router_fields(state->moe));
   add_bench_args(*command, state->args);
 }

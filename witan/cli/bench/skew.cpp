@@ -9,7 +9,8 @@
 namespace witan::cli {
 namespace {
 
-std::optional<double> whole_number(std::string_view text) {
+// Of the text as a whole.
+std::optional<double> number_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
@@ -33,7 +34,7 @@ void apply_skew(MoeConfig& moe, const std::string& skew) {
     return;
   }
   const bool ratio = skew.ends_with('x');
-  const auto value = whole_number(std::string_view(skew).substr(0, skew.size() - (ratio ? 1 : 0)));
+  const auto value = number_of(std::string_view(skew).substr(0, skew.size() - (ratio ? 1 : 0)));
   require<UsageError>(value && (ratio ? *value >= 1 : *value >= 0 && *value <= 1), "--skew ", skew,
                       ": give a share of tokens from 0 to 1 (0.5), the largest load over the mean (4x), or hot");
   moe.moe_router_selection = ratio ? "zipf" : "skew";
