@@ -1,6 +1,8 @@
 // Words with their tokens: those that a thread has encoded before, and those that are a token.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -108,13 +110,20 @@ class WordTable {
   }
 
  private:
-  struct Free {
-    void operator()(Entry* entries) const { ::operator delete[](entries, std::align_val_t{64}); }
+  // Pages that no word was put in take no memory, and those of a thread that ends are the system's at once.
+  static constexpr size_t kBytes = sizeof(Entry) << kBits;
+  struct Unmap {
+    void operator()(Entry* entries) const { ::munmap(entries, kBytes); }
   };
-  std::unique_ptr<Entry[], Free> entries_{new (std::align_val_t{64}) Entry[size_t{1} << kBits]};
+  static Entry* map_zeros() {
+    void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<Entry*>(memory);  // zeros are an entry that nobody owns
+  }
+  std::unique_ptr<Entry[], Unmap> entries_{map_zeros()};
 };
 
-// What a thread keeps: 3 MiB.
+// What a thread keeps: 3 MiB at most.
 struct WordCache {
   static WordCache& of_this_thread();
   // What tells tokenizers apart: of 28 bits, and not 0.
