@@ -128,7 +128,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
   for (Text& text : running_) text.past += static_cast<int64_t>(text.unread.size());
   if (single && recorded_) return recorded_->logits(runs, tokens);
   ModelInput input = step_input(stream_, runs, tokens);
-  input.where.hints.repeatable = repeatable_;
+  input.where.hints.batch_invariant = repeatable_;
   const Residual x = model_.read(stream_, input, caches_);
   std::vector<int32_t> last;
   int64_t begin = 0;
@@ -155,7 +155,7 @@ void GenerationBatch::rehearse() {
       recorded_->logits(runs, tokens);
     } else {
       ModelInput input = step_input(stream_, runs, tokens);
-      input.where.hints.repeatable = repeatable_;
+      input.where.hints.batch_invariant = repeatable_;
       model_.decode(stream_, input, caches_);
     }
   }

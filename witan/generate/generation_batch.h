@@ -18,7 +18,7 @@ namespace witan {
 
 struct GenerationMode {
   // On a GPU, kernels that give each text the same bits whatever else is in the batch, those of the training forward in
-  // deterministic mode; on a CPU they always do.
+  // batch-invariant mode; on a CPU they always do.
   bool repeatable = false;
   // On one GPU, steps of one token for each text are CUDA graphs (generate/recorded_steps.h): for a model that is whole
   // there and whose routes nobody records. Repeatable steps are not.

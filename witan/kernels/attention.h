@@ -26,9 +26,10 @@ namespace witan::kernels {
 struct AttentionHints {
   // The caller's promise that the ids of each row are all equal, so that they need not be read.
   bool one_sequence_per_row = false;
-  // The backward must repeat to the bit, and the forward have the bits of a text that is read token by token: on a GPU
-  // the forward is then our own, and a library's backward one whose sums have an order.
+  // The backward must repeat to the bit: on a GPU a library's is then one whose sums have an order.
   bool repeatable = false;
+  // A token's forward must have the bits of a text that is read token by token: on a GPU it is then our own.
+  bool batch_invariant = false;
 };
 
 // Some queries of a sequence against some of its keys: then k, v, dk, dv hold Sk tokens of a row, and position i

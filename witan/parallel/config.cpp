@@ -84,6 +84,9 @@ Fields ParallelConfig::fields() {
       Field{"deterministic", &deterministic,
             "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in "
             "every run of one layout"},
+      Field{"batch_invariant_mode", &batch_invariant_mode,
+            "Same bits of a token's forward whatever is computed beside it, so that generation's log probabilities are "
+            "training's to the bit on GPUs too, which is slower (a CPU always does)"},
       Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}.one_of(
           {"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph, "Capture the whole step as one CUDA graph where possible"},

@@ -23,6 +23,7 @@ struct ParallelConfig {
   int64_t expert_model_parallel_size = 0;  // ranks that share one set of experts; 0: as many as fit
   int64_t threads = 0;                     // of each rank; 0: cores / ranks
   bool deterministic = false;              // the same bits in every layout, or every run of one (sums_in_tree)
+  bool batch_invariant_mode = false;       // a token's forward has the same bits whatever is computed beside it
   std::string device = "auto";             // auto | cpu | cuda
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16

@@ -279,7 +279,7 @@ TEST_F(Cudnn, LargeBatchesRunInParts) {
     EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
 }
 
-// The forward is our own, whose bits generation has too; cuDNN's backward forms its sums in one order.
+// cuDNN's backward then forms its sums in one order.
 TEST_F(Cudnn, ARepeatableBackwardHasTheSameBitsAgain) {
   for (const Size& size : {Size{8, 1024, 16, 4, 128}, Size{2, 777, 4, 1, 64}, Size{2, 1024, 4, 2, 64, 64, 100}}) {
     SCOPED_TRACE(::testing::Message() << size);
@@ -287,17 +287,30 @@ TEST_F(Cudnn, ARepeatableBackwardHasTheSameBitsAgain) {
     auto in = to_gpu(inputs(size, DType::bf16));
     in.hints.repeatable = true;
     const Results own = on_gpu(kOwn, size, in, dy), got = on_gpu(kDefault, size, in, dy);
-    EXPECT_EQ(values(to_host(got.y)), values(to_host(own.y)));
-    EXPECT_EQ(values(to_host(got.lse)), values(to_host(own.lse)));
+    EXPECT_TRUE(kernels::cuda::cudnn::attention_forward(gpu(), own.y, own.lse, in));
     EXPECT_TRUE(kernels::cuda::cudnn::attention_backward(gpu(), {own.dq, own.dk, own.dv}, dy, own.y, own.lse, in));
     for (int again = 0; again < 5; ++again) {
       const Results other = on_gpu(kDefault, size, in, dy);
-      for (const auto part : {&Results::dq, &Results::dk, &Results::dv}) {
+      for (const auto part : {&Results::y, &Results::lse, &Results::dq, &Results::dk, &Results::dv}) {
         EXPECT_TRUE(values(to_host(other.*part)) == values(to_host(got.*part))) << again;
         EXPECT_TRUE(values(to_host(own.*part)) == values(to_host(got.*part))) << "not cuDNN's";
       }
     }
   }
+}
+
+// Generation has the bits of our own kernel (CudaCachedAttention), which no library's has.
+TEST_F(Cudnn, ABatchInvariantForwardIsOurOwn) {
+  const Size size{2, 777, 4, 1, 64};
+  const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
+  auto in = to_gpu(inputs(size, DType::bf16));
+  const Results library = on_gpu(kDefault, size, in, dy);
+  in.hints.batch_invariant = true;
+  const Results own = on_gpu(kOwn, size, in, dy), got = on_gpu(kDefault, size, in, dy);
+  EXPECT_EQ(values(to_host(got.y)), values(to_host(own.y)));
+  EXPECT_EQ(values(to_host(got.lse)), values(to_host(own.lse)));
+  EXPECT_NE(values(to_host(got.y)), values(to_host(library.y)));
+  EXPECT_FALSE(kernels::cuda::cudnn::has_attention(gpu(), in));
 }
 
 TEST_F(Cudnn, IsCapturedAndReplayed) {

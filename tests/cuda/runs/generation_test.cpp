@@ -95,7 +95,7 @@ class GenerationOnGpu : public testing::CudaTest {
     gpu().write(out, ids.data());
     return out;
   }
-  // As StagePasses in deterministic mode: the text as a micro-batch, of which others' tokens are a part.
+  // As StagePasses in batch-invariant mode: the text as a micro-batch, of which others' tokens are a part.
   std::vector<float> trained_logprobs(Transformer& model, const Tokens& text, int64_t others) {
     const auto T = static_cast<int64_t>(text.size()), B = others + 1;
     Tokens ids(static_cast<size_t>(others * T), 5), positions, targets = ids;
@@ -107,7 +107,7 @@ class GenerationOnGpu : public testing::CudaTest {
     const kernels::RowProducts by_row;
     Tape tape(gpu());
     ModelInput input{on_gpu({B, T}, ids), {on_gpu({B, T}, positions), {}}};
-    input.where.hints = {.one_sequence_per_row = true, .repeatable = true};
+    input.where.hints = {.one_sequence_per_row = true, .batch_invariant = true};
     ModelOutput out = model.forward(tape, input);
     const DType wide = accumulator(out.logits.dtype());
     const Tensor weights = gpu().empty({B * T}, wide);

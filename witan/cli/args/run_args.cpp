@@ -24,8 +24,8 @@ void add_device(CLI::App& command, RunArgs& args) {
       .show_default();
   add_flag(
       command, "--deterministic", args.deterministic,
-      "On a GPU, give each token the log probability of deterministic training to the bit, whatever else is computed "
-      "beside it; slower (a CPU always does; a run that was trained so needs no flag)");
+      "On a GPU, give each token the log probability of training with --batch-invariant-mode to the bit, whatever else "
+      "is computed beside it; slower (a CPU always does; a run that was trained so needs no flag)");
 }
 
 int resolved_threads(const RunArgs& args) {

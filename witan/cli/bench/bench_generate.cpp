@@ -182,7 +182,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       .range(int64_t{1}, int64_t{1} << 24)
       .show_default();
   add_flag(*command, "--repeatable", args->repeatable,
-           "In the way whose logprobs are those of training in deterministic mode, to the bit");
+           "In the way whose logprobs are those of training with --batch-invariant-mode, to the bit");
   add_option(*command, "--json", args->json, "Also write the figures to this file").type_name("FILE");
   add_megatron_flag(*command);
   args->args.emplace(*command, args->flags.fields());

@@ -27,7 +27,7 @@ class CachedStep {
   void whole(const Part& part) {
     const Tensor lse = lse_of(part);
     // Kernels of our own on a GPU too: a library prepares itself for each length, longer than it takes to attend.
-    const kernels::AttentionHints hints{.one_sequence_per_row = true, .repeatable = true};
+    const kernels::AttentionHints hints{.one_sequence_per_row = true, .batch_invariant = true};
     kernels::attention_forward(stream_, part.y, lse,
                                {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
     add_sinks(part.y, lse);
@@ -57,7 +57,7 @@ class CachedStep {
   }
   void few(const Part& part) {
     append(part, 0, part.q.size(1));
-    if (hints_.repeatable && stream_.plans_for_cuda()) return one_by_one(part);
+    if (hints_.batch_invariant && stream_.plans_for_cuda()) return one_by_one(part);
     const int64_t T = part.q.size(1), H = part.q.size(2);
     const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
     const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();

@@ -34,7 +34,7 @@ KvCache make_kv_cache(Stream& stream, const CacheSize& size, int64_t groups, int
 // Appends the tokens' keys and values to the cache and gives what the tokens read: [1, T, H, hd_v]. Sequences that
 // begin are computed by the kernel that trains (on a GPU, in deterministic mode); others by one for few tokens or, in a
 // repeatable way, by that kernel again, token by token. Results for a token do not depend on the step's other tokens:
-// on the CPU and with hints.repeatable to the bit, and they are those of the forward of the whole sequence. Throws
+// on the CPU and with hints.batch_invariant to the bit, and they are those of the forward of the whole sequence. Throws
 // ShapeError when a sequence outgrows the cache.
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const kernels::CacheTokens& tokens,
                          const kernels::AttentionHints& hints, const KvCache& cache);

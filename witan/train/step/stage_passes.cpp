@@ -68,7 +68,8 @@ void StagePasses::count(int forwards) {
 ModelInput StagePasses::input_of(int64_t micro_batch) const {
   ModelInput input = inputs_->input(micro_batch);
   input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
-                       .repeatable = config_.parallel.deterministic};
+                       .repeatable = config_.parallel.deterministic,
+                       .batch_invariant = config_.parallel.batch_invariant_mode};
   input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), first_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
   input.randomness.positions = positions_;
@@ -77,7 +78,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
 
 Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   const Stopwatch forward;
-  const kernels::RowProducts by_row(config_.parallel.deterministic);
+  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);
   const TraceContextScope trace_context(stream_, TraceContext::Phase::forward, micro_batch);
   stream_.set_part("head and rest");
   InFlight& pass = in_flight_.try_emplace({micro_batch, chunk}, stream_).first->second;
@@ -127,7 +128,7 @@ void StagePasses::add_router_losses(InFlight& pass, const ModelOutput& out) cons
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   const Stopwatch backward;
-  const kernels::RowProducts by_row(config_.parallel.deterministic);  // what is computed again has the same bits
+  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);  // what is computed again has the same bits
   const TraceContextScope trace_context(stream_, TraceContext::Phase::backward, micro_batch);
   stream_.set_part("head and rest");
   const auto node = in_flight_.extract({micro_batch, chunk});

@@ -390,7 +390,8 @@ class Call {
 }  // namespace
 
 bool attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  if (in.hints.repeatable || !lse.defined() || !applies(stream, in) || !aligned({in.q, in.k, in.v, y})) return false;
+  if (in.hints.batch_invariant || !lse.defined() || !applies(stream, in) || !aligned({in.q, in.k, in.v, y}))
+    return false;
   return Call(stream, problem_of(in, false), {{kQ, in.q}, {kK, in.k}, {kV, in.v}, {kY, y}, {kLse, lse}}).run();
 }
 
@@ -411,7 +412,7 @@ bool attention_backward(Stream& stream, const AttentionGradients& to, const Tens
 }
 
 bool has_attention(Stream& stream, const AttentionInputs& in) {
-  if (in.hints.repeatable || !applies(stream, in)) return false;
+  if (in.hints.batch_invariant || !applies(stream, in)) return false;
   OfDevice& device = of_device(stream);
   const MutexLock lock(device.turn);
   return device.plan(problem_of(in, false)).graph && device.plan(problem_of(in, true)).graph;

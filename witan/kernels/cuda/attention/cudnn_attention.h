@@ -4,7 +4,8 @@
 // The library is loaded at the first call that could use it; plans are built once for each shape, which takes a second
 // or so, and kept. Its backward may add to dq in float32 with atomics, so that the last bits of dq differ from call to
 // call; where it is to be repeatable it keeps the gradient of scores, 2 bytes for each pair of tokens and head, in its
-// workspace instead. A repeatable forward is left to our own kernel.
+// workspace instead. Its forward repeats to the bit for tensors of one shape; one that
+// is to be batch-invariant is left to our own kernel.
 #pragma once
 
 #include <string>
