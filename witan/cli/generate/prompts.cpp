@@ -43,7 +43,7 @@ std::vector<std::string> prompts_of_file(const fs::path& file) {
 }  // namespace
 
 void add_prompt_args(CLI::App& command, PromptArgs& args) {
-  add_option(command, "prompts", args.texts,
+  add_option(command, "texts", args.texts,
              "Texts to continue; `-` reads one from standard input; none: start a new text")
       .type_name("TEXT");
   add_option(command, "--prompts", args.file, "Continue each line of FILE; of a .jsonl file, each line's \"prompt\"")
