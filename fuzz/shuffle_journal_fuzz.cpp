@@ -15,8 +15,8 @@ class UnfinishedShuffle {
     options_.parts.chunks = 2;
     options_.memory = 1 << 20;
     try {
-      shuffle_rows(sources_, output_, options_, [](const RowProgress&) { throw DataError("stopped"); });
-    } catch (const DataError&) {
+      shuffle_rows(sources_, output_, options_, [](const RowProgress&) { throw IoError("stopped"); });
+    } catch (const IoError&) {  // after which it would be continued
     }
     key_ = read_file(work_ / "key.json");
     RunBuffer buffer;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -29,14 +30,6 @@ constexpr size_t kReadBytes = 1 << 16;
   throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
 }
 
-// A descriptor that closes itself.
-struct Descriptor {
-  int fd = -1;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
 void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
   while (bytes > 0) {
     const ssize_t n = ::write(fd, data, bytes);
@@ -51,9 +44,9 @@ void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
 
 std::string read_file(const fs::path& path, uint64_t limit) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) throw_errno("cannot open", path);
+  if (!file.is_open()) throw_errno("cannot open", path);
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) throw_errno("cannot read", path);
+  if (::fstat(file.fd(), &status) != 0) throw_errno("cannot read", path);
   require<IoError>(!S_ISDIR(status.st_mode), "cannot read ", path.string(), ": it is a folder");
   const auto expected = static_cast<size_t>(status.st_size);  // a hint: zero for pipes and /proc
   std::string text;
@@ -62,7 +55,7 @@ std::string read_file(const fs::path& path, uint64_t limit) {
     require<IoError>(std::max<uint64_t>(have, expected) <= limit, "cannot read ", path.string(),
                      ": larger than the limit of ", limit, " bytes");
     text.resize(std::max(expected + 1, have + kReadBytes));
-    const ssize_t n = ::read(file.fd, text.data() + have, text.size() - have);
+    const ssize_t n = ::read(file.fd(), text.data() + have, text.size() - have);
     if (n < 0 && errno != EINTR) throw_errno("cannot read", path);
     text.resize(have + static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n == 0) return text;
@@ -129,18 +122,18 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
 void fsync_folder(const fs::path& folder) {
   const fs::path target = folder.empty() ? fs::path(".") : folder;
   const Descriptor file{::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (file.fd < 0 || ::fsync(file.fd) != 0) throw_errno("cannot flush the folder", target);
+  if (!file.is_open() || ::fsync(file.fd()) != 0) throw_errno("cannot flush the folder", target);
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO must not block, but fail
-  if (file.fd < 0) throw_errno("cannot open", path);
+  if (!file.is_open()) throw_errno("cannot open", path);
   struct stat status {};
-  if (::fstat(file.fd, &status) != 0) throw_errno("cannot read", path);
+  if (::fstat(file.fd(), &status) != 0) throw_errno("cannot read", path);
   require<IoError>(S_ISREG(status.st_mode), "cannot map ", path.string(), ": it is not a regular file");
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
-  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
   if (mapped == MAP_FAILED) throw_errno("cannot map", path);
   data_ = static_cast<const std::byte*>(mapped);
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "witan/base/counted.h"
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 #include "witan/base/mutex.h"
 #include "witan/base/text.h"
@@ -26,20 +27,16 @@ constexpr uint64_t kSpareBytes = uint64_t{64} << 20;  // for journals, the manif
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder)
-      : fd_(::open((folder / kFetchFolder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    require<IoError>(fd_ >= 0, "cannot create a file in ", (folder / kFetchFolder).string(), ": ",
+      : file_(::open((folder / kFetchFolder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    require<IoError>(file_.is_open(), "cannot create a file in ", (folder / kFetchFolder).string(), ": ",
                      std::strerror(errno));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
-    ::close(fd_);
+    if (::flock(file_.fd(), LOCK_EX | LOCK_NB) == 0) return;
     throw UsageError(
         cat("another process is fetching to ", folder.string(), ": wait for it, or give another folder (--to)"));
   }
-  ~FolderLock() { ::close(fd_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  int fd_;
+  Descriptor file_;
 };
 
 std::string shortened_list(const std::set<std::string>& names) {

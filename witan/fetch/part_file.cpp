@@ -79,18 +79,15 @@ bool has_size(const fs::path& path, uint64_t size) {
 PartFile::PartFile(const fs::path& folder, const std::string& name, uint64_t size)
     : path_(part_path(folder, name)), journal_path_(ranges_path(folder, name)), size_(size) {
   const bool usable = has_size(path_, size);
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (fd_ < 0) throw_system_error("cannot open", path_);
+  file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file_.is_open()) throw_system_error("cannot open", path_);
   const MutexLock lock(mutex_);
   journal_.emplace(journal_path_);
   if (usable) done_ = recorded_ranges(journal_path_, size);
   // Up to the end of the last whole line: behind a torn one, further lines would not be read.
   journal_->cut(done_.empty() ? 0 : read_file(journal_path_).rfind('\n') + 1);
-  if (!usable && ::ftruncate(fd_, static_cast<off_t>(size)) != 0) throw_system_error("cannot make room for", path_);
-}
-
-PartFile::~PartFile() {
-  if (fd_ >= 0) ::close(fd_);
+  if (!usable && ::ftruncate(file_.fd(), static_cast<off_t>(size)) != 0)
+    throw_system_error("cannot make room for", path_);
 }
 
 std::vector<ByteRange> PartFile::missing() const {
@@ -107,7 +104,7 @@ std::vector<ByteRange> PartFile::missing() const {
 
 void PartFile::write(uint64_t offset, std::string_view bytes) const {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t written = ::pwrite(file_.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_system_error("cannot write", path_);
     bytes.remove_prefix(static_cast<size_t>(written));
@@ -129,7 +126,7 @@ void PartFile::clear() {
 }
 
 void PartFile::finish(const fs::path& target) {
-  if (::fsync(fd_) != 0) throw_system_error("cannot flush", path_);
+  if (::fsync(file_.fd()) != 0) throw_system_error("cannot flush", path_);
   if (::rename(path_.c_str(), target.c_str()) != 0) throw_system_error("cannot finish", target);
   fsync_folder(target.parent_path());
   std::error_code ignored;  // left over, it says nothing of the next file of that name

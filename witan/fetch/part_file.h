@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "witan/base/append_file.h"
+#include "witan/base/descriptor.h"
 #include "witan/base/mutex.h"
 #include "witan/fetch/http.h"
 
@@ -19,7 +20,6 @@ class PartFile {
  public:
   // Opens NAME.part in `folder`, or creates it. What belongs to a file of another size is begun again.
   PartFile(const fs::path& folder, const std::string& name, uint64_t size);
-  ~PartFile();
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
 
@@ -40,7 +40,7 @@ class PartFile {
  private:
   fs::path path_, journal_path_;
   uint64_t size_;
-  int fd_ = -1;
+  Descriptor file_;
   mutable Mutex mutex_;
   std::optional<AppendFile> journal_ WITAN_GUARDED_BY(mutex_);
   std::vector<ByteRange> done_ WITAN_GUARDED_BY(mutex_);  // apart from each other, in order

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -16,22 +17,12 @@ namespace {
 constexpr size_t kPieceBytes = size_t{4} << 20;  // bytes that are read at a time
 constexpr size_t kTailBytes = 512;               // enough for a step's line, whose timings no other step has
 
-// A file that is open for reading, while this lives.
-class OpenFile {
- public:
-  explicit OpenFile(const fs::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    require<IoError>(fd_ >= 0 || errno == ENOENT, "cannot read ", path.string(), ": ", std::strerror(errno));
-  }
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int fd() const { return fd_; }  // -1: there is no such file
-
- private:
-  int fd_;
-};
+// Open for reading, or not if there is no such file.
+Descriptor opened(const fs::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  require<IoError>(file.is_open() || errno == ENOENT, "cannot read ", path.string(), ": ", std::strerror(errno));
+  return file;
+}
 
 // At most `bytes` of the file from `offset`; fewer where it ends before.
 std::string read_at(int fd, uint64_t offset, size_t bytes) {
@@ -72,7 +63,7 @@ bool MetricsFollower::goes_on(int fd, uint64_t size) const {
 }
 
 bool MetricsFollower::read_more() {
-  const OpenFile file(path_);
+  const Descriptor file = opened(path_);
   struct stat status {};
   const bool exists = file.fd() >= 0 && ::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode);
   const std::pair identity{status.st_dev, status.st_ino};

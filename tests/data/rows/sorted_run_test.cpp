@@ -72,6 +72,17 @@ TEST_F(SortedRunsTest, NamesADamagedRun) {
   EXPECT_THAT(message_of<CorruptionError>([&] { SortedRuns(paths_).load(0, 5); }), HasSubstr("run-1 is damaged"));
 }
 
+TEST_F(SortedRunsTest, ClosesADamagedRun) {
+  put(paths_[1], "no run");
+  const auto open_files = [] {
+    const fs::directory_iterator descriptors("/proc/self/fd");
+    return std::distance(begin(descriptors), end(descriptors));
+  };
+  const auto before = open_files();
+  for (int i = 0; i < 5; ++i) EXPECT_THROW(SortedRuns(paths_).measure(), CorruptionError);
+  EXPECT_EQ(open_files(), before);
+}
+
 TEST(ShuffleKey, IsAnotherForEveryRow) {
   std::vector<RowKey> keys;
   for (size_t source = 0; source < 30; ++source)

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -27,20 +28,17 @@ uint32_t range_of(uint64_t high) {
 // An open run.
 class RunFile {
  public:
-  explicit RunFile(const fs::path& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    require<IoError>(fd_ >= 0, "cannot open ", path.string(), ": ", std::strerror(errno));
+  explicit RunFile(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    require<IoError>(file_.is_open(), "cannot open ", path.string(), ": ", std::strerror(errno));
     struct stat status {};
     char magic[8];
-    if (::fstat(fd_, &status) != 0 || status.st_size < static_cast<off_t>(kRunHeader)) damaged();
+    if (::fstat(file_.fd(), &status) != 0 || status.st_size < static_cast<off_t>(kRunHeader)) damaged();
     const auto size = static_cast<uint64_t>(status.st_size);
     read(magic, sizeof magic, 0);
     read(&rows_, sizeof rows_, sizeof magic);
     if (std::string_view(magic, sizeof magic) != kRunMagic || rows_ > (size - kRunHeader) / sizeof(TableRow)) damaged();
     if (end_of(rows_) != size - kRunHeader - rows_ * sizeof(TableRow)) damaged();
   }
-  ~RunFile() { ::close(fd_); }
-  RunFile(const RunFile&) = delete;
-  RunFile& operator=(const RunFile&) = delete;
 
   uint64_t rows() const { return rows_; }
   void read_table(uint64_t first, std::vector<TableRow>& out) const {
@@ -77,7 +75,7 @@ class RunFile {
   void read(void* out, uint64_t bytes, uint64_t offset) const {
     char* to = static_cast<char*>(out);
     while (bytes > 0) {
-      const ssize_t n = ::pread(fd_, to, bytes, static_cast<off_t>(offset));
+      const ssize_t n = ::pread(file_.fd(), to, bytes, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       require<IoError>(n >= 0, "cannot read ", path_.string(), ": ", std::strerror(errno));
       if (n == 0) damaged();
@@ -88,7 +86,7 @@ class RunFile {
   }
 
   const fs::path& path_;
-  int fd_;
+  Descriptor file_;
   uint64_t rows_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan::tables {
@@ -18,25 +19,17 @@ constexpr uint64_t kBlockBytes = 256 << 10;
 
 class FileBytes final : public RandomAccess {
  public:
-  explicit FileBytes(const fs::path& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    require<IoError>(fd_ >= 0, "cannot open ", path.string(), ": ", std::strerror(errno));
+  explicit FileBytes(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    require<IoError>(file_.is_open(), "cannot open ", path.string(), ": ", std::strerror(errno));
     struct stat status {};
-    if (::fstat(fd_, &status) != 0) {
-      const std::string why = std::strerror(errno);
-      ::close(fd_);
-      throw IoError(cat("cannot read ", path.string(), ": ", why));
-    }
+    require<IoError>(::fstat(file_.fd(), &status) == 0, "cannot read ", path.string(), ": ", std::strerror(errno));
     size_ = static_cast<uint64_t>(status.st_size);
   }
-  ~FileBytes() override { ::close(fd_); }
-  FileBytes(const FileBytes&) = delete;
-  FileBytes& operator=(const FileBytes&) = delete;
-
   uint64_t size() const override { return size_; }
 
   void read(uint64_t at, std::span<char> out) const override {
     while (!out.empty()) {
-      const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(at));
+      const ssize_t n = ::pread(file_.fd(), out.data(), out.size(), static_cast<off_t>(at));
       if (n < 0 && errno == EINTR) continue;
       require<IoError>(n >= 0, "cannot read ", path_.string(), ": ", std::strerror(errno));
       require<IoError>(n > 0, path_.string(), ": byte ", at, ": the file has become shorter while it was read");
@@ -47,7 +40,7 @@ class FileBytes final : public RandomAccess {
 
  private:
   fs::path path_;
-  int fd_;
+  Descriptor file_;
   uint64_t size_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "witan/base/descriptor.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/side_by_side.h"
@@ -26,25 +27,9 @@ struct FileHead {
   std::vector<char> bytes;
 };
 
-class OpenFile {
- public:
-  // Not of a FIFO's other end.
-  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // Its size and its first bytes, up to `most`; none if there is no such file.
 std::optional<FileHead> head_of_file(const std::string& path, size_t most) {
-  const OpenFile file(path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // waits for no end of a FIFO
   if (file.fd() < 0 && (errno == ENOENT || errno == ENOTDIR)) return {};
   const auto fail = [&] { throw IoError(cat("cannot read ", path, ": ", std::strerror(errno))); };
   struct stat status {};
