@@ -73,7 +73,10 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
   const auto ended = on_processes(4, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
-    if (rank.rank == 2) ::raise(SIGKILL);
+    if (rank.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all have left the barrier
+      ::raise(SIGKILL);
+    }
     if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
     rank.stream.trace_context() = {5, TraceContext::Phase::backward, 1, "layers.3.moe", "combine"};
     group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
@@ -290,6 +293,81 @@ TEST(ProcessWorld, DifferentCallsAreNamed) {
                      HostGroup& group) { group.send(rank.stream, rank.stream.zeros({4}, DType::i32), 1 - rank.rank); }),
       MatchesRegex("axis expert: rank . calls send int32 .4. to rank ., which sends to rank . at the same "
                    "time; one of them must receive first"));
+}
+
+// Where data find their call by a tag, ranks compare calls only once they have waited.
+TEST(ProcessWorld, DifferentCallsThatMoveDataAreNamedAlike) {
+  EXPECT_EQ(words_of(3,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       group.all_reduce(rank.stream, rank.stream.zeros({rank.rank == 1 ? 4 : 3}, DType::f32));
+                     }),
+            "axis expert: rank 1 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]");
+  EXPECT_EQ(words_of(3,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({6}, DType::f32);
+                       rank.rank == 2 ? group.barrier(rank.stream) : group.all_reduce(rank.stream, x, Reduce::max);
+                     }),
+            "axis expert: rank 2 calls barrier, expected as on rank 0: all_reduce(max) float32 [6]");
+  EXPECT_EQ(words_of(3,
+                     [](ProcessRank& rank, HostGroup& group) {
+                       const Tensor x = rank.stream.zeros({6}, DType::f32), y = rank.stream.zeros({6}, DType::f32);
+                       rank.rank == 0 ? group.all_to_all_equal(rank.stream, y, x)
+                                      : group.all_gather(rank.stream, y, x.narrow(0, 0, 2));
+                     }),
+            "axis expert: rank 1 calls all_gather float32 [2], expected as on rank 0: all_to_all_equal float32 [6]");
+}
+
+// Rank 1's own rows fit, so that it goes on, and returns while the other two find out.
+TEST(ProcessWorld, AnExchangeThatDiffersBetweenTwoIsNamedWithoutTheThird) {
+  const auto words = on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    const Tensor x = rank.stream.zeros({6, 2}, DType::f32), y = rank.stream.zeros({6, 2}, DType::f32);
+    const int64_t to_two = rank.rank == 0 ? 2 : 1;
+    group->all_to_all(rank.stream, y, rank.tensor<int64_t>({3}, {1, 1, 1}), x,
+                      rank.tensor<int64_t>({3}, {1, 1, to_two}));
+    return std::string("whole");
+  });
+  for (const int rank : {0, 2})
+    EXPECT_THAT(words[static_cast<size_t>(rank)].said,
+                HasSubstr("all_to_all: rank 0 sends 2 rows to rank 2, which expects 1"));
+}
+
+TEST(ProcessWorld, RowsThatARankDoesNotHaveAreNamed) {
+  EXPECT_EQ(
+      words_of(
+          2,
+          [](ProcessRank& rank, HostGroup& group) {
+            const Tensor x = rank.stream.zeros({2, 2}, DType::f32), y = rank.stream.zeros({9, 2}, DType::f32);
+            group.all_to_all(rank.stream, y, rank.tensor<int64_t>({2}, {2, 2}), x, rank.tensor<int64_t>({2}, {2, 2}));
+          }),
+      "axis expert: all_to_all: rank 0 sends 2 rows to rank 1, but has only 0 of its 2 left");
+}
+
+// Those that wait ask what the late rank calls; it has no use for that, and later calls must not take it for theirs.
+TEST(ProcessWorld, ALateRankIsAskedAndTheNextCallsAreUndisturbed) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    Stream& stream = rank.stream;
+    const int next = (rank.rank + 1) % 3, before = (rank.rank + 2) % 3;
+    double sum = 0;
+    for (int late = 0; late < 3; ++late) {
+      if (rank.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+      const Tensor x = rank.tensor<float>({2}, {1.0f + static_cast<float>(rank.rank), 2});
+      group->all_reduce(stream, x);
+      sum += x.data<float>()[0];
+      const Tensor got = stream.zeros({2}, DType::f32);
+      rank.rank == 0 ? (group->send(stream, x, next), group->recv(stream, got, before))
+                     : (group->recv(stream, got, before), group->send(stream, x, next));
+      sum += got.data<float>()[1];
+      if (late == 1) group->barrier(stream);
+      const Tensor all = stream.zeros({3}, DType::f32);
+      group->all_gather(stream, all, rank.tensor<float>({1}, {static_cast<float>(rank.rank)}));
+      sum += all.data<float>()[2];
+    }
+    return std::to_string(sum);
+  });
+  expect_whole(ended);
+  for (const Ended& one : ended) EXPECT_EQ(one.said, std::to_string(3 * (6.0 + 6.0 + 2.0)));
 }
 
 TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {

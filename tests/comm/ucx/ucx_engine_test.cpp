@@ -70,14 +70,14 @@ TEST_F(UcxEngine, DataGoWhereTheyAreTakenBeforeAndAfterTheyCome) {
     for (const int64_t size : {kShort, kLong}) {
       const MessageEngine::Bytes first = bytes_of(size, 1), second = bytes_of(size, 2), third = bytes_of(size, 3);
       MessageEngine::Bytes got_first(first.size()), got_second(first.size()), got_third(first.size());
-      end(1).take(0, kChannel, got_first.data(), size);
-      end(0).send_data(1, kOther, third.data(), size);
-      end(0).send_data(1, kChannel, first.data(), size);
-      end(0).send_data(1, kChannel, second.data(), size);
+      end(1).take(0, kChannel, kChannel, got_first.data(), size);
+      end(0).send_data(1, kOther, kOther, third.data(), size);
+      end(0).send_data(1, kChannel, kChannel, first.data(), size);
+      end(0).send_data(1, kChannel, kChannel, second.data(), size);
       ASSERT_TRUE(until([&] { return !end(1).taking(0, kChannel); }));
       EXPECT_EQ(got_first, first);
-      end(1).take(0, kChannel, got_second.data(), size);
-      end(1).take(0, kOther, got_third.data(), size);
+      end(1).take(0, kChannel, kChannel, got_second.data(), size);
+      end(1).take(0, kOther, kOther, got_third.data(), size);
       ASSERT_TRUE(until([&] { return !end(1).taking(0, kChannel) && !end(1).taking(0, kOther) && !end(0).sending(); }));
       EXPECT_EQ(got_second, second);
       EXPECT_EQ(got_third, third);
@@ -125,8 +125,8 @@ TEST_F(UcxEngine, DataOfAnotherSizeAreTrouble) {
       connect(more < 0);
       const MessageEngine::Bytes sent = bytes_of(kShort, 1);
       MessageEngine::Bytes got(static_cast<size_t>(kShort + more));
-      end(1).take(0, kChannel, got.data(), kShort + more);
-      end(0).send_data(1, kChannel, sent.data(), kShort);
+      end(1).take(0, kChannel, kChannel, got.data(), kShort + more);
+      end(0).send_data(1, kChannel, kChannel, sent.data(), kShort);
       ASSERT_TRUE(until([&] { return end(1).trouble().has_value(); }));
       EXPECT_EQ(end(1).trouble()->rank, 0);
       EXPECT_EQ(end(1).trouble()->why, "it sent a malformed message");
@@ -142,9 +142,9 @@ TEST_F(UcxEngine, WhatIsDroppedIsNotWrittenToAnyMore) {
       const MessageEngine::Bytes sent = bytes_of(kLong, 1);
       MessageEngine::Bytes got(static_cast<size_t>(kLong));
       const MessageEngine::Bytes untouched = got;
-      end(1).take(0, kChannel, got.data(), kLong);
+      end(1).take(0, kChannel, kChannel, got.data(), kLong);
       end(1).drop(kChannel);
-      end(0).send_data(1, kChannel, sent.data(), kLong);
+      end(0).send_data(1, kChannel, kChannel, sent.data(), kLong);
       end(0).send_control(1, kChannel, 0, {});
       control(1);
       EXPECT_EQ(got, untouched);

@@ -91,6 +91,29 @@ bool alike(const CallTerms& a, const CallTerms& b) {
   return a.shape == b.shape;
 }
 
+uint64_t hash_of(const CallTerms& terms) {
+  Hasher hasher;
+  const auto add = [&](auto number) { hasher.update(&number, sizeof number); };
+  add(terms.kind);
+  add(terms.reduce);
+  add(terms.peer);
+  add(terms.parts);
+  add(terms.moves);
+  if (!terms.moves) return hasher.low64();
+  add(terms.dtype);
+  for (int dim = 0; dim < terms.shape.dims(); ++dim)
+    add(terms.kind == Kind::all_to_all && dim == 0 ? int64_t{0} : terms.shape[dim]);
+  return hasher.low64();
+}
+
+bool counts_fit(const CallTerms& terms) {
+  // By what is left, so that no sum overflows.
+  const auto fit = [](std::span<const int64_t> counts, int64_t rows) {
+    return std::ranges::all_of(counts, [&](int64_t count) { return count >= 0 && (rows -= count) >= 0; });
+  };
+  return fit(terms.send_counts, terms.shape[0]) && fit(terms.recv_counts, terms.out_rows);
+}
+
 CallTerms terms_of(const Collective& call) {
   CallTerms terms = terms_without_counts(call);
   if (call.kind != Kind::all_to_all) return terms;

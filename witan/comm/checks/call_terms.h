@@ -43,6 +43,10 @@ struct GroupNames {
 // Whether ranks of a group may make these calls at once. The rows of an uneven exchange may differ in number from rank
 // to rank, everything else must not.
 bool alike(const CallTerms& a, const CallTerms& b);
+// The same for calls that are alike.
+uint64_t hash_of(const CallTerms& terms);
+// Of an uneven exchange: whether the rank has the rows that it sends, and room for those that it receives.
+bool counts_fit(const CallTerms& terms);
 // Empty, or how the calls of the ranks differ. Every rank finds the same words.
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls);
 // The same for a send of rank `from` and what rank `to` expects; ranks of the group.

@@ -195,11 +195,11 @@ void Links::send_control(int to, uint64_t channel, Control kind, std::span<const
   send(to, {static_cast<uint32_t>(kind), 0, channel, bytes.size()}, bytes, seconds);
 }
 
-void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds) {
-  if (engine_ != nullptr && bytes > 0) {
+void Links::send_data(int to, uint64_t channel, uint64_t tag, const std::byte* data, int64_t bytes, double seconds) {
+  if (engine_ != nullptr) {
     throw_if_failed();
     const MutexLock lock(mutex_);
-    return engine_->send_data(to, channel, data, bytes);
+    return engine_->send_data(to, channel, tag, data, bytes);
   }
   for (std::span<const std::byte> rest(data, static_cast<size_t>(bytes)); !rest.empty();) {
     const auto piece = rest.first(std::min(rest.size(), kMostDataBytes));
@@ -208,9 +208,9 @@ void Links::send_data(int to, uint64_t channel, const std::byte* data, int64_t b
   }
 }
 
-void Links::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
+void Links::take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes) {
   const MutexLock lock(mutex_);
-  if (engine_ != nullptr && bytes > 0) return engine_->take(from, channel, to, bytes);
+  if (engine_ != nullptr) return engine_->take(from, channel, tag, to, bytes);
   incoming(from).inbox.want(channel, to, bytes);
 }
 
@@ -260,6 +260,16 @@ void Links::wait(const std::function<bool(View&)>& done, const std::function<std
     return ProcessFailure{ProcessFailure::Kind::disagreement, rank_, late(view)};
   };
   wait_for(done, lost, disagreement, seconds);
+}
+
+bool Links::wait_some(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
+                      double seconds) {
+  bool there = false;
+  const Deadline end = deadline_in(seconds);
+  const auto done_or_late = [&](View& view) { return (there = done(view)) || seconds_since(end) >= 0; };
+  wait_for(
+      done_or_late, lost, [](View&) { return ProcessFailure{}; }, seconds);
+  return there;
 }
 
 void Links::wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,

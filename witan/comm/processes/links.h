@@ -2,7 +2,8 @@
 //
 // Each group has a channel. On it, a rank receives control messages, which wait until they are read, and
 // data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
-// a control message. One thread reads all connections; senders write from their own threads.
+// a control message. One thread reads all connections; senders write from their own threads. Data have a tag, that of
+// take(): an engine finds them by it, while the connections bring them in the order in which they were sent.
 //
 // Bytes are frames (inbox.h). A frame that breaks the rules, a connection that ends without a shutdown message, or
 // silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
@@ -68,12 +69,12 @@ class Links {
   // These throw what throw_failure() does once a rank has failed.
   void send_control(int to, uint64_t channel, Control kind, std::span<const std::byte> bytes, double seconds);
   // An engine reads the data until View::sent().
-  void send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes, double seconds);
+  void send_data(int to, uint64_t channel, uint64_t tag, const std::byte* data, int64_t bytes, double seconds);
   // Returns when all that was sent to these ranks on the channel has gone, which it has at once without an engine.
   void wait_sent(const std::vector<int>& ranks, uint64_t channel, double seconds);
   // The next `bytes` of data of that rank on the channel, after those of earlier calls, go to `to`, which must stay
-  // alive until arrived() or drop().
-  void take(int from, uint64_t channel, std::byte* to, int64_t bytes);
+  // alive until arrived() or drop(). An engine also carries messages of no bytes; the connections have none.
+  void take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes);
   // Nothing that take() was given is written any more, nor is what send_data() was given read.
   void drop(uint64_t channel);
 
@@ -95,6 +96,8 @@ class Links {
   // `seconds`, or that a rank is silent, if one is: then all ranks fail.
   void wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
             const std::function<std::string(View&)>& late, double seconds);
+  // The same, but whoever is late is no failure: then it returns false.
+  bool wait_some(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost, double seconds);
 
  private:
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent

@@ -1,7 +1,8 @@
 // An engine that carries the messages of a rank's groups to ranks of other processes, in place of the connections of
 // links.h, which stay for meeting, heartbeats, failures and shutdown.
 //
-// Messages between two ranks, on one channel and of one kind, arrive in the order in which they were sent. The thread
+// Control messages between two ranks, on one channel and of one kind, arrive in the order in which they were sent, and
+// so do data with one tag. The thread
 // that calls is the one that moves them: an engine has none of its own, and nothing moves between calls. An engine
 // does not find out by itself that a rank is gone.
 #pragma once
@@ -22,7 +23,7 @@ class MessageEngine {
  public:
   using Bytes = std::vector<std::byte>;
   static constexpr int kMostRanks = 1 << 20, kMostKinds = 4;
-  static constexpr uint64_t kMostChannel = (uint64_t{1} << 40) - 1;
+  static constexpr uint64_t kMostChannel = (uint64_t{1} << 40) - 1, kMostTag = (uint64_t{1} << 42) - 1;
 
   struct Control {
     int from;
@@ -43,10 +44,12 @@ class MessageEngine {
 
   // The bytes are copied.
   virtual void send_control(int to, uint64_t channel, uint32_t kind, std::span<const std::byte> bytes) = 0;
-  // The bytes stay where they are until nothing is on its way to that rank on the channel, or drop().
-  virtual void send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes) = 0;
-  // The next data of that rank on the channel, of exactly so many bytes, go to `to`.
-  virtual void take(int from, uint64_t channel, std::byte* to, int64_t bytes) = 0;
+  // The bytes stay where they are until nothing is on its way to that rank on the channel, or drop(). There may be
+  // none: the message is sent nevertheless.
+  virtual void send_data(int to, uint64_t channel, uint64_t tag, const std::byte* data, int64_t bytes) = 0;
+  // The next data of that rank with the tag, of exactly so many bytes, go to `to`. Data with tags that nobody has asked
+  // for wait, and touch nothing.
+  virtual void take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes) = 0;
 
   virtual bool sending() const = 0;                           // anything
   virtual bool sending(int to, uint64_t channel) const = 0;   // something given to send_…() is on its way

@@ -15,6 +15,9 @@ namespace {
 using Kind = Collective::Kind;
 using Control = Links::Control;
 
+// How long a rank waits for data before it asks whether the others make the same call.
+constexpr double kTellSeconds = 0.5;
+
 // The same for all ends of a group, and for no other: by its name and ranks.
 uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
   Hasher hasher;
@@ -25,6 +28,19 @@ uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
 
 void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+// A call as ranks tell it to each other: its number, and its terms.
+uint64_t number_in(const Links::Bytes& call, int rank) {
+  uint64_t number = 0;
+  require<CommError>(call.size() >= sizeof number, "malformed collective descriptor from rank ", rank);
+  std::memcpy(&number, call.data(), sizeof number);
+  return number;
+}
+
+PackedTerms terms_in(const Links::Bytes& call, int size, int rank) {
+  number_in(call, rank);
+  return unpack(std::span(call).subspan(sizeof(uint64_t)), size, rank);
 }
 
 }  // namespace
@@ -42,6 +58,7 @@ void ProcessGroup::agree(const Collective& call) {
   undisturbed(call, [&] {
     if (call.kind == Kind::send) return send_to_peer(call, /*with_data=*/false);
     if (call.kind == Kind::recv) return recv_from_peer(call, /*with_data=*/false);
+    ++calls_;
     meet(call);
   });
 }
@@ -52,8 +69,12 @@ void ProcessGroup::perform(Stream& stream, const Collective& call) {
   undisturbed(call, [&] {
     if (call.kind == Kind::send) return send_to_peer(call, /*with_data=*/true);
     if (call.kind == Kind::recv) return recv_from_peer(call, /*with_data=*/true);
-    meet(call);
-    met();
+    ++calls_;
+    met_ = !tags_data(call);
+    if (met_) {
+      meet(call);
+      met();
+    }
     move(stream, call);
   });
 }
@@ -111,50 +132,134 @@ std::string ProcessGroup::missing(Links::View& view, const std::function<bool(Li
   return count == 0 ? "" : cat(count == 1 ? "rank " : "ranks ", list);
 }
 
-std::vector<Links::Bytes> ProcessGroup::controls_of_all(const Collective& call, Control kind) {
-  std::vector<Links::Bytes> controls(static_cast<size_t>(size()));
-  const auto there = [&](Links::View& view, int peer) {
-    return view.has_control(world_rank(peer), channel_, kind) && view.sent(world_rank(peer), channel_);
+std::function<std::string(Links::View&)> ProcessGroup::returned(const Collective& call, const There& there) const {
+  return [this, &call, there](Links::View& view) {
+    const std::string gone = missing(view, there, true);
+    return gone.empty() ? ""
+                        : cat("axis ", name(), ": ", gone, " returned, but rank ", world_rank(rank()),
+                              " waits for it in ", describe(call), in_words(call));
   };
-  links_.wait(
-      [&](Links::View& view) {
-        for (int peer = 0; peer < size(); ++peer)
-          if (peer != rank() && !there(view, peer)) return false;
-        for (int peer = 0; peer < size(); ++peer)
-          if (peer != rank()) controls[static_cast<size_t>(peer)] = view.next_control(world_rank(peer), channel_, kind);
-        return true;
-      },
-      [&](Links::View& view) {
-        const std::string gone = missing(view, there, true);
-        return gone.empty() ? ""
-                            : cat("axis ", name(), ": ", gone, " returned, but rank ", world_rank(rank()),
-                                  " waits for it in ", describe(call), in_words(call));
-      },
-      [&](Links::View& view) {
-        return cat("axis ", name(), ": ", missing(view, there, false), " did not reach ", describe(call), " within ",
-                   deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
-      },
-      deadline_);
-  return controls;
+}
+
+std::function<std::string(Links::View&)> ProcessGroup::late(const Collective& call, const There& there) const {
+  return [this, &call, there](Links::View& view) {
+    return cat("axis ", name(), ": ", missing(view, there, false), " did not reach ", describe(call), " within ",
+               deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
+  };
+}
+
+// Whether data of another call cannot be taken for this call's, and every rank gets some from every other one.
+bool ProcessGroup::tags_data(const Collective& call) const {
+  if (links_.data_are_asked_for() || call.kind == Kind::barrier || call.kind == Kind::broadcast) return false;
+  return call.kind != Kind::all_to_all || counts_fit(terms_of(call));
+}
+
+// The same on this rank and on the peer if their calls are alike, and as good as never otherwise. An uneven exchange
+// has its rows between the two in it, both ways.
+uint64_t ProcessGroup::data_tag(const Collective& call, uint64_t channel, int peer) const {
+  Hasher hasher;
+  const auto add = [&](auto number) { hasher.update(&number, sizeof number); };
+  add(channel);
+  add(calls_);
+  add(hash_of(terms_without_counts(call)));
+  if (call.kind == Kind::all_to_all) {
+    const int64_t sends = call.send_counts.data<int64_t>()[peer], receives = call.recv_counts.data<int64_t>()[peer];
+    add(rank() < peer ? sends : receives);
+    add(rank() < peer ? receives : sends);
+  }
+  return hasher.low64() & MessageEngine::kMostTag;
+}
+
+void ProcessGroup::tell_call(const Collective& call) {
+  Links::Bytes words(sizeof calls_);
+  std::memcpy(words.data(), &calls_, sizeof calls_);
+  const auto terms = pack(terms_of(call));
+  words.insert(words.end(), terms.begin(), terms.end());
+  for_others([&](int peer) { send_control(peer, Control::call, words); });
+}
+
+// Their senders had waited for this rank, which has left these calls behind.
+void ProcessGroup::forget_calls_before(uint64_t number, Links::View& view) const {
+  for_others([&](int peer) {
+    const int from = world_rank(peer);
+    while (view.has_control(from, channel_, Control::call) &&
+           number_in(view.first_control(from, channel_, Control::call), from) < number)
+      view.next_control(from, channel_, Control::call);
+  });
+}
+
+// Whether this call of every other rank is in `told`, where those that have come are put.
+bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
+  forget_calls_before(calls_, view);
+  bool all = true;
+  for_others([&](int peer) {
+    Links::Bytes& theirs = told[static_cast<size_t>(peer)];
+    const int from = world_rank(peer);
+    if (theirs.empty() && view.has_control(from, channel_, Control::call) &&
+        number_in(view.first_control(from, channel_, Control::call), from) == calls_)
+      theirs = view.next_control(from, channel_, Control::call);
+    all &= !theirs.empty() && view.sent(from, channel_);
+  });
+  return all;
+}
+
+// Compares this rank's call with those that have been told.
+void ProcessGroup::require_alike(const Collective& call, const Told& told) {
+  std::vector<int> members, world_ranks;
+  std::vector<PackedTerms> theirs;  // moved, their counts stay where they are
+  std::vector<CallTerms> calls;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Links::Bytes& words = told[static_cast<size_t>(peer)];
+    if (peer != rank() && words.empty()) continue;
+    members.push_back(peer);
+    world_ranks.push_back(world_rank(peer));
+    if (peer != rank()) theirs.push_back(terms_in(words, size(), world_rank(peer)));
+    calls.push_back(peer == rank() ? terms_of(call) : theirs.back().terms);
+  }
+  std::vector<std::vector<int64_t>> counts;  // rows between members alone
+  const auto among_members = [&](std::span<const int64_t> all) -> std::span<const int64_t> {
+    if (all.empty()) return all;
+    std::vector<int64_t>& some = counts.emplace_back();
+    for (const int member : members) some.push_back(all[static_cast<size_t>(member)]);
+    return some;
+  };
+  for (CallTerms& one : calls) {
+    one.send_counts = among_members(one.send_counts);
+    one.recv_counts = among_members(one.recv_counts);
+  }
+  if (const std::string verdict = disagreement({name(), world_ranks}, calls); !verdict.empty()) disagree(verdict);
+}
+
+// For data that have not come in a moment: whoever is to send them may be making another call. Returns when they have
+// come, or when no call that has been told differs.
+void ProcessGroup::compare_calls(const Collective& call, uint64_t channel) {
+  tell_call(call);
+  Told told(static_cast<size_t>(size()));
+  const There there = data_there(channel);
+  const auto all_there = [&](Links::View& view) { return missing(view, there, false).empty(); };
+  const There heard = [&](Links::View& view, int peer) {
+    return !told[static_cast<size_t>(peer)].empty() || there(view, peer);
+  };
+  const auto all_heard = [&](Links::View& view) {
+    return hear_calls(view, told) || missing(view, heard, false).empty();
+  };
+  links_.wait(all_heard, returned(call, there), late(call, there), deadline_);
+  // Where ranks disagree, those whose data came are about to tell their calls too, and all then find the same words;
+  // but for ranks of an exchange whose own rows fit each other, which have gone on.
+  const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
+  links_.wait_some(all_told, returned(call, there), kTellSeconds);
+  require_alike(call, told);
 }
 
 void ProcessGroup::meet(const Collective& call) {
-  const CallTerms mine = terms_of(call);
-  const auto words = pack(mine);
-  for_others([&](int peer) { send_control(peer, Control::call, words); });
-  const auto controls = controls_of_all(call, Control::call);
-  std::vector<PackedTerms> theirs;
-  std::vector<CallTerms> calls;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) {
-      calls.push_back(mine);
-      continue;
-    }
-    theirs.push_back(unpack(controls[static_cast<size_t>(peer)], size(),
-                            world_rank(peer)));  // moved, its counts stay where they are
-    calls.push_back(theirs.back().terms);
-  }
-  if (const std::string verdict = disagreement({name(), ranks_}, calls); !verdict.empty()) disagree(verdict);
+  tell_call(call);
+  Told told(static_cast<size_t>(size()));
+  const There there = [&](Links::View& view, int peer) {
+    return !told[static_cast<size_t>(peer)].empty() && view.sent(world_rank(peer), channel_);
+  };
+  links_.wait([&](Links::View& view) { return hear_calls(view, told); }, returned(call, there), late(call, there),
+              deadline_);
+  require_alike(call, told);
 }
 
 void ProcessGroup::move(Stream& stream, const Collective& call) {
@@ -180,32 +285,60 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
   }
 }
 
-void ProcessGroup::trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in) {
-  for (const Part& part : in) links_.take(world_rank(part.peer), channel_, part.at, part.bytes);
+void ProcessGroup::trade(const Collective& call, std::vector<Part> out, std::vector<Part> in) {
+  const auto tag = [&](const Part& part) { return data_tag(call, channel_, part.peer); };
+  for (const Part& part : in) links_.take(world_rank(part.peer), channel_, tag(part), part.at, part.bytes);
   if (links_.data_are_asked_for()) {
     for_others([&](int peer) { send_control(peer, Control::ready); });
-    controls_of_all(call, Control::ready);
+    await_ready(call);
   }
-  for (const Part& part : out) links_.send_data(world_rank(part.peer), channel_, part.at, part.bytes, deadline_);
+  for (const Part& part : out)
+    links_.send_data(world_rank(part.peer), channel_, tag(part), part.at, part.bytes, deadline_);
+}
+
+void ProcessGroup::await_ready(const Collective& call) {
+  const There there = [&](Links::View& view, int peer) {
+    return view.has_control(world_rank(peer), channel_, Control::ready);
+  };
+  const auto all_there = [&](Links::View& view) {
+    if (!missing(view, there, false).empty()) return false;
+    for_others([&](int peer) { view.next_control(world_rank(peer), channel_, Control::ready); });
+    return true;
+  };
+  links_.wait(all_there, returned(call, there), late(call, there), deadline_);
+}
+
+ProcessGroup::There ProcessGroup::data_there(uint64_t channel) const {
+  return [this, channel](Links::View& view, int peer) {
+    return view.arrived(world_rank(peer), channel) && view.sent(world_rank(peer), channel);
+  };
 }
 
 void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
-  const auto there = [&](Links::View& view, int peer) {
-    return view.arrived(world_rank(peer), channel) && view.sent(world_rank(peer), channel);
+  const There there = data_there(channel);
+  const auto all_there = [&](Links::View& view) {
+    forget_calls_before(calls_, view);
+    return missing(view, there, false).empty();
   };
-  links_.wait(
-      [&](Links::View& view) { return missing(view, there, false).empty(); },
-      [&](Links::View& view) {
-        const std::string gone = missing(view, there, true);
-        return gone.empty()
-                   ? ""
-                   : cat("axis ", name(), ": ", gone, " returned in the middle of ", describe(call), in_words(call));
-      },
-      [&](Links::View& view) {
-        return cat("axis ", name(), ": ", missing(view, there, false), " did not send its part of ", describe(call),
-                   " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
-      },
-      deadline_);
+  if (tags_data(call)) {
+    if (!links_.wait_some(all_there, returned(call, there), std::min(kTellSeconds, deadline_ / 4))) {
+      compare_calls(call, channel);
+      links_.wait(all_there, returned(call, there), late(call, there), deadline_);
+    }
+    if (!std::exchange(met_, true)) met();
+    return;
+  }
+  const auto returned_early = [&](Links::View& view) {
+    const std::string gone = missing(view, there, true);
+    return gone.empty()
+               ? ""
+               : cat("axis ", name(), ": ", gone, " returned in the middle of ", describe(call), in_words(call));
+  };
+  const auto unfinished = [&](Links::View& view) {
+    return cat("axis ", name(), ": ", missing(view, there, false), " did not send its part of ", describe(call),
+               " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
+  };
+  links_.wait(all_there, returned_early, unfinished, deadline_);
 }
 
 // What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
@@ -248,9 +381,11 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
   for_others([&](int peer) {
     out.push_back({peer, call.in.raw() + from(peer) * item, count(peer) * item});
     in.push_back({peer, parts_.data() + peer * slice * item, own * item});
-    if (!scatters) links_.take(world_rank(peer), sums_, call.out.raw() + from(peer) * item, count(peer) * item);
+    if (!scatters)
+      links_.take(world_rank(peer), sums_, data_tag(call, sums_, peer), call.out.raw() + from(peer) * item,
+                  count(peer) * item);
   });
-  trade(call, out, in);
+  trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
 
   std::byte* sums = call.out.raw() + (call.kind == Kind::reduce_scatter ? begin : from(rank())) * item;
@@ -262,7 +397,9 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
     reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, {reinterpret_cast<T*>(sums)}, own);
   });
   if (scatters) return;
-  for_others([&](int peer) { links_.send_data(world_rank(peer), sums_, sums, own * item, deadline_); });
+  for_others([&](int peer) {
+    links_.send_data(world_rank(peer), sums_, data_tag(call, sums_, peer), sums, own * item, deadline_);
+  });
   await_data(call, sums_);
 }
 
@@ -274,19 +411,22 @@ void ProcessGroup::gather(const Collective& call) {
     in.push_back({peer, call.out.raw() + peer * bytes, bytes});
   });
   move_bytes(call.out.raw() + rank() * bytes, call.in.raw(), bytes);
-  trade(call, out, in);
+  trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
 }
 
 void ProcessGroup::all_gather_uneven(const Collective& call) {
   std::vector<Part> out, in;
   for_others([&](int peer) {
+    // An empty one of those that own nothing, too: a rank that has something from every other one knows that all came.
+    out.push_back({peer, nullptr, 0});
+    in.push_back({peer, nullptr, 0});
     for (const auto& [tensor, owner] : call.pieces) {
       if (owner == rank()) out.push_back({peer, tensor.raw(), tensor.bytes()});
       if (owner == peer) in.push_back({peer, tensor.raw(), tensor.bytes()});
     }
   });
-  trade(call, out, in);
+  trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
 }
 
@@ -296,7 +436,7 @@ void ProcessGroup::broadcast(const Collective& call) {
     for_others([&](int peer) { out.push_back({peer, call.in.raw(), call.in.bytes()}); });
   else
     in.push_back({call.peer, call.out.raw(), call.out.bytes()});
-  trade(call, out, in);
+  trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
 }
 
@@ -314,7 +454,7 @@ void ProcessGroup::exchange(const Collective& call, const int64_t* sends, const 
     in.push_back({peer, to[static_cast<size_t>(peer)], receives[peer] * row});
   });
   move_bytes(to[static_cast<size_t>(rank())], from[static_cast<size_t>(rank())], sends[rank()] * row);
-  trade(call, out, in);
+  trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
 }
 
@@ -326,9 +466,11 @@ std::string ProcessGroup::lost_peer(Links::View& view, const Collective& call) c
                call.kind == Kind::send ? " to rank " : " from rank ", peer);
   };
   // A peer that came to a collective without this rank can leave it only with this rank.
+  forget_calls_before(calls_ + 1, view);
   if (view.has_control(peer, channel_, Control::call))
     return cat(who(), ", which calls ",
-               name_of(unpack(view.first_control(peer, channel_, Control::call), size(), peer).terms.kind), " instead");
+               name_of(terms_in(view.first_control(peer, channel_, Control::call), size(), peer).terms.kind),
+               " instead");
   if (call.kind == Kind::send && view.has_control(peer, channel_, Control::offer)) {
     // Both find it out, and say the same.
     const CallTerms theirs = unpack(view.first_control(peer, channel_, Control::offer), size(), peer).terms;
@@ -364,14 +506,15 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
   met();
   if (!with_data) return;
-  links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
+  links_.send_data(world_rank(call.peer), channel_, channel_, call.in.raw(), call.in.bytes(), deadline_);
   links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
 }
 
 void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   const PackedTerms offer = unpack(control_of_peer(call, Control::offer), size(), world_rank(call.peer));
   const std::string verdict = misfit({name(), ranks_}, call.peer, offer.terms, rank(), terms_of(call));
-  if (verdict.empty() && with_data) links_.take(world_rank(call.peer), channel_, call.out.raw(), call.out.bytes());
+  if (verdict.empty() && with_data)
+    links_.take(world_rank(call.peer), channel_, channel_, call.out.raw(), call.out.bytes());
   send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();

@@ -1,8 +1,16 @@
 // A group whose ranks are processes: bytes travel as links.h carries them.
 //
-// A collective starts as between threads: every rank sends its call to all others and waits for theirs, so that all
-// detect calls that differ, with the same message. Data follows; without an engine, once its receiver has said, by a
-// control message, that there is room for it. Reductions proceed slice by slice: a rank collects the values of its
+// Ranks must make the same calls. Over the connections, and for calls that bring no data from every rank to every other
+// one, a collective starts as between threads: every rank sends its call to all others and waits for theirs, so that
+// all detect calls that differ, with the same message. Data follows, once its receiver has said, by a control message,
+// that there is room for it.
+//
+// An engine finds data by a tag, which is made of the call's number and of what ranks must agree on: data of another
+// call never arrive, so that ranks whose calls are alike need not say so, and data go out at once. A rank that has
+// waited for data for a moment sends its call to all others after all; ranks whose calls differ have all waited, and
+// then find the same message as above.
+//
+// Reductions proceed slice by slice: a rank collects the values of its
 // slice from all ranks, sums them in the tree of reduce.h, and sends the sums, so that they have the same bits as
 // between threads.
 #pragma once
@@ -40,7 +48,17 @@ class ProcessGroup : public HostGroup {
 
   void perform(Stream& stream, const Collective& call) override;
   void move(Stream& stream, const Collective& call);
+
+  // Calls of the other ranks, by rank: as they came, empty where none has.
+  using Told = std::vector<Links::Bytes>;
+  bool tags_data(const Collective& call) const;
+  uint64_t data_tag(const Collective& call, uint64_t channel, int peer) const;
   void meet(const Collective& call);
+  void tell_call(const Collective& call);
+  bool hear_calls(Links::View& view, Told& told) const;
+  void forget_calls_before(uint64_t number, Links::View& view) const;
+  void require_alike(const Collective& call, const Told& told);
+  void compare_calls(const Collective& call, uint64_t channel);
   void send_to_peer(const Collective& call, bool with_data);
   void recv_from_peer(const Collective& call, bool with_data);
 
@@ -53,11 +71,11 @@ class ProcessGroup : public HostGroup {
   void exchange(const Collective& call, const int64_t* sends, const int64_t* receives);
 
   // Sends `out` to ranks that have, or make, room for what they get.
-  void trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in);
+  void trade(const Collective& call, std::vector<Part> out, std::vector<Part> in);
   void await_data(const Collective& call, uint64_t channel);
 
   void send_control(int peer, Links::Control kind, std::span<const std::byte> bytes = {});
-  std::vector<Links::Bytes> controls_of_all(const Collective& call, Links::Control kind);
+  void await_ready(const Collective& call);
   Links::Bytes control_of_peer(const Collective& call, Links::Control kind);
   [[noreturn]] void disagree(const std::string& verdict);
   template <class Body>
@@ -67,14 +85,20 @@ class ProcessGroup : public HostGroup {
   // In others' order: the next rank first, so that not all send to one.
   template <class Body>
   void for_others(const Body& body) const;
-  std::string missing(Links::View& view, const std::function<bool(Links::View&, int peer)>& there,
-                      bool only_left) const;
+  using There = std::function<bool(Links::View&, int peer)>;
+  There data_there(uint64_t channel) const;
+  std::string missing(Links::View& view, const There& there, bool only_left) const;
+  // What is to be said where the ranks that are not there() have returned, or came too late.
+  std::function<std::string(Links::View&)> returned(const Collective& call, const There& there) const;
+  std::function<std::string(Links::View&)> late(const Collective& call, const There& there) const;
   std::string lost_peer(Links::View& view, const Collective& call) const;
 
   Links& links_;
   const std::vector<int> ranks_;
   const uint64_t channel_, sums_;  // sums of an all_reduce come while the rank still collects values
   const double deadline_;
+  uint64_t calls_ = 0;            // collectives so far, this one included: the same number on all ranks
+  bool met_ = false;              // the peers have come to the call
   std::vector<std::byte> parts_;  // of a reduction: what the others sent
 };
 

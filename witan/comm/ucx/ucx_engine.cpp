@@ -1,8 +1,8 @@
 // Messages by UCX: through shared memory within a host, by RDMA or TCP between hosts, as UCX finds best.
 //
-// A message is a tagged one; its tag is the sender, the channel and the kind, of control messages or of data. Data are
-// received where take() says, which may be before or after they come. Control messages come unasked: all that are there
-// are fetched in the order in which they came.
+// A message is a tagged one; its tag is the sender and, of control messages, their kind and channel, of data, the tag
+// that they were given. Data are received where take() says, which may be before or after they come. Control messages
+// come unasked: all that are there are fetched in the order in which they came.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/inbox.h"
+#include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/message_engine.h"
 #include "witan/comm/processes/socket.h"
 #include "witan/comm/ucx/ucx.h"
@@ -23,16 +23,21 @@
 namespace witan {
 namespace {
 
-// | control 1 | sender 20 | kind 2 | channel 40 |
+// | control 1 | sender 20 | kind 2 | channel 40 |   or   | 0 | sender 20 | tag of data 42 |
 constexpr ucp_tag_t kControlTag = ucp_tag_t{1} << 62, kWholeTag = ~ucp_tag_t{0};
 constexpr int kSenderShift = 42, kKindShift = 40;
-static_assert(MessageEngine::kMostRanks == 1 << 20 && MessageEngine::kMostKinds == 1 << 2);
+static_assert(MessageEngine::kMostRanks == 1 << 20 && MessageEngine::kMostKinds == 1 << 2 &&
+              MessageEngine::kMostTag >> kSenderShift == 0);
 
 constexpr double kDropSeconds = 0.2;  // for what is on its way to end by itself
 
-ucp_tag_t tag_of(int sender, uint64_t channel, uint32_t kind, bool control) {
-  return (control ? kControlTag : 0) | static_cast<ucp_tag_t>(sender) << kSenderShift |
-         static_cast<ucp_tag_t>(kind) << kKindShift | channel;
+ucp_tag_t tag_of_control(int sender, uint64_t channel, uint32_t kind) {
+  return kControlTag | static_cast<ucp_tag_t>(sender) << kSenderShift | static_cast<ucp_tag_t>(kind) << kKindShift |
+         channel;
+}
+
+ucp_tag_t tag_of_data(int sender, uint64_t tag) {
+  return static_cast<ucp_tag_t>(sender) << kSenderShift | tag;
 }
 
 void check_status(ucs_status_t status, const char* what) {
@@ -51,8 +56,8 @@ class UcxEngine : public MessageEngine {
   void connect(int rank, std::span<const std::byte> address, bool same_host) override;
 
   void send_control(int to, uint64_t channel, uint32_t kind, std::span<const std::byte> bytes) override;
-  void send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes) override;
-  void take(int from, uint64_t channel, std::byte* to, int64_t bytes) override;
+  void send_data(int to, uint64_t channel, uint64_t tag, const std::byte* data, int64_t bytes) override;
+  void take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes) override;
 
   bool sending() const override;
   bool sending(int to, uint64_t channel) const override { return under_way(to, channel).sends > 0; }
@@ -279,21 +284,20 @@ void UcxEngine::send(Transfer transfer, const std::byte* data, ucp_tag_t tag) {
 
 void UcxEngine::send_control(int to, uint64_t channel, uint32_t kind, std::span<const std::byte> bytes) {
   send({.way = Way::send, .peer = to, .channel = channel, .bytes = bytes.size(), .kept = {bytes.begin(), bytes.end()}},
-       nullptr, tag_of(rank_, channel, kind, /*control=*/true));
+       nullptr, tag_of_control(rank_, channel, kind));
 }
 
-void UcxEngine::send_data(int to, uint64_t channel, const std::byte* data, int64_t bytes) {
+void UcxEngine::send_data(int to, uint64_t channel, uint64_t tag, const std::byte* data, int64_t bytes) {
   send({.way = Way::send, .peer = to, .channel = channel, .bytes = static_cast<size_t>(bytes)}, data,
-       tag_of(rank_, channel, 0, /*control=*/false));
+       tag_of_data(rank_, tag));
 }
 
-void UcxEngine::take(int from, uint64_t channel, std::byte* to, int64_t bytes) {
+void UcxEngine::take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes) {
   if (worker_ == nullptr) return;
   ++under_way_[{channel, from}].takes;
   start({.way = Way::take, .peer = from, .channel = channel, .bytes = static_cast<size_t>(bytes)},
         [&](const Transfer& kept, const ucp_request_param_t& params) {
-          const ucp_tag_t tag = tag_of(from, channel, 0, /*control=*/false);
-          return ucx().tag_recv(worker_, to, kept.bytes, tag, kWholeTag, &params);
+          return ucx().tag_recv(worker_, to, kept.bytes, tag_of_data(from, tag), kWholeTag, &params);
         });
 }
 
