@@ -16,6 +16,7 @@ scripts/reliability/strace.sh "$build/witan" "$build/tests/test_reliability"
 scripts/reliability/kill_run.sh "$build/witan" 200 "$seed"
 scripts/reliability/kill_prepare.sh "$build/witan" 200 "$seed"
 scripts/reliability/lose_ranks.sh "$build/witan" 200 "$seed"
+scripts/reliability/supervise.sh "$build/witan" 100 "$seed"
 scripts/reliability/kill_layouts.sh "$build/witan" 1000 "$seed"
 scripts/reliability/soak.sh "$build/witan" 300
 scripts/reliability/hosts.sh "$build/witan"

@@ -248,7 +248,7 @@ class Desk {
   std::string run(const std::string& command) {
     constexpr double kSeconds = 600;  // a hang is longer; under a sanitizer on a busy core planning takes minutes
     // Commands that begin a run, or plan one, find none; the others read one.
-    static const std::regex begins(R"(.*witan (train|plan|bench|import) .*)");
+    static const std::regex begins(R"(.*witan (train|run|plan|bench|import) .*)");
     fs::remove_all(own_ / "runs");
     if (!std::regex_match(command + " ", begins)) fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
     const fs::path log = own_ / "log";

@@ -17,7 +17,9 @@ class App;
 
 namespace witan::cli {
 
+struct GivenConfig;   // args/run_config.h
 struct MegatronLine;  // megatron.h
+struct TrainOptions;  // train/train_call.h
 
 // The streams that a command reads and writes. Tests use memory streams.
 struct Context {
@@ -27,6 +29,8 @@ struct Context {
   ExitCode code = ExitCode::done;                          // what the command that ran returned
   std::string program = "witan";                           // as it was called, for commands that a message suggests
   std::shared_ptr<const MegatronLine> megatron = nullptr;  // the Megatron-LM command line, if it is one
+  // Where a call of `train` is only read: takes what it says, and nothing is trained.
+  std::function<void(const GivenConfig&, const TrainOptions&)> instead_of_training = nullptr;
 };
 
 // How a command behaves if a launcher starts several processes of it.

@@ -10,6 +10,7 @@ void add_all(CLI::App& app, Context& context) {
   add_config(app, context);
   add_plan(app, context);
   add_train(app, context);
+  add_run(app, context);
   add_eval(app, context);
   add_generate(app, context);
   add_chat(app, context);

@@ -19,6 +19,7 @@ void add_man(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_report(CLI::App& app, Context& context);
+void add_run(CLI::App& app, Context& context);
 void add_runs(CLI::App& app, Context& context);
 void add_serve(CLI::App& app, Context& context);
 void add_tokenizer(CLI::App& app, Context& context);

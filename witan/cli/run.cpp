@@ -101,7 +101,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
-    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flag_names_of(command), kOtherFlags), more);
+    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flag_names_of(command), kOtherFlags),
+               path == "witan run" ? "; flags of `train` go after --" : "", more);
   const auto names = names_of_commands(command);
   if (!names.empty()) return cat(path, ": unknown command ", clipped(word), suggestion(word, names), more);
   return cat(path, ": unexpected argument ", clipped(word), more);

@@ -49,10 +49,22 @@ small_model() {
   fi
 }
 
+# What stands before the call of `train` in `witan run ... -- train ...`.
+prefix=()
+if [[ ${1-} == run ]]; then
+  for ((i = 0; i < ${#words[@]}; ++i)); do
+    if [[ ${words[i]} == -- ]]; then
+      prefix=("${words[@]:0:i+1}")
+      words=("${words[@]:i+1}")
+      break
+    fi
+  done
+fi
+
 # On one core it measures ceilings of one rank of one thread, and not those of several too.
 on_one_core=()
 
-case "$1 ${2-}" in
+case "${words[0]-} ${words[1]-}" in
   "train "*)
     small_model
     put --train-iters 2
@@ -115,4 +127,4 @@ if [[ $1 == serve || $1 == watch ]]; then
   exit
 fi
 
-exec "${on_one_core[@]}" "$WITAN_PROGRAM" "${words[@]}"
+exec "${on_one_core[@]}" "$WITAN_PROGRAM" "${prefix[@]}" "${words[@]}"

@@ -9,6 +9,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/train/job.h"
+#include "witan/cli/train/supervised.h"
 #include "witan/cli/train/train_call.h"
 #include "witan/convert/ledger.h"
 #include "witan/train/run/check_datasets.h"
@@ -43,6 +44,12 @@ GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
 
 ExitCode train_command(Context& context, TrainCommandArgs& state) {
   using Voice = StopSignals::Voice;
+  if (context.instead_of_training) {
+    context.instead_of_training(read_given(context, state), state.options);
+    return ExitCode::done;
+  }
+  const auto supervised = find_supervised();
+  if (supervised) state.options = options_of(state.options, *supervised);
   const auto launch = find_launch();
   require<UsageError>(!launch || !state.options.dry_run,
                       "--dry-run looks at the files of one process: run it without the launcher");
@@ -50,7 +57,8 @@ ExitCode train_command(Context& context, TrainCommandArgs& state) {
   // Until there is something to save, and after it is saved.
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
   return run_process(context, launch, [&](Context& own) {
-    const GivenConfig given = read_given(own, state);
+    GivenConfig given = read_given(own, state);
+    if (supervised) lay_out(given, *supervised);
     return naming_sources(given, [&] { return run_training(own, state.options, given, launch, context.err); });
   });
 }

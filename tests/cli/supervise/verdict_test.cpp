@@ -1,0 +1,88 @@
+#include "witan/cli/supervise/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace witan::cli {
+namespace {
+
+using Ends = std::vector<RankEnd>;
+
+RankEnd exited(ExitCode code) {
+  return {.code = static_cast<int>(code)};
+}
+const RankEnd kDone = exited(ExitCode::done), kAlone = exited(ExitCode::rank_lost),
+              kPreempted = exited(ExitCode::preempted), kKilled = {.signal = SIGKILL};
+
+void expect(const Verdict& verdict, Outcome outcome, ExitCode code, const std::vector<int>& lost,
+            const std::string& reason) {
+  EXPECT_EQ(verdict.outcome, outcome);
+  EXPECT_EQ(verdict.code, code);
+  EXPECT_EQ(verdict.lost, lost);
+  EXPECT_EQ(verdict.reason, reason);
+}
+
+TEST(Verdict, OfRanksThatAreDone) {
+  expect(judge(Ends(3, kDone), false), Outcome::done, ExitCode::done, {}, "");
+  expect(judge({kDone, kPreempted}, true), Outcome::done, ExitCode::done, {}, "");
+}
+
+TEST(Verdict, ARankThatWasKilledIsLostAndThoseItLeftAloneAreNot) {
+  expect(judge({kAlone, kAlone, kKilled, kAlone}, false), Outcome::failed, ExitCode::rank_lost, {2},
+         "rank 2 was killed by signal 9 (Killed)");
+  expect(judge({kKilled, kAlone, kKilled}, false), Outcome::failed, ExitCode::rank_lost, {0, 2},
+         "rank 0 was killed by signal 9 (Killed), and 1 more failed");
+}
+
+TEST(Verdict, ABugOfOneRankIsItsOwn) {
+  expect(judge({kAlone, exited(ExitCode::internal)}, false), Outcome::failed, ExitCode::internal, {1},
+         "rank 1 ended with exit code 1");
+  expect(judge({exited(ExitCode::device), kAlone}, false), Outcome::failed, ExitCode::device, {0},
+         "rank 0 ended with exit code 10");
+}
+
+TEST(Verdict, RanksThatLostEachOtherAreAllThere) {
+  expect(judge(Ends(2, kAlone), false), Outcome::failed, ExitCode::rank_lost, {},
+         "the ranks lost the connections to each other");
+}
+
+TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
+  const RankEnd hung = {.signal = SIGKILL, .made_to_end = true};
+  expect(judge({kAlone, hung}, false), Outcome::failed, ExitCode::rank_lost, {1},
+         "rank 1 did not end when others had failed");
+  expect(judge({kKilled, hung}, false), Outcome::failed, ExitCode::rank_lost, {0},
+         "rank 0 was killed by signal 9 (Killed)");
+}
+
+TEST(Verdict, WhatWouldComeAgainIsRefused) {
+  for (const ExitCode code : {ExitCode::usage, ExitCode::config, ExitCode::data, ExitCode::checkpoint,
+                              ExitCode::diverged, ExitCode::out_of_memory, ExitCode::disk_full}) {
+    const Verdict verdict = judge({kAlone, exited(code)}, false);
+    EXPECT_EQ(verdict.outcome, Outcome::refused) << static_cast<int>(code);
+    EXPECT_EQ(verdict.code, code);
+  }
+  // What others then end with is a consequence.
+  EXPECT_EQ(judge({exited(ExitCode::checkpoint), kKilled}, false).outcome, Outcome::failed);
+}
+
+TEST(Verdict, ARunThatWasAskedToStopHasStopped) {
+  expect(judge(Ends(2, kPreempted), true), Outcome::stopped, ExitCode::preempted, {}, "");
+  expect(judge(Ends(2, exited(ExitCode::interrupted)), false), Outcome::stopped, ExitCode::interrupted, {}, "");
+  expect(judge({kAlone, kPreempted}, true), Outcome::stopped, ExitCode::preempted, {}, "");
+  EXPECT_EQ(judge({kPreempted, kKilled}, true).outcome, Outcome::failed);
+  // Before they listen to signals.
+  expect(judge({{.signal = SIGINT}, {.signal = SIGINT}}, true), Outcome::stopped, ExitCode::interrupted, {}, "");
+  expect(judge({{.signal = SIGUSR1}, kAlone}, true), Outcome::stopped, ExitCode::preempted, {}, "");
+  expect(judge({{.signal = SIGTERM}, kAlone}, false), Outcome::failed, ExitCode::rank_lost, {0},
+         "rank 0 was killed by signal 15 (Terminated)");
+}
+
+// By somebody else than the supervisor, before it had anything to save.
+TEST(Verdict, ARankThatStopsAloneIsLost) {
+  expect(judge({kAlone, kPreempted}, false), Outcome::failed, ExitCode::rank_lost, {1},
+         "rank 1 ended with exit code 75");
+}
+
+}  // namespace
+}  // namespace witan::cli

@@ -1,0 +1,168 @@
+#include "witan/cli/supervise/rank_processes.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+#include "witan/base/error.h"
+#include "witan/comm/processes/launch.h"
+#include "witan/comm/processes/socket.h"
+#include "witan/serve/secret.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr const char* kThisProgram = "/proc/self/exe";  // also where its file has been replaced since
+constexpr const char* kLoopback = "127.0.0.1";
+
+// One that nobody listens at a moment ago.
+int free_port() {
+  return local_end(listen_at({kLoopback, 0})).port;
+}
+
+// This process's variables, but for those that say what `own` say, and for what another launcher's would say.
+std::vector<std::string> environment_with(std::vector<std::string> own) {
+  constexpr std::string_view kLaunchers[] = {"LOCAL_WORLD_SIZE=", "TORCHELASTIC_USE_AGENT_STORE="};
+  std::vector<std::string> all = std::move(own);
+  const size_t owned = all.size();
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable, name = text.substr(0, text.find('=') + 1);
+    const bool said = std::any_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(owned),
+                                  [&](const std::string& one) { return one.starts_with(name); });
+    if (!said && std::ranges::find(kLaunchers, name) == std::end(kLaunchers)) all.emplace_back(text);
+  }
+  return all;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// In the new process, where only calls that are safe in a signal's handler are allowed. Does not return.
+[[noreturn]] void become(char* const* argv, char* const* variables, int nothing, int log, pid_t parent) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(static_cast<int>(ExitCode::preempted));  // it died before
+  ::dup2(nothing, STDIN_FILENO);
+  if (log >= 0) {
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execve(kThisProgram, argv, variables);
+  constexpr int kNotStarted = 127;
+  ::_exit(kNotStarted);
+}
+
+}  // namespace
+
+RankProcesses::RankProcesses(const JobCall& call) {
+  const int port = free_port();
+  const std::string secret = serve::new_secret();
+  for (int rank = 0; rank < call.ranks; ++rank) start(call, rank, port, secret);
+}
+
+RankProcesses::~RankProcesses() {
+  send(SIGKILL);
+  for (const Process& process : processes_) {
+    if (process.runs) ::waitpid(process.pid, nullptr, 0);
+    if (process.log >= 0) ::close(process.log);
+  }
+}
+
+void RankProcesses::start(const JobCall& call, int rank, int port, const std::string& secret) {
+  std::vector<std::string> own = call.variables, words = call.words;
+  for (const std::string& variable :
+       {cat("RANK=", rank), cat("WORLD_SIZE=", call.ranks), cat("LOCAL_RANK=", rank), cat("MASTER_ADDR=", kLoopback),
+        cat("MASTER_PORT=", port), cat("WITAN_JOB_SECRET=", secret)})
+    own.push_back(variable);
+  std::vector<std::string> environment = environment_with(std::move(own));
+  const std::vector<char*> argv = pointers_to(words), variables = pointers_to(environment);
+  Process process;
+  if (rank > 0) {
+    process.log = ::memfd_create("rank", MFD_CLOEXEC);
+    require<IoError>(process.log >= 0, "cannot keep what rank ", rank, " writes: ", std::strerror(errno));
+    ::fcntl(process.log, F_SETFL, O_APPEND);
+  }
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const pid_t parent = ::getpid();
+  process.pid = nothing < 0 ? -1 : ::fork();
+  if (process.pid == 0) become(argv.data(), variables.data(), nothing, process.log, parent);
+  const int why = errno;
+  if (nothing >= 0) ::close(nothing);
+  if (process.pid < 0 && process.log >= 0) ::close(process.log);
+  require<IoError>(process.pid > 0, "cannot start the process of rank ", rank, ": ", std::strerror(why));
+  processes_.push_back(process);
+}
+
+void RankProcesses::send(int signal) const {
+  for (const Process& process : processes_)
+    if (process.runs) ::kill(process.pid, signal);
+}
+
+void RankProcesses::poll() {
+  for (Process& process : processes_) {
+    int status = 0;
+    if (!process.runs || ::waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
+    process.runs = false;
+    process.end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    process.end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    process.end.made_to_end = pressed_ > 0;
+    if (!failed_ && is_failure(process.end)) failed_ = Clock::now();
+  }
+  if (failed_ && !ended()) end_the_others();
+}
+
+void RankProcesses::end_the_others() {
+  const auto since = Clock::now() - *failed_;
+  if (pressed_ == 0 && since > kAlone) {
+    pressed_ = 1;
+    send(SIGTERM);
+  } else if (pressed_ == 1 && since > kAlone + kTold) {
+    pressed_ = 2;
+    send(SIGKILL);
+  }
+}
+
+bool RankProcesses::ended() const {
+  return std::ranges::none_of(processes_, &Process::runs);
+}
+
+std::vector<RankEnd> RankProcesses::ends() const {
+  std::vector<RankEnd> ends;
+  for (const Process& process : processes_) ends.push_back(process.end);
+  return ends;
+}
+
+std::string RankProcesses::said(int rank) const {
+  constexpr off_t kMost = 4096;
+  const int log = processes_[static_cast<size_t>(rank)].log;
+  struct stat status {};
+  if (log < 0 || ::fstat(log, &status) != 0) return "";
+  std::string text(static_cast<size_t>(std::min(status.st_size, kMost)), '\0');
+  const ssize_t got = ::pread(log, text.data(), text.size(), std::max<off_t>(status.st_size - kMost, 0));
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  std::string lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines += cat("rank ", rank, ": ", text.substr(begin, end - begin), "\n");
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace witan::cli

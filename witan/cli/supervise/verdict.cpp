@@ -1,0 +1,100 @@
+#include "witan/cli/supervise/verdict.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+namespace witan::cli {
+namespace {
+
+bool has_code(const RankEnd& end, ExitCode code) {
+  return end.signal == 0 && end.code == static_cast<int>(code);
+}
+
+bool stopped(const RankEnd& end) {
+  return has_code(end, ExitCode::preempted) || has_code(end, ExitCode::interrupted);
+}
+
+// What a rank that is alone in it ends with because another one is lost.
+bool lost_another(const RankEnd& end) {
+  return has_code(end, ExitCode::rank_lost);
+}
+
+bool done(const RankEnd& end) {
+  return has_code(end, ExitCode::done);
+}
+
+// The cause is in the process: it was killed, or it found something wrong.
+bool failed_by_itself(const RankEnd& end) {
+  return !end.made_to_end && is_failure(end) && !lost_another(end);
+}
+
+// What a process says once more if it is started once more.
+bool is_final(const RankEnd& end) {
+  constexpr ExitCode kFinal[] = {ExitCode::usage,    ExitCode::config,        ExitCode::data,     ExitCode::checkpoint,
+                                 ExitCode::diverged, ExitCode::out_of_memory, ExitCode::disk_full};
+  return std::ranges::any_of(kFinal, [&](ExitCode code) { return has_code(end, code); });
+}
+
+// A process that was asked to stop before it could hear it is ended by the signal itself.
+void take_for_stopped(RankEnd& end) {
+  const bool asked_to = end.signal == SIGTERM || end.signal == SIGUSR1 || end.signal == SIGUSR2;
+  if (end.made_to_end || !(asked_to || end.signal == SIGINT)) return;
+  end = {.code = static_cast<int>(asked_to ? ExitCode::preempted : ExitCode::interrupted)};
+}
+
+template <class Property>
+std::vector<int> ranks_that(const std::vector<RankEnd>& ends, const Property& property) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < ends.size(); ++rank)
+    if (property(ends[rank])) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+std::string how(const RankEnd& end) {
+  if (end.made_to_end) return "did not end when others had failed";
+  if (end.signal != 0) return cat("was killed by signal ", end.signal, " (", ::strsignal(end.signal), ")");
+  return cat("ended with exit code ", end.code);
+}
+
+// "rank 1 ended with exit code 1, and so 2 more".
+Verdict verdict(Outcome outcome, const std::vector<RankEnd>& ends, const std::vector<int>& to_blame) {
+  const int first = to_blame.front();
+  const RankEnd& end = ends[static_cast<size_t>(first)];
+  std::string reason = cat("rank ", first, " ", how(end));
+  if (to_blame.size() > 1) reason += cat(", and ", to_blame.size() - 1, " more failed");
+  const ExitCode code =
+      end.signal != 0 || end.made_to_end || stopped(end) ? ExitCode::rank_lost : static_cast<ExitCode>(end.code);
+  return {outcome, code, to_blame, std::move(reason)};
+}
+
+}  // namespace
+
+bool is_failure(const RankEnd& end) {
+  return end.signal != 0 || !(done(end) || stopped(end));
+}
+
+Verdict judge(const std::vector<RankEnd>& given, bool asked) {
+  std::vector<RankEnd> ends = given;
+  if (asked) std::ranges::for_each(ends, take_for_stopped);
+  const auto killed = ranks_that(ends, [](const RankEnd& e) { return e.signal != 0 && failed_by_itself(e); });
+  const auto final = ranks_that(ends, [](const RankEnd& e) { return failed_by_itself(e) && is_final(e); });
+  const auto failed = ranks_that(ends, failed_by_itself);
+  // A rank that was killed may have others end with anything: what they then say is not for ever.
+  if (killed.empty() && !final.empty()) return verdict(Outcome::refused, ends, final);
+  if (!failed.empty()) return verdict(Outcome::failed, ends, killed.empty() ? failed : killed);
+  const auto hung = ranks_that(ends, [](const RankEnd& e) { return e.made_to_end; });
+  if (!hung.empty()) return verdict(Outcome::failed, ends, hung);
+  const auto left_alone = ranks_that(ends, lost_another);
+  const auto stopping = ranks_that(ends, stopped);
+  // One that stops by itself, before there is anything to save, leaves the others alone.
+  if (!left_alone.empty() && !(asked && !stopping.empty())) {
+    if (!stopping.empty()) return verdict(Outcome::failed, ends, stopping);
+    return {Outcome::failed, ExitCode::rank_lost, {}, "the ranks lost the connections to each other"};
+  }
+  if (stopping.empty() || done(ends.front())) return {};
+  const int first = stopped(ends.front()) ? 0 : stopping.front();
+  return {Outcome::stopped, static_cast<ExitCode>(ends[static_cast<size_t>(first)].code), {}, ""};
+}
+
+}  // namespace witan::cli
