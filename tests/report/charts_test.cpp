@@ -147,6 +147,18 @@ TEST(PlotData, RangeAndSeries) {
   EXPECT_EQ(json["heat"]["panels"][0]["experts"], 2);
 }
 
+TEST(PlotData, MarksWhereARunWasResumedAndWhereItWentBack) {
+  Metrics m = synthetic::run(5, 0, 0);
+  EXPECT_FALSE(plot_data(m, make_charts(m), {})["runs"][0].contains("marks"));
+  m.resumes = {{2, "2025-01-02T03:04:05Z"}, {4, "2025-01-02T04:04:05Z"}};
+  m.anomalies = {{.step = 3, .what = "nan", .action = "rewind", .at = 5, .text = "t"},
+                 {.step = 4, .what = "spike", .action = "skip", .text = "t"}};
+  EXPECT_EQ(plot_data(m, make_charts(m), {})["runs"][0]["marks"],
+            (nlohmann::ordered_json{{{"step", 2}, {"text", "resumed from step 2, 2025-01-02T03:04:05Z"}},
+                                    {{"step", 3}, {"text", "back from step 5 to step 3: nan"}},
+                                    {{"step", 4}, {"text", "resumed from step 4, 2025-01-02T04:04:05Z"}}}));
+}
+
 // What a page needs to draw over tokens and over time.
 TEST(PlotData, RunsHaveTheirTokensAndTheirClock) {
   Metrics m = synthetic::run(1000, 0, 0);

@@ -28,6 +28,8 @@ TEST(Events, GoldenLines) {
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
   EXPECT_EQ(format_event(AnomalyEvent{.step = 4, .what = "nan", .action = "rewind", .at = 7, .text = "t"}),
             R"({"kind":"anomaly","step":4,"what":"nan","action":"rewind","at":7,"text":"t"})");
+  EXPECT_EQ(format_event(ResumeEvent{8, "2025-01-02T03:04:05Z"}),
+            R"({"kind":"resume","step":8,"time":"2025-01-02T03:04:05Z"})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
@@ -49,6 +51,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      m.baselines[0],
                                      m.samples[0],
                                      SaveEvent{10, 0.5, 0.25},
+                                     ResumeEvent{10, "2025-01-02T03:04:05Z"},
                                      *m.end,
                                      MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}},
                                      synthetic::step(1, 10, false),

@@ -245,9 +245,12 @@ OrderedJson to_json(const Series& series) {
 OrderedJson charts_data(int64_t first, int64_t last, const std::vector<RunAxis>& runs,
                         const std::vector<Chart>& charts) {
   OrderedJson data{{"steps", {first, last}}, {"runs", OrderedJson::array()}, {"charts", OrderedJson::array()}};
-  for (const RunAxis& run : runs)
+  for (const RunAxis& run : runs) {
     data["runs"].push_back(
         {{"steps", {run.first, run.last}}, {"tokens_per_step", run.tokens_per_step}, {"clock", to_json(run.clock)}});
+    for (const Mark& mark : run.marks)
+      data["runs"].back()["marks"].push_back({{"step", mark.step}, {"text", mark.text}});
+  }
   for (const Chart& chart : charts) {
     OrderedJson series = OrderedJson::array();
     for (const Series& s : chart.series) series.push_back(to_json(s));
@@ -322,12 +325,27 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   return merged;
 }
 
+namespace {
+
+std::vector<Mark> make_marks(const Metrics& m) {
+  std::vector<Mark> marks;
+  for (const ResumeEvent& e : m.resumes)
+    marks.push_back({e.step, fmt::format("resumed from step {}, {}", e.step, e.time)});
+  for (const AnomalyEvent& e : m.anomalies)
+    if (e.at) marks.push_back({e.step, fmt::format("back from step {} to step {}: {}", *e.at, e.step, e.what)});
+  std::ranges::stable_sort(marks, {}, &Mark::step);
+  return marks;
+}
+
+}  // namespace
+
 RunAxis make_run_axis(const Metrics& metrics) {
   constexpr size_t kMostClockPoints = 400;
   const auto [first, last] = step_range(metrics);
   Curve clock = curve_of(metrics.steps, [](const StepEvent& e) { return e.elapsed_s; });
   for (size_t i = 1; i < clock.size(); ++i) clock[i].y = std::max(clock[i].y, clock[i - 1].y);
-  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints)};
+  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints),
+          make_marks(metrics)};
 }
 
 OrderedJson plot_data(const std::vector<Chart>& charts, const std::vector<RunAxis>& runs) {

@@ -52,11 +52,18 @@ std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
 constexpr size_t kSeriesColours = 8;  // that assets/style.css has
 
+// A vertical line through all charts: where the run was resumed from, or went back to.
+struct Mark {
+  int64_t step = 0;
+  std::string text;
+};
+
 // What turns a run's steps into tokens and time, so that a page can show its curves over either.
 struct RunAxis {
   int64_t first = 0, last = 0;  // steps
   int64_t tokens_per_step = 0;  // 0: not known
   Curve clock;                  // seconds of training over steps, not decreasing
+  std::vector<Mark> marks;      // by step
 };
 RunAxis make_run_axis(const Metrics& metrics);
 

@@ -101,6 +101,12 @@ void visit(Archive& a, AnomalyEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, ResumeEvent& e) {
+  a("step", e.step);
+  a("time", e.time);
+}
+
+template <class Archive>
 void visit(Archive& a, SampleEvent& e) {
   a("step", e.step);
   a("prompt", e.prompt);
@@ -115,8 +121,8 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",         "eval",   "baseline",
-                                  "save", "sample", "end",  "measured_memory", "anomaly"};
+constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",         "eval",    "baseline",
+                                  "save", "sample", "end",  "measured_memory", "anomaly", "resume"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

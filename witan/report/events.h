@@ -106,6 +106,12 @@ struct AnomalyEvent {
   std::optional<std::string> folder = {};  // of the batch and the weights, below the run's
 };
 
+// The run was resumed from the checkpoint of `step`.
+struct ResumeEvent {
+  int64_t step = 0;
+  std::string time;  // UTC, ISO 8601
+};
+
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
@@ -120,7 +126,7 @@ struct EndEvent {
 };
 
 using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent>;
+                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

@@ -62,6 +62,7 @@ class Collector {
   void operator()(SaveEvent e) { add(out_.saves, std::move(e), 0); }
   void operator()(SampleEvent e) { add(out_.samples, std::move(e), 0); }
   void operator()(AnomalyEvent e) { add(out_.anomalies, std::move(e), 0); }
+  void operator()(ResumeEvent e) { add(out_.resumes, std::move(e), 0); }
   void operator()(StepEvent e) { add(out_.steps, std::move(e), 1); }
 
  private:

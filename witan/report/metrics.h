@@ -25,8 +25,8 @@ class MetricsWriter {
   // Restores the file to its state when `step` was its last step: truncates it at the first event of a later step, or
   // at the end of a run ("measured_memory", "end"). A run resumed from that step's checkpoint then makes it equal to
   // the file of an undisturbed run, provided that a step's events are appended, and flushed, before its checkpoint is
-  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file is
-  // truncated there, too. Throws CorruptionError naming the line, IoError.
+  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file
+  // is truncated there, too. Throws CorruptionError naming the line, IoError.
   void truncate_after(int64_t step);
 
  private:
@@ -46,6 +46,7 @@ struct Metrics {
   std::vector<SaveEvent> saves;
   std::vector<SampleEvent> samples;
   std::vector<AnomalyEvent> anomalies;  // likewise
+  std::vector<ResumeEvent> resumes;     // likewise
   std::optional<EndEvent> end;
 };
 

@@ -1,5 +1,6 @@
 #include "witan/train/record/recorder.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -65,6 +66,8 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
   const auto before = read_metrics(folder_.metrics()).run;
+  if (before && step > 0)
+    resume_ = ResumeEvent{step, fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
   const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;
   if (before && before->total_steps == run.total_steps && !laid_out_anew) return;
   metrics_.append(run);
@@ -141,6 +144,7 @@ void Recorder::warn_of_repetition(const TrainState& state) {
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
+  if (resume_) metrics_.append(*std::exchange(resume_, {}));
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;

@@ -96,9 +96,10 @@ class Recorder {
   Log log_;
   Progress& progress_;
   RateEstimator rate_;
-  int64_t first_step_ = 1;    // of this call
-  int64_t overflows_ = 0;     // steps of this call that ran again in waves
-  double interval_loss_ = 0;  // summed since the last line of metrics
+  std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
+  int64_t first_step_ = 1;             // of this call
+  int64_t overflows_ = 0;              // steps of this call that ran again in waves
+  double interval_loss_ = 0;           // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;
   std::optional<double> validation_loss_, bits_per_byte_;
