@@ -27,6 +27,31 @@ TEST(Charts, AFullRunHasThemAll) {
   EXPECT_EQ(find(charts, "Validation")->series[1].name, "Kneser-Ney bigram");
 }
 
+TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
+  for (const size_t layers : {3, 8, 9, 61}) {
+    Metrics m = synthetic::run(20, 0, 0);
+    EXPECT_FALSE(find(make_charts(m), "Gradient norm by layer"));
+    for (const StepEvent& step : m.steps) {
+      LayersEvent& event = m.layers.emplace_back(LayersEvent{step.step, {}, 7, NAN});
+      for (size_t layer = 0; layer < layers; ++layer) event.grad_norms.push_back(static_cast<double>(layer % 60));
+    }
+    const std::vector<Chart> charts = make_charts(m);
+    const Chart& chart = *find(charts, "Gradient norm by layer");
+    ASSERT_EQ(chart.series.size(), std::min<size_t>(layers, 8));
+    EXPECT_EQ(chart.series[0].name, "layer 0");
+    const Series& last = chart.series[layers <= 8 ? layers - 1 : 6];
+    EXPECT_EQ(last.name, "layer " + std::to_string(layers - 1));
+    EXPECT_EQ(last.points.back().y, static_cast<double>((layers - 1) % 60));
+    if (layers == 61) {
+      EXPECT_EQ(chart.series[3].name, "layer 30");
+      EXPECT_EQ(chart.series[7].name, "largest of 61 layers");
+      EXPECT_EQ(chart.series[7].points.back().y, 59);
+    }
+    EXPECT_EQ(find(charts, "Gradient norm beside the layers")->series.size(), 1u) << "one is not finite";
+    EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "Gradient norm by layer"));
+  }
+}
+
 TEST(Charts, WithoutDataThereIsNoChart) {
   Metrics dense = synthetic::run(3, 0, 0);
   dense.evals.clear();

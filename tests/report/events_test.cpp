@@ -23,6 +23,8 @@ TEST(Events, GoldenLines) {
             R"({"kind":"memory","rank":1,"tags":{"activations":4,"weights":8},"peak":12})");
   EXPECT_EQ(format_event(ExpertsEvent{5, {}, {{0.25, 0.75}, {0.5, 0.5}}}),
             R"({"kind":"experts","step":5,"load":[[0.25,0.75],[0.5,0.5]]})");
+  EXPECT_EQ(format_event(LayersEvent{5, {0.5, 0.25}, 0.75, 1}),
+            R"({"kind":"layers","step":5,"grad_norms":[0.5,0.25],"embedding_grad_norm":0.75,"head_grad_norm":1.0})");
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
   EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
@@ -52,6 +54,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      m.samples[0],
                                      SaveEvent{10, 0.5, 0.25},
                                      ResumeEvent{10, "2025-01-02T03:04:05Z"},
+                                     LayersEvent{10, {0.5, 0.25}, 0.75, 1},
                                      *m.end,
                                      MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}},
                                      synthetic::step(1, 10, false),

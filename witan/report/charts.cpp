@@ -121,6 +121,43 @@ void add_learning(Charts& charts, const Metrics& m) {
              }));
 }
 
+// The largest of the numbers of layers.
+std::optional<double> largest(const std::vector<double>& values) {
+  std::optional<double> most;
+  for (const double value : values)
+    if (std::isfinite(value) && (!most || value > *most)) most = value;
+  return most;
+}
+
+// A series for each layer; of a deep model for some, evenly spread and with the first and the last one, and for the
+// largest value of all. values(event) is a vector.
+template <class Values>
+void add_by_layer(Charts& charts, const Metrics& m, Values values) {
+  size_t layers = 0;
+  for (const LayersEvent& event : m.layers) layers = std::max(layers, values(event).size());
+  const size_t shown = layers <= kSeriesColours ? layers : kSeriesColours - 1;
+  for (size_t i = 0; i < shown; ++i) {
+    const size_t layer = shown == layers ? i : i * (layers - 1) / (shown - 1);
+    charts.add(fmt::format("layer {}", layer), Style::line, static_cast<int>(i) + 1,
+               curve_of(m.layers, [&](const LayersEvent& e) -> std::optional<double> {
+                 if (layer >= values(e).size()) return std::nullopt;
+                 return values(e)[layer];
+               }));
+  }
+  if (shown < layers)
+    charts.add(fmt::format("largest of {} layers", layers), Style::line, static_cast<int>(kSeriesColours),
+               curve_of(m.layers, [&](const LayersEvent& e) { return largest(values(e)); }));
+}
+
+void add_layers(Charts& charts, const Metrics& m) {
+  charts.open(Section::layers, "Gradient norm by layer", "before clipping");
+  add_by_layer(charts, m, [](const LayersEvent& e) -> const std::vector<double>& { return e.grad_norms; });
+  charts.open(Section::layers, "Gradient norm beside the layers", "before clipping");
+  charts.add("embedding", Style::line, 1,
+             curve_of(m.layers, [](const LayersEvent& e) { return e.embedding_grad_norm; }));
+  charts.add("head", Style::line, 2, curve_of(m.layers, [](const LayersEvent& e) { return e.head_grad_norm; }));
+}
+
 enum class Extreme : uint8_t { lowest, highest };
 
 // The lowest or highest value of a statistic that routers record of each layer.
@@ -280,6 +317,7 @@ std::vector<Chart> make_charts(const Metrics& metrics) {
   std::vector<Chart> out;
   Charts charts(out);
   add_learning(charts, metrics);
+  add_layers(charts, metrics);
   add_experts(charts, metrics);
   add_speed(charts, metrics);
   charts.close();
@@ -315,6 +353,7 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   std::vector<Chart> merged;
   for (size_t run = 0; run < charts.size(); ++run)
     for (const Chart& chart : charts[run]) {
+      if (chart.section == Section::layers) continue;
       const auto shown =
           series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1, static_cast<int>(run));
       auto same = std::ranges::find(merged, chart.title, &Chart::title);

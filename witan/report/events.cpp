@@ -70,6 +70,14 @@ void visit(Archive& a, ExpertsEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, LayersEvent& e) {
+  a("step", e.step);
+  a("grad_norms", e.grad_norms);
+  a("embedding_grad_norm", e.embedding_grad_norm);
+  a("head_grad_norm", e.head_grad_norm);
+}
+
+template <class Archive>
 void visit(Archive& a, EvalEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
@@ -121,8 +129,8 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",         "eval",    "baseline",
-                                  "save", "sample", "end",  "measured_memory", "anomaly", "resume"};
+constexpr const char* kKinds[] = {"run", "memory",          "step",    "experts", "eval",  "baseline", "save", "sample",
+                                  "end", "measured_memory", "anomaly", "resume",  "layers"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

@@ -75,6 +75,14 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
+// Norms of the parts of the model, with each StepEvent.
+struct LayersEvent {
+  int64_t step = 0;
+  std::vector<double> grad_norms;  // of each layer's gradients before clipping, MTP modules' last
+  std::optional<double> embedding_grad_norm = {};
+  std::optional<double> head_grad_norm = {};  // with the last norm
+};
+
 // An evaluation on the validation split, or on a set of valid_data.
 struct EvalEvent {
   int64_t step = 0;
@@ -126,7 +134,7 @@ struct EndEvent {
 };
 
 using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent>;
+                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

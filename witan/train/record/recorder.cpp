@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <numbers>
 #include <numeric>
@@ -33,6 +34,17 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const StepStat
   }
   for (const StepStatistics::Value& value : router.values())
     if (value.declared.name != kExpertCounts) event.statistics[value.declared.name] = value.layers;
+  return event;
+}
+
+// Seven digits are more than a norm is known to, and keep the file small.
+double rounded(double value) {
+  return std::isfinite(value) ? std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr) : value;
+}
+
+LayersEvent layers_event(int64_t step, const LayerNorms& norms) {
+  LayersEvent event{step, {}, rounded(norms.embedding), rounded(norms.head)};
+  for (const double norm : norms.layers) event.grad_norms.push_back(rounded(norm));
   return event;
 }
 
@@ -171,6 +183,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
   const bool closes = config_->train.closes_interval(state.step) || result.stop;
   if (closes) metrics_.append(event);
+  if (closes && result.layer_norms) metrics_.append(layers_event(state.step, *result.layer_norms));
   if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);
   if (!result.router.empty()) metrics_.append(experts);
