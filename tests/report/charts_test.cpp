@@ -52,6 +52,26 @@ TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
   }
 }
 
+TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
+  Metrics m = synthetic::run(3, 0, 0);
+  EXPECT_FALSE(find(make_charts(m), "GPU temperature"));
+  m.gpus = {{1, {60, 61}, {400, NAN}, {8, 16}, {0x1, 0x2}}, {3, {62, 63}, {410, NAN}, {8, 16}, {0x4, 0x44}}};
+  const std::vector<Chart> charts = make_charts(m);
+  const Chart& temperature = *find(charts, "GPU temperature");
+  ASSERT_EQ(temperature.series.size(), 2u);
+  EXPECT_EQ(temperature.series[1].name, "GPU 1");
+  EXPECT_EQ(temperature.series[1].points.back().y, 63);
+  EXPECT_EQ(find(charts, "GPU power")->series.size(), 1u) << "the other does not tell";
+  EXPECT_EQ(find(charts, "GPU memory")->series[1].points.back().y, 16);
+  const Chart& clocks = *find(charts, "Lowered clocks");
+  ASSERT_EQ(clocks.series.size(), 2u);
+  EXPECT_EQ(clocks.series[0].name, "power cap");
+  EXPECT_EQ(clocks.series[0].points.front().y, 0) << "idle and set clocks are no slowdown";
+  EXPECT_EQ(clocks.series[0].points.back().y, 2);
+  EXPECT_EQ(clocks.series[1].name, "temperature");
+  EXPECT_EQ(clocks.series[1].points.back().y, 1);
+}
+
 TEST(Charts, WithoutDataThereIsNoChart) {
   Metrics dense = synthetic::run(3, 0, 0);
   dense.evals.clear();

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace witan {
@@ -28,6 +29,14 @@ Curve curve_of(const std::vector<E>& events, Get get) {
   }
   return curve;
 }
+
+// Why a GPU's clocks were lowered, in NVML's bits.
+struct ThrottleReason {
+  const char* name;
+  int64_t bits;
+};
+constexpr ThrottleReason kThrottleReasons[] = {
+    {"power cap", 0x4}, {"temperature", 0x20 | 0x40}, {"power brake", 0x80}, {"hardware slowdown", 0x8}};
 
 // First and last step of the x axis; a step of its own stands in the middle.
 std::pair<int64_t, int64_t> step_range(const Metrics& m) {
@@ -121,7 +130,6 @@ void add_learning(Charts& charts, const Metrics& m) {
              }));
 }
 
-// The largest of the numbers of layers.
 std::optional<double> largest(const std::vector<double>& values) {
   std::optional<double> most;
   for (const double value : values)
@@ -129,29 +137,30 @@ std::optional<double> largest(const std::vector<double>& values) {
   return most;
 }
 
-// A series for each layer; of a deep model for some, evenly spread and with the first and the last one, and for the
-// largest value of all. values(event) is a vector.
-template <class Values>
-void add_by_layer(Charts& charts, const Metrics& m, Values values) {
-  size_t layers = 0;
-  for (const LayersEvent& event : m.layers) layers = std::max(layers, values(event).size());
-  const size_t shown = layers <= kSeriesColours ? layers : kSeriesColours - 1;
+// A series for each of an event's values(event), a vector; of too many for some, evenly spread and with the first and
+// the last one, and for the largest of all. `what`: one of them.
+template <class E, class Values>
+void add_each(Charts& charts, const std::vector<E>& events, std::string_view what, Values values) {
+  size_t count = 0;
+  for (const E& event : events) count = std::max(count, values(event).size());
+  const size_t shown = count <= kSeriesColours ? count : kSeriesColours - 1;
   for (size_t i = 0; i < shown; ++i) {
-    const size_t layer = shown == layers ? i : i * (layers - 1) / (shown - 1);
-    charts.add(fmt::format("layer {}", layer), Style::line, static_cast<int>(i) + 1,
-               curve_of(m.layers, [&](const LayersEvent& e) -> std::optional<double> {
-                 if (layer >= values(e).size()) return std::nullopt;
-                 return values(e)[layer];
+    const size_t which = shown == count ? i : i * (count - 1) / (shown - 1);
+    charts.add(fmt::format("{} {}", what, which), Style::line, static_cast<int>(i) + 1,
+               curve_of(events, [&](const E& event) -> std::optional<double> {
+                 const auto& all = values(event);
+                 if (which >= all.size()) return std::nullopt;
+                 return all[which];
                }));
   }
-  if (shown < layers)
-    charts.add(fmt::format("largest of {} layers", layers), Style::line, static_cast<int>(kSeriesColours),
-               curve_of(m.layers, [&](const LayersEvent& e) { return largest(values(e)); }));
+  if (shown < count)
+    charts.add(fmt::format("largest of {} {}s", count, what), Style::line, static_cast<int>(kSeriesColours),
+               curve_of(events, [&](const E& event) { return largest(values(event)); }));
 }
 
 void add_layers(Charts& charts, const Metrics& m) {
   charts.open(Section::layers, "Gradient norm by layer", "before clipping");
-  add_by_layer(charts, m, [](const LayersEvent& e) -> const std::vector<double>& { return e.grad_norms; });
+  add_each(charts, m.layers, "layer", [](const LayersEvent& e) -> const std::vector<double>& { return e.grad_norms; });
   charts.open(Section::layers, "Gradient norm beside the layers", "before clipping");
   charts.add("embedding", Style::line, 1,
              curve_of(m.layers, [](const LayersEvent& e) { return e.embedding_grad_norm; }));
@@ -313,6 +322,31 @@ std::vector<Series> series_of_run(const Chart& chart, const std::string& name, i
 
 }  // namespace
 
+namespace {
+
+void add_gpus(Charts& charts, const Metrics& m) {
+  charts.open(Section::gpus, "GPU temperature", "°C");
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.temperature; });
+  charts.open(Section::gpus, "GPU power", "watts", true);
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.power; });
+  charts.open(Section::gpus, "GPU memory", "bytes in use, by all processes", true);
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.memory_used; });
+
+  charts.open(Section::gpus, "Lowered clocks", "number of GPUs, by reason", true);
+  int colour = 1;
+  for (const ThrottleReason& reason : kThrottleReasons) {
+    const Curve gpus = curve_of(m.gpus, [&](const GpusEvent& e) {
+      return static_cast<double>(
+          std::ranges::count_if(e.throttle_reasons, [&](int64_t bits) { return (bits & reason.bits) != 0; }));
+    });
+    if (std::ranges::any_of(gpus, [](const Point& point) { return point.y > 0; }))
+      charts.add(reason.name, Style::line, colour, gpus);
+    ++colour;
+  }
+}
+
+}  // namespace
+
 std::vector<Chart> make_charts(const Metrics& metrics) {
   std::vector<Chart> out;
   Charts charts(out);
@@ -320,6 +354,7 @@ std::vector<Chart> make_charts(const Metrics& metrics) {
   add_layers(charts, metrics);
   add_experts(charts, metrics);
   add_speed(charts, metrics);
+  add_gpus(charts, metrics);
   charts.close();
   return out;
 }

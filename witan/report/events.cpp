@@ -78,6 +78,15 @@ void visit(Archive& a, LayersEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, GpusEvent& e) {
+  a("step", e.step);
+  a("temperature", e.temperature);
+  a("power", e.power);
+  a("memory_used", e.memory_used);
+  a("throttle_reasons", e.throttle_reasons);
+}
+
+template <class Archive>
 void visit(Archive& a, EvalEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
@@ -129,8 +138,9 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run", "memory",          "step",    "experts", "eval",  "baseline", "save", "sample",
-                                  "end", "measured_memory", "anomaly", "resume",  "layers"};
+constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
+                                  "baseline", "save",   "sample", "end",     "measured_memory",
+                                  "anomaly",  "resume", "layers", "gpus"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

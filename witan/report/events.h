@@ -75,6 +75,15 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
+// What the GPUs of rank 0's machine read, in the order of the driver. NaN where one does not tell.
+struct GpusEvent {
+  int64_t step = 0;
+  std::vector<double> temperature;        // degrees Celsius
+  std::vector<double> power;              // watts
+  std::vector<double> memory_used;        // bytes, by all processes
+  std::vector<int64_t> throttle_reasons;  // since the event before: NVML's bits (nvmlClocksThrottleReasons)
+};
+
 // Norms of the parts of the model, with each StepEvent.
 struct LayersEvent {
   int64_t step = 0;
@@ -133,8 +142,9 @@ struct EndEvent {
   std::optional<double> promised_resident = {};  // the planned bound for it
 };
 
-using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent>;
+using Event =
+    std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent, SampleEvent,
+                 EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent, GpusEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
@@ -60,6 +62,35 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
+}
+
+// Of runs on GPUs alone, here of a driver that the test brings.
+TEST(Recorder, WritesWhatGpusReadBesideAStep) {
+  ::setenv("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML, 1);
+  for (const bool on_gpu : {false, true}) {
+    const test::TempFolder folder;
+    const RunFolder run(folder.path(), "x");
+    RunConfig config = testing::small_config();
+    config.train.train_iters = 1 << 20;
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    {
+      Progress progress(quiet, progress_options(quiet));
+      Recorder recorder(resolve(config, {}), {.on_gpu = on_gpu}, run, progress);
+      for (int64_t step = 1; step <= 400 && read_metrics(run.metrics()).gpus.empty(); ++step) {
+        TrainState state;
+        state.step = step;
+        recorder.step(state, {}, 0.5, 0.1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(on_gpu ? 20 : 0));
+      }
+    }
+    std::fclose(quiet);
+    const Metrics metrics = read_metrics(run.metrics());
+    ASSERT_EQ(metrics.gpus.size(), on_gpu ? 1u : 0u);
+    if (!on_gpu) continue;
+    EXPECT_EQ(metrics.gpus[0].step, metrics.steps.back().step);
+    EXPECT_EQ(metrics.gpus[0].temperature, (std::vector<double>{60, 61}));
+  }
+  ::unsetenv("WITAN_LIBRARY_PATH");
 }
 
 TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {

@@ -63,6 +63,7 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
                         .step_seconds = plan.step_seconds,
                         .stopping = StopSignals::requested}) {
   if (config->log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
+  if (plan.on_gpu) gpus_.emplace();
   if (config->log.log_progress)
     progress_log_.emplace(
         folder.progress(), config->parallel.ranks,
@@ -183,6 +184,8 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
   const bool closes = config_->train.closes_interval(state.step) || result.stop;
   if (closes) metrics_.append(event);
+  if (closes && gpus_)
+    if (const auto read = gpus_->take(state.step)) metrics_.append(*read);
   if (closes && result.layer_norms) metrics_.append(layers_event(state.step, *result.layer_norms));
   if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);

@@ -11,6 +11,7 @@
 #include "witan/report/progress.h"
 #include "witan/report/progress_log.h"
 #include "witan/report/step_watch.h"
+#include "witan/train/record/gpu_monitor.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"
 #include "witan/train/run/resolve.h"
@@ -116,7 +117,8 @@ class Recorder {
   std::optional<MegatronRecorder> megatron_;
   std::optional<TensorboardRecorder> tensorboard_;
   std::optional<ProgressLog> progress_log_;
-  StepWatch watch_;  // last: its thread ends first
+  std::optional<GpuMonitor> gpus_;  // of runs on GPUs
+  StepWatch watch_;                 // last: its thread ends first
 };
 
 }  // namespace witan
