@@ -240,6 +240,8 @@ function xTicks(low, high, pixels) {
   return ticks;
 }
 
+const kEdge = 4;  // pixels beside the visible range: half a dot, which would be cut where the plot ends
+
 function interaction() {
   const model = {...Dygraph.defaultInteractionModel};
   // A finger scrolls the page; zooming needs a mouse or a pen.
@@ -270,11 +272,10 @@ class ChartPlot {
       gridLineWidth: 1,
       axisLineWidth: 1,
       highlightCircleSize: 3.5,
-      xRangePad: 3,
       yRangePad: 8,
       xLabelHeight: 16,
       axes: {
-        x: {drawGrid: false, ticker: (low, high, pixels) => xTicks(low, high, pixels)},
+        x: {drawGrid: false, ticker: (low, high, pixels) => xTicks(view.range[0], view.range[1], pixels)},
         y: {axisLabelFormatter: (y) => formatNumber(y), axisLabelWidth: 56, pixelsPerLabel: 38},
       },
       interactionModel: interaction(),
@@ -282,10 +283,11 @@ class ChartPlot {
       highlightCallback: (event, x) => view.setCursor(x),
       unhighlightCallback: () => view.setCursor(null),
       drawCallback: (g, first) => {
-        if (!first && !view.changing) view.setRange(...g.xAxisRange());
+        if (!first && !view.changing) this.takeRange(...g.xAxisRange());
       },
       ...this.options(),
     });
+    this.drawn = this.graph.xAxisRange();
     this.showReadout(null);
   }
 
@@ -296,7 +298,7 @@ class ChartPlot {
       series: seriesOptions(this.chart),
       gridLineColor: themeColour("--rule"),
       axisLineColor: themeColour("--rule"),
-      dateWindow: view.range,
+      dateWindow: this.window(),
       valueRange: null,
       logscale: view.logY,
       includeZero: this.chart.zero && !view.logY,
@@ -372,9 +374,22 @@ class ChartPlot {
     });
   }
 
+  // The visible range and what lies beside it.
+  window() {
+    const [low, high] = view.range;
+    const width = this.graph ? this.graph.getArea().w : this.figure.querySelector(".plot").clientWidth - 64;
+    const beside = (high - low) * kEdge / Math.max(width - 2 * kEdge, 1);
+    return [low - beside, high + beside];
+  }
+  // Somebody zoomed, or the plot has another width.
+  takeRange(left, right) {
+    if (left === this.drawn[0] && right === this.drawn[1]) return;
+    const low = Math.max(left, view.full[0]), high = Math.min(right, view.full[1]);
+    if (low < high) view.setRange(low, high);
+    this.range();
+  }
   range() {
-    const [left, right] = this.graph.xAxisRange();
-    if (left !== view.range[0] || right !== view.range[1]) this.update({dateWindow: view.range, valueRange: null});
+    this.update({dateWindow: this.window(), valueRange: null});
   }
   cursor(x) {
     const inside = x !== null && x >= view.range[0] && x <= view.range[1];
@@ -391,6 +406,7 @@ class ChartPlot {
   update(options) {
     const before = view.changing;
     view.changing = true;
+    this.drawn = options.dateWindow;
     this.graph.updateOptions(options);
     view.changing = before;
   }
