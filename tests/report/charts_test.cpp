@@ -70,6 +70,7 @@ TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
   EXPECT_EQ(clocks.series[0].points.back().y, 2);
   EXPECT_EQ(clocks.series[1].name, "temperature");
   EXPECT_EQ(clocks.series[1].points.back().y, 1);
+  EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "GPU temperature"));
 }
 
 TEST(Charts, WithoutDataThereIsNoChart) {
@@ -199,9 +200,9 @@ TEST(PlotData, MarksWhereARunWasResumedAndWhereItWentBack) {
   m.anomalies = {{.step = 3, .what = "nan", .action = "rewind", .at = 5, .text = "t"},
                  {.step = 4, .what = "spike", .action = "skip", .text = "t"}};
   EXPECT_EQ(plot_data(m, make_charts(m), {})["runs"][0]["marks"],
-            (nlohmann::ordered_json{{{"step", 2}, {"text", "resumed from step 2, 2025-01-02T03:04:05Z"}},
+            (nlohmann::ordered_json{{{"step", 2}, {"text", "resumed from step 2, 2025-01-02 03:04:05 UTC"}},
                                     {{"step", 3}, {"text", "back from step 5 to step 3: nan"}},
-                                    {{"step", 4}, {"text", "resumed from step 4, 2025-01-02T04:04:05Z"}}}));
+                                    {{"step", 4}, {"text", "resumed from step 4, 2025-01-02 04:04:05 UTC"}}}));
 }
 
 // What a page needs to draw over tokens and over time.

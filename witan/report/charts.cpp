@@ -130,6 +130,7 @@ void add_learning(Charts& charts, const Metrics& m) {
              }));
 }
 
+// Of the finite ones.
 std::optional<double> largest(const std::vector<double>& values) {
   std::optional<double> most;
   for (const double value : values)
@@ -320,10 +321,6 @@ std::vector<Series> series_of_run(const Chart& chart, const std::string& name, i
   return shown;
 }
 
-}  // namespace
-
-namespace {
-
 void add_gpus(Charts& charts, const Metrics& m) {
   charts.open(Section::gpus, "GPU temperature", "°C");
   add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.temperature; });
@@ -388,7 +385,7 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   std::vector<Chart> merged;
   for (size_t run = 0; run < charts.size(); ++run)
     for (const Chart& chart : charts[run]) {
-      if (chart.section == Section::layers) continue;
+      if (chart.section == Section::layers || chart.section == Section::gpus) continue;
       const auto shown =
           series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1, static_cast<int>(run));
       auto same = std::ranges::find(merged, chart.title, &Chart::title);
@@ -401,10 +398,18 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
 
 namespace {
 
+// "2025-01-02T03:04:05Z" -> "2025-01-02 03:04:05 UTC"
+std::string readable(std::string time) {
+  if (time.size() != 20 || time[10] != 'T' || time.back() != 'Z') return time;
+  time[10] = ' ';
+  time.back() = ' ';
+  return time + "UTC";
+}
+
 std::vector<Mark> make_marks(const Metrics& m) {
   std::vector<Mark> marks;
   for (const ResumeEvent& e : m.resumes)
-    marks.push_back({e.step, fmt::format("resumed from step {}, {}", e.step, e.time)});
+    marks.push_back({e.step, fmt::format("resumed from step {}, {}", e.step, readable(e.time))});
   for (const AnomalyEvent& e : m.anomalies)
     if (e.at) marks.push_back({e.step, fmt::format("back from step {} to step {}: {}", *e.at, e.step, e.what)});
   std::ranges::stable_sort(marks, {}, &Mark::step);

@@ -49,7 +49,7 @@ std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
 // The charts of several runs over each other: of each of `charts`, one run's, the series that stand for the run, in the
 // run's colour and with its name. `names` are as many. A smoothed series takes its raw one along. Charts with a series
-// for each layer are left out: a run has one colour.
+// for each layer or GPU are left out: a run has one colour.
 std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
 constexpr size_t kSeriesColours = 8;  // that assets/style.css has
 
