@@ -17,10 +17,10 @@ using testing::ThreadRank;
 
 // Odd sizes, one of them of several chunks, between experts.
 std::vector<ParameterSpec> uneven_specs() {
-  return {{.name = "a", .shape = {331, 397}},
-          {.name = "experts", .shape = {8, 13, 17}, .expert = true},
-          {.name = "norm", .shape = {3}},
-          {.name = "large_experts", .shape = {8, 300, 301}, .expert = true}};
+  return {{.name = "a", .shape = {331, 397}, .unit = 0},
+          {.name = "experts", .shape = {8, 13, 17}, .expert = true, .unit = 2},
+          {.name = "norm", .shape = {3}, .unit = 2},
+          {.name = "large_experts", .shape = {8, 300, 301}, .expert = true, .unit = 3}};
 }
 
 // The same gradients on every layout: a pure function of the position in the global tensor.
@@ -32,6 +32,7 @@ double gradient_at(const Parameter& parameter, int64_t i) {
 TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   std::mutex mutex;
   std::set<double> norms, zeros, value_norms;
+  std::set<std::vector<double>> of_units;
   for (const auto& [world, expert_ranks] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {2, 2}, {4, 2}, {8, 8}})
     on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
@@ -44,7 +45,9 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
       GlobalNorm global(rank.stream, shard_plan, groups);
       const Norm2 values = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values));
       const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
+      const std::vector<double> units = global.square_sums_of_units(rank.stream);
       const std::lock_guard lock(mutex);
+      of_units.insert(units);
       norms.insert(gradients.norm);
       zeros.insert(gradients.zeros);
       value_norms.insert(values.norm);
@@ -54,15 +57,20 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   EXPECT_EQ(value_norms.size(), 1u);
 
   double squares = 0, none = 0;
+  std::vector<double> squares_of_units(4);
   testing::Rank rank;
   for (const ParameterSpec& spec : uneven_specs()) {
     const Parameter whole(rank.stream, spec, spec.whole(), 1);
     for (int64_t i = 0; i < whole.elements(); ++i) {
       const double g = static_cast<float>(gradient_at(whole, i));
       squares += g * g;
+      squares_of_units[static_cast<size_t>(spec.unit)] += g * g;
       none += g == 0;
     }
   }
+  ASSERT_EQ(of_units.size(), 1u) << "the same bits";
+  ASSERT_EQ(of_units.begin()->size(), 4u);
+  for (size_t unit = 0; unit < 4; ++unit) EXPECT_NEAR((*of_units.begin())[unit], squares_of_units[unit], 1e-8) << unit;
   EXPECT_NEAR(*norms.begin(), std::sqrt(squares), 1e-9);
   EXPECT_EQ(*zeros.begin(), none);
 }

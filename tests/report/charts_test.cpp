@@ -27,6 +27,52 @@ TEST(Charts, AFullRunHasThemAll) {
   EXPECT_EQ(find(charts, "Validation")->series[1].name, "Kneser-Ney bigram");
 }
 
+TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
+  for (const size_t layers : {3, 8, 9, 61}) {
+    Metrics m = synthetic::run(20, 0, 0);
+    EXPECT_FALSE(find(make_charts(m), "Gradient norm by layer"));
+    for (const StepEvent& step : m.steps) {
+      LayersEvent& event = m.layers.emplace_back(LayersEvent{step.step, {}, 7, NAN});
+      for (size_t layer = 0; layer < layers; ++layer) event.grad_norms.push_back(static_cast<double>(layer % 60));
+    }
+    const std::vector<Chart> charts = make_charts(m);
+    const Chart& chart = *find(charts, "Gradient norm by layer");
+    ASSERT_EQ(chart.series.size(), std::min<size_t>(layers, 8));
+    EXPECT_EQ(chart.series[0].name, "layer 0");
+    const Series& last = chart.series[layers <= 8 ? layers - 1 : 6];
+    EXPECT_EQ(last.name, "layer " + std::to_string(layers - 1));
+    EXPECT_EQ(last.points.back().y, static_cast<double>((layers - 1) % 60));
+    if (layers == 61) {
+      EXPECT_EQ(chart.series[3].name, "layer 30");
+      EXPECT_EQ(chart.series[7].name, "largest of 61 layers");
+      EXPECT_EQ(chart.series[7].points.back().y, 59);
+    }
+    EXPECT_EQ(find(charts, "Gradient norm beside the layers")->series.size(), 1u) << "one is not finite";
+    EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "Gradient norm by layer"));
+  }
+}
+
+TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
+  Metrics m = synthetic::run(3, 0, 0);
+  EXPECT_FALSE(find(make_charts(m), "GPU temperature"));
+  m.gpus = {{1, {60, 61}, {400, NAN}, {8, 16}, {0x1, 0x2}}, {3, {62, 63}, {410, NAN}, {8, 16}, {0x4, 0x44}}};
+  const std::vector<Chart> charts = make_charts(m);
+  const Chart& temperature = *find(charts, "GPU temperature");
+  ASSERT_EQ(temperature.series.size(), 2u);
+  EXPECT_EQ(temperature.series[1].name, "GPU 1");
+  EXPECT_EQ(temperature.series[1].points.back().y, 63);
+  EXPECT_EQ(find(charts, "GPU power")->series.size(), 1u) << "the other does not tell";
+  EXPECT_EQ(find(charts, "GPU memory")->series[1].points.back().y, 16);
+  const Chart& clocks = *find(charts, "Lowered clocks");
+  ASSERT_EQ(clocks.series.size(), 2u);
+  EXPECT_EQ(clocks.series[0].name, "power cap");
+  EXPECT_EQ(clocks.series[0].points.front().y, 0) << "idle and set clocks are no slowdown";
+  EXPECT_EQ(clocks.series[0].points.back().y, 2);
+  EXPECT_EQ(clocks.series[1].name, "temperature");
+  EXPECT_EQ(clocks.series[1].points.back().y, 1);
+  EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "GPU temperature"));
+}
+
 TEST(Charts, WithoutDataThereIsNoChart) {
   Metrics dense = synthetic::run(3, 0, 0);
   dense.evals.clear();
@@ -145,6 +191,18 @@ TEST(PlotData, RangeAndSeries) {
   EXPECT_EQ(json["charts"][0]["series"][0]["name"], "training");
   EXPECT_EQ(json["charts"][0]["series"][0]["points"].size(), 5u);
   EXPECT_EQ(json["heat"]["panels"][0]["experts"], 2);
+}
+
+TEST(PlotData, MarksWhereARunWasResumedAndWhereItWentBack) {
+  Metrics m = synthetic::run(5, 0, 0);
+  EXPECT_FALSE(plot_data(m, make_charts(m), {})["runs"][0].contains("marks"));
+  m.resumes = {{2, "2025-01-02T03:04:05Z"}, {4, "2025-01-02T04:04:05Z"}};
+  m.anomalies = {{.step = 3, .what = "nan", .action = "rewind", .at = 5, .text = "t"},
+                 {.step = 4, .what = "spike", .action = "skip", .text = "t"}};
+  EXPECT_EQ(plot_data(m, make_charts(m), {})["runs"][0]["marks"],
+            (nlohmann::ordered_json{{{"step", 2}, {"text", "resumed from step 2, 2025-01-02 03:04:05 UTC"}},
+                                    {{"step", 3}, {"text", "back from step 5 to step 3: nan"}},
+                                    {{"step", 4}, {"text", "resumed from step 4, 2025-01-02 04:04:05 UTC"}}}));
 }
 
 // What a page needs to draw over tokens and over time.

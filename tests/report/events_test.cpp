@@ -23,11 +23,18 @@ TEST(Events, GoldenLines) {
             R"({"kind":"memory","rank":1,"tags":{"activations":4,"weights":8},"peak":12})");
   EXPECT_EQ(format_event(ExpertsEvent{5, {}, {{0.25, 0.75}, {0.5, 0.5}}}),
             R"({"kind":"experts","step":5,"load":[[0.25,0.75],[0.5,0.5]]})");
+  EXPECT_EQ(format_event(LayersEvent{5, {0.5, 0.25}, 0.75, 1}),
+            R"({"kind":"layers","step":5,"grad_norms":[0.5,0.25],"embedding_grad_norm":0.75,"head_grad_norm":1.0})");
+  EXPECT_EQ(format_event(GpusEvent{5, {60, 61}, {412.5, NAN}, {8, 16}, {0, 4}}),
+            R"({"kind":"gpus","step":5,"temperature":[60.0,61.0],"power":[412.5,null],"memory_used":[8.0,16.0],)"
+            R"("throttle_reasons":[0,4]})");
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
   EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
   EXPECT_EQ(format_event(AnomalyEvent{.step = 4, .what = "nan", .action = "rewind", .at = 7, .text = "t"}),
             R"({"kind":"anomaly","step":4,"what":"nan","action":"rewind","at":7,"text":"t"})");
+  EXPECT_EQ(format_event(ResumeEvent{8, "2025-01-02T03:04:05Z"}),
+            R"({"kind":"resume","step":8,"time":"2025-01-02T03:04:05Z"})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
@@ -49,6 +56,9 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      m.baselines[0],
                                      m.samples[0],
                                      SaveEvent{10, 0.5, 0.25},
+                                     ResumeEvent{10, "2025-01-02T03:04:05Z"},
+                                     LayersEvent{10, {0.5, 0.25}, 0.75, 1},
+                                     GpusEvent{10, {60}, {412.5}, {8}, {4}},
                                      *m.end,
                                      MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}},
                                      synthetic::step(1, 10, false),

@@ -21,7 +21,8 @@ std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layou
     const Parameter& parameter = *shard_plan.parameters()[i];
     const ParameterSpec& spec = parameter.spec();
     const NormFamily dense = spec.tensor_split.any() && cuts ? NormFamily::tensor_split : NormFamily::whole;
-    NormRows& rows = all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}, spec.frozen});
+    NormRows& rows =
+        all.emplace_back(NormRows{spec.expert ? NormFamily::experts : dense, spec.chunk, {}, spec.frozen, spec.unit});
     for (int owner = 0; owner < shard_plan.sharding_ranks(spec.expert); ++owner) {
       const auto [first, elements] = shard_plan.most_of_range(i, owner);
       const int64_t count = chunks_before(parameter, first + elements) - chunks_before(parameter, first);
@@ -45,11 +46,12 @@ GlobalNorm::GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups
       values_(stream, table_words(Of::values), MemoryTag::workspace) {
   const int64_t rows = stages_.back().end();
   sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows of nothing stay so
-  all_in_order_ = summation_order(stream, Of::values);
+  all_in_order_ = summation_order(stream, Of::values, unit_rows_);
   const bool some_frozen = std::ranges::any_of(
       stages_, [](const Stage& stage) { return std::ranges::any_of(stage.parameters, &NormRows::frozen); });
-  order_of_gradients_ = some_frozen ? summation_order(stream, Of::gradients) : all_in_order_;
+  order_of_gradients_ = some_frozen ? summation_order(stream, Of::gradients, unit_rows_) : all_in_order_;
   total_ = stream.empty({2}, DType::f64, MemoryTag::workspace);
+  unit_totals_ = stream.empty({std::ssize(unit_rows_), 2}, DType::f64, MemoryTag::workspace);
 }
 
 std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRows>> stages) const {
@@ -78,23 +80,26 @@ int64_t GlobalNorm::table_words(Of what) const {
 }
 
 // Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
-Tensor GlobalNorm::summation_order(Stream& stream, Of what) const {
+Tensor GlobalNorm::summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const {
   std::vector<int64_t> order;
+  units.clear();
   std::vector<Stage> next = stages_;  // the next row of every rank
   int chunks = 0;
   for (const Stage& stage : stages_)
     for (const NormRows& parameter : stage.parameters) chunks = std::max(chunks, parameter.chunk + 1);
   for (int chunk = 0; chunk < chunks; ++chunk)
     for (size_t stage = 0; stage < stages_.size(); ++stage)
-      append_rows(what, chunk, stages_[stage], next[stage], order);
+      append_rows(what, chunk, stages_[stage], next[stage], order, units);
   const Tensor rows = stream.empty({static_cast<int64_t>(order.size())}, DType::i64, MemoryTag::workspace);
   stream.write(rows, order.data());
   return rows;
 }
 
-void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const {
+void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order,
+                             std::vector<UnitRows>& units) const {
   for (const NormRows& parameter : stage.parameters) {
     if (parameter.chunk != chunk) continue;
+    const auto begin = std::ssize(order);
     const auto family = static_cast<size_t>(parameter.family), parts = static_cast<size_t>(families_[family].parts);
     for (size_t part = 0; part < parts; ++part)
       for (size_t owner = 0; owner < parameter.by_owner.size(); ++owner) {
@@ -102,6 +107,11 @@ void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next
         for (int64_t count = parameter.by_owner[owner]; count > 0; --count, ++row)
           if (what == Of::values || !parameter.frozen) order.push_back(row);
       }
+    const int64_t count = std::ssize(order) - begin;
+    if (count > 0 && !units.empty() && units.back().unit == parameter.unit)
+      units.back().count += count;
+    else if (count > 0)
+      units.push_back({parameter.unit, begin, count});
   }
 }
 
@@ -149,6 +159,21 @@ const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
   gather_sums(stream);
   kernels::total_sums(stream, total_, sums_, what == Of::gradients ? order_of_gradients_ : all_in_order_);
   return total_;
+}
+
+std::vector<double> GlobalNorm::square_sums_of_units(Stream& stream) const {
+  for (size_t i = 0; i < unit_rows_.size(); ++i)
+    kernels::total_sums(stream, unit_totals_.narrow(0, static_cast<int64_t>(i), 1).reshape({2}), sums_,
+                        order_of_gradients_.narrow(0, unit_rows_[i].begin, unit_rows_[i].count));
+  std::vector<double> totals(2 * unit_rows_.size());
+  stream.read(totals.data(), unit_totals_);
+  std::vector<double> sums;
+  for (size_t i = 0; i < unit_rows_.size(); ++i) {
+    const auto unit = static_cast<size_t>(unit_rows_[i].unit);
+    if (sums.size() <= unit) sums.resize(unit + 1);
+    sums[unit] += totals[2 * i];
+  }
+  return sums;
 }
 
 }  // namespace witan

@@ -26,6 +26,7 @@ struct NormRows {
   int chunk;  // of the layers of its stage of a pipeline
   std::vector<int64_t> by_owner;
   bool frozen;  // it has values to sum, and no gradients
+  int unit;     // of the model
 };
 // Of all parameters of a stage, in the order of the model.
 std::vector<NormRows> norm_rows(const ShardPlan& shard_plan, const Layout& layout);
@@ -44,10 +45,20 @@ class GlobalNorm {
   // expert, expert tensor and pipeline axes.
   const Tensor& compute(Stream& stream, Of what);
 
+  // After compute(Of::gradients), until the next call: the sum of squares of the gradients of each unit of the model,
+  // by ParameterSpec::unit, [units]. Every rank has all sums already: nobody communicates. Waits for the stream; zeros
+  // on the meta device.
+  std::vector<double> square_sums_of_units(Stream& stream) const;
+
  private:
   struct Family {
     Group& group;
     int parts;  // of a parameter that is not divided among owners: the group has one after the other for each owner
+  };
+  // Rows of the gradients that stand side by side in their order, [begin, begin + count), and are of one unit.
+  struct UnitRows {
+    int unit;
+    int64_t begin, count;
   };
   // Where rows lie: one family after the other, each by rank of its group, [ranks + 1].
   struct Stage {
@@ -58,8 +69,9 @@ class GlobalNorm {
   std::vector<Stage> place(std::vector<std::vector<NormRows>> stages) const;
   const Stage& own() const { return stages_[static_cast<size_t>(pipeline_.rank())]; }
   int64_t table_words(Of what) const;
-  Tensor summation_order(Stream& stream, Of what) const;
-  void append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order) const;
+  Tensor summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const;
+  void append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order,
+                   std::vector<UnitRows>& units) const;
   std::vector<kernels::SquareSumsItem> items_of(Of what, Of tensors) const;
   void gather_sums(Stream& stream) const;
 
@@ -69,7 +81,9 @@ class GlobalNorm {
   std::vector<Stage> stages_;
   Tensor sums_;                               // [rows, 2] float64
   Tensor order_of_gradients_, all_in_order_;  // [rows] int64: in which they are added
+  std::vector<UnitRows> unit_rows_;           // of order_of_gradients_
   Tensor total_;                              // [2] float64
+  Tensor unit_totals_;                        // [unit_rows_, 2] float64
   kernels::DeviceTable gradients_, values_;
 };
 

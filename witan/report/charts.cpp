@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace witan {
@@ -28,6 +29,14 @@ Curve curve_of(const std::vector<E>& events, Get get) {
   }
   return curve;
 }
+
+// Why a GPU's clocks were lowered, in NVML's bits.
+struct ThrottleReason {
+  const char* name;
+  int64_t bits;
+};
+constexpr ThrottleReason kThrottleReasons[] = {
+    {"power cap", 0x4}, {"temperature", 0x20 | 0x40}, {"power brake", 0x80}, {"hardware slowdown", 0x8}};
 
 // First and last step of the x axis; a step of its own stands in the middle.
 std::pair<int64_t, int64_t> step_range(const Metrics& m) {
@@ -119,6 +128,44 @@ void add_learning(Charts& charts, const Metrics& m) {
                if (!e.loss_scale) return std::nullopt;
                return std::log2(*e.loss_scale);
              }));
+}
+
+// Of the finite ones.
+std::optional<double> largest(const std::vector<double>& values) {
+  std::optional<double> most;
+  for (const double value : values)
+    if (std::isfinite(value) && (!most || value > *most)) most = value;
+  return most;
+}
+
+// A series for each of an event's values(event), a vector; of too many for some, evenly spread and with the first and
+// the last one, and for the largest of all. `what`: one of them.
+template <class E, class Values>
+void add_each(Charts& charts, const std::vector<E>& events, std::string_view what, Values values) {
+  size_t count = 0;
+  for (const E& event : events) count = std::max(count, values(event).size());
+  const size_t shown = count <= kSeriesColours ? count : kSeriesColours - 1;
+  for (size_t i = 0; i < shown; ++i) {
+    const size_t which = shown == count ? i : i * (count - 1) / (shown - 1);
+    charts.add(fmt::format("{} {}", what, which), Style::line, static_cast<int>(i) + 1,
+               curve_of(events, [&](const E& event) -> std::optional<double> {
+                 const auto& all = values(event);
+                 if (which >= all.size()) return std::nullopt;
+                 return all[which];
+               }));
+  }
+  if (shown < count)
+    charts.add(fmt::format("largest of {} {}s", count, what), Style::line, static_cast<int>(kSeriesColours),
+               curve_of(events, [&](const E& event) { return largest(values(event)); }));
+}
+
+void add_layers(Charts& charts, const Metrics& m) {
+  charts.open(Section::layers, "Gradient norm by layer", "before clipping");
+  add_each(charts, m.layers, "layer", [](const LayersEvent& e) -> const std::vector<double>& { return e.grad_norms; });
+  charts.open(Section::layers, "Gradient norm beside the layers", "before clipping");
+  charts.add("embedding", Style::line, 1,
+             curve_of(m.layers, [](const LayersEvent& e) { return e.embedding_grad_norm; }));
+  charts.add("head", Style::line, 2, curve_of(m.layers, [](const LayersEvent& e) { return e.head_grad_norm; }));
 }
 
 enum class Extreme : uint8_t { lowest, highest };
@@ -245,9 +292,12 @@ OrderedJson to_json(const Series& series) {
 OrderedJson charts_data(int64_t first, int64_t last, const std::vector<RunAxis>& runs,
                         const std::vector<Chart>& charts) {
   OrderedJson data{{"steps", {first, last}}, {"runs", OrderedJson::array()}, {"charts", OrderedJson::array()}};
-  for (const RunAxis& run : runs)
+  for (const RunAxis& run : runs) {
     data["runs"].push_back(
         {{"steps", {run.first, run.last}}, {"tokens_per_step", run.tokens_per_step}, {"clock", to_json(run.clock)}});
+    for (const Mark& mark : run.marks)
+      data["runs"].back()["marks"].push_back({{"step", mark.step}, {"text", mark.text}});
+  }
   for (const Chart& chart : charts) {
     OrderedJson series = OrderedJson::array();
     for (const Series& s : chart.series) series.push_back(to_json(s));
@@ -271,14 +321,37 @@ std::vector<Series> series_of_run(const Chart& chart, const std::string& name, i
   return shown;
 }
 
+void add_gpus(Charts& charts, const Metrics& m) {
+  charts.open(Section::gpus, "GPU temperature", "°C");
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.temperature; });
+  charts.open(Section::gpus, "GPU power", "watts", true);
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.power; });
+  charts.open(Section::gpus, "GPU memory", "bytes in use, by all processes", true);
+  add_each(charts, m.gpus, "GPU", [](const GpusEvent& e) -> const std::vector<double>& { return e.memory_used; });
+
+  charts.open(Section::gpus, "Lowered clocks", "number of GPUs, by reason", true);
+  int colour = 1;
+  for (const ThrottleReason& reason : kThrottleReasons) {
+    const Curve gpus = curve_of(m.gpus, [&](const GpusEvent& e) {
+      return static_cast<double>(
+          std::ranges::count_if(e.throttle_reasons, [&](int64_t bits) { return (bits & reason.bits) != 0; }));
+    });
+    if (std::ranges::any_of(gpus, [](const Point& point) { return point.y > 0; }))
+      charts.add(reason.name, Style::line, colour, gpus);
+    ++colour;
+  }
+}
+
 }  // namespace
 
 std::vector<Chart> make_charts(const Metrics& metrics) {
   std::vector<Chart> out;
   Charts charts(out);
   add_learning(charts, metrics);
+  add_layers(charts, metrics);
   add_experts(charts, metrics);
   add_speed(charts, metrics);
+  add_gpus(charts, metrics);
   charts.close();
   return out;
 }
@@ -312,6 +385,7 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   std::vector<Chart> merged;
   for (size_t run = 0; run < charts.size(); ++run)
     for (const Chart& chart : charts[run]) {
+      if (chart.section == Section::layers || chart.section == Section::gpus) continue;
       const auto shown =
           series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1, static_cast<int>(run));
       auto same = std::ranges::find(merged, chart.title, &Chart::title);
@@ -322,12 +396,35 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   return merged;
 }
 
+namespace {
+
+// "2025-01-02T03:04:05Z" -> "2025-01-02 03:04:05 UTC"
+std::string readable(std::string time) {
+  if (time.size() != 20 || time[10] != 'T' || time.back() != 'Z') return time;
+  time[10] = ' ';
+  time.back() = ' ';
+  return time + "UTC";
+}
+
+std::vector<Mark> make_marks(const Metrics& m) {
+  std::vector<Mark> marks;
+  for (const ResumeEvent& e : m.resumes)
+    marks.push_back({e.step, fmt::format("resumed from step {}, {}", e.step, readable(e.time))});
+  for (const AnomalyEvent& e : m.anomalies)
+    if (e.at) marks.push_back({e.step, fmt::format("back from step {} to step {}: {}", *e.at, e.step, e.what)});
+  std::ranges::stable_sort(marks, {}, &Mark::step);
+  return marks;
+}
+
+}  // namespace
+
 RunAxis make_run_axis(const Metrics& metrics) {
   constexpr size_t kMostClockPoints = 400;
   const auto [first, last] = step_range(metrics);
   Curve clock = curve_of(metrics.steps, [](const StepEvent& e) { return e.elapsed_s; });
   for (size_t i = 1; i < clock.size(); ++i) clock[i].y = std::max(clock[i].y, clock[i - 1].y);
-  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints)};
+  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints),
+          make_marks(metrics)};
 }
 
 OrderedJson plot_data(const std::vector<Chart>& charts, const std::vector<RunAxis>& runs) {

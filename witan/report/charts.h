@@ -23,7 +23,7 @@ struct Series {
 constexpr size_t kMostPoints = 2000;
 
 struct Chart {
-  enum class Section { learning, experts, speed };
+  enum class Section { learning, layers, experts, speed, gpus };
   Section section = Section::learning;
   std::string title, unit;
   std::vector<Series> series;  // at least one, none empty
@@ -48,15 +48,23 @@ struct HeatMap {
 std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
 // The charts of several runs over each other: of each of `charts`, one run's, the series that stand for the run, in the
-// run's colour and with its name. `names` are as many. A smoothed series takes its raw one along.
+// run's colour and with its name. `names` are as many. A smoothed series takes its raw one along. Charts with a series
+// for each layer or GPU are left out: a run has one colour.
 std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
 constexpr size_t kSeriesColours = 8;  // that assets/style.css has
+
+// A vertical line through all charts: where the run was resumed from, or went back to.
+struct Mark {
+  int64_t step = 0;
+  std::string text;
+};
 
 // What turns a run's steps into tokens and time, so that a page can show its curves over either.
 struct RunAxis {
   int64_t first = 0, last = 0;  // steps
   int64_t tokens_per_step = 0;  // 0: not known
   Curve clock;                  // seconds of training over steps, not decreasing
+  std::vector<Mark> marks;      // by step
 };
 RunAxis make_run_axis(const Metrics& metrics);
 

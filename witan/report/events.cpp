@@ -70,6 +70,23 @@ void visit(Archive& a, ExpertsEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, LayersEvent& e) {
+  a("step", e.step);
+  a("grad_norms", e.grad_norms);
+  a("embedding_grad_norm", e.embedding_grad_norm);
+  a("head_grad_norm", e.head_grad_norm);
+}
+
+template <class Archive>
+void visit(Archive& a, GpusEvent& e) {
+  a("step", e.step);
+  a("temperature", e.temperature);
+  a("power", e.power);
+  a("memory_used", e.memory_used);
+  a("throttle_reasons", e.throttle_reasons);
+}
+
+template <class Archive>
 void visit(Archive& a, EvalEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
@@ -101,6 +118,12 @@ void visit(Archive& a, AnomalyEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, ResumeEvent& e) {
+  a("step", e.step);
+  a("time", e.time);
+}
+
+template <class Archive>
 void visit(Archive& a, SampleEvent& e) {
   a("step", e.step);
   a("prompt", e.prompt);
@@ -115,8 +138,9 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",  "memory", "step", "experts",         "eval",   "baseline",
-                                  "save", "sample", "end",  "measured_memory", "anomaly"};
+constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
+                                  "baseline", "save",   "sample", "end",     "measured_memory",
+                                  "anomaly",  "resume", "layers", "gpus"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {

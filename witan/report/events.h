@@ -75,6 +75,23 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
+// What the GPUs of rank 0's machine read, in the order of the driver. NaN where one does not tell.
+struct GpusEvent {
+  int64_t step = 0;
+  std::vector<double> temperature;        // degrees Celsius
+  std::vector<double> power;              // watts
+  std::vector<double> memory_used;        // bytes, by all processes
+  std::vector<int64_t> throttle_reasons;  // since the event before: NVML's bits (nvmlClocksThrottleReasons)
+};
+
+// Norms of the parts of the model, with each StepEvent.
+struct LayersEvent {
+  int64_t step = 0;
+  std::vector<double> grad_norms;  // of each layer's gradients before clipping, MTP modules' last
+  std::optional<double> embedding_grad_norm = {};
+  std::optional<double> head_grad_norm = {};  // with the last norm
+};
+
 // An evaluation on the validation split, or on a set of valid_data.
 struct EvalEvent {
   int64_t step = 0;
@@ -106,6 +123,12 @@ struct AnomalyEvent {
   std::optional<std::string> folder = {};  // of the batch and the weights, below the run's
 };
 
+// The run was resumed from the checkpoint of `step`.
+struct ResumeEvent {
+  int64_t step = 0;
+  std::string time;  // UTC, ISO 8601
+};
+
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
@@ -119,8 +142,9 @@ struct EndEvent {
   std::optional<double> promised_resident = {};  // the planned bound for it
 };
 
-using Event = std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent,
-                           SampleEvent, EndEvent, MeasuredMemoryEvent, AnomalyEvent>;
+using Event =
+    std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent, SampleEvent,
+                 EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent, GpusEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

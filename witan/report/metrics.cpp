@@ -55,6 +55,8 @@ class Collector {
   void operator()(BaselineEvent e) { out_.baselines.push_back(std::move(e)); }
   void operator()(EndEvent e) { out_.end = std::move(e); }
   void operator()(ExpertsEvent e) { add(out_.experts, std::move(e), 0); }
+  void operator()(LayersEvent e) { add(out_.layers, std::move(e), 0); }
+  void operator()(GpusEvent e) { add(out_.gpus, std::move(e), 0); }
   void operator()(EvalEvent e) {
     auto& events = e.set ? out_.set_evals[*e.set] : out_.evals;
     add(events, std::move(e), 0);
@@ -62,6 +64,7 @@ class Collector {
   void operator()(SaveEvent e) { add(out_.saves, std::move(e), 0); }
   void operator()(SampleEvent e) { add(out_.samples, std::move(e), 0); }
   void operator()(AnomalyEvent e) { add(out_.anomalies, std::move(e), 0); }
+  void operator()(ResumeEvent e) { add(out_.resumes, std::move(e), 0); }
   void operator()(StepEvent e) { add(out_.steps, std::move(e), 1); }
 
  private:
@@ -120,7 +123,8 @@ Metrics read_metrics(const fs::path& path) {
 Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
   // As format_event() begins them. Of a line that another program wrote in another way none is left out.
-  static constexpr std::string_view kThinned[] = {R"({"kind":"step",)", R"({"kind":"experts",)"};
+  static constexpr std::string_view kThinned[] = {R"({"kind":"step",)", R"({"kind":"experts",)", R"({"kind":"layers",)",
+                                                  R"({"kind":"gpus",)"};
   static constexpr size_t kKinds = std::size(kThinned);
   const auto kind_of = [](std::string_view line) {
     size_t kind = 0;

@@ -25,8 +25,8 @@ class MetricsWriter {
   // Restores the file to its state when `step` was its last step: truncates it at the first event of a later step, or
   // at the end of a run ("measured_memory", "end"). A run resumed from that step's checkpoint then makes it equal to
   // the file of an undisturbed run, provided that a step's events are appended, and flushed, before its checkpoint is
-  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file is
-  // truncated there, too. Throws CorruptionError naming the line, IoError.
+  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file
+  // is truncated there, too. Throws CorruptionError naming the line, IoError.
   void truncate_after(int64_t step);
 
  private:
@@ -40,12 +40,15 @@ struct Metrics {
   std::vector<MeasuredMemoryEvent> measured_memory;
   std::vector<StepEvent> steps;                             // step strictly increasing
   std::vector<ExpertsEvent> experts;                        // step not decreasing, likewise evals, saves and samples
+  std::vector<LayersEvent> layers;                          // likewise
+  std::vector<GpusEvent> gpus;                              // likewise
   std::vector<EvalEvent> evals;                             // on the validation split
   std::map<std::string, std::vector<EvalEvent>> set_evals;  // on sets of one's own, by name
   std::vector<BaselineEvent> baselines;
   std::vector<SaveEvent> saves;
   std::vector<SampleEvent> samples;
   std::vector<AnomalyEvent> anomalies;  // likewise
+  std::vector<ResumeEvent> resumes;     // likewise
   std::optional<EndEvent> end;
 };
 
@@ -56,8 +59,8 @@ void add_event(Metrics& metrics, Event event, std::string_view where);
 Metrics read_metrics(const fs::path& path);
 
 // The same with at most `most` (>= 1) of its step events, evenly spread and with the last one, and as many of its
-// experts events; all others are whole. Of a long file most lines are passed over unread, which damage in them
-// survives.
+// experts, layers and gpus events; all others are whole. Of a long file most lines are passed over unread, which
+// damage in them survives.
 Metrics read_thinned_metrics(const fs::path& path, int64_t most);
 
 }  // namespace witan

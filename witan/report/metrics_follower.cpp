@@ -51,6 +51,8 @@ void MetricsFollower::start_again() {
   metrics_ = {};
   steps_ = {.most = most_.steps};
   experts_ = {.most = most_.experts};
+  layers_ = {.most = most_.layers};
+  gpus_ = {.most = most_.gpus};
   offset_ = 0;
   file_ = {};
   tail_.clear();
@@ -91,6 +93,8 @@ bool MetricsFollower::read_more() {
     }
     keep_last(steps_, metrics_.steps);
     keep_last(experts_, metrics_.experts);
+    keep_last(layers_, metrics_.layers);
+    keep_last(gpus_, metrics_.gpus);
   } catch (...) {
     start_again();
     throw;
@@ -100,7 +104,8 @@ bool MetricsFollower::read_more() {
 
 void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
   // As format_event() begins them.
-  static constexpr std::string_view kStep = R"({"kind":"step",)", kExperts = R"({"kind":"experts",)";
+  static constexpr std::string_view kStep = R"({"kind":"step",)", kExperts = R"({"kind":"experts",)",
+                                    kLayers = R"({"kind":"layers",)", kGpus = R"({"kind":"gpus",)";
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const std::string_view line = text.substr(begin, end - begin);
@@ -108,6 +113,10 @@ void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
       take_thinned(steps_, metrics_.steps, line, offset + begin);
     else if (line.starts_with(kExperts))
       take_thinned(experts_, metrics_.experts, line, offset + begin);
+    else if (line.starts_with(kLayers))
+      take_thinned(layers_, metrics_.layers, line, offset + begin);
+    else if (line.starts_with(kGpus))
+      take_thinned(gpus_, metrics_.gpus, line, offset + begin);
     else
       add(line, offset + begin);
     begin = end + 1;

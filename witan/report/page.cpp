@@ -14,8 +14,9 @@ namespace {
 std::string chart_sections(const std::vector<Chart>& charts, const std::optional<HeatMap>& heat) {
   using Section = Chart::Section;
   return chart_section("Learning", "", charts, Section::learning) +
+         chart_section("Layers", "", charts, Section::layers) +
          chart_section("Experts", heat_panels(heat), charts, Section::experts) +
-         chart_section("Speed", "", charts, Section::speed);
+         chart_section("Speed", "", charts, Section::speed) + chart_section("GPUs", "", charts, Section::gpus);
 }
 
 std::string table_section(const ComparisonTable& table, const std::vector<ComparedRun>& runs) {

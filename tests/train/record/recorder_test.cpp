@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
@@ -29,6 +31,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
       state.step = step;
       StepResult result;
       result.loss = static_cast<double>(step);
+      result.layer_norms = LayerNorms{.embedding = 0.5, .layers = {1.0 / 3, NAN}, .head = 2};
       result.router = testing::router_values(config.model.moe, {{"dropped_share", 0.25}, {"router_entropy", 1.5}},
                                              {{5, 1, 1, 1}, {2, 2, 2, 2}});
       recorder.step(state, result, 0.5, 0.1);
@@ -52,6 +55,16 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_NEAR(metrics.steps[i].gflops, 2, 1e-12);
     EXPECT_NEAR(metrics.steps[i].ceiling_share, 0.25, 1e-12);
   }
+  ASSERT_EQ(metrics.layers.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const LayersEvent& layers = metrics.layers[i];
+    EXPECT_EQ(layers.step, steps[i]);
+    ASSERT_EQ(layers.grad_norms.size(), 2u);
+    EXPECT_EQ(layers.grad_norms[0], 0.3333333) << "seven digits";
+    EXPECT_TRUE(std::isnan(layers.grad_norms[1]));
+    EXPECT_EQ(layers.embedding_grad_norm, 0.5);
+    EXPECT_EQ(layers.head_grad_norm, 2);
+  }
   ASSERT_EQ(metrics.experts.size(), 3u);
   EXPECT_EQ(metrics.experts[0].load[0], (std::vector<double>{0.625, 0.125, 0.125, 0.125}));
   EXPECT_EQ(metrics.experts[0].statistics.at("load_max_over_mean"), (std::vector<std::vector<double>>{{2.5}, {1}}));
@@ -60,6 +73,35 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
+}
+
+// Of runs on GPUs alone, here of a driver that the test brings.
+TEST(Recorder, WritesWhatGpusReadBesideAStep) {
+  ::setenv("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML, 1);
+  for (const bool on_gpu : {false, true}) {
+    const test::TempFolder folder;
+    const RunFolder run(folder.path(), "x");
+    RunConfig config = testing::small_config();
+    config.train.train_iters = 1 << 20;
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    {
+      Progress progress(quiet, progress_options(quiet));
+      Recorder recorder(resolve(config, {}), {.on_gpu = on_gpu}, run, progress);
+      for (int64_t step = 1; step <= (on_gpu ? 400 : 5) && read_metrics(run.metrics()).gpus.empty(); ++step) {
+        TrainState state;
+        state.step = step;
+        recorder.step(state, {}, 0.5, 0.1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(on_gpu ? 20 : 0));
+      }
+    }
+    std::fclose(quiet);
+    const Metrics metrics = read_metrics(run.metrics());
+    ASSERT_EQ(metrics.gpus.size(), on_gpu ? 1u : 0u);
+    if (!on_gpu) continue;
+    EXPECT_EQ(metrics.gpus[0].step, metrics.steps.back().step);
+    EXPECT_EQ(metrics.gpus[0].temperature, (std::vector<double>{60, 61}));
+  }
+  ::unsetenv("WITAN_LIBRARY_PATH");
 }
 
 TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {

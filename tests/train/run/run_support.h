@@ -49,6 +49,7 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 struct Trajectory {
   std::vector<double> losses, norms, dropped;
   std::vector<double> balances, zs;      // the router's losses
+  std::vector<double> layer_norms;       // of the gradients: of each step the embedding's, the layers', the head's
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
@@ -87,6 +88,7 @@ inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolera
   };
   each_step("loss", a.losses, b.losses);
   each_step("gradient norm", a.norms, b.norms);
+  each_step("gradient norm, layer by layer", a.layer_norms, b.layer_norms);
   each_step("load-balancing loss", a.balances, b.balances);
   each_step("z-loss", a.zs, b.zs);
   each_step("router entropy, layer by layer", a.entropies, b.entropies);
@@ -143,6 +145,10 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       result.losses.push_back(out.loss);
       result.waves.push_back(out.waves);
       result.norms.push_back(out.gradient_norm);
+      const LayerNorms norms = engine.layer_norms(out);
+      result.layer_norms.push_back(norms.embedding);
+      result.layer_norms.insert(result.layer_norms.end(), norms.layers.begin(), norms.layers.end());
+      result.layer_norms.push_back(norms.head);
       if (out.loss_scale) result.loss_scales.push_back(*out.loss_scale);
       if (out.max_attention_logit) result.max_logits.push_back(*out.max_attention_logit);
       result.dropped.push_back(out.router.model("dropped_share").value_or(0));

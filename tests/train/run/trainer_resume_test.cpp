@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <regex>
 #include <thread>
 
 #include "train/run/trainer_support.h"
@@ -25,6 +26,11 @@ TEST_F(Trainer, ResumesToTheBit) {
   EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved while step 9 is computed, one at the end";
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   expect_same_steps("whole", "parts");
+  EXPECT_TRUE(read_metrics(folder_ / "whole" / "metrics.jsonl").resumes.empty());
+  const auto resumes = read_metrics(folder_ / "parts" / "metrics.jsonl").resumes;
+  ASSERT_EQ(resumes.size(), 1u);
+  EXPECT_EQ(resumes[0].step, 8);
+  EXPECT_TRUE(std::regex_match(resumes[0].time, std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"))) << resumes[0].time;
 }
 
 // Pools of the even load overflow in every step, the last before a save, and the first after it, among them. A run may

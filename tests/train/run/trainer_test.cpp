@@ -1,6 +1,7 @@
 #include "witan/train/run/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 
 #include "support/message_of.h"
@@ -26,6 +27,18 @@ TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   EXPECT_LT(metrics.steps.back().loss, metrics.steps.front().loss);
   EXPECT_EQ(metrics.evals.size(), 3u);  // steps 5, 10, 12
   EXPECT_EQ(metrics.experts.size(), 12u);
+  ASSERT_EQ(metrics.layers.size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    const LayersEvent& layers = metrics.layers[i];
+    EXPECT_EQ(layers.step, metrics.steps[i].step);
+    ASSERT_EQ(layers.grad_norms.size(), static_cast<size_t>(config("a").model.num_layers));
+    double squares = std::pow(layers.embedding_grad_norm.value(), 2) + std::pow(layers.head_grad_norm.value(), 2);
+    for (const double norm : layers.grad_norms) {
+      EXPECT_GT(norm, 0);
+      squares += norm * norm;
+    }
+    EXPECT_NEAR(std::sqrt(squares), metrics.steps[i].grad_norm, 1e-6 * metrics.steps[i].grad_norm);
+  }
   ASSERT_EQ(metrics.saves.size(), 3u);  // steps 4, 8, 12
   for (const SaveEvent& save : metrics.saves) EXPECT_LE(0, save.paused_s) << save.step;
   EXPECT_NE(read_file(folder_ / "a" / "train.log").find("checkpoints/step-4 in "), std::string::npos);

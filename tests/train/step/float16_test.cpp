@@ -51,6 +51,10 @@ TEST(Float16, TrainsAsFloat32) {
     EXPECT_NEAR(narrow.losses[step], expected.losses[step], 2e-3 * expected.losses[step]) << step;
     EXPECT_NEAR(narrow.norms[step], expected.norms[step], 2e-2 * expected.norms[step]) << step;
   }
+  ASSERT_EQ(narrow.layer_norms.size(), 12u * 4);
+  for (size_t i = 0; i < narrow.layer_norms.size(); ++i)
+    EXPECT_NEAR(narrow.layer_norms[i], expected.layer_norms[i], 5e-2 * expected.layer_norms[i])
+        << "of gradients without the loss scale, " << i;
   EXPECT_NE(narrow.losses, expected.losses);
 }
 

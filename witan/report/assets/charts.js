@@ -175,6 +175,19 @@ function toRows(plotted) {
   return [...rows.values()].sort((a, b) => a[0] - b[0]);
 }
 
+// The marks of the runs that are shown, as they stand on the x axis.
+function marksOf(chart) {
+  const marks = [];
+  data.runs.forEach((run, i) => {
+    if (view.hiddenRuns.has(i) || !chart.series.some((s) => (s.run || 0) === i)) return;
+    for (const {step, text} of run.marks || []) {
+      const x = xOf(i, step);
+      if (Number.isFinite(x)) marks.push({x, text});
+    }
+  });
+  return marks;
+}
+
 const styles = {
   faint: {strokeWidth: 1, highlightCircleSize: 0},
   line: {strokeWidth: 2},
@@ -227,6 +240,8 @@ function xTicks(low, high, pixels) {
   return ticks;
 }
 
+const kEdge = 4;  // pixels beside the visible range: half a dot, which would be cut where the plot ends
+
 function interaction() {
   const model = {...Dygraph.defaultInteractionModel};
   // A finger scrolls the page; zooming needs a mouse or a pen.
@@ -244,8 +259,12 @@ class ChartPlot {
     plot.textContent = "";
     const canvas = element("div", "canvas");
     this.hairline = element("div", "hairline");
-    this.hairline.hidden = true;
-    plot.append(canvas, this.hairline);
+    this.tip = element("div", "tip");
+    this.hairline.hidden = this.tip.hidden = true;
+    plot.append(canvas, this.hairline, this.tip);
+    plot.onmousemove = (event) => this.showTip(event.clientX - plot.getBoundingClientRect().left);
+    plot.onmouseleave = () => { this.tip.hidden = true; };
+    this.marks = marksOf(chart);
     this.makeLegend();
     this.graph = new Dygraph(canvas, toRows(this.plotted), {
       legend: "never",
@@ -253,21 +272,22 @@ class ChartPlot {
       gridLineWidth: 1,
       axisLineWidth: 1,
       highlightCircleSize: 3.5,
-      xRangePad: 3,
       yRangePad: 8,
       xLabelHeight: 16,
       axes: {
-        x: {drawGrid: false, ticker: (low, high, pixels) => xTicks(low, high, pixels)},
+        x: {drawGrid: false, ticker: (low, high, pixels) => xTicks(view.range[0], view.range[1], pixels)},
         y: {axisLabelFormatter: (y) => formatNumber(y), axisLabelWidth: 56, pixelsPerLabel: 38},
       },
       interactionModel: interaction(),
+      underlayCallback: (context, area, graph) => this.drawMarks(context, area, graph),
       highlightCallback: (event, x) => view.setCursor(x),
       unhighlightCallback: () => view.setCursor(null),
       drawCallback: (g, first) => {
-        if (!first && !view.changing) view.setRange(...g.xAxisRange());
+        if (!first && !view.changing) this.takeRange(...g.xAxisRange());
       },
       ...this.options(),
     });
+    this.drawn = this.graph.xAxisRange();
     this.showReadout(null);
   }
 
@@ -278,12 +298,43 @@ class ChartPlot {
       series: seriesOptions(this.chart),
       gridLineColor: themeColour("--rule"),
       axisLineColor: themeColour("--rule"),
-      dateWindow: view.range,
+      dateWindow: this.window(),
       valueRange: null,
       logscale: view.logY,
       includeZero: this.chart.zero && !view.logY,
       xlabel: kAxes[view.axis].name,
     };
+  }
+
+  // Dotted lines behind the curves.
+  drawMarks(context, area, graph) {
+    context.save();
+    context.strokeStyle = themeColour("--mark");
+    context.setLineDash([2, 3]);
+    for (const {x} of this.marks) {
+      const at = Math.round(graph.toDomXCoord(x)) + 0.5;
+      if (at < area.x || at > area.x + area.w) continue;
+      context.beginPath();
+      context.moveTo(at, area.y);
+      context.lineTo(at, area.y + area.h);
+      context.stroke();
+    }
+    context.restore();
+  }
+
+  // What the marks near a place of the plot stand for.
+  showTip(pixel) {
+    const kNear = 6, kMost = 5;
+    const near = this.marks.filter(({x}) => Math.abs(this.graph.toDomXCoord(x) - pixel) <= kNear);
+    const {x, w} = this.graph.getArea();
+    this.tip.hidden = near.length === 0 || pixel < x - kNear;
+    if (this.tip.hidden) return;
+    const lines = near.slice(-kMost).map((mark) => mark.text);
+    if (near.length > kMost) lines.unshift(near.length - kMost + " earlier");
+    this.tip.textContent = lines.join("\n");
+    const left = pixel < x + w / 2;
+    this.tip.style.left = left ? pixel + 10 + "px" : "";
+    this.tip.style.right = left ? "" : this.figure.querySelector(".plot").clientWidth - pixel + 10 + "px";
   }
 
   // The legend doubles as the readout, and as the switch of each curve.
@@ -323,9 +374,22 @@ class ChartPlot {
     });
   }
 
+  // The visible range and what lies beside it.
+  window() {
+    const [low, high] = view.range;
+    const width = this.graph ? this.graph.getArea().w : this.figure.querySelector(".plot").clientWidth - 64;
+    const beside = (high - low) * kEdge / Math.max(width - 2 * kEdge, 1);
+    return [low - beside, high + beside];
+  }
+  // Somebody zoomed, or the plot has another width.
+  takeRange(left, right) {
+    if (left === this.drawn[0] && right === this.drawn[1]) return;
+    const low = Math.max(left, view.full[0]), high = Math.min(right, view.full[1]);
+    if (low < high) view.setRange(low, high);
+    this.range();
+  }
   range() {
-    const [left, right] = this.graph.xAxisRange();
-    if (left !== view.range[0] || right !== view.range[1]) this.update({dateWindow: view.range, valueRange: null});
+    this.update({dateWindow: this.window(), valueRange: null});
   }
   cursor(x) {
     const inside = x !== null && x >= view.range[0] && x <= view.range[1];
@@ -335,12 +399,14 @@ class ChartPlot {
   }
   redraw() {
     this.plotted = plottedPoints(this.chart);
+    this.marks = marksOf(this.chart);
     this.update({file: toRows(this.plotted), ...this.options()});
     this.cursor(view.cursor);
   }
   update(options) {
     const before = view.changing;
     view.changing = true;
+    this.drawn = options.dateWindow;
     this.graph.updateOptions(options);
     view.changing = before;
   }

@@ -1,9 +1,11 @@
 #include "witan/train/record/recorder.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <numbers>
 #include <numeric>
@@ -35,6 +37,17 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const StepStat
   return event;
 }
 
+// Seven digits are more than a norm is known to, and keep the file small.
+double rounded(double value) {
+  return std::isfinite(value) ? std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr) : value;
+}
+
+LayersEvent layers_event(int64_t step, const LayerNorms& norms) {
+  LayersEvent event{step, {}, rounded(norms.embedding), rounded(norms.head)};
+  for (const double norm : norms.layers) event.grad_norms.push_back(rounded(norm));
+  return event;
+}
+
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
 
 }  // namespace
@@ -50,6 +63,7 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
                         .step_seconds = plan.step_seconds,
                         .stopping = StopSignals::requested}) {
   if (config->log.megatron()) megatron_.emplace(config, [this](const std::string& text) { print(text); });
+  if (plan.on_gpu) gpus_.emplace();
   if (config->log.log_progress)
     progress_log_.emplace(
         folder.progress(), config->parallel.ranks,
@@ -65,6 +79,8 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
   const auto before = read_metrics(folder_.metrics()).run;
+  if (before && step > 0)
+    resume_ = ResumeEvent{step, fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
   const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;
   if (before && before->total_steps == run.total_steps && !laid_out_anew) return;
   metrics_.append(run);
@@ -141,6 +157,7 @@ void Recorder::warn_of_repetition(const TrainState& state) {
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
+  if (resume_) metrics_.append(*std::exchange(resume_, {}));
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;
@@ -167,6 +184,9 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
   const bool closes = config_->train.closes_interval(state.step) || result.stop;
   if (closes) metrics_.append(event);
+  if (closes && gpus_)
+    if (const auto read = gpus_->take(state.step)) metrics_.append(*read);
+  if (closes && result.layer_norms) metrics_.append(layers_event(state.step, *result.layer_norms));
   if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);
   if (!result.router.empty()) metrics_.append(experts);

@@ -11,6 +11,7 @@
 #include "witan/report/progress.h"
 #include "witan/report/progress_log.h"
 #include "witan/report/step_watch.h"
+#include "witan/train/record/gpu_monitor.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"
 #include "witan/train/run/resolve.h"
@@ -96,9 +97,10 @@ class Recorder {
   Log log_;
   Progress& progress_;
   RateEstimator rate_;
-  int64_t first_step_ = 1;    // of this call
-  int64_t overflows_ = 0;     // steps of this call that ran again in waves
-  double interval_loss_ = 0;  // summed since the last line of metrics
+  std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
+  int64_t first_step_ = 1;             // of this call
+  int64_t overflows_ = 0;              // steps of this call that ran again in waves
+  double interval_loss_ = 0;           // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;
   std::optional<double> validation_loss_, bits_per_byte_;
@@ -115,7 +117,8 @@ class Recorder {
   std::optional<MegatronRecorder> megatron_;
   std::optional<TensorboardRecorder> tensorboard_;
   std::optional<ProgressLog> progress_log_;
-  StepWatch watch_;  // last: its thread ends first
+  std::optional<GpuMonitor> gpus_;  // of runs on GPUs
+  StepWatch watch_;                 // last: its thread ends first
 };
 
 }  // namespace witan

@@ -262,8 +262,9 @@ class RankTrainer {
     StepResult result = engine_.step(batches, state_.step + 1, updates, StopSignals::requested);
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
     const RunConfig& config = run_.config;
-    if (config.log.log_params_norm && (config.train.closes_interval(state_.step + 1) || result.stop))
-      result.params_norm = engine_.params_norm();
+    const bool logs = config.train.closes_interval(state_.step + 1) || result.stop;
+    if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
+    if (config.log.log_params_norm && logs) result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
     const double waited_for_ranks = waits_.take();
     tracer_.after_step(state_.step + 1);

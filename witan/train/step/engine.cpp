@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -485,6 +486,22 @@ double Engine::params_norm() {
   const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
   stream_.set_part(before);
   return norm;
+}
+
+// The gradients of float16 models are summed as they are, scaled, and the scale has changed since.
+LayerNorms Engine::layer_norms(const StepResult& result) {
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
+  const std::string before = stream_.set_part("logging");
+  std::vector<double> sums = norm_.square_sums_of_units(stream_);
+  stream_.set_part(before);
+  double unscale = 1;
+  if (loss_scaler_) unscale = result.gradient_norm / std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+  sums.resize(static_cast<size_t>(config_->model.num_layers + config_->model.mtp_num_layers + 2));
+  for (double& sum : sums) sum = std::sqrt(sum) * unscale;
+  const auto head = sums.begin() + 1 + config_->model.num_layers;  // as Transformer numbers its units
+  LayerNorms norms{.embedding = sums.front(), .layers = {sums.begin() + 1, head}, .head = *head};
+  norms.layers.insert(norms.layers.end(), head + 1, sums.end());
+  return norms;
 }
 
 void Engine::check_states() {

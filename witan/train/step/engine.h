@@ -37,6 +37,13 @@
 
 namespace witan {
 
+// The norms of gradients of the parts of a model, before clipping.
+struct LayerNorms {
+  double embedding = 0;        // with learned positions and value embeddings; a tied one, which is the head too
+  std::vector<double> layers;  // those of MTP modules last
+  double head = 0;             // with the last norm
+};
+
 struct StepResult {
   double loss = 0;                            // cross entropy per target of the whole global batch, nats
   std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
@@ -44,6 +51,7 @@ struct StepResult {
   double gradient_norm = 0;                   // before clipping
   double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;          // after the update, where it was asked for
+  std::optional<LayerNorms> layer_norms;      // of the gradients, likewise
   bool skipped = false;                       // nothing was updated: gradients were not finite, or the step was a spike
   bool spike = false;                         // of a skipped step: all was finite
   std::optional<double> loss_scale;           // of the next step; float16 models only
@@ -130,6 +138,10 @@ class Engine {
 
   // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
   double params_norm();
+
+  // Of the gradients of the step made last, which gave `result`; before params_norm(). Any rank may ask by itself; it
+  // waits for the stream. Zeros on the meta device.
+  LayerNorms layer_norms(const StepResult& result);
 
   // Of a GPU's step: why it is not one recorded graph; empty where it is one. A meta device answers for the one that it
   // stands for.

@@ -1,0 +1,76 @@
+#include "witan/train/record/gpu_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "witan/train/record/nvml.h"
+
+namespace witan {
+namespace {
+
+// A variable of the environment, for the time of a test.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::optional<GpusEvent> wait_for_reading(GpuMonitor& monitor, int64_t step) {
+  for (int tries = 0; tries < 2000; ++tries) {
+    if (auto event = monitor.take(step)) return event;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return std::nullopt;
+}
+
+TEST(GpuMonitor, ReadsEveryGpuAndKeepsReasonsUntilTheyAreTaken) {
+  const Variable path("WITAN_LIBRARY_PATH", std::string("/nowhere::") + WITAN_FAKE_NVML);
+  GpuMonitor monitor(0.002);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the reason is of the first reading of many
+  const auto event = wait_for_reading(monitor, 7);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->step, 7);
+  EXPECT_EQ(event->temperature, (std::vector<double>{60, 61}));
+  ASSERT_EQ(event->power.size(), 2u);
+  EXPECT_EQ(event->power[0], 412.5);
+  EXPECT_TRUE(std::isnan(event->power[1])) << "it does not tell";
+  EXPECT_EQ(event->memory_used, (std::vector<double>{50.0 * (1 << 30), 51.0 * (1 << 30)}));
+  EXPECT_EQ(event->throttle_reasons,
+            (std::vector<int64_t>{0, throttle_reason::power_cap | throttle_reason::hardware_thermal}));
+  const auto next = wait_for_reading(monitor, 8);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->step, 8);
+  EXPECT_EQ(next->throttle_reasons, (std::vector<int64_t>{0, 0})) << "it was told";
+}
+
+TEST(GpuMonitor, TellsAReadingOnceAndEndsAtOnce) {
+  const Variable path("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    GpuMonitor monitor(3600);
+    ASSERT_TRUE(wait_for_reading(monitor, 1));
+    EXPECT_FALSE(monitor.take(2));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+TEST(GpuMonitor, WithoutADriverThereIsNothing) {
+  const Variable path("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML), broken("FAKE_NVML_BROKEN", "1");
+  EXPECT_EQ(Nvml::load(), nullptr);
+  GpuMonitor monitor(0.002);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(monitor.take(1));
+}
+
+}  // namespace
+}  // namespace witan
