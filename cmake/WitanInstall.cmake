@@ -1,5 +1,5 @@
 # What `cmake --install` installs, in two components: `program` (the program, its manual page and completions, recipes,
-# docs) and `development` (what programs that use the libraries are built with).
+# docs) and `development` (what programs that use the libraries are built with). cpack makes a Debian package of each.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(share ${CMAKE_INSTALL_DATADIR})
@@ -49,3 +49,5 @@ foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
+
+include(WitanPackages)

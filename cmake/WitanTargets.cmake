@@ -34,6 +34,11 @@ target_compile_options(
 )
 if(WITAN_NATIVE)
   target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+else()
+  # What goes to other machines tells nothing of the folder in which it was built: assert names files from the tree on.
+  target_compile_options(
+    witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
+                          $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${WITAN_ARCHITECTURE}>>:-march=${WITAN_ARCHITECTURE}>)
 endif()
 if(WITAN_SANITIZE)
   # g++ takes the sanitizers' own code for uses of uninitialised values.
