@@ -1,6 +1,6 @@
 # The commands for building and testing. `make` lists them. Each installs missing Debian packages that it needs.
 .NOTPARALLEL:
-.PHONY: help train build build-cuda test test-long test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
+.PHONY: help train build build-cuda package test test-long test-cuda sanitize-cuda lint format asan tsan reliability bench fuzz setup clean
 
 help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,10 @@ build:  ## Build the witan binary: build/release/witan
 build-cuda:  ## Build the binary for NVIDIA GPUs too: build/cuda/witan
 	@scripts/setup.sh run test cuda
 	@scripts/build.sh cuda witan cuda_bench
+
+package:  ## Build Debian packages, for any processor with AVX2: build/package/*.deb
+	@scripts/setup.sh run package
+	@scripts/package.sh
 
 test:  ## Build and run every test
 	@scripts/setup.sh run test

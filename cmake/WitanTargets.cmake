@@ -34,6 +34,11 @@ target_compile_options(
 )
 if(WITAN_NATIVE)
   target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+else()
+  # What goes to other machines tells nothing of the folder in which it was built: assert names files from the tree on.
+  target_compile_options(
+    witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
+                          $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${WITAN_ARCHITECTURE}>>:-march=${WITAN_ARCHITECTURE}>)
 endif()
 if(WITAN_SANITIZE)
   # g++ takes the sanitizers' own code for uses of uninitialised values.
@@ -81,7 +86,16 @@ function(witan_library name)
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
   endif()
   add_library(witan_${name} STATIC ${sources})
-  target_link_libraries(witan_${name} PUBLIC witan_flags)
+  # Programs that link an installed library choose their own warnings and processor.
+  target_link_libraries(witan_${name} PUBLIC $<BUILD_INTERFACE:witan_flags> Threads::Threads)
+  target_compile_features(witan_${name} PUBLIC cxx_std_20)
+  if(WITAN_SANITIZE)
+    target_compile_options(witan_${name} INTERFACE $<INSTALL_INTERFACE:-fsanitize=${WITAN_SANITIZE}>)
+    target_link_options(witan_${name} INTERFACE $<INSTALL_INTERFACE:-fsanitize=${WITAN_SANITIZE}>)
+  endif()
+  add_library(witan::${name} ALIAS witan_${name})
+  set_target_properties(witan_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY WITAN_FOLDERS ${name})
   if(name MATCHES "^(checkpoint|convert|cli|fetch|planner|report|serve)$")
     witan_use_precompiled(witan_${name} json)
   else()
@@ -90,7 +104,7 @@ function(witan_library name)
   witan_join_sources(witan_${name})
   # Nobody else is compiled with CUDA's flags: objects are then those of a build without CUDA, and ccache has them.
   if(WITAN_CUDA AND EXISTS ${folder}/cuda)
-    target_link_libraries(witan_${name} PRIVATE witan_cuda_flags)
+    target_link_libraries(witan_${name} PRIVATE $<BUILD_INTERFACE:witan_cuda_flags> CUDA::cudart_static)
   endif()
   foreach(dependency ${ARGN})
     target_link_libraries(witan_${name} PUBLIC witan_${dependency})

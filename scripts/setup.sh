@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of the named sets: scripts/setup.sh run|test|lint|bench|reliability|fuzz|cuda ...
+# Installs the Debian packages of the named sets: scripts/setup.sh run|test|package|lint|bench|reliability|fuzz|cuda ...
 # Touches the network only when something is missing. Without root it prints the command to run, and stops.
 # cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it
 # lacks are fetched (cuda_headers.sh).
@@ -13,6 +13,7 @@ declare -A packages=(
     libboost-dev libucx-dev libedit-dev libcurl4-openssl-dev ca-certificates
     libjs-dygraphs perl-doc"
   [test]="libgtest-dev libgmock-dev openmpi-bin mpich"
+  [package]="dpkg-dev file"
   [lint]="clang clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
   [reliability]="strace"

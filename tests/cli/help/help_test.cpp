@@ -189,6 +189,13 @@ TEST(ManPageTest, HasEveryCommandAndFlag) {
   expect_refusal({"man", "nothing"}, 2, {"unknown command nothing"});
 }
 
+TEST(ManPageTest, HasTheDateOfAReproducibleBuild) {
+  setenv("SOURCE_DATE_EPOCH", "951782400", 1);
+  const std::string page = witan({"man", "train"}).out;
+  unsetenv("SOURCE_DATE_EPOCH");
+  EXPECT_TRUE(page.starts_with(".TH WITAN-TRAIN 1 2000-02-29 ")) << page.substr(0, 80);
+}
+
 // No line of the text is taken for a request, and groff, where it is installed, has nothing to say of the page.
 TEST(ManPageTest, IsRoffWithoutWarnings) {
   const TempFolder folder;

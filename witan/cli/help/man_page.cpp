@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 
 #include "witan/base/error.h"
@@ -124,6 +125,13 @@ std::string exit_codes() {
   return out;
 }
 
+// Today, or what reproducible-builds.org/specs/source-date-epoch says, in seconds since 1970.
+std::string date_of_page() {
+  std::time_t seconds = std::time(nullptr);
+  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH")) seconds = std::strtoll(epoch, nullptr, 10);
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(seconds));
+}
+
 }  // namespace
 
 std::string man_page(const DescribedCommand& command, const std::string& path, const std::string& date,
@@ -163,9 +171,7 @@ void add_man(CLI::App& app, Context& context) {
                       at = std::move(inner);
                       path_there += " " + name;
                     }
-                    const std::time_t now = std::time(nullptr);
-                    fmt::print(context.out, "{}",
-                               man_page(at, path_there, fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)), WITAN_VERSION));
+                    fmt::print(context.out, "{}", man_page(at, path_there, date_of_page(), WITAN_VERSION));
                     return ExitCode::done;
                   });
   add_option(*command, "command", *path, "Name of the command").type_name("");
