@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
+#include "witan/comm/checks/message_check.h"
 #include "witan/comm/processes/rendezvous.h"
 #include "witan/comm/reduce.h"
 
@@ -181,12 +182,37 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
 }
 
 void ProcessGroup::trade(const Collective& call, const std::vector<Part>& out, const std::vector<Part>& in) {
-  for (const Part& part : in) links_.take(world_rank(part.peer), channel_, part.at, part.bytes);
+  for (const Part& part : in) take(part, channel_);
   if (links_.data_are_asked_for()) {
     for_others([&](int peer) { send_control(peer, Control::ready); });
     controls_of_all(call, Control::ready);
   }
-  for (const Part& part : out) links_.send_data(world_rank(part.peer), channel_, part.at, part.bytes, deadline_);
+  for (const Part& part : out) send_data(part, channel_);
+}
+
+void ProcessGroup::take(const Part& part, uint64_t channel) {
+  links_.take(world_rank(part.peer), channel, part.at, part.bytes);
+  if (!checks_messages() || part.bytes == 0) return;
+  uint64_t& sum = taken_[channel].emplace_back(Taken{part, 0}).sum;
+  links_.take(world_rank(part.peer), channel, reinterpret_cast<std::byte*>(&sum), sizeof sum);
+}
+
+void ProcessGroup::send_data(const Part& part, uint64_t channel) {
+  const bool checks = checks_messages() && part.bytes > 0;
+  if (checks) sent_sums_.push_back(message_sum(part.at, part.bytes));
+  links_.send_data(world_rank(part.peer), channel, part.at, part.bytes, deadline_);
+  if (checks)
+    links_.send_data(world_rank(part.peer), channel, reinterpret_cast<const std::byte*>(&sent_sums_.back()),
+                     sizeof(uint64_t), deadline_);
+}
+
+void ProcessGroup::verify(const Collective& call, uint64_t channel) {
+  if (!checks_messages()) return;
+  for (const auto& [part, sum] : taken_[channel])
+    if (message_sum(part.at, part.bytes) != sum)
+      disagree(corrupted_message({name(), world_rank(part.peer), world_rank(rank())}, call, part.bytes));
+  taken_[channel].clear();
+  sent_sums_.clear();
 }
 
 void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
@@ -206,6 +232,7 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
                    " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
       },
       deadline_);
+  verify(call, channel);
 }
 
 // What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
@@ -248,7 +275,7 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
   for_others([&](int peer) {
     out.push_back({peer, call.in.raw() + from(peer) * item, count(peer) * item});
     in.push_back({peer, parts_.data() + peer * slice * item, own * item});
-    if (!scatters) links_.take(world_rank(peer), sums_, call.out.raw() + from(peer) * item, count(peer) * item);
+    if (!scatters) take({peer, call.out.raw() + from(peer) * item, count(peer) * item}, sums_);
   });
   trade(call, out, in);
   await_data(call, channel_);
@@ -262,7 +289,7 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
     reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, {reinterpret_cast<T*>(sums)}, own);
   });
   if (scatters) return;
-  for_others([&](int peer) { links_.send_data(world_rank(peer), sums_, sums, own * item, deadline_); });
+  for_others([&](int peer) { send_data({peer, sums, own * item}, sums_); });
   await_data(call, sums_);
 }
 
@@ -364,14 +391,15 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
   met();
   if (!with_data) return;
-  links_.send_data(world_rank(call.peer), channel_, call.in.raw(), call.in.bytes(), deadline_);
+  send_data({call.peer, call.in.raw(), call.in.bytes()}, channel_);
   links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
+  sent_sums_.clear();
 }
 
 void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   const PackedTerms offer = unpack(control_of_peer(call, Control::offer), size(), world_rank(call.peer));
   const std::string verdict = misfit({name(), ranks_}, call.peer, offer.terms, rank(), terms_of(call));
-  if (verdict.empty() && with_data) links_.take(world_rank(call.peer), channel_, call.out.raw(), call.out.bytes());
+  if (verdict.empty() && with_data) take({call.peer, call.out.raw(), call.out.bytes()}, channel_);
   send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();

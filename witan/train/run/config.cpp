@@ -161,6 +161,8 @@ Fields TrainConfig::fields() {
             "Compare hashes of values and optimizer state among data-parallel ranks every N steps and before "
             "each checkpoint (0: never)"}
           .at_least(0),
+      Field{"check_messages", &check_messages,
+            "Send a checksum with everything that CPU ranks exchange, and verify it when it has arrived"},
       Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
       Field{"on_nan", &on_nan,
             "What follows a step whose gradients are not finite, which never updates anything: skip goes on, rewind "
@@ -464,6 +466,14 @@ void validate_anomalies(const RunConfig& config) {
                          ": recorded routes are those of each step's first samples; set ", key, " = skip");
 }
 
+void validate_checks(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  require<ConfigError>(
+      !train.check_messages || !config.parallel.on_gpu(),
+      "check_messages = true with device = cuda: NCCL moves what GPUs exchange, past the checksums; set "
+      "check_messages = false");
+}
+
 // Megatron-Core takes every sample of datasets without weights alone.
 void validate_full_validation(const RunConfig& config) {
   const DataConfig& data = config.data;
@@ -521,6 +531,7 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  validate_checks(*this);
   require<ConfigError>(train.early_stopping_patience == 0 || train.eval_interval > 0,
                        "early_stopping_patience = ", train.early_stopping_patience,
                        " counts evaluations, and eval_interval = 0 asks for none before the end: set eval_interval");

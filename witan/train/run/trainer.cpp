@@ -77,6 +77,7 @@ class RankTrainer {
                                          layout.data_ranks()));
     state_.data = run.data.fingerprint;
     engine_.before_update([this] { finish_save(); });
+    if (run.config->train.check_messages) saving_.world().check_messages();
     watch_ranks(layout);
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
@@ -142,6 +143,9 @@ class RankTrainer {
   static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
     const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
     require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
+    if (!config->train.check_messages) return groups;
+    for (Group* group : groups.all()) group->check_messages();
+    groups.host().check_messages();
     return groups;
   }
 
