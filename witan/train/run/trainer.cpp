@@ -20,6 +20,7 @@
 #include "witan/train/run/anomaly_response.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/rank_watch.h"
+#include "witan/train/run/replay_check.h"
 #include "witan/train/run/rewinds.h"
 #include "witan/train/run/run_records.h"
 #include "witan/train/run/run_routes.h"
@@ -76,8 +77,14 @@ class RankTrainer {
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
                                          layout.data_ranks()));
     state_.data = run.data.fingerprint;
-    engine_.before_update([this] { finish_save(); });
-    if (run.config->train.check_messages) saving_.world().check_messages();
+    engine_.before_update([this] {
+      finish_save();
+      if (replay_check_) replay_check_->before_update(saving_.world(), saving_.stream());
+    });
+    const TrainConfig& train = run.config->train;
+    if (train.check_messages) saving_.world().check_messages();
+    if (train.replay_interval > 0 && layout.world_size() > 1)
+      replay_check_.emplace(engine_, groups_.layout(), rank, run.config, run.data);
     watch_ranks(layout);
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
@@ -252,8 +259,9 @@ class RankTrainer {
 
   // Returns whether a rank was asked to stop. A step that was not to be may leave the run at an earlier one.
   bool step() {
-    const auto start = Clock::now();
     begins(StepWatch::Doing::step, state_.step + 1);
+    if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
+    const auto start = Clock::now();
     stream_.trace_context().step = state_.step + 1;
     tracer_.before_step(state_.step + 1);
     if (rank_watch_) rank_watch_->begin_step();
@@ -439,6 +447,7 @@ class RankTrainer {
   TrainState state_;
   AnomalyResponse anomalies_;
   std::optional<Loader> loader_;
+  std::optional<ReplayCheck> replay_check_;  // none: ranks do not compute for each other
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;
 };
