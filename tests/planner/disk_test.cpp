@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
 #include "witan/planner/meta_rank.h"
+#include "witan/train/run/anomaly.h"
 
 namespace witan {
 namespace {
@@ -23,7 +24,17 @@ struct Saved {
   int64_t tensors = 0, files = 0;
 };
 
-Saved save(const RunConfig& config) {
+Saved saved_in(const fs::path& folder) {
+  Saved saved;
+  for (const auto& [name, entry] : open_checkpoint(folder).manifest.tensors)
+    saved.tensors += entry.shape.elements() * size_of(entry.dtype);
+  for (const auto& file : fs::directory_iterator(folder))
+    saved.files += (static_cast<int64_t>(file.file_size()) + 4095) / 4096 * 4096;
+  return saved;
+}
+
+// A checkpoint, and an anomaly.
+std::pair<Saved, Saved> save(const RunConfig& config) {
   const test::TempFolder folder;
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout = layout_of(config);
@@ -37,16 +48,19 @@ Saved save(const RunConfig& config) {
     RunConfig copy = config;
     CheckpointContent content{1, engine.state(), Json::object(), {{"config.toml", write_toml(copy.fields())}}};
     save_checkpoint(groups.world(), stream, folder.path(), content);
+    Batch batch{.sequences = config.train.micro_batch_size, .sequence_length = config.data.seq_length};
+    const auto tokens = static_cast<size_t>(batch.sequences * batch.sequence_length);
+    batch.tokens = batch.targets = batch.positions = batch.sequence_ids = std::vector<int32_t>(tokens);
+    batch.loss_mask = std::vector<float>(tokens);
+    const std::vector<Batch> batches(static_cast<size_t>(config.micro_batches() / layout.data_ranks()), batch);
+    const StepResult result;
+    write_anomaly(groups.world(), stream, folder / "anomalies", {engine, layout, batches, 1, 0, result}, Json::object(),
+                  content.files);
   });
-  Saved saved;
-  for (const auto& [name, entry] : open_checkpoint(folder / "step-1").manifest.tensors)
-    saved.tensors += entry.shape.elements() * size_of(entry.dtype);
-  for (const auto& file : fs::directory_iterator(folder / "step-1"))
-    saved.files += (static_cast<int64_t>(file.file_size()) + 4095) / 4096 * 4096;
-  return saved;
+  return {saved_in(folder / "step-1"), saved_in(folder / "anomalies" / "step-1")};
 }
 
-TEST(Disk, ACheckpointIsAsLargeAsPlanned) {
+TEST(Disk, ACheckpointAndAnAnomalyAreAsLargeAsPlanned) {
   std::vector<RunConfig> configs;
   for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     RunConfig config = testing::small_config();
@@ -63,11 +77,19 @@ TEST(Disk, ACheckpointIsAsLargeAsPlanned) {
   configs.push_back(plain);
   for (const RunConfig& config : configs) {
     SCOPED_TRACE(config.model.dtype + ", " + std::to_string(config.parallel.ranks) + " ranks");
-    const Saved saved = save(config);
-    const int64_t planned = checkpoint_bytes(resolve(config, {}));
-    EXPECT_GE(planned, saved.files);
-    EXPECT_LE(planned, saved.tensors + (int64_t{400} << 10)) << "little more than the tensors";
-    EXPECT_EQ(make_plan(resolve(config, {})).checkpoint_bytes, planned);
+    const auto [checkpoint, anomaly] = save(config);
+    const FolderBytes planned = folder_bytes(resolve(config, {}));
+    EXPECT_GE(planned.checkpoint, checkpoint.files);
+    EXPECT_LE(planned.checkpoint, checkpoint.tensors + (int64_t{400} << 10)) << "little more than the tensors";
+    EXPECT_GE(planned.anomaly, anomaly.files);
+    EXPECT_LE(planned.anomaly, anomaly.tensors + (int64_t{400} << 10));
+    EXPECT_LT(planned.anomaly, planned.checkpoint);
+    const Plan plan = make_plan(resolve(config, {}));
+    EXPECT_EQ(plan.checkpoint_bytes, planned.checkpoint);
+    EXPECT_EQ(plan.anomaly_bytes, planned.anomaly);
+    EXPECT_EQ(plan.anomalies, 2);
+    EXPECT_EQ(plan.disk_bytes,
+              static_cast<double>(more_checkpoints(config.train) * planned.checkpoint + 2 * planned.anomaly));
   }
 }
 
@@ -86,21 +108,50 @@ TEST(Disk, CountsTheCheckpointsThatStandThereAtOnce) {
   EXPECT_EQ(more_checkpoints(config), 1);
 }
 
-TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
+TEST(Disk, CountsTheAnomaliesThatMayCome) {
+  TrainConfig config;
+  EXPECT_EQ(more_anomalies(config), 2);
+  EXPECT_EQ(more_anomalies(config, {400, 2, 1}), 1);
+  EXPECT_EQ(more_anomalies(config, {400, 2, 3}), 0);
+  EXPECT_EQ(more_anomalies(config, {999, 2, 0}), 1) << "one step is left to go wrong";
+  config.keep_anomalies = 0;
+  EXPECT_EQ(more_anomalies(config), 0);
+}
+
+TEST(Disk, AnomaliesNeedRoomToo) {
   constexpr int64_t kMiB = 1 << 20;
   TrainConfig config;
   const auto refusal = [&](int64_t free, const DiskState& state = {}) {
-    return message_of<DiskFullError>(
-        [&] { require_disk(config, 100 * kMiB, state, "runs/mine", static_cast<uint64_t>(free * kMiB)); });
+    return message_of<DiskFullError>([&] {
+      require_disk(config, {100 * kMiB, 30 * kMiB}, state, "runs/mine", static_cast<uint64_t>(free * kMiB));
+    });
   };
-  EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {}, "runs/mine", 300 * kMiB));
+  EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {}, "runs/mine", 360 * kMiB));
+  EXPECT_THAT(refusal(359), AllOf(HasSubstr("and keeps 2 of the steps that go wrong, 30.0 MiB each: it needs 360 MiB"),
+                                  HasSubstr("Free 1.00 MiB, do not keep those steps (--keep-anomalies 0), or")));
+  EXPECT_THAT(refusal(270), HasSubstr("keep fewer (--keep-last 1),"));
+  EXPECT_THAT(refusal(250), HasSubstr("keep fewer (--keep-last 1 --keep-anomalies 0),"));
+  EXPECT_THAT(refusal(129, {400, 2, 1}), HasSubstr("and keeps 1 more of the steps that go wrong"));
+  EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {400, 2, 2}, "runs/mine", 100 * kMiB));
+}
+
+TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
+  constexpr int64_t kMiB = 1 << 20;
+  TrainConfig config;
+  config.keep_anomalies = 0;
+  const auto refusal = [&](int64_t free, const DiskState& state = {}) {
+    return message_of<DiskFullError>([&] {
+      require_disk(config, {100 * kMiB, 30 * kMiB}, state, "runs/mine", static_cast<uint64_t>(free * kMiB));
+    });
+  };
+  EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {}, "runs/mine", 300 * kMiB));
   EXPECT_THAT(refusal(299), AllOf(HasSubstr("runs/mine: the run keeps 2 checkpoints of 100 MiB"), HasSubstr("300 MiB"),
                                   HasSubstr("299 MiB are free"), HasSubstr("Free 1.00 MiB"), HasSubstr("--keep-last 1"),
                                   HasSubstr("--runs-folder")));
   EXPECT_THAT(refusal(150), AllOf(HasSubstr("Free 150 MiB"), Not(HasSubstr("--keep-last")))) << "two at the least";
   EXPECT_THAT(refusal(99), AllOf(HasSubstr("so that none could be saved"), HasSubstr("Free 1.00 MiB")));
   EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("so that none could be saved"));
-  EXPECT_NO_THROW(require_disk(config, 100 * kMiB, {400, 2}, "runs/mine", 100 * kMiB));
+  EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {400, 2}, "runs/mine", 100 * kMiB));
   config.keep_last = 5;
   EXPECT_THAT(refusal(250, {400, 2}), AllOf(HasSubstr("300 MiB more"), HasSubstr("--keep-last 3)")))
       << "the two that are there, and one of the two that fit beside them";

@@ -41,4 +41,8 @@ std::string hash_hex(const void* data, size_t bytes) {
   return hasher.hex();
 }
 
+uint64_t hash64(const void* data, size_t bytes) {
+  return XXH3_64bits(data, bytes);
+}
+
 }  // namespace witan

@@ -25,4 +25,7 @@ class Hasher {
 
 std::string hash_hex(const void* data, size_t bytes);
 
+// XXH3-64, at once.
+uint64_t hash64(const void* data, size_t bytes);
+
 }  // namespace witan

@@ -66,6 +66,7 @@ struct Collective {
   std::span<const int64_t> begins = {};         // [n + 1] of reduce_scatter_uneven
   std::span<const OwnedTensor> pieces = {};     // of all_gather_uneven
   const TraceContext* trace_context = nullptr;  // where the rank is; null: nobody knows
+  std::span<const uint64_t> sums = {};          // between threads that check messages (ThreadGroup::with_sums)
 };
 std::string_view name_of(Collective::Kind kind);
 std::string describe(const Collective& call);  // "all_reduce(max) float32 [2, 3]"
@@ -125,6 +126,11 @@ class Group {
 
   // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
   virtual PeerMemory* peers() { return nullptr; }
+
+  // From now on, on all ranks alike: what ranks send each other on the host carries a checksum, and a message that
+  // arrives with other bits is a CommError that names its sender and its receiver. A call in which sums travel back
+  // waits for its peers once more between threads. Nothing in groups whose data do not pass through the host.
+  virtual void check_messages() {}
 
   // Told of each call between two ranks or more from now on, on the meta device too; null: nobody is.
   void observe(CallObserver* observer) { observer_ = observer; }

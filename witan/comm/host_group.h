@@ -24,9 +24,14 @@ class HostGroup : public Group {
   virtual double deadline_seconds() const = 0;                  // how long a rank waits for its peers in one call
   virtual bool one_process() const = 0;                         // whether an address means the same to every rank
   void abandon() noexcept override { failure()->raise(); }
+  void check_messages() override { checks_messages_ = size() > 1; }
 
  protected:
   using Group::Group;
+  bool checks_messages() const { return checks_messages_; }
+
+ private:
+  bool checks_messages_ = false;
 };
 
 // A world of ranks, some or all of which this process runs; makes their ends of host groups.

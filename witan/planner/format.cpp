@@ -167,8 +167,16 @@ std::string time_section(const Plan& plan, const Timing& timing) {
 }
 
 std::string disk_section(const Plan& plan) {
-  return fmt::format("\nDisk\n  a checkpoint {}; the checkpoints that are kept and the one being written {}\n",
-                     format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes));
+  const double anomalies = static_cast<double>(plan.anomalies) * static_cast<double>(plan.anomaly_bytes);
+  std::string text =
+      fmt::format("\nDisk\n  a checkpoint {}; the checkpoints that are kept and the one being written {}\n",
+                  format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes - anomalies));
+  if (plan.anomalies > 0)
+    text += fmt::format("  a step that went wrong {}, of which {} kept at most; all together {}\n",
+                        format_bytes(static_cast<double>(plan.anomaly_bytes)),
+                        plan.anomalies == 1 ? "1 is" : fmt::format("{} are", plan.anomalies),
+                        format_bytes(plan.disk_bytes));
+  return text;
 }
 
 // "embedding, layers 0-1, 4-5, head"
@@ -315,6 +323,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["usable_bytes"] = usable;
   json["needed_bytes"] = plan.needed_bytes();
   json["checkpoint_bytes"] = plan.checkpoint_bytes;
+  json["anomaly_bytes"] = plan.anomaly_bytes;
   json["disk_bytes"] = std::llround(std::min(plan.disk_bytes, 0x1p62));
   if (plan.balanced_activations) json["balanced_activation_bytes"] = *plan.balanced_activations;
   if (plan.on_gpu)

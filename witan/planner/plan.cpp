@@ -162,8 +162,12 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
     plan.step_flops += flops_of(one.step) * static_cast<double>(one.ranks.size());
     if (peers_of(config, layout, one.rank) == PeerAccess::none) plan.peers = false;
   }
-  plan.checkpoint_bytes = checkpoint_bytes(config);
-  plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(plan.checkpoint_bytes);
+  const FolderBytes disk = folder_bytes(config);
+  plan.checkpoint_bytes = disk.checkpoint;
+  plan.anomaly_bytes = disk.anomaly;
+  plan.anomalies = more_anomalies(config->train);
+  plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(disk.checkpoint) +
+                    static_cast<double>(plan.anomalies) * static_cast<double>(disk.anomaly);
   if (options.balanced) plan.balanced_activations = balanced_activations(config, layout);
   return plan;
 }

@@ -41,7 +41,9 @@ struct Plan {
   bool exchanges_rows = false;              // experts are divided
   bool peers = true;             // GPUs write rows of experts into each other's memory; else NCCL carries them
   int64_t checkpoint_bytes = 0;  // of disk (planner/disk.h)
-  double disk_bytes = 0;         // of all checkpoints that stand there at once
+  int64_t anomaly_bytes = 0;     // likewise
+  int64_t anomalies = 0;         // that are kept at most
+  double disk_bytes = 0;         // of all checkpoints that stand there at once, and of those anomalies
   double step_flops = 0;         // of one step, all ranks
   int64_t tokens_per_step = 0;
   std::vector<LayerSpec> layers;

@@ -116,6 +116,27 @@ TEST_F(ConvertCommands, WhatIsUnfinishedIsWrittenAnew) {
   EXPECT_THAT(refused.err, HasSubstr("--max-shard-size 0"));
 }
 
+// A ledger that cannot be written leaves no model behind, so that the same command succeeds once it can.
+TEST_F(ConvertCommands, WithoutItsLedgerNothingIsExported) {
+  train_small("one", {"--ranks", "1"});
+  const fs::path in_the_way = folder_ / "runs/one/export-ledger.json";
+  fs::create_directories(in_the_way / "x");
+  const std::vector<std::pair<std::string, fs::path>> formats = {
+      {"hf", folder_ / "hf"}, {"megatron", folder_ / "megatron"}, {"gguf", folder_ / "one.gguf"}};
+  for (const auto& [format, out] : formats) {
+    const Said said = run({"export", "--run", "one", "--format", format, out});
+    EXPECT_NE(said.code, 0) << format;
+    EXPECT_THAT(said.err, HasSubstr("export-ledger.json")) << format;
+    EXPECT_FALSE(fs::exists(out)) << format;
+  }
+  fs::remove_all(in_the_way);
+  for (const auto& [format, out] : formats) {
+    EXPECT_EQ(run({"export", "--run", "one", "--format", format, out}).code, 0) << format;
+    EXPECT_TRUE(fs::exists(out)) << format;
+    EXPECT_TRUE(fs::is_regular_file(in_the_way)) << format;
+  }
+}
+
 TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   train_small("source", {"--ranks", "1"});
   export_to("source", "hf");

@@ -70,7 +70,9 @@ TEST_F(Replay, RefusesWhatIsNoAnomaly) {
   const Said said = run({"replay", folder_ / "runs/fine/checkpoints/step-2"}, false);
   EXPECT_EQ(said.code, 5);
   EXPECT_THAT(said.err, HasSubstr("is a checkpoint, and not the folder of an anomaly"));
-  EXPECT_EQ(run({"replay", folder_ / "nothing"}, false).code, 5);
+  const Said nothing = run({"replay", folder_ / "nothing"}, false);
+  EXPECT_EQ(nothing.code, 5);
+  EXPECT_THAT(nothing.err, HasSubstr("nothing does not exist: give the folder of a step that went wrong"));
 }
 
 }  // namespace

@@ -144,6 +144,24 @@ TEST_P(ProcessBits, OfPiecesToo) {
 TEST_P(ProcessBits, OfUnevenExchangesAndPairsToo) {
   expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) { return uneven_results(rank, group); });
 }
+// Checksums of messages change nothing, between processes and between threads.
+TEST_P(ProcessBits, OfCheckedMessagesToo) {
+  const auto all = [](auto& rank, Group& group) {
+    return results(rank, group, 0) + results(rank, group, 5) + results(rank, group, 1000) + uneven_results(rank, group);
+  };
+  const auto checked = [&](auto& rank) {
+    const auto group = rank.everyone();
+    group->check_messages();
+    return all(rank, *group);
+  };
+  const auto processes = on_processes(GetParam(), [&](ProcessRank& rank) { return checked(rank); });
+  expect_whole(processes);
+  on_ranks(GetParam(), [&](ThreadRank& rank) {
+    const std::string plain = all(rank, *rank.everyone());
+    EXPECT_TRUE(checked(rank) == plain) << "other bits between threads";
+    EXPECT_TRUE(processes[static_cast<size_t>(rank.rank)].said == plain) << "other bits between processes";
+  });
+}
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessBits, ::testing::Values(2, 3, 4));
 
 }  // namespace

@@ -298,6 +298,21 @@ TEST_F(Anomalies, TheFolderHasWhatTheStepWasComputedFrom) {
   EXPECT_TRUE(std::isnan(recorded.batches[2].loss_mask[7]));
   EXPECT_THAT(message_of<CheckpointError>([&] { open_anomaly(checkpoint("kept", 4)); }),
               HasSubstr("is a checkpoint, and not the folder of an anomaly"));
+  const auto refusal = [&](const fs::path& folder) {
+    return message_of<CheckpointError>([&] { open_anomaly(folder); });
+  };
+  const std::string expected = ": give the folder of a step that went wrong, RUN/anomalies/step-N, which";
+  const fs::path run = folder_ / "kept", anomalies = run / "anomalies";
+  const std::string give = cat("give one of its steps that went wrong, as ", (anomalies / "step-6").string());
+  EXPECT_THAT(refusal(run), HasSubstr(cat(run.string(), " is the folder of a run: ", give)));
+  EXPECT_THAT(refusal(run / "checkpoints"), HasSubstr(cat("checkpoints has checkpoints of a run: ", give)));
+  EXPECT_THAT(refusal(anomalies), HasSubstr(cat(anomalies.string(), " has several: ", give)));
+  EXPECT_THAT(refusal(run / "train.log"), HasSubstr("train.log is a file" + expected));
+  EXPECT_THAT(refusal(folder_ / "nothing"), HasSubstr("nothing does not exist" + expected));
+  EXPECT_THAT(refusal(run / "data"), HasSubstr("is no folder of a step that went wrong, as it has no manifest.json"));
+  fs::remove_all(anomalies);
+  EXPECT_THAT(refusal(run),
+              HasSubstr(cat("is the folder of a run, and there is no step that went wrong in ", anomalies.string())));
 }
 
 TEST_F(Anomalies, OnlyTheFirstAreKept) {

@@ -30,15 +30,24 @@ std::optional<Element> wanted_element(const ExportArgs& args) {
   return args.dtype == "q8_0" ? Element::q8_0 : *element_of(dtype_from_name(args.dtype));
 }
 
-// Writes with write(out) -> Ledger what must be new.
+fs::path ledger_path(const ExportedRun& run) {
+  return run.folder / "export-ledger.json";
+}
+
+void write_ledger(const ExportedRun& run, const Ledger& ledger) {
+  write_file_atomically(ledger_path(run), ledger.text());
+}
+
+// Writes with write(out) -> Ledger what must be new. The ledger first: a folder without one is not finished.
 template <class Write>
-Ledger write_folder(const fs::path& out, const Write& write) {
+Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& write) {
   UnfinishedFolder unfinished(out);
   std::error_code none;
   require<ConfigError>(!is_there(out) || fs::is_empty(out, none), out.string(),
                        " is not empty: give a folder that does not exist yet, so that nothing of another model stays");
   unfinished.begin();
   const Ledger ledger = write(out);
+  write_ledger(run, ledger);
   unfinished.finish();
   return ledger;
 }
@@ -50,7 +59,7 @@ Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Archit
                        ": a file must hold something, as of 5GB");
   if (run.ledger)
     for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
-  return write_folder(args.out, [&](const fs::path& out) {
+  return write_folder(run, args.out, [&](const fs::path& out) {
     Ledger ledger = export_weights(weights, how, out);
     write_companions(run, architecture, how, out, ledger);
     return ledger;
@@ -65,13 +74,13 @@ Ledger export_as_gguf(const ExportedRun& run, const ExportArgs& args, const Arch
   if (run.ledger && run.ledger->from == "gguf")
     for (const LedgerEntry& entry : run.ledger->source) how.types[entry.name] = entry.dtype;
   require<ConfigError>(!is_there(args.out), args.out, " exists already: give a file that does not");
-  return export_gguf(weights, how, args.out);
+  return export_gguf(weights, how, args.out, [&](const Ledger& ledger) { write_ledger(run, ledger); });
 }
 
 Ledger export_as_megatron(const ExportedRun& run, const ExportArgs& args, CheckpointWeights& weights) {
   require<UsageError>(args.architecture.empty(), "--architecture is of --format hf and gguf: leave it out");
   const MegatronExport how{wanted_element(args), run.config.data.seq_length};
-  return write_folder(args.out, [&](const fs::path& out) { return export_megatron(weights, how, out); });
+  return write_folder(run, args.out, [&](const fs::path& out) { return export_megatron(weights, how, out); });
 }
 
 Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
@@ -80,7 +89,7 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
                       "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
                       "adapters alone: leave one of them out");
   require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
-  return write_folder(args.out, [&](const fs::path& out) {
+  return write_folder(run, args.out, [&](const fs::path& out) {
     return export_peft(weights, architecture, run.config.train.init_from, out);
   });
 }
@@ -110,7 +119,7 @@ void print_exported(Context& context, const ExportedRun& run, const ExportArgs& 
   if (padding > 0 && args.format != "peft")
     fmt::print(context.out, "padding      {} rows of the padded vocabulary are not exported\n", padding);
   fmt::print(context.out, "step         {}\nmodel        {}\nledger       {}\n{:<13}{}\n", run.checkpoint.step, model,
-             (run.folder / "export-ledger.json").string(), args.format == "gguf" ? "file" : "folder", args.out);
+             ledger_path(run).string(), args.format == "gguf" ? "file" : "folder", args.out);
 }
 
 ExitCode export_run(Context& context, const ExportArgs& args) {
@@ -131,7 +140,6 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
              : args.format == "peft" ? export_as_peft(run, args, architecture, weights)
                                      : export_as_hf(run, args, architecture, weights);
   }
-  write_file_atomically(run.folder / "export-ledger.json", ledger.text());
   print_exported(context, run, args, ledger, model);
   return ExitCode::done;
 }

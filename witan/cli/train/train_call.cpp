@@ -38,7 +38,7 @@ namespace {
 
 // What is there of a run that has done so many steps.
 DiskState disk_state(const RunFolder& folder, int64_t done) {
-  return {done, static_cast<int64_t>(step_folders(folder.checkpoints()).size())};
+  return {done, std::ssize(step_folders(folder.checkpoints())), std::ssize(step_folders(folder.anomalies()))};
 }
 
 // Entries of the vocabulary, as far as they are known before text is read.
@@ -303,7 +303,7 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   if (usable > 0 && here.needed_bytes() > usable) progress.note(format_memory(here, usable));
   require_fits(config, here, usable);
   const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
-  require_disk(config->train, plan.checkpoint_bytes, disk, folder, free_bytes_for(folder));
+  require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes}, disk, folder, free_bytes_for(folder));
 }
 
 RunAids TrainCall::aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const {

@@ -85,35 +85,47 @@ Greeting fresh_greeting() {
   return mine;
 }
 
-AcceptingEnd::AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine)
-    : self_(self), roster_(roster), mine_(mine) {}
-
-std::span<std::byte> AcceptingEnd::room() {
+template <class Message>
+std::span<std::byte> TwoMessages<Message>::room() {
   if (over_) return {};
-  if (got_ < sizeof theirs_) return writable_bytes_of(theirs_).subspan(got_);
-  return writable_bytes_of(introduction_).subspan(got_ - sizeof theirs_);
+  if (got_ < sizeof greeting_) return writable_bytes_of(greeting_).subspan(got_);
+  return writable_bytes_of(message_).subspan(got_ - sizeof greeting_);
 }
 
-HandshakeStep AcceptingEnd::advance(size_t bytes) {
+template <class Message>
+template <class Greeted, class Told>
+HandshakeStep TwoMessages<Message>::advance(size_t bytes, const Greeted& greeted, const Told& told) {
   got_ += bytes;
   HandshakeStep step;
-  if (got_ == sizeof theirs_) step = hear_greeting();
-  if (got_ == sizeof theirs_ + sizeof introduction_) step = hear_introduction();
+  if (got_ == sizeof greeting_) step = greeted();
+  if (got_ == sizeof greeting_ + sizeof message_) step = told();
   over_ = step.state != State::waits;
   return step;
 }
 
+template class TwoMessages<Introduction>;
+template class TwoMessages<Answer>;
+
+AcceptingEnd::AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine)
+    : self_(self), roster_(roster), mine_(mine) {}
+
+HandshakeStep AcceptingEnd::advance(size_t bytes) {
+  return heard_.advance(
+      bytes, [this] { return hear_greeting(); }, [this] { return hear_introduction(); });
+}
+
 // A greeting is answered whatever its version, so that the other side can say what is wrong.
 HandshakeStep AcceptingEnd::hear_greeting() {
-  const std::string why = stranger(theirs_);
-  if (theirs_.magic != kMagic) return refused(why);
+  const std::string why = stranger(heard_.greeting());
+  if (heard_.greeting().magic != kMagic) return refused(why);
   if (!why.empty()) return refused(why, copy_of(mine_));
   return {State::waits, copy_of(mine_)};
 }
 
 Verdict AcceptingEnd::verdict() const {
-  const Introduction& said = introduction_;
-  if (!same_digest(proof_of(self_.secret, kConnects, theirs_, mine_, said), said.proof)) return Verdict::another_secret;
+  const Introduction& said = heard_.message();
+  if (!same_digest(proof_of(self_.secret, kConnects, heard_.greeting(), mine_, said), said.proof))
+    return Verdict::another_secret;
   if (said.size != self_.size) return Verdict::another_size;
   if (said.to != self_.rank) return Verdict::another_rank;
   if (roster_.met.contains(said.rank)) return Verdict::rank_twice;
@@ -121,7 +133,7 @@ Verdict AcceptingEnd::verdict() const {
 }
 
 HandshakeStep AcceptingEnd::hear_introduction() {
-  const Introduction& said = introduction_;
+  const Introduction& said = heard_.message();
   Answer answer{verdict(), self_.rank, self_.size, 0, {}};
   switch (answer.verdict) {
     case Verdict::admitted:
@@ -135,7 +147,7 @@ HandshakeStep AcceptingEnd::hear_introduction() {
     case Verdict::another_rank:
       return refused(cat("it is rank ", said.rank, " and expects rank ", said.to, " here"), copy_of(answer));
   }
-  answer.proof = proof_of(self_.secret, kAccepts, theirs_, mine_, answer);
+  answer.proof = proof_of(self_.secret, kAccepts, heard_.greeting(), mine_, answer);
   roster_.expected.erase(said.rank);
   roster_.met.insert(said.rank);
   return {State::done, copy_of(answer)};
@@ -143,7 +155,7 @@ HandshakeStep AcceptingEnd::hear_introduction() {
 
 std::string AcceptingEnd::host() const {
   std::string text;
-  for (const char c : introduction_.host) {
+  for (const char c : heard_.message().host) {
     if (c == 0) break;
     text += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_' ? c : '?';
   }
@@ -156,31 +168,22 @@ std::span<const std::byte> ConnectingEnd::greeting() const {
   return bytes_of(mine_);
 }
 
-std::span<std::byte> ConnectingEnd::room() {
-  if (over_) return {};
-  if (got_ < sizeof theirs_) return writable_bytes_of(theirs_).subspan(got_);
-  return writable_bytes_of(answer_).subspan(got_ - sizeof theirs_);
-}
-
 HandshakeStep ConnectingEnd::advance(size_t bytes) {
-  got_ += bytes;
-  HandshakeStep step;
-  if (got_ == sizeof theirs_) step = hear_greeting();
-  if (got_ == sizeof theirs_ + sizeof answer_) step = hear_answer();
-  over_ = step.state != State::waits;
-  return step;
+  return heard_.advance(
+      bytes, [this] { return hear_greeting(); }, [this] { return hear_answer(); });
 }
 
 HandshakeStep ConnectingEnd::hear_greeting() {
-  if (const std::string why = stranger(theirs_); !why.empty()) return refused(why);
+  if (const std::string why = stranger(heard_.greeting()); !why.empty()) return refused(why);
   Introduction introduction{self_.rank, self_.size, to_, self_.port, host_field(self_.host), {}};
-  introduction.proof = proof_of(self_.secret, kConnects, mine_, theirs_, introduction);
+  introduction.proof = proof_of(self_.secret, kConnects, mine_, heard_.greeting(), introduction);
   return {State::waits, copy_of(introduction)};
 }
 
 HandshakeStep ConnectingEnd::hear_answer() {
-  if (answer_.verdict != Verdict::admitted) return refused(refusal(answer_, self_));
-  if (!same_digest(answer_.proof, proof_of(self_.secret, kAccepts, mine_, theirs_, answer_)))
+  if (heard_.message().verdict != Verdict::admitted) return refused(refusal(heard_.message(), self_));
+  if (!same_digest(heard_.message().proof,
+                   proof_of(self_.secret, kAccepts, mine_, heard_.greeting(), heard_.message())))
     return refused("it does not know WITAN_JOB_SECRET");
   return {State::done};
 }

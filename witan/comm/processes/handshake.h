@@ -78,6 +78,27 @@ struct HandshakeStep {
   std::string why = "";              // it refuses
 };
 
+// What an end hears: a greeting, then a message, byte by byte.
+template <class Message>
+class TwoMessages {
+ public:
+  // Where the next bytes are to be put; empty once both are there, or nothing more is to be heard.
+  std::span<std::byte> room();
+  // So many have come. Calls the one of the two that is now complete, if one is; nothing more is heard once that no
+  // longer waits.
+  template <class Greeted, class Told>
+  HandshakeStep advance(size_t bytes, const Greeted& greeted, const Told& told);
+
+  const Greeting& greeting() const { return greeting_; }
+  const Message& message() const { return message_; }
+
+ private:
+  Greeting greeting_;
+  Message message_;
+  size_t got_ = 0;  // bytes of greeting_, then of message_
+  bool over_ = false;
+};
+
 // The accepting end. Bytes of whoever has connected are believed once they are proven.
 class AcceptingEnd {
  public:
@@ -85,12 +106,12 @@ class AcceptingEnd {
   AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
 
   // Where the next bytes are to be put; empty once it is done or has refused.
-  std::span<std::byte> room();
+  std::span<std::byte> room() { return heard_.room(); }
   HandshakeStep advance(size_t bytes);
 
   // Once it is done: who has come.
-  int rank() const { return introduction_.rank; }
-  int port() const { return introduction_.port; }
+  int rank() const { return heard_.message().rank; }
+  int port() const { return heard_.message().port; }
   std::string host() const;  // printable
 
  private:
@@ -101,10 +122,7 @@ class AcceptingEnd {
   const Member& self_;
   Roster& roster_;
   const Greeting mine_;
-  Greeting theirs_;
-  Introduction introduction_;
-  size_t got_ = 0;  // bytes of theirs_, then of introduction_
-  bool over_ = false;
+  TwoMessages<Introduction> heard_;
 };
 
 // The connecting end, which introduces this process to rank `to`.
@@ -113,8 +131,8 @@ class ConnectingEnd {
   // Self must outlive it. `mine`: of this connection alone.
   ConnectingEnd(const Member& self, int to, const Greeting& mine);
 
-  std::span<const std::byte> greeting() const;  // is sent first
-  std::span<std::byte> room();                  // as above
+  std::span<const std::byte> greeting() const;           // is sent first
+  std::span<std::byte> room() { return heard_.room(); }  // as above
   HandshakeStep advance(size_t bytes);
 
  private:
@@ -124,10 +142,7 @@ class ConnectingEnd {
   const Member& self_;
   const int to_;
   const Greeting mine_;
-  Greeting theirs_;
-  Answer answer_;
-  size_t got_ = 0;  // bytes of theirs_, then of answer_
-  bool over_ = false;
+  TwoMessages<Answer> heard_;
 };
 
 }  // namespace witan

@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
+#include "witan/comm/checks/message_check.h"
 #include "witan/comm/processes/rendezvous.h"
 #include "witan/comm/reduce.h"
 
@@ -150,8 +151,22 @@ std::function<std::string(Links::View&)> ProcessGroup::late(const Collective& ca
 
 // Whether data of another call cannot be taken for this call's, and every rank gets some from every other one.
 bool ProcessGroup::tags_data(const Collective& call) const {
-  if (links_.data_are_asked_for() || call.kind == Kind::barrier || call.kind == Kind::broadcast) return false;
-  return call.kind != Kind::all_to_all || counts_fit(terms_of(call));
+  if (links_.data_are_asked_for()) return false;
+  switch (call.kind) {
+    case Kind::send:
+    case Kind::recv:
+    case Kind::barrier:
+    case Kind::broadcast:
+      return false;
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
+      return call.in.elements() > 0;
+    case Kind::all_to_all:
+      return counts_fit(terms_of(call));
+    default:
+      return true;
+  }
 }
 
 // The same on this rank and on the peer if their calls are alike, and as good as never otherwise. An uneven exchange
@@ -286,14 +301,37 @@ void ProcessGroup::move(Stream& stream, const Collective& call) {
 }
 
 void ProcessGroup::trade(const Collective& call, std::vector<Part> out, std::vector<Part> in) {
-  const auto tag = [&](const Part& part) { return data_tag(call, channel_, part.peer); };
-  for (const Part& part : in) links_.take(world_rank(part.peer), channel_, tag(part), part.at, part.bytes);
+  for (const Part& part : in) take(part, channel_, data_tag(call, channel_, part.peer));
   if (links_.data_are_asked_for()) {
     for_others([&](int peer) { send_control(peer, Control::ready); });
     await_ready(call);
   }
-  for (const Part& part : out)
-    links_.send_data(world_rank(part.peer), channel_, tag(part), part.at, part.bytes, deadline_);
+  for (const Part& part : out) send_data(part, channel_, data_tag(call, channel_, part.peer));
+}
+
+void ProcessGroup::take(const Part& part, uint64_t channel, uint64_t tag) {
+  links_.take(world_rank(part.peer), channel, tag, part.at, part.bytes);
+  if (!checks_messages() || part.bytes == 0) return;
+  uint64_t& sum = taken_[channel].emplace_back(Taken{part, 0}).sum;
+  links_.take(world_rank(part.peer), channel, tag, reinterpret_cast<std::byte*>(&sum), sizeof sum);
+}
+
+void ProcessGroup::send_data(const Part& part, uint64_t channel, uint64_t tag) {
+  const bool checks = checks_messages() && part.bytes > 0;
+  if (checks) sent_sums_.push_back(message_sum(part.at, part.bytes));
+  links_.send_data(world_rank(part.peer), channel, tag, part.at, part.bytes, deadline_);
+  if (checks)
+    links_.send_data(world_rank(part.peer), channel, tag, reinterpret_cast<const std::byte*>(&sent_sums_.back()),
+                     sizeof(uint64_t), deadline_);
+}
+
+void ProcessGroup::verify(const Collective& call, uint64_t channel) {
+  if (!checks_messages()) return;
+  for (const auto& [part, sum] : taken_[channel])
+    if (message_sum(part.at, part.bytes) != sum)
+      disagree(corrupted_message({name(), world_rank(part.peer), world_rank(rank())}, call, part.bytes));
+  taken_[channel].clear();
+  sent_sums_.clear();
 }
 
 void ProcessGroup::await_ready(const Collective& call) {
@@ -326,7 +364,7 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
       links_.wait(all_there, returned(call, there), late(call, there), deadline_);
     }
     if (!std::exchange(met_, true)) met();
-    return;
+    return verify(call, channel);
   }
   const auto returned_early = [&](Links::View& view) {
     const std::string gone = missing(view, there, true);
@@ -339,6 +377,7 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
                " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
   };
   links_.wait(all_there, returned_early, unfinished, deadline_);
+  verify(call, channel);
 }
 
 // What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
@@ -382,8 +421,7 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
     out.push_back({peer, call.in.raw() + from(peer) * item, count(peer) * item});
     in.push_back({peer, parts_.data() + peer * slice * item, own * item});
     if (!scatters)
-      links_.take(world_rank(peer), sums_, data_tag(call, sums_, peer), call.out.raw() + from(peer) * item,
-                  count(peer) * item);
+      take({peer, call.out.raw() + from(peer) * item, count(peer) * item}, sums_, data_tag(call, sums_, peer));
   });
   trade(call, std::move(out), std::move(in));
   await_data(call, channel_);
@@ -397,9 +435,7 @@ void ProcessGroup::reduce_piece(Stream& stream, const Collective& call, int64_t 
     reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, {reinterpret_cast<T*>(sums)}, own);
   });
   if (scatters) return;
-  for_others([&](int peer) {
-    links_.send_data(world_rank(peer), sums_, data_tag(call, sums_, peer), sums, own * item, deadline_);
-  });
+  for_others([&](int peer) { send_data({peer, sums, own * item}, sums_, data_tag(call, sums_, peer)); });
   await_data(call, sums_);
 }
 
@@ -506,15 +542,15 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   if (!verdict.empty()) disagree({reinterpret_cast<const char*>(verdict.data()), verdict.size()});
   met();
   if (!with_data) return;
-  links_.send_data(world_rank(call.peer), channel_, channel_, call.in.raw(), call.in.bytes(), deadline_);
+  send_data({call.peer, call.in.raw(), call.in.bytes()}, channel_, channel_);
   links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
+  sent_sums_.clear();
 }
 
 void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   const PackedTerms offer = unpack(control_of_peer(call, Control::offer), size(), world_rank(call.peer));
   const std::string verdict = misfit({name(), ranks_}, call.peer, offer.terms, rank(), terms_of(call));
-  if (verdict.empty() && with_data)
-    links_.take(world_rank(call.peer), channel_, channel_, call.out.raw(), call.out.bytes());
+  if (verdict.empty() && with_data) take({call.peer, call.out.raw(), call.out.bytes()}, channel_, channel_);
   send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();

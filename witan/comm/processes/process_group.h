@@ -15,7 +15,9 @@
 // between threads.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,9 +72,15 @@ class ProcessGroup : public HostGroup {
   void broadcast(const Collective& call);
   void exchange(const Collective& call, const int64_t* sends, const int64_t* receives);
 
-  // Sends `out` to ranks that have, or make, room for what they get.
+  // Sends `out` to ranks that have, or make, room for what they get, and takes `in`, which await_data() waits for.
   void trade(const Collective& call, std::vector<Part> out, std::vector<Part> in);
-  void await_data(const Collective& call, uint64_t channel);
+  void await_data(const Collective& call, uint64_t channel);  // and verifies it
+
+  // One part on its way, followed by its checksum where messages are checked; empty ones have none.
+  void take(const Part& part, uint64_t channel, uint64_t tag);
+  void send_data(const Part& part, uint64_t channel, uint64_t tag);
+  // Of what await_data() has waited for: throws CommError on all ranks where a checksum is not that of what has come.
+  void verify(const Collective& call, uint64_t channel);
 
   void send_control(int peer, Links::Control kind, std::span<const std::byte> bytes = {});
   void await_ready(const Collective& call);
@@ -100,6 +108,13 @@ class ProcessGroup : public HostGroup {
   uint64_t calls_ = 0;            // collectives so far, this one included: the same number on all ranks
   bool met_ = false;              // the peers have come to the call
   std::vector<std::byte> parts_;  // of a reduction: what the others sent
+  struct Taken {
+    Part part;
+    uint64_t sum;
+  };
+  // Where messages are checked, until verify(). Deques, whose elements stay where they are while others are added.
+  std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come behind them
+  std::deque<uint64_t> sent_sums_;               // of what this rank sent
 };
 
 }  // namespace witan

@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
 #include "witan/comm/checks/call_terms.h"
+#include "witan/comm/checks/message_check.h"
 #include "witan/comm/reduce.h"
 
 namespace witan {
@@ -29,18 +30,88 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
                      " through a group of the host; make the rank's groups for its stream");
   switch (call.kind) {
     case Kind::send:
-      return meeting_->send(rank(), call);
+      return meeting_->send(rank(), with_sums(call));
     case Kind::recv:
       return receive(call, [&](const Collective& offer) {
         met();
         copy_bytes(stream, call.out.raw(), offer.in.raw(), offer.in.bytes());
+        verify(call, offer, call.peer, 0, call.out.raw(), call.out.bytes());
       });
     default:
-      return meet(call, [&] {
+      meet(with_sums(call), [&] {
         met();
         move(stream, call);
       });
+      if (checks_messages() && call.kind == Kind::all_reduce) verify_results(call);
   }
+}
+
+// By receiver; of what all get, once; of pieces, by piece. An all_reduce has one more: of the sums of this rank's
+// slice.
+Collective ThreadGroup::with_sums(const Collective& call) {
+  Collective with = call;
+  if (!checks_messages()) return with;
+  sums_.assign(std::max(call.pieces.size(), static_cast<size_t>(size()) + 1), 0);
+  const auto add = [&](size_t which, const Tensor& in, int64_t first, int64_t bytes) {
+    if (first < 0 || bytes < 0 || first + bytes > in.bytes()) return;  // counts that the meeting is about to refuse
+    sums_[which] = message_sum(in.raw() + first, bytes);
+  };
+  switch (call.kind) {
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
+      for (int peer = 0; peer < size(); ++peer) {
+        const auto [begin, elements] = reduced_by(call, peer);
+        const int64_t item = size_of(call.in.dtype());
+        if (peer != rank()) add(static_cast<size_t>(peer), call.in, begin * item, elements * item);
+      }
+      break;
+    case Kind::all_to_all: {
+      const int64_t row = row_bytes(call.in), *sends = call.send_counts.data<int64_t>();
+      for (int64_t peer = 0, first = 0; peer < size(); first += sends[peer++] * row)
+        add(static_cast<size_t>(peer), call.in, first, sends[peer] * row);
+      break;
+    }
+    case Kind::all_to_all_equal:
+      for (int64_t peer = 0, bytes = call.in.bytes() / size(); peer < size(); ++peer)
+        add(static_cast<size_t>(peer), call.in, peer * bytes, bytes);
+      break;
+    case Kind::all_gather_uneven:
+      for (size_t i = 0; i < call.pieces.size(); ++i)
+        if (call.pieces[i].owner == rank()) add(i, call.pieces[i].tensor, 0, call.pieces[i].tensor.bytes());
+      break;
+    case Kind::all_gather:
+    case Kind::send:
+      add(0, call.in, 0, call.in.bytes());
+      break;
+    case Kind::broadcast:
+      if (call.peer == rank()) add(0, call.in, 0, call.in.bytes());
+      break;
+    default:
+      break;
+  }
+  with.sums = sums_;
+  return with;
+}
+
+void ThreadGroup::verify(const Collective& call, const Collective& from, int peer, size_t which, const std::byte* bytes,
+                         int64_t count) {
+  if (!checks_messages() || peer == rank() || count == 0 || !corrupted_.empty()) return;
+  if (message_sum(bytes, count) == from.sums[which]) return;
+  corrupted_ = corrupted_message({name(), world_rank(peer), world_rank(rank())}, call, count);
+}
+
+void ThreadGroup::verify_results(const Collective& call) {
+  Collective with = call;
+  with.sums = sums_;
+  meet(with, [&] {
+    const int64_t item = size_of(call.out.dtype());
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto [begin, elements] = reduced_by(call, peer);
+      verify(call, meeting_->call_of(peer), peer, static_cast<size_t>(size()), call.out.raw() + begin * item,
+             elements * item);
+    }
+  });
 }
 
 void ThreadGroup::agree(const Collective& call) {
@@ -65,7 +136,10 @@ void ThreadGroup::meet(const Collective& call, const std::function<void()>& work
       ~Leave() { meeting.leave(rank); }
     } const leave{*meeting_, rank()};
     verdict = disagreement();
-    if (verdict.empty()) work();
+    if (verdict.empty()) {
+      work();
+      verdict = corrupted_;
+    }
   }
   if (verdict.empty()) return;
   meeting_->fail(verdict);
@@ -98,20 +172,25 @@ std::string ThreadGroup::disagreement() const {
   return witan::disagreement({name(), meeting_->ranks()}, calls);
 }
 
-// Which elements this rank sums: (first, count).
-std::pair<int64_t, int64_t> ThreadGroup::reduced_by(const Collective& call) const {
-  if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank());
+// Which elements a rank sums: (first, count).
+std::pair<int64_t, int64_t> ThreadGroup::reduced_by(const Collective& call, int rank) const {
+  if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank);
   constexpr int64_t kLine = 64;  // elements: slices do not share cache lines
   const int64_t total = call.in.elements(), even = (total + size() - 1) / size();
   const int64_t slice = call.kind == Kind::reduce_scatter ? call.out.elements() : (even + kLine - 1) / kLine * kLine;
-  const int64_t begin = std::min(slice * rank(), total);
+  const int64_t begin = std::min(slice * rank, total);
   return {begin, std::min(slice, total - begin)};
 }
 
 // The rank reduces its slice of everybody's tensor, in all_reduce straight into everybody's: one pass over memory, and
 // nobody waits in the middle.
 void ThreadGroup::reduce(Stream& stream, const Collective& call) {
-  const auto [begin, elements] = reduced_by(call);
+  const auto [begin, elements] = reduced_by(call, rank());
+  const int64_t item = size_of(call.in.dtype()), bytes = elements * item;
+  for (int peer = 0; peer < size(); ++peer) {
+    const Collective& other = meeting_->call_of(peer);
+    verify(call, other, peer, static_cast<size_t>(rank()), other.in.raw() + begin * item, bytes);
+  }
   if (elements == 0) return;
   reduce_detail::dispatch_any(call.in.dtype(), [&, begin = begin, elements = elements]<class T>() {
     std::vector<const T*> inputs;
@@ -125,20 +204,25 @@ void ThreadGroup::reduce(Stream& stream, const Collective& call) {
     if (call.kind == Kind::reduce_scatter_uneven) outputs.push_back(call.out.data<T>() + begin);
     reduce_detail::reduce_elements<T>(stream.pool(), call.reduce, inputs, outputs, elements);
   });
+  if (checks_messages() && call.kind == Kind::all_reduce)
+    sums_.back() = message_sum(call.out.raw() + begin * item, bytes);
 }
 
 void ThreadGroup::gather(Stream& stream, const Collective& call) {
-  if (call.kind == Kind::broadcast)
-    return copy_bytes(stream, call.out.raw(), meeting_->call_of(call.peer).in.raw(), call.in.bytes());
   const int64_t bytes = call.in.bytes();
-  for (int peer = 0; peer < size(); ++peer)
-    copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw(), bytes);
+  const auto take = [&](int peer, std::byte* to) {
+    copy_bytes(stream, to, meeting_->call_of(peer).in.raw(), bytes);
+    verify(call, meeting_->call_of(peer), peer, 0, to, bytes);
+  };
+  if (call.kind == Kind::broadcast) return take(call.peer, call.out.raw());
+  for (int peer = 0; peer < size(); ++peer) take(peer, call.out.raw() + peer * bytes);
 }
 
 void ThreadGroup::all_gather_uneven(Stream& stream, const Collective& call) {
   for (size_t i = 0; i < call.pieces.size(); ++i) {
     const auto& [tensor, owner] = call.pieces[i];
     copy_bytes(stream, tensor.raw(), meeting_->call_of(owner).pieces[i].tensor.raw(), tensor.bytes());
+    verify(call, meeting_->call_of(owner), owner, i, tensor.raw(), tensor.bytes());
   }
 }
 
@@ -152,14 +236,18 @@ void ThreadGroup::exchange(Stream& stream, const Collective& call) {
     for (int before = 0; before < rank(); ++before) from += sends[before];
     copy_bytes(stream, call.out.raw() + to * bytes_per_row, other.in.raw() + from * bytes_per_row,
                sends[rank()] * bytes_per_row);
+    verify(call, other, peer, static_cast<size_t>(rank()), call.out.raw() + to * bytes_per_row,
+           sends[rank()] * bytes_per_row);
     to += sends[rank()];
   }
 }
 
 void ThreadGroup::exchange_equal(Stream& stream, const Collective& call) {
   const int64_t bytes = call.in.bytes() / size();
-  for (int peer = 0; peer < size(); ++peer)
+  for (int peer = 0; peer < size(); ++peer) {
     copy_bytes(stream, call.out.raw() + peer * bytes, meeting_->call_of(peer).in.raw() + rank() * bytes, bytes);
+    verify(call, meeting_->call_of(peer), peer, static_cast<size_t>(rank()), call.out.raw() + peer * bytes, bytes);
+  }
 }
 
 void ThreadGroup::receive(const Collective& call, const std::function<void(const Collective& offer)>& take) {
@@ -167,7 +255,7 @@ void ThreadGroup::receive(const Collective& call, const std::function<void(const
     std::string verdict = misfit({name(), meeting_->ranks()}, call.peer, terms_of(offer), rank(), terms_of(call));
     if (!verdict.empty()) return verdict;
     take(offer);
-    return "";
+    return corrupted_;
   });
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "witan/comm/host_group.h"
 #include "witan/comm/processes/rendezvous.h"
@@ -33,7 +34,15 @@ class ThreadGroup : public HostGroup {
 
   std::string disagreement() const;  // empty, or how the calls of the ranks differ
 
-  std::pair<int64_t, int64_t> reduced_by(const Collective& call) const;
+  // Where messages are checked: fills sums_ with the checksums of what the call sends, and returns it with them.
+  Collective with_sums(const Collective& call);
+  // Notes it as corrupted unless what has come from the peer has the checksum that it published at `which`.
+  void verify(const Collective& call, const Collective& from, int peer, size_t which, const std::byte* bytes,
+              int64_t count);
+  // Compares the sums of an all_reduce with those that their reducers wrote.
+  void verify_results(const Collective& call);
+
+  std::pair<int64_t, int64_t> reduced_by(const Collective& call, int rank) const;
   void reduce(Stream& stream, const Collective& call);
   void gather(Stream& stream, const Collective& call);
   void all_gather_uneven(Stream& stream, const Collective& call);
@@ -41,6 +50,8 @@ class ThreadGroup : public HostGroup {
   void exchange_equal(Stream& stream, const Collective& call);
 
   std::shared_ptr<Rendezvous> meeting_;
+  std::vector<uint64_t> sums_;  // of this rank's call, which peers read
+  std::string corrupted_;       // what has come to this rank with other bits; empty: nothing
 };
 
 }  // namespace witan

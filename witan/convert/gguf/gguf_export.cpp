@@ -49,7 +49,7 @@ class GgufExporter {
     account_.ledger.style.storage = default_storage(*how.architecture);
   }
 
-  Ledger run() {
+  Ledger run(const std::function<void(const Ledger&)>& before_commit) {
     const std::string header = gguf_header(metadata_, tensors_);
     require_disk_space(header.size());
     AtomicFile file(path_);
@@ -59,8 +59,9 @@ class GgufExporter {
       write_tensor(file, links_[i], *tensors_[i + (factors_.empty() ? 0 : 1)].type);
       file.write(std::string(gguf_padding(file.written()), '\0'));
     }
-    file.commit();
     account_.close();
+    if (before_commit) before_commit(account_.ledger);
+    file.commit();
     return std::move(account_.ledger);
   }
 
@@ -143,8 +144,9 @@ class GgufExporter {
 
 }  // namespace
 
-Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file) {
-  return GgufExporter(weights, how, file).run();
+Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file,
+                   const std::function<void(const Ledger&)>& before_commit) {
+  return GgufExporter(weights, how, file).run(before_commit);
 }
 
 }  // namespace witan

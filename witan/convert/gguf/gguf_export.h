@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct GgufExport {
 // Writes the file, whole or not at all. The same weights give the same bytes, whatever layout the checkpoint was
 // written by. Rows that are no blocks of 32 are float16 where Q8_0 is asked for. Returns the ledger. Throws ConfigError
 // for a model that llama.cpp's architecture cannot be; CheckpointError, IoError, DiskFullError.
-Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file);
+// `before_commit` is called with the ledger before the file is there under its name: where it throws, there is none.
+Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file,
+                   const std::function<void(const Ledger&)>& before_commit = {});
 
 }  // namespace witan

@@ -168,6 +168,7 @@ void GradientBuckets::on_ready(GradBucket& bucket) {
 // All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks where it is time.
 void GradientBuckets::finish_micro_batch(GradBucket& bucket) {
   if (tree() || reduces_now(bucket)) write_zeros(bucket);
+  if (observer_) observer_(bucket);
   if (tree()) sum_tree(bucket);
   if (!reduces_now(bucket)) return;
   const Stopwatch reduction;

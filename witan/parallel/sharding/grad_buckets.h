@@ -19,6 +19,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "witan/parallel/sharding/grad_bucket.h"
@@ -54,6 +56,9 @@ class GradientBuckets {
   void begin_micro_batch(int64_t index, int chunk = 0);
   // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
   void finish_step();
+  // Told of each bucket whose gradients of a micro-batch are complete, before anything else is made of them: in place
+  // they are sums over the micro-batches so far. Empty: nobody is.
+  void observe(std::function<void(const GradBucket&)> observer) { observer_ = std::move(observer); }
   // Where they are reduced beside the backward; null: on the main stream.
   Stream* side() const { return reduce_.side(); }
   // That reductions of this step have taken, within the backward or after it, waiting for peers included.
@@ -94,6 +99,7 @@ class GradientBuckets {
   Line* under_way_ = nullptr;  // of the chunk whose backward it is
   bool sharded_ = false;       // some buckets: all are finished in their order then, in every micro-batch
   double reduction_s_ = 0;
+  std::function<void(const GradBucket&)> observer_;
 };
 
 }  // namespace witan

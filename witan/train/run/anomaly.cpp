@@ -7,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/train/run/load_run.h"
@@ -104,6 +105,31 @@ std::string findings_in_words(const Json& ranks, const Layout& layout) {
   return text + tensors_in_words(ranks, "values") + tensors_in_words(ranks, "gradients");
 }
 
+// ": give one of its steps that went wrong, as FOLDER/step-6", or that there are none.
+std::string anomalies_in(const fs::path& folder) {
+  const auto there = step_folders(folder);  // newest first
+  if (there.empty()) return cat(", and there is no step that went wrong in ", folder.string());
+  return cat(": give one of its steps that went wrong, as ", there.front().second.string());
+}
+
+// Throws CheckpointError for what cannot be one, with what it is.
+void require_may_be_anomaly(const fs::path& folder) {
+  constexpr const char* kExpected =
+      ": give the folder of a step that went wrong, RUN/anomalies/step-N, which `witan train` writes (keep_anomalies)";
+  std::error_code none;
+  const auto has = [&](const char* name) { return fs::exists(folder / name, none); };
+  require<CheckpointError>(fs::exists(folder, none), folder.string(), " does not exist", kExpected);
+  require<CheckpointError>(fs::is_directory(folder, none), folder.string(), " is a file", kExpected);
+  if (has(kManifestName)) return;
+  require<CheckpointError>(!has("metrics.jsonl") && !has("checkpoints"), folder.string(), " is the folder of a run",
+                           anomalies_in(folder / "anomalies"));
+  require<CheckpointError>(folder.filename() != "checkpoints", folder.string(), " has checkpoints of a run",
+                           anomalies_in(folder.parent_path() / "anomalies"));
+  require<CheckpointError>(step_folders(folder).empty(), folder.string(), " has several", anomalies_in(folder));
+  throw CheckpointError(
+      cat(folder.string(), " is no folder of a step that went wrong, as it has no ", kManifestName, kExpected));
+}
+
 // Whether this is the first of the ranks that hold the same micro-batches.
 bool writes_batches(const Layout& layout, int rank) {
   int first = 0;
@@ -163,6 +189,7 @@ fs::path write_anomaly(Group& host, Stream& stream, const fs::path& folder, cons
 }
 
 RecordedAnomaly open_anomaly(const fs::path& folder) {
+  require_may_be_anomaly(folder);
   Checkpoint checkpoint = open_checkpoint(folder);
   require<CheckpointError>(checkpoint.scalars.contains(kAnomaly), folder.string(),
                            " is a checkpoint, and not the folder of an anomaly: give RUN/anomalies/step-N");

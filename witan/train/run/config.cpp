@@ -10,6 +10,7 @@
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/router_limits.h"
 #include "witan/moe/experts.h"
+#include "witan/parallel/replica_ring.h"
 #include "witan/train/run/validation_sets.h"
 
 namespace witan {
@@ -160,6 +161,13 @@ Fields TrainConfig::fields() {
       Field{"check_states_interval", &check_states_interval,
             "Compare hashes of values and optimizer state among data-parallel ranks every N steps and before "
             "each checkpoint (0: never)"}
+          .at_least(0),
+      Field{"check_messages", &check_messages,
+            "Send a checksum with everything that CPU ranks exchange, and verify it when it has arrived"},
+      Field{
+          "replay_interval", &replay_interval,
+          "Every N steps, compute each data-parallel rank's micro-batches on another rank too, and compare losses and "
+          "gradients to the bit before they are used (0: never)"}
           .at_least(0),
       Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
       Field{"on_nan", &on_nan,
@@ -464,6 +472,34 @@ void validate_anomalies(const RunConfig& config) {
                          ": recorded routes are those of each step's first samples; set ", key, " = skip");
 }
 
+void validate_checks(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  require<ConfigError>(
+      !train.check_messages || !config.parallel.on_gpu(),
+      "check_messages = true with device = cuda: NCCL moves what GPUs exchange, past the checksums; set "
+      "check_messages = false");
+  if (train.replay_interval == 0) return;
+  const auto refuse = [&](const std::string& with, const char* why) {
+    throw ConfigError(cat("replay_interval = ", train.replay_interval, " with ", with, ": ", why));
+  };
+  if (config.parallel.on_gpu())
+    refuse("device = cuda",
+           "the gradients of a GPU's step are within one recorded graph, where nothing reads them; set "
+           "replay_interval = 0");
+  for (const auto& [key, folder] :
+       {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}})
+    if (!folder->empty())
+      refuse(cat(key, " = ", *folder), "routes are those of a rank's own micro-batches; leave out one of the two");
+  if (config.model.moe.moe_pool_factor > 0 && config.parallel.expert_model_parallel_size > 1)
+    refuse("moe_pool_factor above 0",
+           "passes that leave out rows of experts are made again, and have no one result; set moe_pool_factor = 0");
+  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  if (layout.world_size() > 1 && ReplicaRing(layout).replicas() < 2)  // alone, the key has no effect (idle_keys.h)
+    refuse(cat("ranks = ", config.parallel.ranks),
+           "they hold one copy of the model among them, so that no other rank can compute the same; use twice as many "
+           "ranks, fewer that divide experts (expert_model_parallel_size), or set replay_interval = 0");
+}
+
 // Megatron-Core takes every sample of datasets without weights alone.
 void validate_full_validation(const RunConfig& config) {
   const DataConfig& data = config.data;
@@ -521,6 +557,7 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  validate_checks(*this);
   require<ConfigError>(train.early_stopping_patience == 0 || train.eval_interval > 0,
                        "early_stopping_patience = ", train.early_stopping_patience,
                        " counts evaluations, and eval_interval = 0 asks for none before the end: set eval_interval");

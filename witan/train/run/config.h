@@ -75,6 +75,8 @@ struct TrainConfig {
   int64_t early_stopping_patience = 0;  // evaluations; 0: the run goes on to its last step
   bool check_states = false;
   int64_t check_states_interval = 0;  // steps; 0: off
+  bool check_messages = false;
+  int64_t replay_interval = 0;  // steps; 0: off
   int64_t most_skipped = 10;
   std::string on_nan = "skip", on_spike = "skip";  // skip | rewind | stop: what becomes of such a step (anomaly.h)
   int64_t max_rewinds = 10;

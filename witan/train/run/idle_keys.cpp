@@ -172,6 +172,7 @@ std::vector<KeyUse> run_uses() {
        "a tokenizer that is trained for the run",
        "tokenizer",
        [](Config c) { return c.data.tokenizer.empty(); }},
+      {{"check_messages", "replay_interval"}, "ranks above 1", "ranks", [](Config c) { return c.parallel.ranks > 1; }},
       {{"eval_iters"},
        "full_validation = false",
        "full_validation",

@@ -11,17 +11,16 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/checkpoint/step_folders.h"
-#include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
-#include "witan/train/record/stragglers.h"
-#include "witan/train/run/anomaly.h"
+#include "witan/train/run/anomaly_response.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/rank_watch.h"
+#include "witan/train/run/replay_check.h"
 #include "witan/train/run/rewinds.h"
 #include "witan/train/run/run_records.h"
 #include "witan/train/run/run_routes.h"
@@ -71,13 +70,21 @@ class RankTrainer {
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
-                                   run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())) {
+                                   run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())),
+        anomalies_(run.config, run.start.folder, run.tokenizer, saving_, leads() ? &run.recorder() : nullptr) {
     for (const ValidationSet& set : run.data.sets)
       sets_.push_back(evaluation_batches(*set.samples, run.data.batch, evaluation_samples(set, run.config->train),
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
                                          layout.data_ranks()));
     state_.data = run.data.fingerprint;
-    engine_.before_update([this] { finish_save(); });
+    engine_.before_update([this] {
+      finish_save();
+      if (replay_check_) replay_check_->before_update(saving_.world(), saving_.stream());
+    });
+    const TrainConfig& train = run.config->train;
+    if (train.check_messages) saving_.world().check_messages();
+    if (train.replay_interval > 0 && layout.world_size() > 1)
+      replay_check_.emplace(engine_, groups_.layout(), rank, run.config, run.data);
     watch_ranks(layout);
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
@@ -143,6 +150,9 @@ class RankTrainer {
   static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
     const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
     require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
+    if (!config->train.check_messages) return groups;
+    for (Group* group : groups.all()) group->check_messages();
+    groups.host().check_messages();
     return groups;
   }
 
@@ -249,11 +259,12 @@ class RankTrainer {
 
   // Returns whether a rank was asked to stop. A step that was not to be may leave the run at an earlier one.
   bool step() {
-    const auto start = Clock::now();
     begins(StepWatch::Doing::step, state_.step + 1);
+    if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
+    const auto start = Clock::now();
     stream_.trace_context().step = state_.step + 1;
     tracer_.before_step(state_.step + 1);
-    waits_.take();
+    if (rank_watch_) rank_watch_->begin_step();
     const double waited = loader_->waited_seconds();
     std::vector<Batch> batches = next_batches();
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
@@ -266,7 +277,7 @@ class RankTrainer {
     if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
     if (config.log.log_params_norm && logs) result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
-    const double waited_for_ranks = waits_.take();
+    if (rank_watch_) rank_watch_->end_step(seconds);
     tracer_.after_step(state_.step + 1);
     result.times.batch = loader_->waited_seconds() - waited;
     ++state_.step;
@@ -281,10 +292,13 @@ class RankTrainer {
     if (leads())
       run_.recorder().step(state_, result, seconds, result.times.batch,
                            evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
-    if (stragglers_) judge_ranks(seconds - waited_for_ranks);
+    if (rank_watch_)
+      for (const AnomalyEvent& event : rank_watch_->judge(state_.step, saving_.world(), saving_.stream()))
+        if (leads()) run_.recorder().anomaly(event);
     if (config.log.megatron()) tell_interval(result.times);
     if (result.skipped && !lowers_loss_scale(result))
-      meet_anomaly({engine_, groups_.layout(), batches, state_.step, updates, result});
+      if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
+        rewind(back->checkpoint, std::move(back->event));
     require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
                            state_.skipped_in_a_row,
                            result.spike ? " steps in a row were skipped, the last one as a spike. "
@@ -295,34 +309,13 @@ class RankTrainer {
     return result.stop;
   }
 
-  // Times the collectives of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace
-  // takes the place of the observer.
+  // Of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace takes the place of the
+  // observer.
   void watch_ranks(const Layout& layout) {
     const double threshold = run_.config->train.straggler_threshold;
     if (threshold == 0 || layout.world_size() == 1 || stream_.is_cuda() || run_.start.aids.trace) return;
-    std::vector<int> stages;
-    for (int rank = 0; rank < layout.world_size(); ++rank)
-      stages.push_back(layout.mesh().coordinate(rank, Axis::pipeline));
-    stragglers_.emplace(std::move(stages), threshold);
-    for (Group* group : groups_.all()) group->observe(&waits_);
-    places_ = gather_texts(saving_.world(), saving_.stream(), cat("host ", name_of_host()));
-  }
-
-  // Of the step that was made last, which took this rank so long without what it waited for others; the first one of a
-  // call is no measure.
-  void judge_ranks(double own_s) {
-    constexpr int64_t kEvery = 5;  // steps
-    if (++judged_steps_ > 1) recent_.add(own_s);
-    const auto own = recent_.median();
-    if (!own || judged_steps_ % kEvery != 0) return;
-    std::vector<double> seconds;
-    for (const int64_t ns : gather_numbers(saving_.world(), saving_.stream(), static_cast<int64_t>(*own * 1e9)))
-      seconds.push_back(static_cast<double>(ns) * 1e-9);
-    if (!leads()) return;
-    for (const Stragglers::Change& change : stragglers_->judge(seconds))
-      run_.recorder().anomaly({.step = state_.step,
-                               .what = "straggler",
-                               .text = describe(change, places_[static_cast<size_t>(change.rank)])});
+    rank_watch_.emplace(layout, threshold, saving_.world(), saving_.stream());
+    for (Group* group : groups_.all()) group->observe(rank_watch_->observer());
   }
 
   // Steps that overflow while a lower loss scale is still to be tried are how it is found.
@@ -339,74 +332,6 @@ class RankTrainer {
   std::vector<Batch> next_batches() {
     const StepTracer::Wait wait(tracer_, "data");
     return loader_->next();
-  }
-
-  // Of a step that updated nothing: finds out what it was, keeps it, and does what is to follow.
-  void meet_anomaly(const AnomalousStep& anomaly) {
-    const TrainConfig& train = run_.config->train;
-    AnomalyEvent event{.step = state_.step, .what = anomaly.result.spike ? "spike" : "nan", .text = {}};
-    if (says(keeps_anomaly(run_.start.folder.anomalies(), anomaly.step, train.keep_anomalies))) {
-      const AnomalyFindings findings = investigate(saving_.world(), saving_.stream(), anomaly);
-      event.text = findings.text;
-      keep(anomaly, findings, event);
-    } else {
-      event.text = "it was not looked into (keep_anomalies)";
-    }
-    const AfterAnomaly after = after_anomaly(train, anomaly.result);
-    const std::optional<Checkpoint> back = after == AfterAnomaly::rewind ? checkpoint_to_return_to() : std::nullopt;
-    event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
-    if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
-    const std::string said = broadcast_text(saving_.world(), saving_.stream(), event.text, 0);
-    const bool ends =
-        after == AfterAnomaly::stop || (back && static_cast<int64_t>(state_.rewinds.size()) >= train.max_rewinds);
-    if (ends && leads()) run_.recorder().anomaly(event);
-    require<DivergedError>(
-        !ends, "step ", state_.step, anomaly.result.spike ? " was a spike" : " was not finite", ": ", said, ". ",
-        after == AfterAnomaly::stop ? cat(anomaly.result.spike ? "on_spike" : "on_nan",
-                                          " = stop ended the run before its update; the last checkpoint is intact")
-                                    : cat("The run went back ", train.max_rewinds,
-                                          " times already (max_rewinds); the last checkpoint is intact"));
-    if (back)
-      rewind(*back, event);
-    else if (leads())
-      run_.recorder().anomaly(event);
-  }
-
-  // What rank 0 says.
-  bool says(bool own) { return gather_numbers(saving_.world(), saving_.stream(), own ? 1 : 0).front() != 0; }
-
-  // Not being able to write is no reason to end the run.
-  void keep(const AnomalousStep& anomaly, const AnomalyFindings& findings, AnomalyEvent& event) {
-    const double scale = anomaly.result.loss_scale.value_or(0);
-    Json scalars = {{kAnomaly,
-                     {{"what", event.what},
-                      {"text", findings.text},
-                      {"updates", anomaly.updates},
-                      {"consumed_samples", state_.consumed_samples - run_.config->train.global_batch_size},
-                      {"loss", cat(anomaly.result.loss)},
-                      {"gradient_norm", cat(anomaly.result.gradient_norm)},
-                      {"loss_scale", scale},
-                      {"ranks", findings.ranks}}}};
-    std::vector<std::pair<std::string, std::string>> files;
-    if (leads()) files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
-    try {
-      const fs::path folder = write_anomaly(saving_.world(), saving_.stream(), run_.start.folder.anomalies(), anomaly,
-                                            std::move(scalars), std::move(files));
-      event.folder = cat("anomalies/", folder.filename().string());
-    } catch (const DiskFullError& error) {
-      event.text += cat("; its folder was not written: ", error.what());
-    } catch (const CheckpointError& error) {
-      event.text += cat("; its folder was not written: ", error.what());
-    }
-  }
-
-  std::optional<Checkpoint> checkpoint_to_return_to() {
-    const fs::path& folder = run_.start.folder.checkpoints();
-    int64_t step = -1;
-    if (leads()) step = step_to_return_to(folder, state_.step, run_.config->train.save_interval);
-    step = gather_numbers(saving_.world(), saving_.stream(), step).front();
-    if (step < 0) return std::nullopt;
-    return open_checkpoint(folder / step_folder_name(step));
   }
 
   // Goes back to a checkpoint, and on from there with the samples that come next now.
@@ -508,7 +433,7 @@ class RankTrainer {
 
   const Stopwatch since_;
   const Run& run_;
-  WaitMeter waits_;  // before the groups that it observes
+  std::optional<RankWatch> rank_watch_;  // before the groups that it observes; none: ranks are not compared
   ThreadPool pool_;
   Stream stream_;
   Groups groups_;
@@ -521,11 +446,9 @@ class RankTrainer {
   std::vector<Batch> held_out_;
   std::vector<std::vector<Batch>> sets_;  // of valid_data
   TrainState state_;
+  AnomalyResponse anomalies_;
   std::optional<Loader> loader_;
-  std::optional<Stragglers> stragglers_;  // none: ranks are not compared
-  std::vector<std::string> places_;       // of rank 0: where each rank is
-  RecentSteps recent_;
-  int64_t judged_steps_ = 0;
+  std::optional<ReplayCheck> replay_check_;  // none: ranks do not compute for each other
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;
 };

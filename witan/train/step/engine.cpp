@@ -317,6 +317,7 @@ void Engine::compute_passes(Mode mode) {
   units_->give_back();
   units_->gather();  // what the step did not read
   finish_gradients();
+  if (digest_ != nullptr) note_losses();
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
   times_.backward = passes_.backward_seconds();
@@ -361,6 +362,37 @@ std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<
   stream_.observe(before);
   if (pools_) pools_->divide(1);
   return search.found();
+}
+
+void Engine::note_passes(PassDigest* digest) {
+  digest_ = digest;
+  if (digest == nullptr) return gradients_.observe({});
+  digest->clear();
+  gradients_.observe([this](const GradBucket& bucket) {
+    stream_.wait();
+    digest_->add_gradients(bucket);
+  });
+}
+
+void Engine::note_losses() {
+  stream_.wait();
+  int64_t micro_batch = 0;
+  for (const Tensor& loss : report_->own_losses()) digest_->add_loss(micro_batch++, loss);
+}
+
+void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
+                           PassDigest& digest) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
+  begin(own, {iteration, updates});
+  note_passes(&digest);
+  passes_.compute_as(data_rank);
+  compute_passes(Mode::again);
+  passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
+  note_passes(nullptr);
 }
 
 void Engine::finish_gradients() {

@@ -29,6 +29,7 @@
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/loss_gather.h"
 #include "witan/train/step/non_finite.h"
+#include "witan/train/step/pass_digest.h"
 #include "witan/train/step/qk_clip.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
@@ -119,6 +120,13 @@ class Engine {
   std::optional<NonFiniteSearch::Found> find_non_finite(const std::vector<Batch>& micro_batches, int64_t iteration,
                                                         int64_t updates, int64_t waves);
 
+  // From now on the passes of each step are noted there as well, before anything is updated by them; null: no longer.
+  void note_passes(PassDigest* digest);
+  // Collective: computes the passes that a step makes as this data-parallel rank, of these micro-batches, and notes
+  // them; nothing is updated. All ranks must compute as others, each as another one.
+  void replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
+                     PassDigest& digest);
+
   // What spikes are found by (skip_step_sigma); empty where none are skipped. Waits for the stream.
   SpikeSkip::History spike_history() const { return spikes_ ? spikes_->skip.read() : SpikeSkip::History(); }
   void restore_spike_history(const SpikeSkip::History& history) {
@@ -176,6 +184,7 @@ class Engine {
   void compute_passes(Mode mode);
   void compute(Mode mode, const std::function<bool()>& stop);
   void finish_gradients();
+  void note_losses();
   Tensor update();
   Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
   StepResult result_of(const StepReport::Result& report) const;
@@ -222,6 +231,7 @@ class Engine {
   bool warm_ = false;             // a step has run on these inputs
   std::unique_ptr<Graph> graph_;  // the step, recorded
   std::function<void()> before_update_;
+  PassDigest* digest_ = nullptr;  // null: passes are not noted
 };
 
 }  // namespace witan

@@ -18,7 +18,8 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
       gradients_(gradients),
       step_(step),
       scaler_(scaler),
-      first_(groups.layout().data_rank(groups.rank()) * (config.micro_batches() / groups.layout().data_ranks())),
+      count_(config.micro_batches() / groups.layout().data_ranks()),
+      first_(groups.layout().data_rank(groups.rank()) * count_),
       positions_(
           context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
       one_(root_gradient(1)) {

@@ -30,6 +30,9 @@ class StagePasses : public StageModel {
   // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
   void use_routes(StepRoutes* routes) { routes_ = routes; }
 
+  // From now on the micro-batches are those of this data-parallel rank, which random numbers go by.
+  void compute_as(int data_rank) { first_ = data_rank * count_; }
+
   // Before the first pass of a step, whose micro-batches these are; what they come to is added to the report.
   void begin_step(const StepInputs& inputs, const StepReport& report);
 
@@ -68,7 +71,7 @@ class StagePasses : public StageModel {
   const StepState& step_;
   const LossScaler* scaler_;
   std::vector<std::pair<Tensor, Tensor>> scaled_;  // [1] each: a gradient below, and the same without the loss scale
-  int64_t first_;                                  // of this rank's micro-batches, in the global batch
+  int64_t count_, first_;                          // of this rank's micro-batches, in the global batch
   kernels::PositionRuns positions_;                // of this rank's tokens in their sequences
   Tensor one_;                                     // [1]: gradient of the step's loss by the model's
   Tensor mtp_weight_;                              // [1]: by each MTP module's; undefined: there is none

@@ -1,0 +1,83 @@
+#include "witan/train/run/anomaly_response.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/comm/texts.h"
+#include "witan/train/record/recorder.h"
+#include "witan/train/run/rewinds.h"
+#include "witan/train/run/saved_config.h"
+
+namespace witan {
+
+AnomalyResponse::AnomalyResponse(const ResolvedConfig& config, const RunFolder& folder, const std::string& tokenizer,
+                                 BackgroundSave& saving, Recorder* recorder)
+    : config_(config), folder_(folder), tokenizer_(tokenizer), saving_(saving), recorder_(recorder) {}
+
+std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep& anomaly, const TrainState& state) {
+  const TrainConfig& train = config_->train;
+  AnomalyEvent event{.step = anomaly.step, .what = anomaly.result.spike ? "spike" : "nan", .text = {}};
+  if (says(keeps_anomaly(folder_.anomalies(), anomaly.step, train.keep_anomalies)))
+    keep(anomaly, state, event);
+  else
+    event.text = "it was not looked into (keep_anomalies)";
+  const AfterAnomaly after = after_anomaly(train, anomaly.result);
+  std::optional<Checkpoint> back = after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step) : std::nullopt;
+  event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
+  if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
+  const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
+  const bool ends = after == AfterAnomaly::stop || (back && std::ssize(state.rewinds) >= train.max_rewinds);
+  if (recorder_ != nullptr && (ends || !back)) recorder_->anomaly(event);
+  require<DivergedError>(
+      !ends, "step ", anomaly.step, anomaly.result.spike ? " was a spike" : " was not finite", ": ", said, ". ",
+      after == AfterAnomaly::stop ? cat(anomaly.result.spike ? "on_spike" : "on_nan",
+                                        " = stop ended the run before its update; the last checkpoint is intact")
+                                  : cat("The run went back ", train.max_rewinds,
+                                        " times already (max_rewinds); the last checkpoint is intact"));
+  if (!back) return std::nullopt;
+  return Return{std::move(*back), std::move(event)};
+}
+
+// What rank 0 says.
+bool AnomalyResponse::says(bool own) {
+  return gather_numbers(host(), saving_.stream(), own ? 1 : 0).front() != 0;
+}
+
+// Not being able to write is no reason to end the run.
+void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event) {
+  const AnomalyFindings findings = investigate(host(), saving_.stream(), anomaly);
+  event.text = findings.text;
+  Json scalars = {{kAnomaly,
+                   {{"what", event.what},
+                    {"text", findings.text},
+                    {"updates", anomaly.updates},
+                    {"consumed_samples", state.consumed_samples - config_->train.global_batch_size},
+                    {"loss", cat(anomaly.result.loss)},
+                    {"gradient_norm", cat(anomaly.result.gradient_norm)},
+                    {"loss_scale", anomaly.result.loss_scale.value_or(0)},
+                    {"ranks", findings.ranks}}}};
+  std::vector<std::pair<std::string, std::string>> files;
+  if (host().rank() == 0) files = {{"config.toml", config_to_save(config_)}, {"tokenizer.json", tokenizer_}};
+  try {
+    const fs::path kept =
+        write_anomaly(host(), saving_.stream(), folder_.anomalies(), anomaly, std::move(scalars), std::move(files));
+    event.folder = cat("anomalies/", kept.filename().string());
+  } catch (const DiskFullError& error) {
+    event.text += cat("; its folder was not written: ", error.what());
+  } catch (const CheckpointError& error) {
+    event.text += cat("; its folder was not written: ", error.what());
+  }
+}
+
+std::optional<Checkpoint> AnomalyResponse::checkpoint_to_return_to(int64_t step) {
+  const fs::path folder = folder_.checkpoints();
+  int64_t to = host().rank() == 0 ? step_to_return_to(folder, step, config_->train.save_interval) : -1;
+  to = gather_numbers(host(), saving_.stream(), to).front();
+  if (to < 0) return std::nullopt;
+  return open_checkpoint(folder / step_folder_name(to));
+}
+
+}  // namespace witan

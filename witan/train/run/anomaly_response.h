@@ -1,0 +1,48 @@
+// What a run does about a step that was not to be (train/run/anomaly.h): it is investigated and kept for
+// `witan replay`, and the run skips it, goes back to a checkpoint, or ends (on_nan, on_spike).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "witan/checkpoint/background_save.h"
+#include "witan/report/events.h"
+#include "witan/train/run/anomaly.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/run/train_state.h"
+
+namespace witan {
+
+class Recorder;
+
+// One rank's side.
+class AnomalyResponse {
+ public:
+  // All must outlive it. `saving`: whose group and stream serve while no save is in progress. `recorder`: of rank 0,
+  // null elsewhere.
+  AnomalyResponse(const ResolvedConfig& config, const RunFolder& folder, const std::string& tokenizer,
+                  BackgroundSave& saving, Recorder* recorder);
+
+  // A checkpoint to go back to, and what is to be recorded once the run has.
+  struct Return {
+    Checkpoint checkpoint;
+    AnomalyEvent event;
+  };
+  // Collective, while no save is in progress. `state`: after the step. Returns nothing where the run goes on without
+  // the step's update. Throws DivergedError where it ends.
+  std::optional<Return> meet(const AnomalousStep& anomaly, const TrainState& state);
+
+ private:
+  Group& host() { return saving_.world(); }
+  bool says(bool own);
+  void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
+  std::optional<Checkpoint> checkpoint_to_return_to(int64_t step);
+
+  const ResolvedConfig& config_;
+  const RunFolder& folder_;
+  const std::string& tokenizer_;
+  BackgroundSave& saving_;
+  Recorder* const recorder_;
+};
+
+}  // namespace witan
