@@ -16,6 +16,7 @@ pkg_check_modules(libcurl REQUIRED IMPORTED_TARGET libcurl>=7.85)  # CURLOPT_PRO
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 find_package(Boost 1.70 REQUIRED)  # headers alone: Asio and Beast, for witan/serve
 find_package(LAPACK REQUIRED)
+find_package(yaml-cpp 0.6 REQUIRED)
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
 # Carries what CPU ranks in several processes send each other. Headers alone: the library is loaded when a job needs it
 # (witan/comm/ucx/ucx.h), and a program without it uses the ranks' own TCP connections.
