@@ -15,6 +15,7 @@ set(WITAN_THIRD_PARTY
     # Unicode 9 or later: see witan/tokenizer/normalizer.h
     "PkgConfig::utf8proc|module libutf8proc>=2.0|libutf8proc-dev"
     "PkgConfig::oniguruma|module oniguruma>=6.9.8|libonig-dev"
+    "PkgConfig::yaml-cpp|module yaml-cpp>=0.6|libyaml-cpp-dev"
     "PkgConfig::libcurl|module libcurl>=7.85|libcurl4-openssl-dev"  # CURLOPT_PROTOCOLS_STR
 )
 set(WITAN_THIRD_PARTY_CUDA "CUDA::cudart_static|package CUDAToolkit|cuda-cudart-dev-13-0")

@@ -167,6 +167,13 @@ def put_chat_templates():
     put("chat_template", "snippets", "\n".join(snippet["source"] for snippet in golden["snippets"] if "text" in snippet["expected"]))
 
 
+def put_tasks():
+    for task in sorted((GOLDEN / "tasks" / "tasks").glob("*.yaml")):
+        put("tasks", task.stem.lstrip("_"), task.read_text())
+    put("tasks", "choices", r"""['it"s', "b'c", ('\x41\u00e9\n', -1, 2.5e3), [True, None]]""")
+    put("tasks", "code", "task: a\nprocess_docs: !function utils.f\nb: &x [1, ~, 'y']\nc: *x\n")
+
+
 def put_compressed():
     text = b"to be or not to be, " * 20
     put("compressed", "gzip", gzip.compress(text, mtime=0) + gzip.compress(b"more", mtime=0))
@@ -290,6 +297,6 @@ def put_wire():
 
 if __name__ == "__main__":
     for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy, put_routes, put_rows,
-                  put_tables, put_archives, put_shards, put_chat_templates, put_compressed, put_words, put_requests,
-                  put_fetch, put_unfinished, put_data_lists, put_wire):
+                  put_tables, put_archives, put_shards, put_chat_templates, put_tasks, put_compressed, put_words,
+                  put_requests, put_fetch, put_unfinished, put_data_lists, put_wire):
         write()

@@ -10,7 +10,7 @@ declare -A packages=(
   [run]="g++ cmake ninja-build ccache pkg-config
     libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsimdjson-dev libfmt-dev
     zlib1g-dev libzstd-dev libsnappy-dev liblz4-dev libonig-dev libutf8proc-dev libxxhash-dev libssl-dev liblapack-dev
-    libboost-dev libucx-dev libedit-dev libcurl4-openssl-dev ca-certificates
+    libboost-dev libucx-dev libedit-dev libcurl4-openssl-dev libyaml-cpp-dev ca-certificates
     libjs-dygraphs perl-doc"
   [test]="libgtest-dev libgmock-dev openmpi-bin mpich"
   [package]="dpkg-dev file"

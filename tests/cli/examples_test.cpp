@@ -215,6 +215,7 @@ class Desk {
     for (const char* file : {"messages.jsonl", "math.jsonl", "code.jsonl"}) write_text(own_ / file, chats);
     write_text(own_ / "texts.jsonl", "\"the king\"\n\"of the council\\n\"\n");
     write_text(own_ / "chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    fs::copy(kSource / "tests/golden/tasks/tasks", own_ / "tasks", fs::copy_options::recursive);
     write_text(own_ / "mine.toml", "num_layers = 2\nhidden_size = 128\n");
     write_text(own_ / "fineweb_train_000001.bin", token_file(20000));
     fs::create_directories(own_ / "gpt2");

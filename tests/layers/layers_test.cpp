@@ -41,13 +41,14 @@ const std::map<std::string, Names> kArrows = {
     {"checkpoint", {"comm"}},
     {"generate", {"parallel", "tokenizer"}},
     {"serve", {"generate"}},
+    {"tasks", {"data", "generate"}},
     {"convert", {"parallel", "checkpoint"}},
     {"train", {"data", "parallel", "checkpoint", "generate", "report", "convert"}},
     {"planner", {"train"}},
     {"cli",
      {"base",  "tokenizer", "data",     "tensor",     "kernels",  "comm",  "autograd", "ops",   "nn",      "moe",
       "model", "optim",     "parallel", "checkpoint", "generate", "serve", "convert",  "train", "planner", "report",
-      "fetch"}},
+      "fetch", "tasks"}},
 };
 
 Names reachable(const std::string& folder) {

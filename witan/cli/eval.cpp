@@ -1,4 +1,4 @@
-// witan eval: how well a trained model predicts held-out or given text.
+// witan eval: how well a trained model predicts held-out or given text, and how it scores in benchmarks.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/eval_tasks.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
@@ -28,7 +29,10 @@ struct EvalArgs {
   CorpusOptions corpus;
   std::string record_routes;  // a folder; empty: none
   std::string set;            // of valid_data; empty: none
-  bool all = false, json = false;
+  bool all = false;
+  EvalTasksArgs tasks;
+  std::string json;  // a file; empty: standard output, if JSON is asked for
+  std::optional<Option> json_option;
 };
 
 struct Score {
@@ -149,7 +153,7 @@ void print_table(std::FILE* out, const TrainedRun& run, const Score& score) {
   fmt::print(out, "bits/byte     {:.4f}\n", score.bits_per_byte());
 }
 
-void print_json(std::FILE* out, const TrainedRun& run, const Score& score) {
+std::string json_of(const TrainedRun& run, const Score& score) {
   const nlohmann::ordered_json json = {{"run", run.folder.filename().string()},
                                        {"step", run.checkpoint.step},
                                        {"text", replace_invalid_utf8(score.text)},
@@ -158,14 +162,27 @@ void print_json(std::FILE* out, const TrainedRun& run, const Score& score) {
                                        {"loss", score.evaluation.loss()},
                                        {"perplexity", score.perplexity()},
                                        {"bits_per_byte", score.bits_per_byte()}};
-  fmt::print(out, "{}\n", json.dump(2));
+  return json.dump(2) + "\n";
 }
 
 ExitCode act(Context& context, const EvalArgs& args) {
+  require<UsageError>(!args.tasks.files.empty() || (args.run.device != "cuda" && !args.run.deterministic),
+                      "witan eval: --device cuda and --deterministic are for --tasks: losses are computed on the CPU");
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const Score result = score(context, args, run);
-  (args.json ? print_json : print_table)(context.out, run, result);
+  const bool json = args.json_option->given();
+  std::string found;
+  if (!args.tasks.files.empty()) {
+    const EvalTasksResult result = evaluate_tasks(context, args.tasks, args.run, run);
+    if (!json || !args.json.empty()) fmt::print(context.out, "{}", tasks_table(run, result));
+    found = json ? tasks_json(run, result) : "";
+  } else {
+    const Score result = score(context, args, run);
+    if (!json || !args.json.empty()) print_table(context.out, run, result);
+    found = json ? json_of(run, result) : "";
+  }
+  if (json && args.json.empty()) fmt::print(context.out, "{}", found);
+  if (json && !args.json.empty()) write_file_atomically(args.json, found);
   return ExitCode::done;
 }
 
@@ -175,12 +192,15 @@ void add_eval(CLI::App& app, Context& context) {
   const auto args = std::make_shared<EvalArgs>();
   CLI::App* command =
       add_command(app, context,
-                  {"eval", "Measure a trained model's loss, perplexity and bits per byte",
-                   "Without --data: on the part of the run's validation split that training evaluates on.",
+                  {"eval", "Measure a trained model's loss, perplexity and bits per byte, or its scores in benchmarks",
+                   "Without --data, --set and --tasks: on the part of the run's validation split that training "
+                   "evaluates on. --tasks asks multiple-choice questions from local files in the format of "
+                   "lm-evaluation-harness and gives its metrics. Runs on the CPU; benchmarks on a GPU, too.",
                    "witan eval\n"
                    "witan eval --run my-run --all\n"
                    "witan eval --record-routes routes\n"
-                   "witan eval --data other.txt --json"},
+                   "witan eval --data other.txt --json\n"
+                   "witan eval --tasks tasks --num-fewshot 2 --json scores.json"},
                   [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
   const Option data = add_option(*command, "--data", args->data,
@@ -189,13 +209,25 @@ void add_eval(CLI::App& app, Context& context) {
   const Option set = add_option(*command, "--set", args->set,
                                 "Evaluate on this set of the run's valid_data instead of the validation split")
                          .type_name("NAME");
+  const Option tasks =
+      add_option(
+          *command, "--tasks", args->tasks.files,
+          "Score in these tasks of lm-evaluation-harness: files in .yaml and folders of them (docs/formats/tasks.md)")
+          .type_name("FILE");
   data.excludes(set);
+  tasks.excludes(data).excludes(set);
   add_text_args(*command, args->corpus);
   add_option(*command, "--record-routes", args->record_routes,
              "Record which experts each token visits in this folder, for `witan train --replay-routes`")
-      .type_name("FOLDER");
-  add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set").excludes(data);
-  add_flag(*command, "--json", args->json, "Print JSON");
+      .type_name("FOLDER")
+      .excludes(tasks);
+  add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set")
+      .excludes(data)
+      .excludes(tasks);
+  args->json_option = add_option(*command, "--json", args->json, "Print JSON, or write it to FILE beside the table")
+                          .type_name("[FILE]")
+                          .optional_value();
+  add_eval_tasks_args(*command, args->tasks, args->run, tasks);
   add_threads(*command, args->run);
 }
 

@@ -98,6 +98,69 @@ TEST_F(TrainedRunTest, TextLongerThanTheSamplesIsWarnedOf) {
   EXPECT_TRUE(contains(said.err, "(seq_length): later text may be incoherent")) << said.err;
 }
 
+// A benchmark of three rows; what its figures should be is tests/tasks' question.
+constexpr const char* kTask =
+    "task: small\ndataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
+    "output_type: multiple_choice\ndoc_to_text: q\ndoc_to_target: label\ndoc_to_choice: ['corn', 'ships']\n";
+constexpr const char* kTaskRows =
+    "{\"q\": \"the king asked about\", \"label\": 0}\n{\"q\": \"his council of\", \"label\": 1}\n"
+    "{\"q\": \"the experts\", \"label\": 1}\n";
+
+TEST_F(TrainedRunTest, TasksAreScoredAndWritten) {
+  write_text(own_ / "tasks/small.yaml", kTask);
+  write_text(own_ / "tasks/rows.jsonl", kTaskRows);
+  write_text(own_ / "tasks/all.yaml", "group: all\ntask: [small]\naggregate_metric_list: [{metric: acc}]\n");
+  const std::string scores = own_ / "scores.json", answers = own_ / "answers.jsonl";
+  const Said table = run({"eval", "--tasks", own_ / "tasks", "--json", scores, "--log-samples", answers});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_TRUE(contains(table.out, "task   shots  rows  metric     value  std. error\n")) << table.out;
+  EXPECT_TRUE(contains(table.out, "\nsmall      0     3  acc       ")) << table.out;
+  EXPECT_TRUE(contains(table.out, "\nall              3  acc       ")) << table.out;
+  const auto json = nlohmann::json::parse(read_text(scores));
+  EXPECT_EQ(json["run"], "small");
+  EXPECT_EQ(json["step"], 6);
+  EXPECT_EQ(json["n-shot"]["small"], 0);
+  EXPECT_EQ(json["results"]["small"]["acc,none"], json["groups"]["all"]["acc,none"]);
+  double right = 0;
+  int lines = 0;
+  std::istringstream samples(read_text(answers));
+  for (std::string line; std::getline(samples, line); ++lines) {
+    const auto sample = nlohmann::json::parse(line);
+    EXPECT_EQ(sample["continuations"], (std::vector<std::string>{" corn", " ships"}));
+    const int best = sample["loglikelihoods"][1] > sample["loglikelihoods"][0] ? 1 : 0;
+    right += best == sample["target"][0] ? 1 : 0;
+  }
+  EXPECT_EQ(lines, 3);
+  EXPECT_DOUBLE_EQ(json["results"]["small"]["acc,none"].get<double>(), right / 3);
+  // Any batch size, any number of threads; from the checkpoint before, other figures.
+  const std::string text = run({"eval", "--tasks", own_ / "tasks", "--json"}).out;
+  EXPECT_EQ(nlohmann::json::parse(text), json);
+  for (const char* size : {"1", "5"})
+    EXPECT_EQ(run({"eval", "--tasks", own_ / "tasks", "--json", "--batch-size", size, "--threads", size}).out, text);
+  run({"eval", "--tasks", own_ / "tasks", "--run", "small@3", "--log-samples", own_ / "before.jsonl"});
+  EXPECT_NE(read_text(own_ / "before.jsonl"), read_text(answers));
+}
+
+TEST_F(TrainedRunTest, TasksTakeFewerRowsMoreExamplesAndShorterContexts) {
+  const std::string task = own_ / "small.yaml";
+  write_text(task, kTask);
+  write_text(own_ / "rows.jsonl", kTaskRows);
+  const auto json =
+      nlohmann::json::parse(run({"eval", "--tasks", task, "--json", "--limit", "2", "--num-fewshot", "1"}).out);
+  EXPECT_EQ(json["results"]["small"]["sample_len"], 2);
+  EXPECT_EQ(json["n-shot"]["small"], 1);
+  const Said truncated = run({"eval", "--tasks", task, "--max-length", "8"});
+  EXPECT_EQ(truncated.code, 0) << truncated.err;
+  EXPECT_TRUE(contains(truncated.err, "warning: small: ")) << truncated.err;
+  EXPECT_TRUE(contains(truncated.err, "are longer than 8 tokens (--max-length)")) << truncated.err;
+  expect_refusal({"eval", "--tasks", task, "--max-length", "1", "--runs-folder", runs()}, 4, {"row 1", "--max-length"});
+  expect_refusal({"eval", "--tasks", task, "--all", "--runs-folder", runs()}, 2, {"--all"});
+  expect_refusal({"eval", "--limit", "2", "--runs-folder", runs()}, 2, {"--tasks"});
+  expect_refusal({"eval", "--deterministic", "--runs-folder", runs()}, 2, {"--tasks"});
+  write_text(task, std::string(kTask) + "process_docs: !function utils.process\n");
+  expect_refusal({"eval", "--tasks", task, "--runs-folder", runs()}, 4, {"small.yaml: process_docs: ", "Python"});
+}
+
 // Several batches take no more than one, whatever scratch so many threads have; a shorter last one has its own share.
 TEST_F(TrainedRunTest, EvaluationFitsItsArenaOnAnyNumberOfThreads) {
   for (int i = 0; i < 20; ++i) write_text(own_ / ("text/" + std::to_string(i) + ".txt"), some_text(60));

@@ -21,14 +21,14 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// Line ends are \n, and the last one is dropped.
-std::string normalized(std::string_view source) {
+// Line ends are \n.
+std::string normalized(std::string_view source, bool keep_trailing_newline) {
   std::string text;
   for (size_t i = 0; i < source.size(); ++i) {
     if (source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n') continue;
     text += source[i] == '\r' ? '\n' : source[i];
   }
-  if (text.ends_with('\n')) text.pop_back();
+  if (!keep_trailing_newline && text.ends_with('\n')) text.pop_back();
   return text;
 }
 
@@ -52,7 +52,8 @@ void append_utf8(std::string& out, uint32_t c) {
 
 class Lexer {
  public:
-  Lexer(std::string source, const std::string& name) : source_(std::move(source)), name_(name) {}
+  Lexer(std::string source, const std::string& name, const Whitespace& whitespace)
+      : source_(std::move(source)), name_(name), whitespace_(whitespace) {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) read_text();
@@ -90,7 +91,7 @@ class Lexer {
     std::string text = source_.substr(at_, tag - at_);
     if (sign == '-')
       while (!text.empty() && is_space(text.back())) text.pop_back();
-    else if (sign != '+' && opens != '{')
+    else if (sign != '+' && opens != '{' && whitespace_.lstrip_blocks)
       strip_line(text);
     if (!text.empty()) add(Token::Kind::text, std::move(text));
     advance(tag - at_);
@@ -122,7 +123,7 @@ class Lexer {
       const size_t before = at_;
       skip_space();
       line_starting_ = at_ > before && source_[at_ - 1] == '\n';
-    } else if (trim && rest().starts_with('\n')) {
+    } else if (trim && whitespace_.trim_blocks && rest().starts_with('\n')) {
       advance(1);
       line_starting_ = true;
     }
@@ -260,6 +261,7 @@ class Lexer {
 
   const std::string source_;
   const std::string& name_;
+  const Whitespace whitespace_;
   size_t at_ = 0;
   int line_ = 1;
   bool line_starting_ = true;
@@ -268,10 +270,10 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source, const std::string& name) {
+std::vector<Token> tokenize(std::string_view source, const std::string& name, const Whitespace& whitespace) {
   const size_t invalid = find_invalid_utf8(source);
   require<DataError>(invalid == source.npos, name, ": byte ", invalid, " of the template is not UTF-8");
-  return Lexer(normalized(source), name).run();
+  return Lexer(normalized(source, whitespace.keep_trailing_newline), name, whitespace).run();
 }
 
 }  // namespace witan::jinja

@@ -1,4 +1,4 @@
-// Splits a template into text and the tokens of its tags, as Jinja does with trim_blocks and lstrip_blocks.
+// Splits a template into text and the tokens of its tags.
 #pragma once
 
 #include <string>
@@ -14,7 +14,14 @@ struct Token {
   std::string text = {};  // of a string: what it stands for
 };
 
+// What Jinja's Environment is told of white space; by default what Hugging Face's chat templates are written for.
+struct Whitespace {
+  bool trim_blocks = true;             // a block takes the line end behind it
+  bool lstrip_blocks = true;           // one that is first on its line takes the white space before it
+  bool keep_trailing_newline = false;  // of the template
+};
+
 // Throws DataError("NAME:LINE: ...").
-std::vector<Token> tokenize(std::string_view source, const std::string& name);
+std::vector<Token> tokenize(std::string_view source, const std::string& name, const Whitespace& whitespace = {});
 
 }  // namespace witan::jinja

@@ -204,10 +204,10 @@ class StatementParser {
 
 }  // namespace
 
-Parsed parse(std::string_view source, const std::string& name) {
+Parsed parse(std::string_view source, const std::string& name, const Whitespace& whitespace) {
   require<DataError>(source.size() <= kMostSource, name, ": a template of more than ", format_bytes(kMostSource),
                      " is not supported");
-  return StatementParser(tokenize(source, name), name).run();
+  return StatementParser(tokenize(source, name, whitespace), name).run();
 }
 
 }  // namespace witan::jinja

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "witan/tokenizer/chat/lexer.h"
 #include "witan/tokenizer/chat/syntax.h"
 
 namespace witan::jinja {
@@ -16,6 +17,6 @@ struct Parsed {
 };
 
 // Throws DataError("NAME:LINE: ...").
-Parsed parse(std::string_view source, const std::string& name);
+Parsed parse(std::string_view source, const std::string& name, const Whitespace& whitespace = {});
 
 }  // namespace witan::jinja

@@ -33,8 +33,8 @@ class Rendering::Depth {
   Rendering& rendering_;
 };
 
-Rendering::Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now)
-    : name_(name), work_(most_work), now_(now) {
+Rendering::Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now, Missing missing)
+    : name_(name), work_(most_work), now_(now), missing_(missing) {
   define("range", Value::Variant(Global::range));
   define("raise_exception", Value::Variant(Global::raise_exception));
   define("strftime_now", Value::Variant(Global::strftime_now));
@@ -76,6 +76,8 @@ Rendering::Leaving Rendering::execute(const Statement& statement) {
       break;
     case Kind::output: {
       const Value value = evaluate(*statement.expression);
+      require<DataError>(missing_ == Missing::prints_nothing || !value.is_undefined(),
+                         value.is_undefined() ? value.as<Undefined>()->name : "", " is undefined");
       work_.take(weight_of(value));
       write(str(value));
       break;

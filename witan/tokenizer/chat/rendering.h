@@ -16,8 +16,11 @@ namespace witan::jinja {
 // One rendering of one template. Bounded in work, depth and output.
 class Rendering {
  public:
+  enum class Missing { prints_nothing, is_an_error };  // a name that is not defined, where it would be printed
+
   // `most_work`: see Work. `now` as in ChatTemplateOptions. `name` is the template's.
-  Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now);
+  Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now,
+            Missing missing = Missing::prints_nothing);
 
   void define(const std::string& name, Value value);
   // Throws as ChatTemplate::render() does. Once.
@@ -59,6 +62,7 @@ class Rendering {
   const std::string& name_;
   Work work_;
   std::optional<int64_t> now_;
+  Missing missing_;
   Scope root_{nullptr};
   Scope* scope_ = &root_;
   std::deque<Namespace> namespaces_;

@@ -1,0 +1,234 @@
+#include "witan/tasks/task_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+namespace witan {
+namespace {
+
+using jinja::Entries;
+using jinja::Items;
+using jinja::Value;
+
+const char* const kGenerates =
+    "Witan compares the probabilities of given answers and does not judge texts: run such a task with "
+    "lm-evaluation-harness against `witan serve` (--model local-completions)";
+const char* const kPython = "is Python code, which Witan does not run: write what it makes into the rows of the data";
+
+// Why a key of lm-evaluation-harness is not supported, and what to do.
+const std::map<std::string_view, std::string>& refused_keys() {
+  static const std::map<std::string_view, std::string> all = {
+      {"process_docs", cat("process_docs ", kPython)},
+      {"process_results", cat("process_results ", kPython)},
+      {"custom_dataset", cat("custom_dataset ", kPython)},
+      {"filter_list", cat("filters work on generated text. ", kGenerates)},
+      {"generation_kwargs", kGenerates},
+      {"doc_to_image", "images are not supported: Witan's models read text"},
+      {"doc_to_audio", "sounds are not supported: Witan's models read text"},
+      {"gen_prefix", "write what it says at the end of doc_to_text"},
+      {"use_prompt", "prompts of promptsource are not supported: write doc_to_text, doc_to_choice and doc_to_target"},
+      {"unsafe_code", cat("unsafe_code ", kPython)},
+      {"class", cat("a class ", kPython)},
+      {"fewshot_indices", "list the examples in fewshot_config.samples"}};
+  return all;
+}
+
+// The keys of a mapping, taken one by one; what is left at the end is not understood.
+class TaskKeys {
+ public:
+  TaskKeys(Entries entries, std::string where) : entries_(std::move(entries)), where_(std::move(where)) {
+    for (const auto& [key, value] : entries_) refuse_code(key, value);
+  }
+
+  [[noreturn]] void fail(std::string_view key, std::string_view why) const {
+    throw DataError(cat(where_, ": ", key, ": ", why));
+  }
+
+  Value take(std::string_view key) {
+    const auto found = std::ranges::find(entries_, key, &Entries::value_type::first);
+    if (found == entries_.end()) return {};
+    Value value = std::move(found->second);
+    entries_.erase(found);
+    return value.is_none() ? Value() : value;
+  }
+  std::optional<std::string> text(std::string_view key) {
+    const Value value = take(key);
+    if (value.is_undefined()) return std::nullopt;
+    if (!value.string()) fail(key, cat("expected text, found ", type_name(value)));
+    return *value.string();
+  }
+  int64_t integer(std::string_view key, int64_t otherwise) {
+    const Value value = take(key);
+    if (value.is_undefined()) return otherwise;
+    if (!value.as<int64_t>()) fail(key, cat("expected an integer, found ", type_name(value)));
+    return *value.as<int64_t>();
+  }
+  bool flag(std::string_view key, bool otherwise) {
+    const Value value = take(key);
+    if (value.is_undefined()) return otherwise;
+    if (!value.as<bool>()) fail(key, cat("expected true or false, found ", type_name(value)));
+    return *value.as<bool>();
+  }
+  // A mapping; empty where the key is not there.
+  Entries mapping(std::string_view key) {
+    const Value value = take(key);
+    if (value.is_undefined()) return {};
+    if (!value.entries()) fail(key, cat("expected a mapping, found ", type_name(value)));
+    return *value.entries();
+  }
+  // A list; one value stands for a list of it.
+  Items list(std::string_view key) {
+    const Value value = take(key);
+    if (value.is_undefined()) return {};
+    return value.sequence() ? *value.sequence()->items : Items{value};
+  }
+  void ignore(std::initializer_list<std::string_view> keys) {
+    for (const std::string_view key : keys) take(key);
+  }
+  void refuse_rest() const {
+    for (const auto& [key, value] : entries_) {
+      if (value.is_none()) continue;
+      if (const auto known = refused_keys().find(key); known != refused_keys().end()) fail(key, known->second);
+      fail(key, "Witan does not know this key: remove it if the results do not depend on it");
+    }
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  void refuse_code(std::string_view key, const Value& value) const {
+    if (const Entries* inner = value.entries()) {
+      for (const auto& [name, of] : *inner)
+        if (name.starts_with('!') && of.string()) fail(key, cat(name, " ", clipped(*of.string()), " ", kPython));
+    }
+  }
+
+  Entries entries_;
+  std::string where_;
+};
+
+void take_prompt(TaskKeys& keys, TaskPrompt& prompt) {
+  const auto take = [&](std::string_view key, Value& into) {
+    if (Value given = keys.take(key); !given.is_undefined()) into = std::move(given);
+  };
+  take("doc_to_text", prompt.text);
+  take("doc_to_target", prompt.target);
+  take("doc_to_choice", prompt.choices);
+  if (const Entries* choices = prompt.choices.entries()) {
+    Items values;
+    for (const auto& [name, value] : *choices) values.push_back(value);
+    prompt.choices = Value::list(std::move(values));
+  }
+  if (prompt.text.as<int64_t>())
+    keys.fail("doc_to_text", "questions that are an index of a choice are not supported: write the question's text");
+  if (!prompt.text.is_undefined() && !prompt.text.string())
+    keys.fail("doc_to_text", cat("expected a column or a template, found ", type_name(prompt.text)));
+  if (!prompt.choices.is_undefined() && !prompt.choices.string() && !prompt.choices.sequence())
+    keys.fail("doc_to_choice", cat("expected a column, a template or a list, found ", type_name(prompt.choices)));
+  if (auto delimiter = keys.text("target_delimiter")) prompt.target_delimiter = *delimiter;
+}
+
+void take_fewshot(TaskKeys& keys, TaskConfig& task) {
+  TaskFewshot& fewshot = task.fewshot;
+  fewshot.prompt = task.prompt;
+  fewshot.count = keys.integer("num_fewshot", 0);
+  if (fewshot.count < 0) keys.fail("num_fewshot", "must not be negative");
+  fewshot.split = keys.text("fewshot_split");
+  if (auto delimiter = keys.text("fewshot_delimiter")) fewshot.delimiter = *delimiter;
+  TaskKeys own(keys.mapping("fewshot_config"), cat(keys.where(), ": fewshot_config"));
+  if (auto split = own.text("split")) fewshot.split = split;
+  if (auto delimiter = own.text("fewshot_delimiter")) fewshot.delimiter = *delimiter;
+  take_prompt(own, fewshot.prompt);
+  const std::string sampler = own.text("sampler").value_or("default");
+  if (sampler != "default" && sampler != "first_n")
+    own.fail("sampler", cat(clipped(sampler), " is not supported: default and first_n are"));
+  fewshot.first = sampler == "first_n";
+  const Value samples = own.take("samples");
+  if (!samples.is_undefined() && !samples.sequence())
+    own.fail("samples", cat("expected a list of rows, found ", type_name(samples)));
+  if (samples.sequence()) fewshot.samples = *samples.sequence()->items;
+  own.refuse_rest();
+}
+
+void take_dataset(TaskKeys& keys, TaskConfig& task) {
+  const auto path = keys.text("dataset_path");
+  if (!path) keys.fail("dataset_path", "the data of the task are missing: \"json\" with dataset_kwargs, or a folder");
+  task.dataset_path = *path;
+  task.dataset_name = keys.text("dataset_name").value_or("");
+  TaskKeys own(keys.mapping("dataset_kwargs"), cat(keys.where(), ": dataset_kwargs"));
+  task.data_files = own.take("data_files");
+  own.ignore({"trust_remote_code"});
+  own.refuse_rest();
+  task.training_split = keys.text("training_split");
+  task.validation_split = keys.text("validation_split");
+  task.test_split = keys.text("test_split");
+  if (!task.test_split && !task.validation_split)
+    keys.fail("test_split", "the split to evaluate on is missing: give test_split or validation_split");
+}
+
+std::vector<std::string> metrics_known(TaskConfig::Output output) {
+  using Names = std::vector<std::string>;
+  return output == TaskConfig::Output::multiple_choice ? Names{"acc", "acc_norm", "acc_bytes"}
+                                                       : Names{"acc", "perplexity"};
+}
+
+void take_metrics(TaskKeys& keys, TaskConfig& task) {
+  const auto known = metrics_known(task.output);
+  for (const Value& one : keys.list("metric_list")) {
+    if (!one.entries()) keys.fail("metric_list", cat("expected mappings with metric, found ", type_name(one)));
+    TaskKeys own(*one.entries(), cat(keys.where(), ": metric_list"));
+    const std::string metric = own.text("metric").value_or("");
+    if (std::ranges::find(known, metric) == known.end())
+      own.fail("metric",
+               cat(clipped(metric), " is not supported: ", fmt::format("{}", fmt::join(known, ", ")), " are"));
+    const std::string aggregation = own.text("aggregation").value_or("");
+    if (!aggregation.empty() && aggregation != (metric == "perplexity" ? "perplexity" : "mean"))
+      own.fail("aggregation", cat(clipped(aggregation), " is not supported for ", metric));
+    own.ignore({"higher_is_better"});
+    own.refuse_rest();
+    task.metrics.push_back(metric);
+  }
+  if (!task.metrics.empty()) return;
+  using Names = std::vector<std::string>;
+  task.metrics =
+      task.output == TaskConfig::Output::multiple_choice ? Names{"acc", "acc_norm"} : Names{"perplexity", "acc"};
+}
+
+}  // namespace
+
+TaskConfig parse_task(const Entries& entries, const fs::path& file) {
+  TaskKeys keys(entries, file.string());
+  TaskConfig task;
+  task.file = file;
+  task.name = keys.text("task").value_or("");
+  if (task.name.empty()) keys.fail("task", "the task's name is missing");
+  const std::string output = keys.text("output_type").value_or("generate_until");
+  if (output == "generate_until" || output == "loglikelihood_rolling")
+    keys.fail("output_type", output == "generate_until"
+                                 ? cat(output, " is not supported. ", kGenerates)
+                                 : cat(output, " is not supported: `witan eval --data` gives bits per byte of a text"));
+  if (output != "multiple_choice" && output != "loglikelihood")
+    keys.fail("output_type", cat(clipped(output), " is not supported: multiple_choice and loglikelihood are"));
+  task.output = output == "loglikelihood" ? TaskConfig::Output::loglikelihood : TaskConfig::Output::multiple_choice;
+  take_dataset(keys, task);
+  take_prompt(keys, task.prompt);
+  if (task.prompt.text.is_undefined()) keys.fail("doc_to_text", "is missing");
+  if (task.prompt.target.is_undefined()) keys.fail("doc_to_target", "is missing");
+  if (task.output == TaskConfig::Output::multiple_choice && task.prompt.choices.is_undefined())
+    keys.fail("doc_to_choice", "is missing");
+  task.description = keys.text("description").value_or("");
+  take_fewshot(keys, task);
+  take_metrics(keys, task);
+  if (keys.integer("repeats", 1) != 1) keys.fail("repeats", "must be 1: the same answers have the same probabilities");
+  keys.ignore({"task_alias", "tag", "metadata", "should_decontaminate", "doc_to_decontamination_query"});
+  if (const Value group = keys.take("group"); !group.is_undefined() && !group.string() && !group.sequence())
+    keys.fail("group", "expected a name");
+  keys.refuse_rest();
+  return task;
+}
+
+}  // namespace witan
