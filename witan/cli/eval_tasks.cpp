@@ -70,7 +70,8 @@ void write_samples(const std::string& file, const std::vector<AskedTask>& asked,
                           {"context", question.context},
                           {"continuations", question.continuations},
                           {"target", question.gold}};
-      line["loglikelihoods"] = line["greedy"] = OrderedJson::array();
+      line["loglikelihoods"] = OrderedJson::array();
+      line["greedy"] = OrderedJson::array();
       for (size_t c = 0; c < question.continuations.size(); ++c, ++at) {
         line["loglikelihoods"].push_back(found[at].nats);
         line["greedy"].push_back(found[at].greedy);
