@@ -29,6 +29,9 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(AnomalyEvent{.step = 4, .what = "nan", .action = "rewind", .at = 7, .text = "t"}),
             R"({"kind":"anomaly","step":4,"what":"nan","action":"rewind","at":7,"text":"t"})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
+  const std::string seeded = format_event(SampleEvent{10, "a", "b", 1244});
+  EXPECT_EQ(seeded, R"({"kind":"sample","step":10,"prompt":"a","text":"b","seed":1244})");
+  EXPECT_EQ(std::get<SampleEvent>(*parse_event(seeded, "here")).seed, 1244);
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
   EXPECT_EQ(format_event(EndEvent{"finished", 8, 9}),

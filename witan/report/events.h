@@ -109,7 +109,8 @@ struct AnomalyEvent {
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
-  std::string text;  // the continuation, without the prompt
+  std::string text;                  // the continuation, without the prompt
+  std::optional<int64_t> seed = {};  // of the sampler
 };
 
 // Why the process stopped training: "finished", "interrupted" …
