@@ -36,6 +36,9 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(ResumeEvent{8, "2025-01-02T03:04:05Z"}),
             R"({"kind":"resume","step":8,"time":"2025-01-02T03:04:05Z"})");
   EXPECT_EQ(format_event(SampleEvent{10, "a\n", "b"}), R"({"kind":"sample","step":10,"prompt":"a\n","text":"b"})");
+  const std::string seeded = format_event(SampleEvent{10, "a", "b", 1244});
+  EXPECT_EQ(seeded, R"({"kind":"sample","step":10,"prompt":"a","text":"b","seed":1244})");
+  EXPECT_EQ(std::get<SampleEvent>(*parse_event(seeded, "here")).seed, 1244);
   EXPECT_EQ(format_event(SaveEvent{10, 0.5, 0.25}), R"({"kind":"save","step":10,"seconds":0.5,"paused_s":0.25})");
   EXPECT_EQ(format_event(EndEvent{"finished"}), R"({"kind":"end","reason":"finished"})");
   EXPECT_EQ(format_event(EndEvent{"finished", 8, 9}),

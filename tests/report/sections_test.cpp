@@ -47,5 +47,17 @@ TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
   EXPECT_TRUE(contains(key_figures(m), "30 GFLOP/s, 75 % of the ceiling")) << key_figures(m);
 }
 
+TEST(Samples, TheNewestComeFirstAndAreEscaped) {
+  std::vector<SampleEvent> samples;
+  for (int64_t step = 1; step <= 20; ++step) samples.push_back({step, "<b>", "text " + std::to_string(step)});
+  const std::string section = sample_section(samples);
+  EXPECT_TRUE(contains(section, "The last 12 of 20; samples.jsonl has all")) << section;
+  EXPECT_LT(section.find("Step 20,"), section.find("Step 19,"));
+  EXPECT_TRUE(contains(section, "Step 9,"));
+  EXPECT_FALSE(contains(section, "Step 8,"));
+  EXPECT_TRUE(contains(section, "&lt;b&gt;"));
+  EXPECT_FALSE(contains(section, "<b>"));
+}
+
 }  // namespace
 }  // namespace witan

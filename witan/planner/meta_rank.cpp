@@ -5,6 +5,7 @@
 #include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/interval_samples.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -22,7 +23,9 @@ Layout layout_of(const RunConfig& config) {
 }
 
 int64_t most_prompt_tokens(const RunConfig& config) {
-  const auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
+  auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
+  for (const std::string& prompt : interval_prompts(config.train))  // an empty one is an end of text
+    bytes = std::max({bytes, int64_t{1}, static_cast<int64_t>(prompt.size())});
   const AttentionConfig& attention = config.model.attention;
   return attention.learned_positions() ? std::min(bytes, attention.max_position_embeddings - 1) : bytes;
 }

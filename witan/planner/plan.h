@@ -65,7 +65,7 @@ struct Plan {
 
 struct PlanOptions {
   std::optional<int64_t> prompt_tokens =
-      {};                 // of the sample at the end; nothing: one for each byte, the most there can be
+      {};                 // of the longest sample; nothing: one for each byte, the most there can be
   bool balanced = false;  // plan also what an even spread of experts' rows would take
   // Of ranks that are alike (planner/rank_classes.h) one is planned. A plan has
   //   all         an entry for each rank

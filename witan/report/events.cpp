@@ -128,6 +128,7 @@ void visit(Archive& a, SampleEvent& e) {
   a("step", e.step);
   a("prompt", e.prompt);
   a("text", e.text);
+  a("seed", e.seed);
 }
 
 template <class Archive>

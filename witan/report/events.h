@@ -132,7 +132,8 @@ struct ResumeEvent {
 struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
-  std::string text;  // the continuation, without the prompt
+  std::string text;                  // the continuation, without the prompt
+  std::optional<int64_t> seed = {};  // of the sampler
 };
 
 // Why the process stopped training: "finished", "interrupted" …

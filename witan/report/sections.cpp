@@ -236,9 +236,11 @@ std::string anomaly_section(const std::vector<AnomalyEvent>& anomalies) {
 
 std::string sample_section(const std::vector<SampleEvent>& samples) {
   if (samples.empty()) return "";
-  constexpr ptrdiff_t kLatest = 3;
+  constexpr ptrdiff_t kLatest = 12;
   std::string out = "<section>\n<h2>Generated samples</h2>\n";
   const auto shown = std::min<ptrdiff_t>(kLatest, std::ssize(samples));
+  if (shown < std::ssize(samples))
+    out += fmt::format("<p class=\"note\">The last {} of {}; samples.jsonl has all</p>\n", shown, samples.size());
   for (auto s = samples.rbegin(); s != samples.rbegin() + shown; ++s) {
     out += fmt::format(
         "<div class=\"card\"><p class=\"when\">Step {}, continuing the prompt in bold</p><blockquote><span "

@@ -108,6 +108,9 @@ std::string StepWatch::current_activity(double elapsed) const {
     case Doing::evaluation:
       text = "validation for " + format_duration(elapsed);
       break;
+    case Doing::sampling:
+      text = "generating samples for " + format_duration(elapsed);
+      break;
     case Doing::saving:
       text = "saving for " + format_duration(elapsed);
       break;

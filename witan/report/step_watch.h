@@ -30,6 +30,7 @@ class StepWatch {
     set_up,  // of model and optimizer, or of loading them
     step,
     evaluation,
+    sampling,
     saving,  // the part of a save that training waits for
   };
 

@@ -90,6 +90,7 @@ std::vector<Case> cases() {
   add({"sample_prompt", "sample_temperature"}, {"sample_tokens = 0"}, {}, "sample_tokens above 0");
   add({"sample_prompt", "sample_tokens"}, {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
       {}, "a rank that holds the whole model");
+  add({"sample_prompts"}, {}, {"sample_interval = 5"}, "sample_interval above 0, and sample_interval = 0");
   add({"upcycle_method", "upcycle_noise"}, {}, {"upcycle = 'dense'"}, "upcycle = RUN");
   add({"upcycle_drop_ratio"}, {"upcycle = 'dense'"}, {"upcycle = 'dense'", "upcycle_method = 'drop'"},
       "upcycle_method = drop, and upcycle_method = copied");

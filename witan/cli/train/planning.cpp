@@ -9,6 +9,7 @@
 #include "witan/cli/machine.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/interval_samples.h"
 
 namespace witan::cli {
 namespace {
@@ -47,7 +48,10 @@ Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer) {
 
 std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer) {
   if (!tokenizer) return std::nullopt;
-  return static_cast<int64_t>(tokenizer->encode(config.train.sample_prompt).size());
+  size_t tokens = tokenizer->encode(config.train.sample_prompt).size();
+  for (const std::string& prompt : interval_prompts(config.train))
+    tokens = std::max(tokens, encode_sample_prompt(*tokenizer, prompt).size());
+  return static_cast<int64_t>(tokens);
 }
 
 int64_t usable_memory(const ResolvedConfig& config) {

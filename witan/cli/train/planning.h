@@ -14,9 +14,9 @@ namespace witan::cli {
 // The ceilings that this machine and this program were measured to have.
 CeilingsFile ceilings_file();
 
-// The plan of a configuration, for every rank. A tokenizer tells how long the sample's prompt is.
+// The plan of a configuration, for every rank. A tokenizer tells how long prompts of samples are.
 Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer);
-// Nothing without a tokenizer.
+// Of the longest prompt of a sample; nothing without a tokenizer.
 std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer);
 
 // Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown.

@@ -72,6 +72,7 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
 
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
   metrics_.truncate_after(step);
+  if (config_->train.sample_interval > 0) samples_.emplace(folder_.samples());
   log_.info(fmt::format("start at step {}", step));
   first_step_ = step + 1;
   const std::string& tensorboard = config_->log.tensorboard_dir;
@@ -330,13 +331,23 @@ void Recorder::rewound(int64_t step) {
   interval_loss_ = interval_s_ = 0;
   interval_steps_ = 0;
   metrics_.truncate_after(step);
+  if (samples_) samples_->truncate_after(step);
   const std::string& tensorboard = config_->log.tensorboard_dir;
   if (tensorboard_)
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
 }
 
-void Recorder::sample(const TrainState& state, const std::string& text) {
-  metrics_.append(SampleEvent{state.step, config_->train.sample_prompt, text});
+void Recorder::samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
+                       const std::vector<std::string>& texts) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const SampleEvent sample{step, prompts[i], texts[i], static_cast<int64_t>(seed)};
+    metrics_.append(sample);
+    if (samples_) samples_->append(sample);
+  }
+  if (!samples_ || texts.empty()) return;
+  const std::string line = fmt::format("sample       step {}: {}", step, clipped(prompts[0] + texts[0], 60));
+  progress_.note(line);
+  log_.info(line);
 }
 
 void Recorder::memory(const std::vector<MemoryEvent>& measured) {

@@ -67,7 +67,9 @@ class Recorder {
   void anomaly(const AnomalyEvent& event);
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
-  void sample(const TrainState& state, const std::string& text);
+  // What the model wrote behind prompts, after a step.
+  void samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
+               const std::vector<std::string>& texts);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
   // `stopped_early`: finished before its last step (early_stopping_patience).
   void end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early = false);
@@ -94,6 +96,7 @@ class Recorder {
   std::shared_ptr<const SampleSource> train_;  // null: not told
   std::optional<SourceUse> most_read_;         // of it, by the last step
   MetricsWriter metrics_;
+  std::optional<MetricsWriter> samples_;  // of sample_interval
   Log log_;
   Progress& progress_;
   RateEstimator rate_;

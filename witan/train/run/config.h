@@ -85,9 +85,11 @@ struct TrainConfig {
   std::string sample_prompt = "The ";
   int64_t sample_tokens = 120;
   double sample_temperature = 0.7;
-  std::string record_routes;  // a folder; empty: routes are not recorded
-  std::string replay_routes;  // likewise: what --record-routes wrote
-  std::string upcycle;        // a dense checkpoint that a new run starts from; empty: random weights
+  int64_t sample_interval = 0;  // steps; 0: a sample at the end alone
+  std::string sample_prompts;   // a file; empty: sample_prompt
+  std::string record_routes;    // a folder; empty: routes are not recorded
+  std::string replay_routes;    // likewise: what --record-routes wrote
+  std::string upcycle;          // a dense checkpoint that a new run starts from; empty: random weights
   std::string upcycle_method = "copied";
   double upcycle_noise = 0;         // relative to the standard deviation of a dense matrix
   double upcycle_drop_ratio = 0.5;  // of upcycle_method = "drop"
@@ -138,7 +140,7 @@ struct RunConfig {  // as given; train/run/resolve.h makes of it the configurati
   void validate() const;
 
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
-  // Whether the run ends with a sample: it takes a rank that holds the whole model.
+  // Whether the run generates samples: that takes ranks that hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // float64 for float64 models, else what parallel.gradient_dtype says.
   DType gradient_dtype() const;

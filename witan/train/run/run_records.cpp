@@ -10,15 +10,15 @@ namespace witan {
 namespace {
 
 // Figures are no reason to lose a run.
-bool set_damaged_metrics_aside(const RunFolder& folder, int64_t step) {
-  if (!fs::exists(folder.metrics())) return false;
+void set_damaged_aside(const fs::path& events, int64_t step, Progress& progress) {
+  if (!fs::exists(events)) return;
   try {
-    MetricsWriter(folder.metrics()).truncate_after(step);
-    read_metrics(folder.metrics());
-    return false;
+    MetricsWriter(events).truncate_after(step);
+    read_metrics(events);
   } catch (const CorruptionError&) {
-    fs::rename(folder.metrics(), folder.metrics().string() + ".damaged");
-    return true;
+    fs::rename(events, events.string() + ".damaged");
+    progress.note(
+        cat("warning: ", events.string(), " was damaged; it is now ", events.filename().string(), ".damaged"));
   }
 }
 
@@ -30,10 +30,12 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   if (start.aids.trace) remove_traces(folder);
   if (!start.from) {
     fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+    fs::remove(folder.samples());
     fs::remove(folder.rewinds());  // of one whose checkpoints were removed
   }
-  if (start.from && set_damaged_metrics_aside(folder, start.step()))
-    progress.note(cat("warning: ", folder.metrics().string(), " was damaged; it is now metrics.jsonl.damaged"));
+  if (start.from)
+    for (const fs::path& events : {folder.metrics(), folder.samples()})
+      set_damaged_aside(events, start.step(), progress);
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);

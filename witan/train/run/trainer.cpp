@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "witan/base/json.h"
 #include "witan/base/resident.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
@@ -19,6 +20,7 @@
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/interval_samples.h"
 #include "witan/train/run/rank_watch.h"
 #include "witan/train/run/replay_check.h"
 #include "witan/train/run/rewinds.h"
@@ -77,6 +79,7 @@ class RankTrainer {
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
                                          layout.data_ranks()));
     state_.data = run.data.fingerprint;
+    share_prompts();
     engine_.before_update([this] {
       finish_save();
       if (replay_check_) replay_check_->before_update(saving_.world(), saving_.stream());
@@ -110,6 +113,7 @@ class RankTrainer {
       if (state_.step <= before) continue;  // back to a checkpoint
       if (compares_states()) engine_.check_states();
       if (evaluates()) evaluate();
+      if (!prompts_.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
       if (due(run_.config->train.save_interval) || stop || stopped_early()) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
@@ -136,7 +140,7 @@ class RankTrainer {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder().sample(state_, text);
+    if (leads()) run_.recorder().samples(state_.step, options.sampler.seed, {train.sample_prompt}, {text});
     return text;
   }
 
@@ -160,6 +164,27 @@ class RankTrainer {
     std::vector<int64_t> samples;
     for (const SourceUse& use : uses) samples.push_back(use.samples);
     return samples;
+  }
+
+  // The prompts of samples while the run trains, as rank 0 reads them.
+  void share_prompts() {
+    const TrainConfig& train = run_.config->train;
+    if (train.sample_interval == 0) return;
+    Json prompts = Json::array();
+    if (leads()) prompts = interval_prompts(train);
+    const std::string shared = broadcast_text(saving_.world(), saving_.stream(),
+                                              prompts.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
+    prompts_ = parse_json(shared, "prompts of rank 0").get<std::vector<std::string>>();
+  }
+
+  // Nothing that training reads changes.
+  void sample_interval() {
+    begins(StepWatch::Doing::sampling, state_.step);
+    const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
+    const uint64_t seed = sample_seed(run_.config->train, state_.step);
+    const auto texts =
+        generate_samples(stream_, engine_.model(), *run_.data.tokenizer, run_.config->train, prompts_, seed);
+    if (leads()) run_.recorder().samples(state_.step, seed, prompts_, texts);
   }
 
   bool leads() const { return groups_.rank() == 0; }
@@ -415,6 +440,7 @@ class RankTrainer {
     if (leads()) {
       content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
       content.records = {run_.start.folder.metrics()};
+      if (!prompts_.empty()) content.records.push_back(run_.start.folder.samples());
     }
     const TrainConfig& train = run_.config->train;
     saving_.begin(run_.start.folder.checkpoints(), std::move(content),
@@ -445,6 +471,7 @@ class RankTrainer {
   bool saved_ = false;  // a checkpoint was written since this call began
   std::vector<Batch> held_out_;
   std::vector<std::vector<Batch>> sets_;  // of valid_data
+  std::vector<std::string> prompts_;      // of sample_interval
   TrainState state_;
   AnomalyResponse anomalies_;
   std::optional<Loader> loader_;

@@ -1,0 +1,62 @@
+#include "witan/train/run/interval_samples.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/generate/generation_batch.h"
+#include "witan/generate/prompt_file.h"
+
+namespace witan {
+
+std::vector<std::string> interval_prompts(const TrainConfig& train) {
+  if (train.sample_interval == 0) return {};
+  if (train.sample_prompts.empty()) return {train.sample_prompt};
+  return read_prompt_file(train.sample_prompts);
+}
+
+std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<int32_t> tokens = tokenizer.encode(prompt);
+  if (!tokens.empty()) return tokens;
+  const auto end_of_text = tokenizer.end_of_text();
+  require<DataError>(end_of_text.has_value(),
+                     "a prompt of sample_interval is empty, and the tokenizer has no end-of-text token to start from: "
+                     "set sample_prompt or sample_prompts");
+  return {*end_of_text};
+}
+
+uint64_t sample_seed(const TrainConfig& train, int64_t step) {
+  return static_cast<uint64_t>(train.seed) + static_cast<uint64_t>(step);
+}
+
+std::vector<std::string> generate_samples(Stream& stream, Transformer& model, const Tokenizer& tokenizer,
+                                          const TrainConfig& train, const std::vector<std::string>& prompts,
+                                          uint64_t seed) {
+  std::vector<GenerationRequest> requests;
+  CacheSize size{1, 0};
+  for (const std::string& prompt : prompts) {
+    GenerationRequest request{encode_sample_prompt(tokenizer, prompt), {}};
+    const auto tokens = static_cast<int64_t>(request.prompt.size());
+    request.options.max_tokens = tokens_that_fit(model, tokens, train.sample_tokens);
+    request.options.vocab_size = tokenizer.vocab_size();
+    request.options.end_of_text = tokenizer.end_of_text();
+    request.options.sampler.temperature = train.sample_temperature;
+    request.options.sampler.seed = seed;
+    if (request.options.max_tokens > 0) size.positions = std::max(size.positions, tokens + request.options.max_tokens);
+    requests.push_back(std::move(request));
+  }
+  std::vector<std::string> texts(requests.size());
+  if (size.positions == 0) return texts;
+  GenerationBatch batch(stream, model, size);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].options.max_tokens == 0) continue;
+    batch.admit(std::move(requests[i]));
+    while (!batch.idle()) batch.step();
+    std::vector<int32_t> tokens;
+    for (const auto& [number, generation] : batch.take_finished())
+      for (const GeneratedToken& token : generation.tokens) tokens.push_back(token.token);
+    texts[i] = tokenizer.decode(tokens);
+  }
+  return texts;
+}
+
+}  // namespace witan
