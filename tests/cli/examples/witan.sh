@@ -95,6 +95,7 @@ case "${words[0]-} ${words[1]-}" in
       collectives | exchange) put --sizes 4KiB,8KiB ;;
     esac
     ;;
+  "eval "*) if says --tasks; then put --max-length 512; fi ;; # than which the small model's sequences are shorter
   "generate "*) put --max-tokens 4 && put --device cpu ;;
   "chat "*)
     put --max-tokens 4

@@ -61,11 +61,24 @@ class GgufExporter {
     }
     account_.close();
     if (before_commit) before_commit(account_.ledger);
-    file.commit();
+    commit(file);
     return std::move(account_.ledger);
   }
 
  private:
+  // Where there was no file of this name and the last step fails, making the folder durable, there is none again: the
+  // same command can be given once more.
+  void commit(AtomicFile& file) const {
+    const bool is_new = !fs::exists(path_);
+    try {
+      file.commit();
+    } catch (...) {
+      std::error_code ignored;
+      if (is_new) fs::remove(path_, ignored);
+      throw;
+    }
+  }
+
   const GgmlType* type_of(const Link& link) const {
     Element element = how_.type.value_or(*element_of(weights_.model().compute_dtype()));
     const auto known = how_.types.find(link.name);

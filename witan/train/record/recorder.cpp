@@ -337,14 +337,17 @@ void Recorder::rewound(int64_t step) {
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
 }
 
+void Recorder::last_sample(int64_t step, uint64_t seed, const std::string& text) {
+  metrics_.append(SampleEvent{step, config_->train.sample_prompt, text, static_cast<int64_t>(seed)});
+}
+
 void Recorder::samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                        const std::vector<std::string>& texts) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const SampleEvent sample{step, prompts[i], texts[i], static_cast<int64_t>(seed)};
     metrics_.append(sample);
-    if (samples_) samples_->append(sample);
+    samples_->append(sample);
   }
-  if (!samples_ || texts.empty()) return;
   const std::string line = fmt::format("sample       step {}: {}", step, clipped(prompts[0] + texts[0], 60));
   progress_.note(line);
   log_.info(line);

@@ -67,7 +67,9 @@ class Recorder {
   void anomaly(const AnomalyEvent& event);
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
-  // What the model wrote behind prompts, after a step.
+  // What the model wrote behind sample_prompt, at the end.
+  void last_sample(int64_t step, uint64_t seed, const std::string& text);
+  // What it wrote behind prompts, one or more, after a step of sample_interval.
   void samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                const std::vector<std::string>& texts);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank

@@ -12,6 +12,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/background_save.h"
+#include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
@@ -140,7 +141,7 @@ class RankTrainer {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder().samples(state_.step, options.sampler.seed, {train.sample_prompt}, {text});
+    if (leads()) run_.recorder().last_sample(state_.step, options.sampler.seed, text);
     return text;
   }
 
