@@ -17,7 +17,7 @@ using Kind = Collective::Kind;
 using Control = Links::Control;
 
 // How long a rank waits for data before it asks whether the others make the same call.
-constexpr double kPatienceSeconds = 0.5;
+constexpr double kCompareAfterSeconds = 0.5;
 
 // The same for all ends of a group, and for no other: by its name and ranks.
 uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
@@ -262,7 +262,7 @@ void ProcessGroup::compare_calls(const Collective& call, uint64_t channel) {
   // Where ranks disagree, those whose data came are about to tell their calls too, and all then find the same words;
   // but for ranks of an exchange whose own rows fit each other, which have gone on.
   const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
-  links_.wait_some(all_told, returned(call, there), kPatienceSeconds);
+  links_.wait_some(all_told, returned(call, there), kCompareAfterSeconds);
   require_alike(call, told);
 }
 
@@ -359,7 +359,7 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
     return missing(view, there, false).empty();
   };
   if (tags_data(call)) {
-    if (!links_.wait_some(all_there, returned(call, there), std::min(kPatienceSeconds, deadline_ / 4))) {
+    if (!links_.wait_some(all_there, returned(call, there), std::min(kCompareAfterSeconds, deadline_ / 4))) {
       compare_calls(call, channel);
       links_.wait(all_there, returned(call, there), late(call, there), deadline_);
     }
