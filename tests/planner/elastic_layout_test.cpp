@@ -32,7 +32,7 @@ std::string found(const RunConfig& config, int64_t most, const LayoutCheck& chec
 TEST(ElasticLayout, TakesTheMostDataParallelRanksThatDivideTheMicroBatches) {
   const RunConfig config = run_of(8);
   EXPECT_EQ(found(config, 8), "8: replicate=8");
-  EXPECT_EQ(found(config, 7), "6: replicate=6") << "24 micro-batches are not dealt out to 7";
+  EXPECT_EQ(found(config, 7), "6: replicate=6") << "24 micro-batches are not divisible by 7 ranks";
   EXPECT_EQ(found(config, 5), "4: replicate=4");
   EXPECT_EQ(found(config, 3), "3: replicate=3");
   EXPECT_EQ(found(config, 1), "1: one rank");
@@ -124,7 +124,7 @@ TEST(ElasticLayout, RefusesFewerRanksThanTheLeast) {
   config.train.global_batch_size = 4;
   try {
     elastic_layout(config, {}, {3, 3});
-    FAIL() << "four micro-batches are not dealt out to three";
+    FAIL() << "four micro-batches are not divisible by three ranks";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), ::testing::StartsWith("no layout of 3 ranks trains this run: global_batch_size / "
                                                     "micro_batch_size = 4 is not divisible by ranks = 3"));

@@ -271,7 +271,7 @@ TEST_F(RunCommandTest, IsRefusedUnderALauncher) {
   EXPECT_TRUE(contains(log(), "witan run starts its ranks itself, but a launcher started several processes")) << log();
 }
 
-// A run of one process starts again, for there is nothing else to go on with.
+// A run of one process starts again: no other layout is left to resume in.
 TEST_F(RunCommandTest, StartsAllAgainWhenNoneIsLeft) {
   Program program(supervised({"--ranks", "1"}, train("lost")), own_ / "log");
   ASSERT_TRUE(program.reaches([&] { return last_step("lost") >= 12; }, kPatience)) << log();

@@ -82,7 +82,7 @@ void add_run(CLI::App& app, Context& context) {
       {"run", "Train with ranks as processes, and go on when some are lost",
        "`witan run [--flags] -- train ...` starts the ranks of `witan train` as processes of this host, one each. When "
        "one of them is killed, hangs or "
-       "fails, the others go on from the last checkpoint in a layout for fewer ranks: the same batches in the same "
+       "fails, the others resume from the last checkpoint in a layout for fewer ranks: the same batches in the same "
        "order. Mistakes of the configuration end the run; so does Ctrl-C, which is passed on. SIGHUP (kill -HUP) saves "
        "the run and starts it with all ranks again.",
        "witan run --ranks 2 -- train --run mine\n"

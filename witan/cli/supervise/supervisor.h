@@ -1,4 +1,4 @@
-// Keeps a run of `witan train` going on this host: when ranks are lost it goes on with those that are left, in another
+// Supervises a run of `witan train` on this host: when ranks are lost it resumes with those that are left, in another
 // layout, and with all when they are back.
 #pragma once
 

@@ -19,7 +19,7 @@ enum class Outcome : uint8_t {
   done,     // the run is finished
   stopped,  // it was asked to stop, and did
   refused,  // it would end in the same way again: a mistake of the configuration, no disk left, a loss that diverges
-  failed,   // the run can go on from its last checkpoint
+  failed,   // the run can be resumed from its last checkpoint
 };
 
 struct Verdict {

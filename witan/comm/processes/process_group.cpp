@@ -71,6 +71,7 @@ void ProcessGroup::perform(Stream& stream, const Collective& call) {
     if (call.kind == Kind::send) return send_to_peer(call, /*with_data=*/true);
     if (call.kind == Kind::recv) return recv_from_peer(call, /*with_data=*/true);
     ++calls_;
+    terms_ = hash_of(terms_without_counts(call));
     met_ = !tags_data(call);
     if (met_) {
       meet(call);
@@ -176,7 +177,7 @@ uint64_t ProcessGroup::data_tag(const Collective& call, uint64_t channel, int pe
   const auto add = [&](auto number) { hasher.update(&number, sizeof number); };
   add(channel);
   add(calls_);
-  add(hash_of(terms_without_counts(call)));
+  add(terms_);
   if (call.kind == Kind::all_to_all) {
     const int64_t sends = call.send_counts.data<int64_t>()[peer], receives = call.recv_counts.data<int64_t>()[peer];
     add(rank() < peer ? sends : receives);

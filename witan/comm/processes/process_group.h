@@ -106,6 +106,7 @@ class ProcessGroup : public HostGroup {
   const uint64_t channel_, sums_;  // sums of an all_reduce come while the rank still collects values
   const double deadline_;
   uint64_t calls_ = 0;            // collectives so far, this one included: the same number on all ranks
+  uint64_t terms_ = 0;            // a hash of what ranks must agree on in this call
   bool met_ = false;              // the peers have come to the call
   std::vector<std::byte> parts_;  // of a reduction: what the others sent
   struct Taken {

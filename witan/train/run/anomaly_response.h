@@ -28,7 +28,7 @@ class AnomalyResponse {
     Checkpoint checkpoint;
     AnomalyEvent event;
   };
-  // Collective, while no save is in progress. `state`: after the step. Returns nothing where the run goes on without
+  // Collective, while no save is in progress. `state`: after the step. Returns nothing where the run continues without
   // the step's update. Throws DivergedError where it ends.
   std::optional<Return> meet(const AnomalousStep& anomaly, const TrainState& state);
 
