@@ -14,10 +14,6 @@ constexpr const char* kLibrary = "libnvidia-ml.so.1";
 constexpr int kSuccess = 0;
 constexpr int kOfTheGpu = 0;  // NVML_TEMPERATURE_GPU
 
-struct Memory {  // nvmlMemory_t, bytes
-  unsigned long long total, free, used;
-};
-
 void* open_library() {
   if (const char* listed = std::getenv("WITAN_LIBRARY_PATH")) {
     std::istringstream text(listed);
@@ -31,6 +27,9 @@ void* open_library() {
 }  // namespace
 
 struct Nvml::Calls {
+  struct Memory {  // nvmlMemory_t, bytes
+    unsigned long long total, free, used;
+  };
   int (*init)();
   int (*shutdown)();
   int (*count)(unsigned*);
@@ -80,7 +79,7 @@ std::vector<GpuReading> Nvml::read() const {
   std::vector<GpuReading> readings;
   for (void* gpu : gpus_) {
     unsigned celsius = 0, milliwatts = 0;
-    Memory memory{};
+    Calls::Memory memory{};
     unsigned long long reasons = 0;
     GpuReading& reading = readings.emplace_back(GpuReading{kUnknown, kUnknown, kUnknown, 0});
     if (calls_->temperature(gpu, kOfTheGpu, &celsius) == kSuccess) reading.temperature = celsius;
