@@ -74,6 +74,18 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint6
       "l"(&map), "r"(shared_address(barrier)), "h"(blocks), "r"(inner), "r"(outer), "r"(slice)
       : "memory");
 }
+// 16 bytes from global memory, of which `bytes` are read and the others are zeros.
+__device__ __forceinline__ void copy_16_async(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+// Arrives at the barrier when all of this thread's copies by copy_16_async() so far have landed.
+__device__ __forceinline__ void barrier_arrive_when_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// All of this thread's have landed.
+__device__ __forceinline__ void wait_copied() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
