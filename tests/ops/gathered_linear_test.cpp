@@ -130,9 +130,9 @@ TEST(GatheredLinear, SpareRowsChangeNothing) {
     Tape tape(rank.stream, Tape::Mode::off);
     const Var h = ops::gathered_linear(tape, tape.constant(rank.normal({kTokens, 5}, DType::f32, "x")), of.rows,
                                        of.groups, tape.constant(rank.normal({kExperts, 3, 5}, DType::f32, "w")));
-    return values(ops::summed_linear(tape, h, of.rows, of.groups,
-                                     tape.constant(rank.normal({kExperts, 5, 3}, DType::f32, "v")))
-                      .value());
+    return values(
+        ops::summed_linear(tape, h, of.rows, of.groups, tape.constant(rank.normal({kExperts, 5, 3}, DType::f32, "v")))
+            .value());
   };
   const std::vector<double> y = y_of(all);
   EXPECT_EQ(y, y_of(with_spare));
@@ -157,8 +157,7 @@ TEST(GatheredLinear, WrongShapesAreNamed) {
   const Routed of = routed(rank, kIds, kTopk, kExperts);
   const auto input = [&](const Shape& shape) { return tape.input(rank.normal(shape, DType::f32, "in")); };
   const auto gathered = [&](const Shape& x, const Shape& w) {
-    return test::message_of<ShapeError>(
-        [&] { ops::gathered_linear(tape, input(x), of.rows, of.groups, input(w)); });
+    return test::message_of<ShapeError>([&] { ops::gathered_linear(tape, input(x), of.rows, of.groups, input(w)); });
   };
   EXPECT_EQ(gathered({6}, {4, 3, 5}), "gathered_linear: x must be a matrix, got [6]");
   EXPECT_EQ(gathered({6, 5}, {4, 3, 4}), "gathered_linear: w must be [E, N, 5], got [4, 3, 4]");

@@ -35,8 +35,8 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
 struct Dispatched {
   Var rows;         // [capacity, D] grouped as map.groups says
   Var row_weights;  // [capacity] accumulator dtype
-  // Not null: `rows` are the tokens [T, D] themselves. Experts read them where they lie, by this map, and return the sum
-  // of each token's rows, [T, D].
+  // Not null: `rows` are the tokens [T, D] themselves. Experts read them where they lie, by this map, and return the
+  // sum of each token's rows, [T, D].
   const DispatchMap* in_place = nullptr;
 };
 // x [T, D], weights [T, K]. `meanwhile` is computed while rows travel to other ranks, and not at all where none do.

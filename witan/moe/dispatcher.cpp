@@ -48,8 +48,7 @@ class RowDispatcher : public TokenDispatcher {
   Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
            const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    if (runner_.in_place(map))
-      return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), map.groups);
+    if (runner_.in_place(map)) return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), map.groups);
     const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
     return combine(tape, runner_.run(tape, in, map, experts), map);
   }

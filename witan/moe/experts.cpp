@@ -177,9 +177,8 @@ Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, b
     return in.in_place ? ops::gathered_swiglu(tape, in.rows, rows_of(*in.in_place), groups, w, in.row_weights)
                        : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights);
   }
-  Var h = in.in_place
-              ? ops::gathered_linear(tape, in.rows, rows_of(*in.in_place), groups, tape.parameter(first_))
-              : product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
+  Var h = in.in_place ? ops::gathered_linear(tape, in.rows, rows_of(*in.in_place), groups, tape.parameter(first_))
+                      : product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
   if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }

@@ -22,13 +22,13 @@ void check(const char* op, const char* name, const Var& in, const TokenRows& row
     require<ShapeError>(places.shape().dims() == 1 && places.dtype() == DType::i64, op,
                         ": rows.source and rows.slot must be int64 and have one dim, got ", places.dtype(), " ",
                         places.shape());
-  require<ShapeError>(rows.topk > 0 && rows.slot.size(0) % rows.topk == 0, op, ": rows.slot must be [T K], K=",
-                      rows.topk, ", got ", rows.slot.shape());
+  require<ShapeError>(rows.topk > 0 && rows.slot.size(0) % rows.topk == 0, op,
+                      ": rows.slot must be [T K], K=", rows.topk, ", got ", rows.slot.shape());
 }
 
 void check_tokens(const Var& x, const TokenRows& rows) {
-  require<ShapeError>(x.size(0) * rows.topk == rows.slot.size(0), "gathered_linear: x must be [T=",
-                      rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
+  require<ShapeError>(x.size(0) * rows.topk == rows.slot.size(0),
+                      "gathered_linear: x must be [T=", rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
 }
 
 // y = w[e] x[source[i] / K,:], which the caller computes.
@@ -98,8 +98,7 @@ Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGro
                                                                {.dy = dy_rows});
                        });
                        if (!b.wants(to)) return;
-                       const Tensor din =
-                           b.stream().empty({dy_rows.capacity(dy), b.value(w).size(2)}, dy.dtype());
+                       const Tensor din = b.stream().empty({dy_rows.capacity(dy), b.value(w).size(2)}, dy.dtype());
                        kernels::grouped_gemm_backward_input(b.stream(), din, dy, where, b.value(w), dy_rows);
                        b.add(to, din);
                      });

@@ -1,6 +1,6 @@
 // Linear maps of experts whose rows are those of tokens, which are read, and summed, where they lie: what
-// grouped_linear (ops/grouped_linear.h) makes of a copy of every token for each of its experts, without that copy, to the
-// bit. Nothing that has a row of the residual stream's width for each assignment is kept for the backward. Throws
+// grouped_linear (ops/grouped_linear.h) makes of a copy of every token for each of its experts, without that copy, to
+// the bit. Nothing that has a row of the residual stream's width for each assignment is kept for the backward. Throws
 // ShapeError.
 #pragma once
 

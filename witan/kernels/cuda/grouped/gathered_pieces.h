@@ -1,6 +1,6 @@
 // Which of the 128 threads of a producers' warpgroup copies which pieces of gathered rows, and to which place of an
-// operand in a stage. Operands lie in units of 64 by 64 elements of 16 bits (wgmma.cuh): rows of 128 bytes, in which the
-// 8 pieces of 16 bytes change places as the copy engine's 128-byte swizzle has it.
+// operand in a stage. Operands lie in units of 64 by 64 elements of 16 bits (wgmma.cuh): rows of 128 bytes, in which
+// the 8 pieces of 16 bytes change places as the copy engine's 128-byte swizzle has it.
 #pragma once
 
 namespace witan::kernels::cuda {

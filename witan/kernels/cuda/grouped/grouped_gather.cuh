@@ -1,6 +1,6 @@
 // Rows of an operand that lie where an index says, copied into a stage as the copy engine would write them from a pool.
-// The engine takes boxes of adjacent rows only; these are copied by all threads of the producers' warpgroup, 16 bytes at
-// a time (cp.async), which the stage's barrier counts by an arrival of each thread.
+// The engine takes boxes of adjacent rows only; these are copied by all threads of the producers' warpgroup, 16 bytes
+// at a time (cp.async), which the stage's barrier counts by an arrival of each thread.
 //
 // The copies are ordinary writes, which the tensor cores see after a fence of those who wait for them
 // (fence_shared_for_async). Rows outside the group are neither looked up nor copied.
@@ -49,7 +49,8 @@ __device__ __forceinline__ uint32_t first_piece(const GatheredRows& from, uint32
   return index == kNoRow ? kNoRow : index / from.divisor * from.pitch;
 }
 
-// What a thread copies of several rows, each known by its first piece: 16 bytes from `element` on, zeros behind the end.
+// What a thread copies of several rows, each known by its first piece: 16 bytes from `element` on, zeros behind the
+// end.
 struct Piece {
   const uint8_t* data;  // of row 0
   int bytes;

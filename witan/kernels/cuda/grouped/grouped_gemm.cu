@@ -68,8 +68,7 @@ void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor&
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows) {
   const bool takes = takes_grouped(stream, groups, dw, dy, x) && takes_rows(dy, rows.dy) && takes_rows(x, rows.x);
-  if (!takes || dw.dtype() == DType::f16)
-    return plain_grouped_sum(stream, dw, write, dy, x, groups, rows);
+  if (!takes || dw.dtype() == DType::f16) return plain_grouped_sum(stream, dw, write, dy, x, groups, rows);
   if (rows.dy.defined())
     hopper_gathered_weight_dy(stream, dw, write, dy, x, groups, rows.dy);
   else if (rows.x.defined())

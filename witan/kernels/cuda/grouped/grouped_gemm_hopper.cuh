@@ -1,8 +1,8 @@
 // One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16 or
 // float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
 // multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
-// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows of
-// one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
+// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows
+// of one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"
@@ -65,8 +65,8 @@ struct OperandLayout {
   static constexpr bool kPaired = kColumnsOf == Columns::paired;
   static constexpr Gathered kGathered = kGatheredOf;
   static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
-  // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup, which
-  // arrive there with gathered pieces, besides.
+  // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup,
+  // which arrive there with gathered pieces, besides.
   static constexpr uint32_t kProducers = kGathered == Gathered::none ? 1 : kWarpgroup;
   static constexpr uint32_t kArrivals = kGathered == Gathered::none ? 1 : 1 + kWarpgroup;
   // Of each thread that produces, and that consumes: three warpgroups share those of the launch, 168 a thread. With
@@ -210,10 +210,10 @@ __device__ __forceinline__ int lines_left(const GroupedProduct& product, const T
 
 // How the producers gather rows, of the operand for which they do.
 template <class Shape, class Operands>
-using GatherFor = std::conditional_t<
-    Operands::kGathered == Gathered::none, GatherNothing,
-    std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
-                       GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
+using GatherFor =
+    std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
+                       std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
+                                          GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
 
 // One thread, or all of the warpgroup where rows are gathered: the tiles of every span, as stages become empty. The
 // first thread has the copy engine copy what is not gathered.
@@ -240,8 +240,8 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
       if (loads) {
-        barrier_arrive_and_expect(full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) +
-                                                              (kLoadsB ? Shape::kStageB : 0)));
+        barrier_arrive_and_expect(
+            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)));
         const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
         if constexpr (kLoadsA)
           load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);

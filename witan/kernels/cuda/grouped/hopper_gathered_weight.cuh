@@ -10,8 +10,7 @@ namespace witan::kernels::cuda {
 template <class T, Gathered kGathered, class Epilogue>
 void launch_gathered_weight(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
                             const RowGroups& groups, const RowIndex& rows) {
-  using Both =
-      OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
+  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   const int64_t capacity = rows.capacity(kGathered == Gathered::a ? dy : x);
   with_gathered_sum_shape<kGathered>(dw.size(1), dw.size(2), [&]<class Shape>() {
