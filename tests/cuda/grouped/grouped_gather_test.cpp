@@ -116,6 +116,7 @@ class CudaGroupedGather : public CudaTest {
 
   void expect_lines(const Case& c, DType dtype, int64_t topk, int64_t expected_rows = -1);
   void expect_sums(const Case& c, DType in, DType out, int64_t topk, Write write);
+  void expect_columns(int64_t width);
 
   static constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max() / 4;
 };
@@ -226,35 +227,40 @@ TEST_F(CudaGroupedGather, EveryTileOfLinesIsTheProduct) {
   }
 }
 
-// Rows of 70 elements, whose last piece of 16 bytes has other columns of the same tensor in it.
-TEST_F(CudaGroupedGather, ReadsColumnsOfWiderRows) {
-  constexpr int64_t kWidth = 70, kAll = 80, kOther = 264, kTopk = 2;
+// Rows that are the first 72 or 70 elements of wider ones: whole pieces of 16 bytes, or with other columns in the last.
+void CudaGroupedGather::expect_columns(int64_t width) {
+  constexpr int64_t kAll = 80, kOther = 264, kTopk = 2;
   const Case c{200, kAll, kOther, {0, 70, 70}, {70, 0, 130}};
   const RowGroups of = groups(c), of_gpu = to_gpu(of);
   const Rows wide = rows(c, kAll, kTopk, DType::bf16, "rows"), other = rows(c, kOther, kTopk, DType::bf16, "other");
   const OnGpu on_gpu = to_gpu(wide, kTopk);
-  const Tensor tokens = on_gpu.tokens.narrow(1, 0, kWidth);
+  const Tensor tokens = on_gpu.tokens.narrow(1, 0, width);
   const auto columns = [&](const Tensor& from, int dim) {
-    Tensor out = host.stream.empty(from.shape().with(dim, kWidth), from.dtype());
+    Tensor out = host.stream.empty(from.shape().with(dim, width), from.dtype());
     const int64_t inner = dim == 1 && from.shape().dims() == 3 ? from.size(2) : 1;
     const int64_t outer = from.elements() / (kAll * inner);
     for (int64_t i = 0; i < outer; ++i)
-      std::copy_n(from.data<bf16>() + i * kAll * inner, kWidth * inner, out.data<bf16>() + i * kWidth * inner);
+      std::copy_n(from.data<bf16>() + i * kAll * inner, width * inner, out.data<bf16>() + i * width * inner);
     return out;
   };
   const Tensor read = columns(wide.in_order, 1);
   {
     const Tensor w = host.normal({3, kOther, kAll}, DType::bf16, "w"), y = poisoned({200, kOther}, DType::bf16);
-    kernels::grouped_gemm_forward(gpu(), y, tokens, of_gpu, to_gpu(w).narrow(2, 0, kWidth), on_gpu.index);
+    kernels::grouped_gemm_forward(gpu(), y, tokens, of_gpu, to_gpu(w).narrow(2, 0, width), on_gpu.index);
     EXPECT_TRUE(close(to_host(y), forward(of, read, columns(w, 2)), DType::bf16));
   }
-  const Tensor w = host.normal({3, kWidth, kOther}, DType::bf16, "w"), dx = poisoned({200, kOther}, DType::bf16);
+  const Tensor w = host.normal({3, width, kOther}, DType::bf16, "w"), dx = poisoned({200, kOther}, DType::bf16);
   kernels::grouped_gemm_backward_input(gpu(), dx, tokens, of_gpu, to_gpu(w), on_gpu.index);
   EXPECT_TRUE(close(to_host(dx), backward_input(of, read, w), DType::bf16));
   const Tensor dw = poisoned(w.shape(), DType::f32);
   kernels::grouped_gemm_backward_weight(gpu(), dw, Write::overwrite, tokens, to_gpu(other.in_order), of_gpu,
                                         {.dy = on_gpu.index});
   EXPECT_TRUE(close(to_host(dw), backward_weight(c, of, read, other.in_order), DType::bf16));
+}
+
+TEST_F(CudaGroupedGather, ReadsColumnsOfWiderRows) {
+  expect_columns(72);
+  expect_columns(70);
 }
 
 TEST_F(CudaGroupedGather, ExpertsWithFewRows) {

@@ -74,9 +74,16 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint6
       "l"(&map), "r"(shared_address(barrier)), "h"(blocks), "r"(inner), "r"(outer), "r"(slice)
       : "memory");
 }
-// 16 bytes from global memory, of which `bytes` are read and the others are zeros.
-__device__ __forceinline__ void copy_16_async(uint32_t to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+// 16 bytes from global memory, or zeros, of which nothing is read, where `exists` is not.
+__device__ __forceinline__ void copy_16_async(uint32_t to, const void* from, bool exists) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ignored;\n"
+      "setp.eq.b32 ignored, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, ignored;\n"
+      "}\n" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(exists))
+      : "memory");
 }
 // Arrives at the barrier when all of this thread's copies by copy_16_async() so far have landed.
 __device__ __forceinline__ void barrier_arrive_when_copied(uint64_t* barrier) {

@@ -20,7 +20,11 @@ struct LinePieces {
 
   static constexpr int line(int thread, int i) { return thread / 8 + kApart * i; }
   static constexpr int piece(int thread) { return thread % 8; }
-  static constexpr int place(int thread, int i) { return swizzled_place(line(thread, i), piece(thread)); }
+  // A multiple of 8 lines on, pieces have changed places alike.
+  static constexpr int place(int thread, int i) {
+    static_assert(kApart % 8 == 0);
+    return swizzled_place(line(thread, 0), piece(thread)) + i * kApart * 128;
+  }
 };
 
 // Gathered rows are the sum's steps, of which a stage has 64, each warp's 16: a warp copies one row, or as many as have

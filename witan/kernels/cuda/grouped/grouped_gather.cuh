@@ -24,14 +24,15 @@ struct GatheredRows {
   const int64_t* index;
   uint32_t divisor;
   uint32_t pitch;  // of rows, in pieces
-  int width;       // elements of a row
+  int width;       // elements of a row, whole pieces
 };
 
-// Whether places of all pieces, and of all indices, fit 32 bits.
+// Whether rows are whole pieces, and places of all pieces, and of all indices, fit 32 bits.
 inline bool can_gather(const Tensor& from, const RowIndex& rows) {
   constexpr int64_t kMost = UINT32_MAX - 1;
-  return rows.divisor > 0 && from.size(0) <= kMost / rows.divisor &&
-         from.size(0) <= kMost / std::max<int64_t>(from.stride(0) / kPieceElements, 1) && from.size(1) <= INT32_MAX;
+  const int64_t pitch = from.stride(0) / kPieceElements;
+  return from.size(1) % kPieceElements == 0 && from.size(1) <= INT32_MAX && rows.divisor > 0 &&
+         from.size(0) <= kMost / rows.divisor && from.size(0) <= kMost / std::max<int64_t>(pitch, 1);
 }
 
 inline GatheredRows gathered_rows(const Tensor& from, const RowIndex& rows) {
@@ -49,17 +50,16 @@ __device__ __forceinline__ uint32_t first_piece(const GatheredRows& from, uint32
   return index == kNoRow ? kNoRow : index / from.divisor * from.pitch;
 }
 
-// What a thread copies of several rows, each known by its first piece: 16 bytes from `element` on, zeros behind the
-// end.
+// What a thread copies of several rows, each known by its first piece: the piece that begins with `element`, or zeros
+// behind a row's end.
 struct Piece {
   const uint8_t* data;  // of row 0
-  int bytes;
+  bool exists;
 
   __device__ __forceinline__ Piece(const GatheredRows& from, int element)
-      : data(from.data + static_cast<int64_t>(element) * 2),
-        bytes(min(kPieceBytes, max(0, (from.width - element) * 2))) {}
+      : data(from.data + static_cast<int64_t>(element) * 2), exists(element < from.width) {}
   __device__ __forceinline__ void copy(uint32_t to, uint32_t first) const {
-    copy_16_async(to, data + static_cast<uint64_t>(first) * kPieceBytes, bytes);
+    copy_16_async(to, data + static_cast<uint64_t>(first) * kPieceBytes, exists);
   }
 };
 
