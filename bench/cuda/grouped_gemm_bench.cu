@@ -1,7 +1,8 @@
 // The grouped products on a GPU. First every product is checked against sums in float64 on groups that are hard to get
 // right: empty, of one row, one far larger than the others, out of order, with gaps; rows outside the groups hold NaN,
 // and outputs are poisoned. Then they are timed, and a sample of each timed result is checked too. Random operands:
-// what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds.
+// what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds. "x
+// gathered" and "dy gathered": its rows are those of an eighth as many tokens, read where they lie.
 //   cuda_grouped_gemm_bench [check | time] [text that lines must contain]
 #include <cmath>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "witan/base/threads.h"
 #include "witan/kernels/activation.h"
 #include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/dispatch.h"
 #include "witan/kernels/grouped_gemm.h"
 
 namespace witan {
@@ -124,10 +126,16 @@ constexpr bool activates(Op op) {
   return op == Op::swiglu || op == Op::apart;
 }
 
+// The operand whose rows are those of tokens, each of kTopk assignments'.
+enum class Gathers { none, x, dy };
+constexpr int64_t kTopk = 8;
+
 struct Problem {
   int64_t capacity, K, N;
   std::vector<int64_t> begin, count;
   DType in = DType::bf16, out = DType::bf16;
+  Gathers gathers = Gathers::none;
+  int64_t tokens() const { return std::max<int64_t>(1, capacity / kTopk); }
   int64_t rows() const { return std::accumulate(count.begin(), count.end(), int64_t{0}); }
   int64_t experts() const { return std::ssize(count); }
 };
@@ -136,7 +144,10 @@ std::string name_of(const Problem& p, Op op, Write write) {
   const auto [least, most] = std::minmax_element(p.count.begin(), p.count.end());
   return cat(kNames[static_cast<int>(op)], write == Write::accumulate ? ", added" : "", ": E ", p.experts(), ", rows ",
              p.rows(), *least == *most ? "" : cat(" (", *least, "..", *most, ")"), ", K ", p.K, ", N ", p.N, ", ", p.in,
-             " -> ", p.out);
+             " -> ", p.out,
+             p.gathers == Gathers::none ? ""
+             : p.gathers == Gathers::x  ? ", x gathered"
+                                        : ", dy gathered");
 }
 
 class Bench {
@@ -149,7 +160,10 @@ class Bench {
  private:
   struct Set {
     Tensor x, y, w, dw, activated, s;  // the last two where an activation follows
+    Tensor tokens;                     // whose rows x or dy are, where that is gathered
+    RowIndex at;
   };
+  void gather(const Problem& p, const RowGroups& groups, Set& set);
   Tensor random(const Shape& shape, DType dtype) {
     Tensor out = stream_.empty(shape, dtype);
     twins::dispatch_device(dtype, [&]<class T>() {
@@ -171,15 +185,20 @@ class Bench {
     return groups;
   }
   Set operands(const Problem& p, Op op, const RowGroups& groups);
-  void call(const Set& set, Op op, Write write, const RowGroups& groups) {
-    if (op == Op::forward) twins::grouped_gemm_forward(stream_, set.y, set.x, groups, set.w);
-    if (op == Op::swiglu) twins::grouped_swiglu_forward(stream_, set.activated, set.y, set.x, groups, set.w, set.s);
+  void call(const Set& set, Op op, Write write, const RowGroups& groups, Gathers gathers) {
+    const RowIndex x_at = gathers == Gathers::x ? set.at : RowIndex(),
+                   dy_at = gathers == Gathers::dy ? set.at : RowIndex();
+    const Tensor& x = x_at.defined() ? set.tokens : set.x;
+    const Tensor& dy = dy_at.defined() ? set.tokens : set.y;
+    if (op == Op::forward) twins::grouped_gemm_forward(stream_, set.y, x, groups, set.w, x_at);
+    if (op == Op::swiglu) twins::grouped_swiglu_forward(stream_, set.activated, set.y, x, groups, set.w, set.s, x_at);
     if (op == Op::apart) {
-      twins::grouped_gemm_forward(stream_, set.y, set.x, groups, set.w);
+      twins::grouped_gemm_forward(stream_, set.y, x, groups, set.w, x_at);
       twins::swiglu_forward(stream_, set.activated, set.y, set.s, groups);
     }
-    if (op == Op::backward_input) twins::grouped_gemm_backward_input(stream_, set.x, set.y, groups, set.w);
-    if (op == Op::backward_weight) twins::grouped_gemm_backward_weight(stream_, set.dw, write, set.y, set.x, groups);
+    if (op == Op::backward_input) twins::grouped_gemm_backward_input(stream_, set.x, dy, groups, set.w, dy_at);
+    if (op == Op::backward_weight)
+      twins::grouped_gemm_backward_weight(stream_, set.dw, write, dy, x, groups, {dy_at, x_at});
   }
   Verdict judge(const Problem& p, const Set& set, const Tensor& before, Op op, const RowGroups& groups, int64_t most);
   Tensor copy_of(const Tensor& tensor) {
@@ -208,7 +227,8 @@ Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
       });
     return out;
   };
-  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward || activates(op)), {}, {}, {}, {}};
+  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward || activates(op)), {}, {}, {}, {}, {}, {}};
+  if (p.gathers != Gathers::none) gather(p, groups, set);
   if (activates(op)) {
     set.activated = poisoned({p.capacity, p.N / 2}, p.in);
     set.s = random({p.capacity}, accumulator(p.in));
@@ -218,6 +238,31 @@ Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
   else
     set.w = random({p.experts(), p.N, p.K}, p.in);
   return set;
+}
+
+// Tokens, and rows of the groups that are theirs: an expert's in the order of tokens, as a router's are. Entries
+// outside the groups name nothing that exists.
+void Bench::gather(const Problem& p, const RowGroups& groups, Set& set) {
+  const Tensor& rows = p.gathers == Gathers::x ? set.x : set.y;
+  std::vector<int64_t> index(static_cast<size_t>(p.capacity), -1);
+  for (size_t e = 0; e < p.count.size(); ++e)
+    for (int64_t i = 0; i < p.count[e]; ++i) {
+      const int64_t apart = p.tokens() / p.count[e], shift = apart > 0 ? static_cast<int64_t>(e) * 7919 % apart : 0;
+      const int64_t token = i * p.tokens() / p.count[e] + shift;
+      index[static_cast<size_t>(p.begin[e] + i)] = token * kTopk + static_cast<int64_t>(e) % kTopk;
+    }
+  set.tokens = random({p.tokens(), rows.size(1)}, p.in);
+  set.at = {stream_.empty({p.capacity}, DType::i64), kTopk};
+  if (p.capacity == 0) return;
+  stream_.write(set.at.index, index.data());
+  twins::gather_rows(stream_, rows, set.tokens, set.at.index, kTopk);
+  twins::dispatch_device(p.in, [&]<class T>() {
+    poison_outside_kernel<<<static_cast<unsigned>(p.capacity), 128, 0, native(stream_)>>>(
+        ptr<T>(rows), p.capacity, rows.size(1), ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count),
+        static_cast<int>(p.experts()));
+  });
+  for (int64_t& at : index) at = at < 0 ? INT64_MAX / 4 : at;
+  stream_.write(set.at.index, index.data());
 }
 
 Verdict Bench::judge(const Problem& p, const Set& set, const Tensor& before, Op op, const RowGroups& groups,
@@ -257,12 +302,12 @@ bool Bench::check(const Problem& p, Op op, Write write) {
     witan::cuda::check(cudaMemsetAsync(set.dw.raw(), 0xff, static_cast<size_t>(set.dw.bytes()), native(stream_)),
                        "poisoning");
   const Tensor start = copy_of(result(set, op));
-  call(set, op, write, groups);
+  call(set, op, write, groups, p.gathers);
   stream_.queue()->check("a grouped product");
   const Verdict verdict = judge(p, set, before, op, groups, int64_t{1} << 22);
   const Tensor first = copy_of(result(set, op));
   stream_.copy(result(set, op), start);
-  call(set, op, write, groups);
+  call(set, op, write, groups, p.gathers);
   std::vector<std::byte> once(static_cast<size_t>(first.bytes())), twice(once.size());
   stream_.read(once.data(), first);
   stream_.read(twice.data(), result(set, op));
@@ -285,7 +330,7 @@ bool Bench::time(const Problem& p, Op op, Write write) {
   do sets.push_back(operands(p, op, groups));
   while (static_cast<double>(sets.size()) * bytes < 3 * static_cast<double>(witan::cuda::properties(0).l2));
   Tensor before;
-  call(sets[0], op, Write::overwrite, groups);
+  call(sets[0], op, Write::overwrite, groups, p.gathers);
   const Verdict verdict = judge(p, sets[0], before, op, groups, 1 << 14);
 
   // Calls are queued behind each other, so that the host's share of a call is hidden, as it is in a step.
@@ -297,7 +342,7 @@ bool Bench::time(const Problem& p, Op op, Write write) {
   for (size_t turn = 0; all < 200;) {
     cudaEventRecord(events[0], native(stream_));
     for (int i = 1; i <= kQueued; ++i) {
-      call(sets[turn++ % sets.size()], op, write, groups);
+      call(sets[turn++ % sets.size()], op, write, groups, p.gathers);
       cudaEventRecord(events[i], native(stream_));
     }
     witan::cuda::check(cudaEventSynchronize(events[kQueued]), "timing");
@@ -379,6 +424,12 @@ void each_op(const Problem& p, const Each& each) {
   each(p, Op::backward_input, Write::overwrite);
   each(p, Op::backward_weight, Write::overwrite);
   if (p.N % 2 == 0) each(p, Op::swiglu, Write::overwrite);
+  Problem gathered = p;
+  gathered.gathers = Gathers::x;
+  for (const Op op : {Op::forward, Op::swiglu, Op::backward_weight})
+    if (op != Op::swiglu || p.N % 2 == 0) each(gathered, op, Write::overwrite);
+  gathered.gathers = Gathers::dy;
+  for (const Op op : {Op::backward_input, Op::backward_weight}) each(gathered, op, Write::overwrite);
   if (p.in != DType::bf16) return each(p, Op::backward_weight, Write::accumulate);
   Problem single = p;
   single.out = DType::f32;
@@ -407,7 +458,8 @@ int run(const std::string& what, const std::string& wanted) {
           even(262144, 64, 1024, 2048), even(16384, 64, 512, 3584), even(16384, 64, 1792, 512),
           routed(16384, 64, 512, 3584), routed(16384, 64, 1792, 512), uneven(32768, 8, 4096, 28672),
           uneven(262144, 64, 2048, 2048), uneven(16384, 64, 512, 3584), uneven(16384, 64, 1792, 512),
-          even(512, 64, 2048, 2048)})
+          even(512, 64, 2048, 2048), routed(196608, 128, 1536, 512), routed(262144, 128, 2048, 1536),
+          routed(262144, 128, 4096, 2048), routed(262144, 64, 2048, 2048)})
       each_op(problem, [&](const Problem& p, Op op, Write write) {
         if (matches(p, op, write)) right = bench.time(p, op, write) && right;
         if (op == Op::swiglu && matches(p, Op::apart, write)) bench.time(p, Op::apart, write);

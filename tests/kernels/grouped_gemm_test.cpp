@@ -96,6 +96,61 @@ TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
       }
 }
 
+// Rows that an index names: the bits of a copy in order. Entries outside the groups name places that nobody looks at.
+TEST(GroupedGemm, GatheredRowsGiveTheBitsOfACopy) {
+  constexpr int64_t kNowhere = int64_t{1} << 60;
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const int64_t divisor : {1, 2, 8}) {
+        SCOPED_TRACE(cat(c.capacity, " rows of ", dtype, ", divisor ", divisor));
+        Rank rank;
+        const Problem p(rank, c, dtype);
+        const int64_t tokens = c.capacity / 2 + 1;
+        const Tensor x = rank.normal({tokens, kFeatures}, dtype, "tokens"),
+                     dy = rank.normal({tokens, kUnits}, dtype, "dy of tokens");
+        std::vector<int64_t> index(static_cast<size_t>(c.capacity), kNowhere);
+        const auto copy = [&](const Tensor& to, int64_t row, const Tensor& from, int64_t at) {
+          rank.stream.copy(to.narrow(0, row, 1), from.narrow(0, at / divisor, 1));
+        };
+        for (size_t e = 0; e < c.count.size(); ++e)
+          for (int64_t i = c.begin[e]; i < c.begin[e] + c.count[e]; ++i) {
+            const int64_t at = tokens * divisor - 1 - i * 31 % (tokens * divisor);
+            index[static_cast<size_t>(i)] = at;
+            copy(p.x, i, x, at);
+            copy(p.dy, i, dy, at);
+          }
+        const RowIndex rows{rank.tensor<int64_t>({c.capacity}, index), divisor};
+        const Tensor y = rank.poisoned(p.dy.shape(), dtype), dx = rank.poisoned(p.x.shape(), dtype);
+        kernels::grouped_gemm_forward(rank.stream, y, x, p.groups, p.w, rows);
+        expect_rows(rank, c, y, p.x, p.w, Transpose::yes);
+        kernels::grouped_gemm_backward_input(rank.stream, dx, dy, p.groups, p.w, rows);
+        expect_rows(rank, c, dx, p.dy, p.w, Transpose::no);
+        const auto dw = [&](const Tensor& left, const Tensor& right, const SumRows& of) {
+          const Tensor out = rank.poisoned(p.w.shape(), dtype);
+          kernels::grouped_gemm_backward_weight(rank.stream, out, Write::overwrite, left, right, p.groups, of);
+          return values(out);
+        };
+        const std::vector<double> expected = dw(p.dy, p.x, {});
+        EXPECT_EQ(dw(p.dy, x, {.x = rows}), expected);
+        EXPECT_EQ(dw(dy, p.x, {.dy = rows}), expected);
+      }
+}
+
+// On a GPU rows are read where they lie; what stands for a CPU plans the copy that it makes.
+TEST(GroupedGemm, OnlyTheCpuCopiesGatheredRows) {
+  ThreadPool pool(1);
+  const auto copies = [&](Device device) {
+    Stream meta(device, Arena::meta(), pool);
+    const Tensor x = meta.empty({64, 256}, DType::bf16), y = meta.empty({512, 32}, DType::bf16);
+    const Tensor w = meta.empty({4, 32, 256}, DType::bf16), index = meta.empty({512}, DType::i64);
+    const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64)};
+    kernels::grouped_gemm_forward(meta, y, x, groups, w, {index, 8});
+    return meta.costs().at("other").contains("gather_grouped_rows");
+  };
+  EXPECT_TRUE(copies({Device::Kind::meta}));
+  EXPECT_FALSE(copies({Device::Kind::meta, 0, Device::Kind::cuda}));
+}
+
 TEST(GroupedGemm, CostsFollowTheExpectedRows) {
   ThreadPool pool(2);
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);

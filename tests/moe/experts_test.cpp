@@ -3,6 +3,7 @@
 #include "moe/moe_support.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/nn/lora.h"
 
 namespace witan {
 namespace {
@@ -67,6 +68,8 @@ struct Settings {
   int64_t tokens = 37;
   double weight = 0;  // of every row; 0: random ones
   bool block_sparse = false;
+  bool in_place = false;  // tokens are read where they lie
+  std::vector<std::string> adapted = {};
 };
 
 // dispatch -> experts -> combine, forward and backward.
@@ -81,9 +84,13 @@ Results run(const Settings& with) {
   MlpConfig mlp;
   mlp.ffn_hidden_size = 24;
   mlp.swiglu = with.swiglu;
-  const Builder builder{.stream = rank.stream, .dtype = with.dtype, .init_std = 0.3, .output_init_std = 0.3};
+  Builder builder{.stream = rank.stream, .dtype = with.dtype, .init_std = 0.3, .output_init_std = 0.3};
+  if (!with.adapted.empty()) builder.lora = std::make_shared<LoraConfig>(3, 6.0, 0.0, with.adapted);
   Experts experts(builder, moe, mlp, kWidth);
   testing::bind_gradients(rank.stream, experts);
+  for (Parameter* parameter : experts.parameters())  // B begins as zeros, which would hide A
+    if (parameter->name().ends_with(kLoraB))
+      rank.stream.copy(parameter->value(), rank.normal(parameter->value().shape(), with.dtype, parameter->name()));
 
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({with.tokens, kWidth}, with.dtype, "x"));
@@ -95,8 +102,9 @@ Results run(const Settings& with) {
   auto ids = random_ids(with.tokens, kTopk, kExperts - 1, "ids");
   for (int32_t& id : ids) id += id == 3 ? 1 : 0;
   const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
-  const Var y =
-      combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), map.groups, with.rematerialise), map);
+  const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, map.groups, with.rematerialise); };
+  const Var y = with.in_place ? forward(dispatch_in_place(tape, x, weights, map))
+                              : combine(tape, forward(dispatch(tape, x, weights, map)), map);
   tape.backward({{y, rank.normal(y.shape(), with.dtype, "dy")}});
   return {values(y.value()), values(tape.gradient(x)), values(tape.gradient(weights)), testing::gradients_of(experts)};
 }
@@ -138,6 +146,64 @@ TEST(Experts, BlockSparseEqualsGroupedToTheBit) {
             settings.block_sparse = true;
             EXPECT_EQ(grouped, run(settings));
           }
+}
+
+// Whichever products read tokens where they lie: those of groups, without adapters and biases of the second.
+TEST(Experts, TokensInPlaceGiveTheBitsOfCopies) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t tokens : {0, 1, 37})
+      for (const bool swiglu : {true, false})
+        for (const bool again : {false, true})
+          for (const bool biases : {false, true}) {
+            SCOPED_TRACE(
+                cat(dtype, " ", tokens, " tokens", swiglu ? " swiglu" : " gelu", biases ? " with biases" : ""));
+            Settings settings{
+                .dtype = dtype, .swiglu = swiglu, .rematerialise = again, .biases = biases, .tokens = tokens};
+            const Results copies = run(settings);
+            settings.in_place = true;
+            EXPECT_EQ(copies, run(settings));
+          }
+}
+
+TEST(Experts, TokensInPlaceWithEveryBackendAndAdapter) {
+  const auto expect_same = [](Settings settings) {
+    const Results copies = run(settings);
+    settings.in_place = true;
+    EXPECT_EQ(copies, run(settings));
+  };
+  expect_same({.grouped = false});
+  expect_same({.block_sparse = true});
+  const std::vector<std::string> first = {"gate_proj", "up_proj"}, second = {"down_proj"};
+  expect_same({.adapted = first});
+  expect_same({.adapted = second});
+  expect_same({.adapted = {"gate_proj", "up_proj", "down_proj"}});
+}
+
+// Rows of the width D are not kept: of T tokens of K experts each, K times what the tokens take.
+TEST(Experts, NoRowOfTheTokensWidthIsKept) {
+  constexpr int64_t kTokens = 64, kWide = 256, kNarrow = 8;
+  const auto kept = [&](bool in_place) {
+    Rank rank;
+    Alone alone;
+    MoeConfig moe;
+    moe.num_experts = kExperts;
+    MlpConfig mlp;
+    mlp.ffn_hidden_size = kNarrow;
+    Experts experts({.stream = rank.stream, .dtype = DType::f32}, moe, mlp, kWide);
+    testing::bind_gradients(rank.stream, experts);
+    Tape tape(rank.stream);
+    const Var x = tape.input(rank.normal({kTokens, kWide}, DType::f32, "x")),
+              weights = tape.input(rank.normal({kTokens, kTopk}, DType::f32, "weights"));
+    const DispatchMap map = make_dispatch_map(
+        rank.stream, routing_of(rank, random_ids(kTokens, kTopk, kExperts, "ids"), kTopk, kExperts), alone);
+    const int64_t before = rank.stream.arena().live();
+    const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, map.groups, false); };
+    const Var y = in_place ? forward(dispatch_in_place(tape, x, weights, map))
+                           : combine(tape, forward(dispatch(tape, x, weights, map)), map);
+    return rank.stream.arena().live() - before;
+  };
+  constexpr int64_t kRows = kTokens * kTopk, kRowBytes = kWide * 4;
+  EXPECT_EQ(kept(false) - kept(true), kRows * kRowBytes);
 }
 
 TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {

@@ -9,19 +9,41 @@
 namespace witan::kernels {
 namespace {
 
+// One side of a product: its rows, which an index may name.
+struct Side {
+  const Tensor& data;
+  const RowIndex& at;
+
+  int64_t capacity() const { return at.capacity(data); }
+  // Of so many rows. What is gathered comes from memory once, whoever reads it again.
+  double bytes(double rows) const {
+    const auto each = static_cast<double>(data.size(1) * size_of(data.dtype()));
+    return at.defined() ? bytes_of(data) + rows * static_cast<double>(size_of(DType::i64)) : rows * each;
+  }
+};
+
 // Of products between the groups' rows of `x` and of `y` and the weights.
-Cost cost_of(const RowGroups& groups, const Tensor& x, const Tensor& y, const Tensor& w) {
-  const auto rows = static_cast<double>(groups.rows_of(x.size(0)));
+Cost cost_of(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
+  const auto rows = static_cast<double>(groups.rows_of(x.capacity()));
   const auto K = static_cast<double>(w.size(2)), N = static_cast<double>(w.size(1));
-  return {
-      2 * rows * N * K,
-      rows * (K * static_cast<double>(size_of(x.dtype())) + N * static_cast<double>(size_of(y.dtype()))) + bytes_of(w)};
+  return {2 * rows * N * K, x.bytes(rows) + y.bytes(rows) + bytes_of(w)};
 }
 
-void check(const RowGroups& groups, const Tensor& x, const Tensor& y, const Tensor& w) {
+void check(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
   assert(w.shape().dims() == 3 && groups.experts() == w.size(0) && groups.begin.size(0) == w.size(0));
-  assert(x.size(1) == w.size(2) && y.size(1) == w.size(1) && x.size(0) == y.size(0) && x.dtype() == y.dtype());
-  assert(x.stride(1) == 1 && y.stride(1) == 1 && w.stride(2) == 1);
+  assert(x.data.size(1) == w.size(2) && y.data.size(1) == w.size(1) && x.data.dtype() == y.data.dtype());
+  assert(x.capacity() == y.capacity() && (!x.at.defined() || !y.at.defined()));
+  assert(x.data.stride(1) == 1 && y.data.stride(1) == 1 && w.stride(2) == 1);
+}
+
+// What a kernel of this device reads: a GPU's read rows where they lie, the CPU's one after the other.
+Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
+  if (!side.at.defined() || stream.plans_for_cuda()) return side.data;
+  const Tensor rows = stream.empty({side.capacity(), side.data.size(1)}, side.data.dtype());
+  const auto moved = static_cast<double>(groups.rows_of(side.capacity()) * rows.size(1) * size_of(rows.dtype()));
+  charge(stream, "gather_grouped_rows", {0, 2 * moved},
+         [&] { cpu::gather_grouped_rows(stream, rows, side.data, side.at, groups); });
+  return rows;
 }
 
 // Of the CPU's kernels; a GPU's have none but the stream's scratch.
@@ -31,54 +53,60 @@ Tensor workspace(Stream& stream, DType in, DType out, int64_t K) {
 
 }  // namespace
 
-void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
-  check(groups, x, y, w);
-  const Tensor packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
-  charge(stream, "grouped_gemm_forward", cost_of(groups, x, y, w), [&] {
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows) {
+  const Side from{x, x_rows}, to{y, {}};
+  check(groups, from, to, w);
+  const Tensor read = as_read(stream, from, groups), packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
+  charge(stream, "grouped_gemm_forward", cost_of(groups, from, to, w), [&] {
     if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w);
+      WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w, x_rows);
     else
-      cpu::grouped_gemm_forward(stream, y, x, groups, w, packed);
+      cpu::grouped_gemm_forward(stream, y, read, groups, w, packed);
   });
 }
 
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
-                            const Tensor& w, const Tensor& s) {
+                            const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   if (!stream.plans_for_cuda()) {
-    grouped_gemm_forward(stream, h, x, groups, w);
+    grouped_gemm_forward(stream, h, x, groups, w, x_rows);
     return swiglu_forward(stream, y, h, s, groups);
   }
-  check(groups, x, h, w);
+  const Side from{x, x_rows}, to{h, {}};
+  check(groups, from, to, w);
   assert(y.size(0) == h.size(0) && 2 * y.size(1) == h.size(1) && y.dtype() == h.dtype());
-  Cost cost = cost_of(groups, x, h, w);
-  cost.bytes += static_cast<double>(groups.rows_of(x.size(0)) * y.size(1) * size_of(y.dtype()));
+  Cost cost = cost_of(groups, from, to, w);
+  cost.bytes += static_cast<double>(groups.rows_of(h.size(0)) * y.size(1) * size_of(y.dtype()));
   charge(stream, "grouped_swiglu_forward", cost,
-         [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s); });
+         [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s, x_rows); });
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
-                                 const Tensor& w) {
-  check(groups, dx, dy, w);
-  const Tensor packed = workspace(stream, dy.dtype(), dx.dtype(), dy.size(1));
-  charge(stream, "grouped_gemm_backward_input", cost_of(groups, dx, dy, w), [&] {
+                                 const Tensor& w, const RowIndex& dy_rows) {
+  const Side to{dx, {}}, from{dy, dy_rows};
+  check(groups, to, from, w);
+  const Tensor read = as_read(stream, from, groups), packed = workspace(stream, dy.dtype(), dx.dtype(), dy.size(1));
+  charge(stream, "grouped_gemm_backward_input", cost_of(groups, to, from, w), [&] {
     if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w);
+      WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w, dy_rows);
     else
-      cpu::grouped_gemm_backward_input(stream, dx, dy, groups, w, packed);
+      cpu::grouped_gemm_backward_input(stream, dx, read, groups, w, packed);
   });
 }
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                                  const RowGroups& groups) {
-  check(groups, x, dy, dw);
-  Cost cost = cost_of(groups, x, dy, dw);
+                                  const RowGroups& groups, const SumRows& rows) {
+  const Side left{dy, rows.dy}, right{x, rows.x};
+  check(groups, right, left, dw);
+  Cost cost = cost_of(groups, right, left, dw);
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
-  const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), x.size(0));
+  const Tensor a = as_read(stream, left, groups), b = as_read(stream, right, groups);
+  const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), right.capacity());
   charge(stream, "grouped_gemm_backward_weight", cost, [&] {
     if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups);
+      WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups, rows);
     else
-      cpu::grouped_gemm_backward_weight(stream, dw, write, dy, x, groups, packed);
+      cpu::grouped_gemm_backward_weight(stream, dw, write, a, b, groups, packed);
   });
 }
 

@@ -2,31 +2,56 @@
 // rows outside the groups are neither read nor written. Dtypes, sums and bits as in gemm.h.
 // x, dx [capacity, K]   y, dy [capacity, N]   w [E, N, K]   dw [E, N, K] in the gradient dtype.
 // Costs are those of groups.expected_rows rows.
+//
+// The rows of an operand may lie anywhere in another tensor, as those of tokens do in the residual stream: a RowIndex
+// says where. They are read there, without a copy of them in the groups' order, and the results have the same bits as
+// with one.
 #pragma once
 
 #include "witan/kernels/launch.h"
 #include "witan/tensor/ragged.h"
 
+namespace witan {
+
+// Row i of an operand is row index[i] / divisor of its tensor [M, D]; index [capacity] int64, of which entries outside
+// the groups are not read. Undefined: row i is row i.
+struct RowIndex {
+  Tensor index = {};
+  int64_t divisor = 1;
+
+  bool defined() const { return index.defined(); }
+  // Rows of the pool, of which `data` are the operand's or hold them.
+  int64_t capacity(const Tensor& data) const { return defined() ? index.size(0) : data.size(0); }
+};
+
+// Of the two operands of a sum over rows; at most one of them is defined.
+struct SumRows {
+  RowIndex dy = {}, x = {};
+};
+
+}  // namespace witan
+
 namespace witan::kernels {
 
 // y[i,:] = w[e] x[i,:]  for the rows i of group e
-void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_forward)
 
 // h[i,:] = w[e] x[i,:] = [gate | up],  y[i,:] = silu(gate) up s[i], as swiglu_forward computes it from the rounded h.
 // w [E, 2F, K]   h [capacity, 2F]   y [capacity, F]   s [capacity] accumulator dtype, or undefined
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
-                            const Tensor& w, const Tensor& s);
+                            const Tensor& w, const Tensor& s, const RowIndex& x_rows = {});
 WITAN_CUDA_TWIN(grouped_swiglu_forward)
 
 // dx[i,:] = w[e]^T dy[i,:]
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
-                                 const Tensor& w);
+                                 const Tensor& w, const RowIndex& dy_rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_backward_input)
 
 // dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                                  const RowGroups& groups);
+                                  const RowGroups& groups, const SumRows& rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_backward_weight)
 
 }  // namespace witan::kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "witan/kernels/blocks.h"
 #include "witan/kernels/dispatch.h"
@@ -163,6 +164,13 @@ Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
       tape, ops::exchange_rows(tape, rows, *map.group, map.send_counts, map.recv_counts, map.capacity), map);
 }
 
+void check_dispatched(const Var& x, const Var& weights, const DispatchMap& map) {
+  require<ShapeError>(x.shape().dims() == 2 && x.size(0) == map.tokens, "dispatch: x must be [T=", map.tokens,
+                      ", D], got ", x.shape());
+  require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
+                      ", K=", map.topk, "], got ", weights.shape());
+}
+
 }  // namespace
 
 DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group) {
@@ -207,10 +215,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
 
 Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
                     const ops::Meanwhile* meanwhile) {
-  require<ShapeError>(x.shape().dims() == 2 && x.size(0) == map.tokens, "dispatch: x must be [T=", map.tokens,
-                      ", D], got ", x.shape());
-  require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
-                      ", K=", map.topk, "], got ", weights.shape());
+  check_dispatched(x, weights, map);
   if (map.peers) return push_assignments(tape, x, weights, map, meanwhile);
   if (meanwhile && map.group) {
     const Var sent = copy_to_assignments(tape, x, map), sent_weights = sort_weights(tape, weights, map);
@@ -221,6 +226,16 @@ Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const Dispatch
   const Var rows = send(tape, copy_to_assignments(tape, x, map), map);
   const Var row_weights = send(tape, sort_weights(tape, weights, map), map);
   return {rows, ops::reshape(tape, row_weights, {map.capacity})};
+}
+
+Dispatched dispatch_in_place(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map) {
+  check_dispatched(x, weights, map);
+  assert(!map.group && !map.peers);
+  return {x, ops::reshape(tape, sort_weights(tape, weights, map), {map.capacity}), &map};
+}
+
+Dispatched copied_to_rows(Tape& tape, const Dispatched& in) {
+  return {copy_to_assignments(tape, in.rows, *in.in_place), in.row_weights};
 }
 
 Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {

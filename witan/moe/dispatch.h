@@ -35,10 +35,17 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
 struct Dispatched {
   Var rows;         // [capacity, D] grouped as map.groups says
   Var row_weights;  // [capacity] accumulator dtype
+  // Not null: `rows` are the tokens [T, D] themselves. Experts read them where they lie, by this map, and return the
+  // sum of each token's rows, [T, D].
+  const DispatchMap* in_place = nullptr;
 };
 // x [T, D], weights [T, K]. `meanwhile` is computed while rows travel to other ranks, and not at all where none do.
 Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
                     const ops::Meanwhile* meanwhile = nullptr);
+// Where no row travels, for experts that read tokens where they lie. The map must outlive what is returned.
+Dispatched dispatch_in_place(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map);
+// Of such, what dispatch() gives.
+Dispatched copied_to_rows(Tape& tape, const Dispatched& in);
 // rows [capacity, D] -> [T, D]: sums the K rows of each token. Weights are not applied here: experts did.
 Var combine(Tape& tape, const Var& rows, const DispatchMap& map);
 

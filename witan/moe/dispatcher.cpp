@@ -13,6 +13,9 @@ class ExpertRunner {
   explicit ExpertRunner(const ModelAxes& axes)
       : expert_tensor_(ModelAxes::size(axes.expert_tensor) > 1 ? axes.expert_tensor : nullptr) {}
 
+  // Whether experts may read the tokens where they lie: all rows are this rank's own.
+  bool in_place(const DispatchMap& map) const { return !expert_tensor_ && !map.group && !map.peers; }
+
   // The pool's rows, [capacity, D].
   Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const TokenDispatcher::RunExperts& experts) const {
     if (!expert_tensor_) return experts(tape, in, map.groups);
@@ -45,6 +48,7 @@ class RowDispatcher : public TokenDispatcher {
   Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
            const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
+    if (runner_.in_place(map)) return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), map.groups);
     const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
     return combine(tape, runner_.run(tape, in, map, experts), map);
   }

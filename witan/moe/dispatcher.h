@@ -12,7 +12,8 @@ namespace witan {
 
 class TokenDispatcher {
  public:
-  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as RowGroups says
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as RowGroups says; or tokens [T, D] in place
+  // -> [T, D] (Dispatched::in_place)
   using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const RowGroups& groups)>;
 
   virtual ~TokenDispatcher() = default;

@@ -6,6 +6,7 @@
 #include "witan/nn/lora.h"
 #include "witan/ops/block_sparse.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/gathered_linear.h"
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
@@ -143,22 +144,41 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
   return ops::add(tape, y, op(tape, inner, places.groups, tape.parameter(*beside.b)));
 }
 
+namespace {
+
+ops::TokenRows rows_of(const DispatchMap& map) {
+  return {map.source, map.slot, map.topk};
+}
+
+}  // namespace
+
 Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   const ModuleScope scope(tape, *this);
+  const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr;
+  const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
   Places places{groups, {}};
   if (backend_ == ExpertBackend::block_sparse)
-    places.blocks = ops::block_topology(tape.stream(), groups, in.rows.size(0));
-  Var y = product(tape, activated(tape, in, places, rematerialise), places, second_, second_factors_);
-  if (!second_bias_) return y;
-  return ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
+    places.blocks = ops::block_topology(tape.stream(), groups, in.row_weights.size(0));
+  const Var hidden = activated(tape, read, places, rematerialise);
+  const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_;
+  if (in.in_place && sums)
+    return ops::summed_linear(tape, hidden, rows_of(*in.in_place), groups, tape.parameter(second_));
+  Var y = product(tape, hidden, places, second_, second_factors_);
+  if (second_bias_)
+    y = ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
+  return in.in_place ? combine(tape, y, *in.in_place) : y;
 }
 
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
   const RowGroups& groups = places.groups;
-  if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr)
-    return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
-  Var h = product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
+  if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr) {
+    const Var w = tape.parameter(first_);
+    return in.in_place ? ops::gathered_swiglu(tape, in.rows, rows_of(*in.in_place), groups, w, in.row_weights)
+                       : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights);
+  }
+  Var h = in.in_place ? ops::gathered_linear(tape, in.rows, rows_of(*in.in_place), groups, tape.parameter(first_))
+                      : product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
   if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }

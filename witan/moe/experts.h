@@ -33,7 +33,8 @@ class Experts : public Module {
   Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
 
   // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
-  // summand of that
+  // summand of that. Of tokens in place [T, D] the sums [T, D]: with products of groups that have neither adapters nor,
+  // for the second, a bias, no row of the width D is kept for the backward.
   Var forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
 
  private:

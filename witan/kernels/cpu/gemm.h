@@ -10,6 +10,9 @@ namespace witan::kernels::cpu {
 void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
           Transpose transpose_b, const Tensor& workspace);
 
+// to[i,:] = from[index[i] / divisor,:] for the rows i of the groups: what the grouped products then multiply.
+void gather_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowIndex& rows,
+                         const RowGroups& groups);
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                           const Tensor& workspace);
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,

@@ -1,7 +1,9 @@
 #include <cassert>
+#include <cstring>
 
 #include "witan/kernels/cpu/gemm.h"
 #include "witan/kernels/cpu/gemm_blocks.h"
+#include "witan/kernels/cpu/row_groups.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -26,6 +28,16 @@ void multiply_rows(Stream& stream, const Tensor& to, const Tensor& from, const R
 }
 
 }  // namespace
+
+void gather_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowIndex& rows,
+                         const RowGroups& groups) {
+  const int64_t* index = rows.index.data<int64_t>();
+  const int64_t size = size_of(from.dtype()), bytes = from.size(1) * size;
+  for_group_rows(stream, to, groups, [&](int64_t i) {
+    std::memcpy(to.raw() + i * bytes, from.raw() + index[i] / rows.divisor * from.stride(0) * size,
+                static_cast<size_t>(bytes));
+  });
+}
 
 void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                           const Tensor& workspace) {

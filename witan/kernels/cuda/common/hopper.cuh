@@ -74,6 +74,25 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint6
       "l"(&map), "r"(shared_address(barrier)), "h"(blocks), "r"(inner), "r"(outer), "r"(slice)
       : "memory");
 }
+// 16 bytes from global memory, or zeros, of which nothing is read, where `exists` is not.
+__device__ __forceinline__ void copy_16_async(uint32_t to, const void* from, bool exists) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ignored;\n"
+      "setp.eq.b32 ignored, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, ignored;\n"
+      "}\n" ::"r"(to),
+      "l"(from), "r"(static_cast<int>(exists))
+      : "memory");
+}
+// Arrives at the barrier when all of this thread's copies by copy_16_async() so far have landed.
+__device__ __forceinline__ void barrier_arrive_when_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// All of this thread's have landed.
+__device__ __forceinline__ void wait_copied() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -14,10 +14,13 @@ template <class T>
 struct FewGroupedCall {
   T *h, *y;
   const T *x, *w;
-  const float* s;  // [rows], or null
+  const float* s;        // [rows], or null
+  const int64_t* index;  // [rows]: row i of x is row index[i] / divisor; or null
   const int64_t *begin, *count;
-  int64_t h_stride, y_stride, x_stride, w_stride, expert_stride;
+  int64_t divisor, h_stride, y_stride, x_stride, w_stride, expert_stride;
   int experts, lines, steps;
+
+  __device__ __forceinline__ const T* row(int64_t i) const { return x + (index ? index[i] / divisor : i) * x_stride; }
 };
 
 // The `slot`-th of the experts that have rows, or -1; by each warp for itself.
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int row = first + tile * few::kColumns + own;
-      of.columns[tile] = row < rows ? call.x + (begin + row) * call.x_stride : nullptr;
+      of.columns[tile] = row < rows ? call.row(begin + row) : nullptr;
     }
     if (first > 0) __syncthreads();
     few::add_up<T, kTiles, kWarps>(sums, ring, of, call.steps);
@@ -137,16 +140,18 @@ void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int
 bool takes(Stream& stream, const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w) {
   constexpr int64_t kMostVisited = 65535;  // of a launch's grid
   const bool few = FewRows::on() && few::has_room(stream) && h.elements() > 0 && x.elements() > 0 &&
-                   x.size(0) <= FewRows::kMostPerExpert * groups.experts() && groups.experts() <= kMostVisited;
+                   h.size(0) <= FewRows::kMostPerExpert * groups.experts() && groups.experts() <= kMostVisited;
   return few && size_of(x.dtype()) == 2 && std::max(w.size(1), w.size(2)) <= INT32_MAX && few::in_pieces(x) &&
          few::in_pieces(w);
 }
 
 template <class T>
-FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w) {
+FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows) {
   FewGroupedCall<T> call{};
   call.h = ptr<T>(h), call.x = ptr<T>(x), call.w = ptr<T>(w);
   call.begin = ptr<int64_t>(groups.begin), call.count = ptr<int64_t>(groups.count);
+  call.index = ptr<const int64_t>(x_rows.index), call.divisor = x_rows.divisor;
   call.h_stride = h.stride(0), call.x_stride = x.stride(0), call.w_stride = w.stride(1);
   call.expert_stride = w.stride(0), call.experts = static_cast<int>(groups.experts());
   call.lines = static_cast<int>(w.size(1)), call.steps = static_cast<int>(w.size(2));
@@ -155,22 +160,23 @@ FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& gro
 
 }  // namespace
 
-bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
+bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                      const RowIndex& x_rows) {
   if (!takes(stream, y, x, groups, w)) return false;
   dispatch_half(x.dtype(), [&]<class T>() {
-    const FewGroupedCall<T> call = call_of<T>(y, x, groups, w);
-    launch<T, FewLines>(stream, call, x.size(0), call.lines);
+    const FewGroupedCall<T> call = call_of<T>(y, x, groups, w, x_rows);
+    launch<T, FewLines>(stream, call, y.size(0), call.lines);
   });
   return true;
 }
 
 bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
-                             const Tensor& w, const Tensor& s) {
+                             const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   if (!takes(stream, h, x, groups, w)) return false;
   dispatch_half(x.dtype(), [&]<class T>() {
-    FewGroupedCall<T> call = call_of<T>(h, x, groups, w);
+    FewGroupedCall<T> call = call_of<T>(h, x, groups, w, x_rows);
     call.y = ptr<T>(y), call.y_stride = y.stride(0), call.s = ptr<const float>(s);
-    launch<T, FewSwiglu>(stream, call, x.size(0), call.lines / 2);
+    launch<T, FewSwiglu>(stream, call, h.size(0), call.lines / 2);
   });
   return true;
 }

@@ -19,9 +19,13 @@ bool stores_packs(const Tensor& out) {
 
 // Whether the product waits for memory, so that an activation in its epilogue saves a pass over the result. A long sum
 // waits for the tensor cores, which the epilogue holds up; a few rows have tiles of their own.
-bool pays_to_activate(const RowGroups& groups, const Tensor& x) {
+bool pays_to_activate(const RowGroups& groups, const Tensor& h, const Tensor& x) {
   constexpr int64_t kShortSum = 1024;
-  return x.size(1) <= kShortSum && groups.rows_of(x.size(0)) > 64 * groups.experts();
+  return x.size(1) <= kShortSum && groups.rows_of(h.size(0)) > 64 * groups.experts();
+}
+
+bool takes_rows(const Tensor& operand, const RowIndex& rows) {
+  return !rows.defined() || can_gather(operand, rows);
 }
 
 }  // namespace
@@ -30,37 +34,47 @@ bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, c
   return is_hopper(stream) && groups.experts() <= kMostGroups && can_map(a) && can_map(b) && stores_packs(out);
 }
 
-void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w) {
-  if (few_rows_grouped(stream, y, x, groups, w)) return;
-  if (takes_grouped(stream, groups, y, x, w))
-    hopper_grouped_forward(stream, y, x, groups, w);
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows) {
+  if (few_rows_grouped(stream, y, x, groups, w, x_rows)) return;
+  if (!takes_grouped(stream, groups, y, x, w) || !takes_rows(x, x_rows))
+    return plain_grouped_lines(stream, y, x, groups, w, false, x_rows);
+  if (x_rows.defined())
+    hopper_gathered_forward(stream, y, x, groups, w, x_rows);
   else
-    plain_grouped_lines(stream, y, x, groups, w, false);
+    hopper_grouped_forward(stream, y, x, groups, w);
 }
 
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
-                            const Tensor& w, const Tensor& s) {
-  if (few_rows_grouped_swiglu(stream, y, h, x, groups, w, s)) return;
-  if (pays_to_activate(groups, x) && takes_grouped(stream, groups, h, x, w) && stores_packs(y))
-    return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s);
-  grouped_gemm_forward(stream, h, x, groups, w);
+                            const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
+  if (few_rows_grouped_swiglu(stream, y, h, x, groups, w, s, x_rows)) return;
+  if (pays_to_activate(groups, h, x) && takes_grouped(stream, groups, h, x, w) && takes_rows(x, x_rows) &&
+      stores_packs(y))
+    return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s, x_rows);
+  grouped_gemm_forward(stream, h, x, groups, w, x_rows);
   swiglu_forward(stream, y, h, s, groups);
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
-                                 const Tensor& w) {
-  if (takes_grouped(stream, groups, dx, dy, w))
-    hopper_grouped_backward_input(stream, dx, dy, groups, w);
+                                 const Tensor& w, const RowIndex& dy_rows) {
+  if (!takes_grouped(stream, groups, dx, dy, w) || !takes_rows(dy, dy_rows))
+    return plain_grouped_lines(stream, dx, dy, groups, w, true, dy_rows);
+  if (dy_rows.defined())
+    hopper_gathered_backward_input(stream, dx, dy, groups, w, dy_rows);
   else
-    plain_grouped_lines(stream, dx, dy, groups, w, true);
+    hopper_grouped_backward_input(stream, dx, dy, groups, w);
 }
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                                  const RowGroups& groups) {
-  if (takes_grouped(stream, groups, dw, dy, x) && dw.dtype() != DType::f16)
-    hopper_grouped_backward_weight(stream, dw, write, dy, x, groups);
+                                  const RowGroups& groups, const SumRows& rows) {
+  const bool takes = takes_grouped(stream, groups, dw, dy, x) && takes_rows(dy, rows.dy) && takes_rows(x, rows.x);
+  if (!takes || dw.dtype() == DType::f16) return plain_grouped_sum(stream, dw, write, dy, x, groups, rows);
+  if (rows.dy.defined())
+    hopper_gathered_weight_dy(stream, dw, write, dy, x, groups, rows.dy);
+  else if (rows.x.defined())
+    hopper_gathered_weight_x(stream, dw, write, dy, x, groups, rows.x);
   else
-    plain_grouped_sum(stream, dw, write, dy, x, groups);
+    hopper_grouped_backward_weight(stream, dw, write, dy, x, groups);
 }
 
 }  // namespace witan::kernels::cuda

@@ -1,12 +1,14 @@
 // One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16 or
 // float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
 // multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
-// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue.
+// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows
+// of one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"
 #include "witan/kernels/cuda/common/hopper.cuh"
 #include "witan/kernels/cuda/common/tensor_map.h"
+#include "witan/kernels/cuda/grouped/grouped_gather.cuh"
 #include "witan/kernels/cuda/grouped/grouped_tiles.cuh"
 #include "witan/kernels/cuda/grouped/wgmma.cuh"
 
@@ -55,13 +57,25 @@ struct Memory {
 enum class Columns : uint8_t { adjacent, paired };
 
 template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent,
-          Element kElementOf = Element::bfloat16>
+          Element kElementOf = Element::bfloat16, Gathered kGatheredOf = Gathered::none>
 struct OperandLayout {
   static constexpr Grouped kGrouped = kGroupedOf;
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
   static constexpr Element kElement = kElementOf;
   static constexpr bool kPaired = kColumnsOf == Columns::paired;
+  static constexpr Gathered kGathered = kGatheredOf;
+  static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
+  // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup,
+  // which arrive there with gathered pieces, besides.
+  static constexpr uint32_t kProducers = kGathered == Gathered::none ? 1 : kWarpgroup;
+  static constexpr uint32_t kArrivals = kGathered == Gathered::none ? 1 : 1 + kWarpgroup;
+  // Of each thread that produces, and that consumes: three warpgroups share those of the launch, 168 a thread. With
+  // fewer, threads that gather were seen to spill, and with fewer than 224 the epilogue of paired columns.
+  static constexpr int kProducerRegisters = kGathered == Gathered::none ? 40 : kPaired ? 56 : 72;
+  static constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
   static_assert(!kPaired || kMajorB == Major::steps);
+  static_assert(!kGathersB || (kGrouped == Grouped::sum && kMajorB == Major::lines));
+  static_assert(!kGathersA || (kGrouped == Grouped::sum) == (kMajorA == Major::lines));
   // Columns of one box of b.
   template <class Shape>
   static constexpr int kBoxB = kMajorB == Major::lines ? kWgmmaUnit
@@ -113,10 +127,10 @@ struct SharedRing {
   __device__ uint8_t* a(int stage) const { return stages + stage * Shape::kStage; }
   __device__ uint8_t* b(int stage) const { return a(stage) + Shape::kStageA; }
 
-  __device__ void init() const {
+  __device__ void init(uint32_t producers = 1) const {
     constexpr uint32_t kWarps = (Shape::kTurns ? 1 : kConsumers) * kWarpgroup / 32;
     for (int stage = 0; stage < kStages; ++stage) {
-      barrier_init(full + stage, 1);
+      barrier_init(full + stage, producers);
       barrier_init(empty + stage, kWarps * Shape::kCluster);
     }
     barrier_init_done();
@@ -194,13 +208,26 @@ __device__ __forceinline__ int lines_left(const GroupedProduct& product, const T
   return Operands::kGrouped == Grouped::sum ? product.lines - tile.line : tile.rows;
 }
 
-// One thread: the tiles of every span, as stages become empty.
+// How the producers gather rows, of the operand for which they do.
+template <class Shape, class Operands>
+using GatherFor =
+    std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
+                       std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
+                                          GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
+
+// One thread, or all of the warpgroup where rows are gathered: the tiles of every span, as stages become empty. The
+// first thread has the copy engine copy what is not gathered.
 template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
-                        const CUtensorMap& a_map, const CUtensorMap& b_map, int rank) {
-  constexpr bool kSum = Operands::kGrouped == Grouped::sum;
-  prefetch_map(a_map);
-  prefetch_map(b_map);
+                        const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum, kGathers = Operands::kGathered != Gathered::none;
+  constexpr bool kLoadsA = !Operands::kGathersA, kLoadsB = !Operands::kGathersB;
+  static_assert(!(Operands::kGathersA && Shape::kMulticast == Multicast::a) &&
+                !(Operands::kGathersB && Shape::kMulticast == Multicast::b));
+  const bool loads = !kGathers || threadIdx.x == 0;
+  if (loads && kLoadsA) prefetch_map(a_map);
+  if (loads && kLoadsB) prefetch_map(b_map);
+  GatherFor<Shape, Operands> gather;
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
   for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
@@ -208,16 +235,28 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
     const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
     const int lines = lines_left<Operands>(product, tile);
     const int units = min(Shape::kUnits, max(0, divide_up(lines, kWgmmaUnit)));
+    gather.begin(gathered, tile.row, tile.rows, Operands::kGathersA ? tile.line : tile.column);
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
-      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kWgmmaUnitBytes + Shape::kStageB));
-      const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
-      load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
-      load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
-                              kSum ? 0 : tile.expert, rank);
+      if (loads) {
+        barrier_arrive_and_expect(
+            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)));
+        const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
+        if constexpr (kLoadsA)
+          load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
+        if constexpr (kLoadsB)
+          load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
+                                  kSum ? 0 : tile.expert, rank);
+      }
+      if constexpr (kGathers) {
+        __syncwarp();
+        gather.copy(Operands::kGathersA ? shared.a(ring.stage) : shared.b(ring.stage), gathered, block);
+        barrier_arrive_when_copied(full);
+      }
     }
   }
+  if constexpr (kGathers) wait_copied();
 }
 
 // The rows from `valid` on belong to other groups, or to nobody: zeros, by the threads that multiply them. Only where
@@ -257,6 +296,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
     barrier_wait(shared.full + ring.stage, ring.parity);
+    if constexpr (Operands::kGathered != Gathered::none) fence_shared_for_async();
     if (Operands::kGrouped == Grouped::sum && rows - block * kWgmmaUnit < kWgmmaUnit)
       clear_tail<Shape>(shared.a(ring.stage), rows - block * kWgmmaUnit, consumer);
     if constexpr (kParts > 0) {
@@ -343,20 +383,22 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   epilogue.finish();
 }
 
-// The whole block: one thread produces, two warpgroups consume. All threads see the ring and the tiles set up.
+// The whole block: one warpgroup produces, two consume. All threads see the ring and the tiles set up.
 template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
 __device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
                                           const GroupedProduct& product, const CUtensorMap& a_map,
-                                          const CUtensorMap& b_map, const Epilogue& epilogue) {
+                                          const CUtensorMap& b_map, const Epilogue& epilogue,
+                                          const GatheredRows& gathered = {}) {
   const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
   if (Shape::kCluster > 1) cluster_sync();
 
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == 0) {
-    give_registers<40>();
-    if (threadIdx.x == 0) produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, rank);
+    give_registers<Operands::kProducerRegisters>();
+    if (threadIdx.x < Operands::kProducers)
+      produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, gathered, rank);
   } else {
-    take_registers<232>();
+    take_registers<Operands::kConsumerRegisters>();
     consume<Shape, Operands>(shared, tiles, product, epilogue, rank, warpgroup - 1);
   }
   // The other block may still load into this one's memory, or arrive at its barriers.
@@ -369,13 +411,14 @@ __device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& sha
 template <class Shape, class Operands, class Epilogue>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
-                        const __grid_constant__ GroupedProduct product, const __grid_constant__ Epilogue epilogue) {
+                        const __grid_constant__ GroupedProduct product, const __grid_constant__ GatheredRows gathered,
+                        const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
   const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
-  if (threadIdx.x == 0) shared.init();
+  if (threadIdx.x == 0) shared.init(Operands::kArrivals);
   const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
-  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue);
+  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue, gathered);
 #endif
 }
 
@@ -398,14 +441,30 @@ void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, c
   witan::cuda::check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 
+// `rows`: where those of the operand lie that Operands says is gathered.
 template <class Shape, class Operands, class Epilogue>
 void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
-                         const Epilogue& epilogue) {
+                         const Epilogue& epilogue, const RowIndex& rows = {}) {
   constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
   product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
-  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  CUtensorMap a_map{}, b_map{};
+  GatheredRows gathered{};
+  if (!Operands::kGathersA) a_map = tensor_map(a, kWgmmaUnit);
+  if (!Operands::kGathersB) b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  if (Operands::kGathered != Gathered::none) gathered = gathered_rows(Operands::kGathersA ? a : b, rows);
   launch_persistent<Shape, Epilogue>(stream, grouped_gemm_kernel<Shape, Operands, Epilogue>, "a grouped product", a_map,
-                                     b_map, product, epilogue);
+                                     b_map, product, gathered, epilogue);
+}
+
+// The tile for a gradient of a weight of so many lines, in which blocks share the operand that is not gathered.
+template <Gathered kGathered, class Body>
+void with_gathered_sum_shape(int64_t lines, int64_t columns, const Body& body) {
+  constexpr bool kA = kGathered == Gathered::a;
+  constexpr int kLines = kA ? 128 : 256, kColumns = kA ? 256 : 128;
+  if ((kA ? lines : columns) < 256)
+    body.template operator()<TileShape<kLines, kColumns, Consumers::halves, Multicast::none>>();
+  else
+    body.template operator()<TileShape<kLines, kColumns, Consumers::halves, kA ? Multicast::b : Multicast::a>>();
 }
 
 // Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts.

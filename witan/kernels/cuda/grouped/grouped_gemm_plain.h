@@ -8,8 +8,8 @@ namespace witan::kernels::cuda {
 
 // to[i,:] = op(w[e]) from[i,:]; `transposed`: w is [E, from's columns, to's].
 void plain_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
-                         bool transposed);
+                         bool transposed, const RowIndex& from_rows = {});
 void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
-                       const RowGroups& groups);
+                       const RowGroups& groups, const SumRows& rows = {});
 
 }  // namespace witan::kernels::cuda

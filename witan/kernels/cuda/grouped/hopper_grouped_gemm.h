@@ -17,6 +17,16 @@ void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tenso
 void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                     const RowGroups& groups);
 void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,
-                                   const RowGroups& groups, const Tensor& w, const Tensor& s);
+                                   const RowGroups& groups, const Tensor& w, const Tensor& s, const RowIndex& x_rows);
+
+// The same with rows of one operand that an index names (can_gather); the gradient of the weight by which one it is.
+void hopper_gathered_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                             const RowIndex& x_rows);
+void hopper_gathered_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
+                                    const Tensor& w, const RowIndex& dy_rows);
+void hopper_gathered_weight_dy(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                               const RowGroups& groups, const RowIndex& dy_rows);
+void hopper_gathered_weight_x(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+                              const RowGroups& groups, const RowIndex& x_rows);
 
 }  // namespace witan::kernels::cuda

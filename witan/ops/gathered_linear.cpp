@@ -1,0 +1,107 @@
+#include "witan/ops/gathered_linear.h"
+
+#include "witan/kernels/dispatch.h"
+#include "witan/kernels/grouped_gemm.h"
+#include "witan/ops/activation.h"
+#include "witan/ops/saved_groups.h"
+
+namespace witan::ops {
+namespace {
+
+void check(const char* op, const char* name, const Var& in, const TokenRows& rows, const RowGroups& groups,
+           const Var& w) {
+  require<ShapeError>(in.shape().dims() == 2, op, ": ", name, " must be a matrix, got ", in.shape());
+  const int64_t K = in.size(1);
+  require<ShapeError>(w.shape().dims() == 3 && w.size(2) == K, op, ": w must be [E, N, ", K, "], got ", w.shape());
+  require<ShapeError>(w.dtype() == in.dtype(), op, ": w is ", w.dtype(), " but ", name, " is ", in.dtype());
+  for (const Tensor& bounds : {groups.begin, groups.count})
+    require<ShapeError>(bounds.shape() == Shape{w.size(0)} && bounds.dtype() == DType::i64, op,
+                        ": groups.begin and groups.count must be int64 [E=", w.size(0), "], got ", bounds.dtype(), " ",
+                        bounds.shape());
+  for (const Tensor& places : {rows.source, rows.slot})
+    require<ShapeError>(places.shape().dims() == 1 && places.dtype() == DType::i64, op,
+                        ": rows.source and rows.slot must be int64 and have one dim, got ", places.dtype(), " ",
+                        places.shape());
+  require<ShapeError>(rows.topk > 0 && rows.slot.size(0) % rows.topk == 0, op,
+                      ": rows.slot must be [T K], K=", rows.topk, ", got ", rows.slot.shape());
+}
+
+void check_tokens(const Var& x, const TokenRows& rows) {
+  require<ShapeError>(x.size(0) * rows.topk == rows.slot.size(0),
+                      "gathered_linear: x must be [T=", rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
+}
+
+// y = w[e] x[source[i] / K,:], which the caller computes.
+Var record_gathered(Tape& tape, const Tensor& y, const Var& x, const TokenRows& rows, const RowGroups& groups,
+                    const Var& w) {
+  return tape.record("gathered_linear", y, {x, w},
+                     [to = tape.slot(x), x = tape.save_for(w, x), w = tape.save(w), source = tape.save(rows.source),
+                      slot = tape.save(rows.slot), topk = rows.topk, shape = x.shape(),
+                      saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
+                       const RowGroups where = saved.value(b);
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(x), where,
+                                                               {.x = {b.value(source), topk}});
+                       });
+                       if (!b.wants(to)) return;
+                       const Tensor dx = b.stream().empty(shape, dy.dtype());
+                       {
+                         const Tensor drows = b.stream().empty({dy.size(0), shape[1]}, dy.dtype());
+                         kernels::grouped_gemm_backward_input(b.stream(), drows, dy, where, b.value(w));
+                         kernels::sum_assignments(b.stream(), dx, drows, b.value(slot));
+                       }
+                       b.add(to, dx);
+                     });
+}
+
+}  // namespace
+
+Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w) {
+  check("gathered_linear", "x", x, rows, groups, w);
+  check_tokens(x, rows);
+  const Tensor y = tape.stream().empty({rows.source.size(0), w.size(1)}, x.dtype());
+  kernels::grouped_gemm_forward(tape.stream(), y, x.value(), groups, w.value(), {rows.source, rows.topk});
+  return record_gathered(tape, y, x, rows, groups, w);
+}
+
+Var gathered_swiglu(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w,
+                    const Var& row_weight) {
+  check("gathered_linear", "x", x, rows, groups, w);
+  check_tokens(x, rows);
+  Stream& s = tape.stream();
+  const Var h = record_gathered(tape, s.empty({rows.source.size(0), w.size(1)}, x.dtype()), x, rows, groups, w);
+  const auto forward = [&](const Tensor& y) {
+    kernels::grouped_swiglu_forward(s, y, h.value(), x.value(), groups, w.value(),
+                                    row_weight.defined() ? row_weight.value() : Tensor(), {rows.source, rows.topk});
+  };
+  return swiglu_computed_by(forward, tape, h, row_weight, &groups);
+}
+
+Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGroups& groups, const Var& w) {
+  check("summed_linear", "in", in, rows, groups, w);
+  require<ShapeError>(in.size(0) == rows.source.size(0), "summed_linear: in must be [capacity=", rows.source.size(0),
+                      ", F], got ", in.shape());
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({rows.slot.size(0) / rows.topk, w.size(1)}, in.dtype());
+  {
+    const Tensor products = s.empty({in.size(0), w.size(1)}, in.dtype());
+    kernels::grouped_gemm_forward(s, products, in.value(), groups, w.value());
+    kernels::sum_assignments(s, y, products, rows.slot);
+  }
+  return tape.record("summed_linear", y, {in, w},
+                     [to = tape.slot(in), in = tape.save_for(w, in), w = tape.save(w), source = tape.save(rows.source),
+                      topk = rows.topk, saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
+                       const RowGroups where = saved.value(b);
+                       const RowIndex dy_rows{b.value(source), topk};
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(in), where,
+                                                               {.dy = dy_rows});
+                       });
+                       if (!b.wants(to)) return;
+                       const Tensor din = b.stream().empty({dy_rows.capacity(dy), b.value(w).size(2)}, dy.dtype());
+                       kernels::grouped_gemm_backward_input(b.stream(), din, dy, where, b.value(w), dy_rows);
+                       b.add(to, din);
+                     });
+}
+
+}  // namespace witan::ops
