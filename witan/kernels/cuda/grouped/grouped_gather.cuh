@@ -87,37 +87,51 @@ struct GatherLines {
   }
 };
 
-// Gathered steps of a sum, of which the operand has kLines lines from `line` on. What a step's index is is read while
-// the block before is copied.
+// Gathered steps of a sum, of which the operand has kLines lines from `line` on. Indices are read for several blocks at
+// once, while those of the blocks before are used: one block is multiplied in less time than memory takes to answer.
 template <int kLines>
 struct GatherSteps {
   using Pieces = StepPieces<kLines>;
-  int row, rows, line;  // of the pool, the group's first; rows of the group; the tile's first line
-  uint32_t next;        // index of the step that this lane looks up, of the next block
+  static constexpr int kOfLane = 2, kBlocks = kOfLane * 32 / Pieces::kOfWarp;  // whose indices are read at once
+  int row, rows, line;     // of the pool, the group's first; rows of the group; the tile's first line
+  uint32_t now[kOfLane];   // first pieces of the steps that this lane looks up
+  uint32_t next[kOfLane];  // indices of those of the next blocks
 
   __device__ __forceinline__ void begin(const GatheredRows& from, int first_row, int all_rows, int first_line) {
     row = first_row;
     rows = all_rows;
     line = first_line;
-    next = look_up(from, 0);
+    look_up(from, 0);
   }
   __device__ __forceinline__ void copy(uint8_t* to, const GatheredRows& from, int block) {
+    static_assert(kBlocks == 4 && kOfLane == 2);
     const int thread = static_cast<int>(threadIdx.x);
+    if (block % kBlocks == 0) {
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) now[i] = first_piece(from, next[i]);
+      look_up(from, block + kBlocks);
+    }
     const Piece piece(from, line + Pieces::piece(thread) * kPieceElements);
-    const uint32_t base = shared_address(to), own = first_piece(from, next);
-    next = look_up(from, block + 1);
+    const uint32_t base = shared_address(to), own = (block & 2) != 0 ? now[1] : now[0];
+    const int lane = (block & 1) * Pieces::kOfWarp;
 #pragma unroll
     for (int i = 0; i < Pieces::kEach; ++i) {
-      const uint32_t at = __shfl_sync(0xffffffffu, own, Pieces::of_warp(thread, i));
+      const uint32_t at = __shfl_sync(0xffffffffu, own, lane + Pieces::of_warp(thread, i));
       if (at != kNoRow) piece.copy(base + static_cast<uint32_t>(Pieces::place(thread, i)), at);
     }
   }
 
  private:
-  __device__ __forceinline__ uint32_t look_up(const GatheredRows& from, int block) const {
-    const int thread = static_cast<int>(threadIdx.x);
-    const int step = block * kWgmmaUnit + thread / 32 * Pieces::kOfWarp + thread % Pieces::kOfWarp;
-    return step < rows ? static_cast<uint32_t>(from.index[row + step]) : kNoRow;
+  // Of kBlocks blocks from this one on: a lane has a step of every second one.
+  __device__ __forceinline__ void look_up(const GatheredRows& from, int block) {
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+    const int first =
+        (block + lane / Pieces::kOfWarp) * kWgmmaUnit + thread / 32 * Pieces::kOfWarp + lane % Pieces::kOfWarp;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int step = first + i * 2 * kWgmmaUnit;
+      next[i] = step < rows ? static_cast<uint32_t>(from.index[row + step]) : kNoRow;
+    }
   }
 };
 
