@@ -132,7 +132,9 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   EXPECT_GT(slow, seconds({}));
   EXPECT_LT(seconds({"--network-bandwidth", "5", "--gpus-per-host", "64"}), slow) << "links instead of the network";
   EXPECT_GT(seconds({"--link-bandwidth", "5"}), seconds({}));
-  const Said apart = with({"--gpus", "64", "--processes"});
+  const Said near = with({"--gpus", "64", "--processes"});
+  EXPECT_TRUE(contains(near.out, "are written directly into the memory")) << "processes of one host\n" << near.out;
+  const Said apart = with({"--gpus", "64", "--gpus-per-host", "4", "--processes"});
   EXPECT_TRUE(contains(apart.out, "tokens for experts are exchanged with NCCL")) << apart.out;
 }
 
