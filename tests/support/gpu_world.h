@@ -112,7 +112,7 @@ class GpuPeerGroup : public Group, public cuda::Watched {
   PeerMemory* peers() override { return exchange_.get(); }
   cuda::PeerExchange* exchange() { return exchange_.get(); }
 
-  std::string complaint() override { return exchange_ ? exchange_->complaint() : std::string(); }
+  std::string complaint(double) override { return exchange_ ? exchange_->complaint() : std::string(); }
   void stop() noexcept override {
     if (exchange_) exchange_->stop();
   }

@@ -77,7 +77,7 @@ void DeviceWatch::look(double waited_seconds) {
     abort_all();
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
-  const std::string reason = complaint();
+  const std::string reason = complaint(waited_seconds);
   if (waited_seconds < held_until_) held_until_ = 0;  // another wait
   if (reason.empty() && waited_seconds - held_until_ <= deadline_) return;
   if (reason.empty() && hold_ && hold_->held()) {
@@ -97,9 +97,9 @@ double DeviceWatch::device_deadline_seconds() const {
   return hold_ ? kForEver : deadline_;
 }
 
-std::string DeviceWatch::complaint() const {
+std::string DeviceWatch::complaint(double waited_seconds) const {
   for (Watched* watched : watched_)
-    if (std::string reason = watched->complaint(); !reason.empty()) return reason;
+    if (std::string reason = watched->complaint(waited_seconds); !reason.empty()) return reason;
   return {};
 }
 

@@ -16,7 +16,8 @@ namespace witan::cuda {
 class Watched {
  public:
   virtual ~Watched() = default;
-  virtual std::string complaint() = 0;  // why its work will never be done; empty: no reason known
+  // Why its work, for which the rank has waited so long, will never be done; empty: no reason known.
+  virtual std::string complaint(double waited_seconds) = 0;
   virtual void stop() noexcept = 0;  // ends its device-side waits that a word in memory ends; at once
   // Ends the rest. Waits until graphs that hold its work are destroyed, on a thread of its own: the rank's destroys
   // them, for which their work must have ended.
@@ -66,7 +67,7 @@ class DeviceWatch {
   double device_deadline_seconds() const;
 
  private:
-  std::string complaint() const;
+  std::string complaint(double waited_seconds) const;
   // Begins to end all that is watched; join_aborts() waits until it has ended.
   void abort_all() noexcept;
   void join_aborts() noexcept;
