@@ -138,6 +138,18 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   EXPECT_TRUE(contains(apart.out, "tokens for experts are exchanged with NCCL")) << apart.out;
 }
 
+TEST_F(PlanCommandTest, GoesByTheEnvironmentsPeerMemory) {
+  const std::vector<std::string> two = {"--gpus", "2", "--expert-model-parallel-size", "2"};
+  EXPECT_TRUE(contains(plan(two).out, "tokens for experts are written directly into the memory"));
+  ::setenv("WITAN_COMM_PEERS", "0", 1);
+  const Said forbidden = plan(two);
+  ::setenv("WITAN_COMM_PEERS", "off", 1);
+  refuses(two, 3, {"environment: WITAN_COMM_PEERS = \"off\" must be 0 or 1"});
+  ::unsetenv("WITAN_COMM_PEERS");
+  EXPECT_TRUE(contains(forbidden.out, "tokens for experts are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"))
+      << forbidden.out;
+}
+
 TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
   refuses({"--gpus", "8", "--world-size", "8"}, 2, {"--gpus", "--world-size"});
   refuses({"--gpu", "h100"}, 2, {"--gpus"});
