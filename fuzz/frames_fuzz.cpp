@@ -4,6 +4,7 @@
 #include <array>
 
 #include "fuzz/support.h"
+#include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/process_failure.h"
@@ -31,6 +32,15 @@ void read_call(const Inbox::Bytes& words) {
   });
 }
 
+// The same as the log of several.
+void read_log(const Inbox::Bytes& words) {
+  fuzz::expect_own_errors([&] {
+    const std::vector<std::vector<CallLog::Call>> logs = {unpack_calls(words, 1), unpack_calls(words, 1)};
+    assert(pack(logs[0]) == words);
+    disagreement({kAxis, kGroup}, logs);
+  });
+}
+
 void read_frame(Inbox& inbox) {
   const FrameHeader& header = inbox.header();
   if (header.kind == kFailure) {
@@ -42,7 +52,10 @@ void read_frame(Inbox& inbox) {
     const auto kind = static_cast<Control>(header.kind);
     assert(inbox.has_control(header.channel, kind));
     // Some are read later, or never.
-    if (header.channel % 4 != 3) read_call(inbox.next_control(header.channel, kind));
+    if (header.channel % 4 == 3) return;
+    const Inbox::Bytes words = inbox.next_control(header.channel, kind);
+    read_call(words);
+    read_log(words);
   }
 }
 

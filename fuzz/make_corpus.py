@@ -272,13 +272,16 @@ def put_wire():
     put("frames", "dropped", b"\x80" + frame(data, 9, bytes(30)) + frame(data, 1, bytes(30)))
     put("frames", "failure", b"\0" + frame(failure, 0, struct.pack("<II", 2, 1) + b"no such shard") + frame(call, 3))
     put("frames", "uneven", b"\0" + frame(call, 1, terms(3, (4, 2), (), (0, 1, 4))))
+    log = b"".join(struct.pack("<QQ", number, len(one)) + one
+                   for number, one in ((7, terms(0, (4, 2))), (8, terms(5, (4, 2), (1, 1, 2, 2)))))
+    put("frames", "log", b"\0" + frame(call, 1, log) + frame(call, 2, log[:-1]))
     put("frames", "bombs", b"\0" + frame(call, 1, b"", 1 << 60) + frame(data, 1, b"", 1 << 20))
 
-    greeting = b"WITANRNK" + struct.pack("<II", 5, 0) + bytes(range(32))
+    greeting = b"WITANRNK" + struct.pack("<II", 6, 0) + bytes(range(32))
     introduction = struct.pack("<iiii64s", 1, 2, 0, 1234, b"there") + bytes(32)
     put("handshake", "accepting", b"\0\0" + greeting + introduction)
     put("handshake", "connecting", b"\1\5" + greeting + struct.pack("<IiiI", 0, 0, 2, 0) + bytes(32))
-    put("handshake", "another_version", b"\0\0" + greeting.replace(b"\5", b"\6", 1))
+    put("handshake", "another_version", b"\0\0" + greeting.replace(b"\6", b"\7", 1))
     put("handshake", "both", b"\2\7" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99))
     for message, offset in enumerate((0, 8, 70, 40), 0):
         put("handshake", f"changed_{message}", b"\2\0" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99) +

@@ -236,7 +236,8 @@ RunConfig divided_on_gpus() {
   return config;
 }
 
-// Threads of one process are taken to reach each other's GPUs where those are not here; processes never do.
+// Ranks of one host are taken to reach each other's GPUs where those are not here, be they threads or processes; those
+// of several never do.
 TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   if (cuda::devices() > 0) GTEST_SKIP() << "GPUs that are here answer for themselves";
   RunConfig config = divided_on_gpus();
@@ -245,6 +246,12 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   EXPECT_EQ(threads.why_eager(), "");
   EXPECT_EQ(threads.ranks[0].sent.at("expert").count("push_rows"), 1u);
   config.parallel.ranks_per_process = 1;
+  const Plan one_host = make_plan(resolve(config, {}));
+  EXPECT_TRUE(one_host.peers);
+  EXPECT_EQ(one_host.why_eager(), "");
+  EXPECT_EQ(one_host.ranks[0].sent.at("expert").count("push_rows"), 1u);
+  EXPECT_EQ(one_host.arena_bytes(), threads.arena_bytes());
+  config.parallel.peer_islands = {0, 0, 1, 1};
   const Plan processes = make_plan(resolve(config, {}));
   EXPECT_FALSE(processes.peers);
   EXPECT_NE(processes.why_eager().find("NCCL"), std::string::npos);
@@ -255,6 +262,38 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
     EXPECT_NE(page.find(words), std::string::npos) << words << " is missing in\n" << page;
   EXPECT_NE(format_plan(threads, 0, std::nullopt).find("the step is captured as one CUDA graph\n"), std::string::npos);
   EXPECT_NE(plan_json(processes, 0, std::nullopt).find("\"exchange\": \"NCCL\""), std::string::npos);
+}
+
+TEST(Plan, GoesByWhatWasTriedOut) {
+  RunConfig config = divided_on_gpus();
+  config.parallel.ranks_per_process = 1;
+  const auto plan = [&](int64_t expert_ranks, const std::vector<int>& islands) {
+    config.parallel.expert_model_parallel_size = expert_ranks;
+    config.parallel.peer_islands = islands;
+    return make_plan(resolve(config, {}));
+  };
+  EXPECT_TRUE(plan(4, {0, 0, 0, 0}).peers);
+  EXPECT_FALSE(plan(4, {0, 0, 0, 1}).peers);
+  EXPECT_TRUE(plan(2, {0, 0, 1, 1}).peers) << "each group of experts is on a host of its own";
+  EXPECT_FALSE(plan(2, {0, 1, 0, 1}).peers);
+  // One group reaches its GPUs, the other does not: its ranks are planned apart.
+  const Plan mixed = plan(2, {0, 0, 1, 2});
+  EXPECT_FALSE(mixed.peers);
+  for (const RankPlan& rank : mixed.ranks)
+    EXPECT_EQ(rank.sent.at("expert").count("push_rows"), rank.rank < 2 ? 1u : 0u) << "rank " << rank.rank;
+}
+
+TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
+  const Facts forbidden = {.peer_memory = false};
+  const ResolvedConfig config = resolve(divided_on_gpus(), forbidden);
+  EXPECT_FALSE(config->parallel.peer_memory);
+  EXPECT_FALSE(config.with([](RunConfig& values) { values.train.seed = 3; })->parallel.peer_memory);
+  const Plan plan = make_plan(config);
+  EXPECT_FALSE(plan.peers);
+  EXPECT_EQ(plan.why_eager(),
+            "experts' rows are exchanged over NCCL, which needs their counts on the host (WITAN_COMM_PEERS = 0)");
+  const std::string page = format_plan(plan, 0, std::nullopt);
+  EXPECT_NE(page.find("are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"), std::string::npos) << page;
 }
 
 // The pools of dropless routing hold what all ranks could send.

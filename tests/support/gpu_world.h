@@ -1,4 +1,4 @@
-// Runs a test's body on N thread-ranks, each with a GPU besides its CPU.
+// Runs a test's body on N ranks, threads or processes, each with a GPU besides its CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,10 +6,13 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "support/thread_world.h"
+#include "support/fresh_processes.h"
+#include "support/rank.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/nccl.h"
 #include "witan/comm/cuda/peer_exchange.h"
@@ -20,11 +23,24 @@ namespace witan::testing {
 // Ranks that share a GPU must not load a kernel, which waits for the GPU, while another's waits for them.
 inline const int kLoadsKernelsAtOnce = ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
-struct GpuRank : ThreadRank {
-  GpuRank(ThreadWorld& of, int index, int device)
-      : ThreadRank(of, index),
+struct GpuRank : Rank {
+  GpuRank(World& of, int index, int device)
+      : Rank(1, int64_t{1} << 28),
+        world(of),
+        rank(index),
         gpu({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, int64_t{1} << 30), pool) {}
 
+  int size() const { return world.size(); }
+  // The rank's end of the group of all ranks.
+  std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
+    std::vector<int> ranks(static_cast<size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return world.group(rank, ranks, axis);
+  }
+  // Normal values that differ from rank to rank.
+  Tensor own_normal(const Shape& shape, DType dtype, const std::string& name) {
+    return normal(shape, dtype, name + " of rank " + std::to_string(rank));
+  }
   Tensor to_gpu(const Tensor& tensor) {
     Tensor out = gpu.empty(tensor.shape(), tensor.dtype());
     gpu.write(out, tensor.raw());
@@ -43,11 +59,13 @@ struct GpuRank : ThreadRank {
     return out;
   }
 
+  World& world;
+  const int rank;
   Stream gpu;
 };
 
 // Ranks beyond the number of GPUs share them.
-inline void on_gpus(ThreadWorld& world, const std::function<void(GpuRank&)>& body) {
+inline void on_gpus(World& world, const std::function<void(GpuRank&)>& body) {
   world.run([&](int index) {
     GpuRank rank(world, index, index % cuda::devices());
     body(rank);
@@ -56,6 +74,25 @@ inline void on_gpus(ThreadWorld& world, const std::function<void(GpuRank&)>& bod
 inline void on_gpus(int ranks, const std::function<void(GpuRank&)>& body) {
   ThreadWorld world(ranks, {.deadline_seconds = 30});
   on_gpus(world, body);
+}
+
+// The same on ranks of several processes, `threads` of each: how the processes ended, with what the body said on their
+// ranks, one after the other. Each process sees all GPUs; or as `variables` says.
+struct GpuProcesses {
+  int processes = 2, threads = 1;
+  double deadline_seconds = 30;
+  std::function<std::vector<std::string>(int process)> variables = [](int) { return std::vector<std::string>(); };
+};
+inline std::vector<Ended> on_gpu_processes(const GpuProcesses& of, const std::function<std::string(GpuRank&)>& body) {
+  return in_fresh_processes(
+      of.processes,
+      [&](int process, int port) {
+        ProcessWorld world(launch_of(process, of.processes, port), {60, of.deadline_seconds, of.threads});
+        std::vector<std::string> said(static_cast<size_t>(world.size()));
+        on_gpus(world, [&](GpuRank& rank) { said[static_cast<size_t>(rank.rank)] = body(rank); });
+        return std::accumulate(said.begin(), said.end(), std::string());
+      },
+      of.variables);
 }
 
 // The GPUs' peer memory alone, without NCCL: for ranks that share a GPU too.
@@ -75,7 +112,7 @@ class GpuPeerGroup : public Group, public cuda::Watched {
   PeerMemory* peers() override { return exchange_.get(); }
   cuda::PeerExchange* exchange() { return exchange_.get(); }
 
-  std::string complaint() override { return exchange_ ? exchange_->complaint() : std::string(); }
+  std::string complaint(double) override { return exchange_ ? exchange_->complaint() : std::string(); }
   void stop() noexcept override {
     if (exchange_) exchange_->stop();
   }

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "witan/comm/host_group.h"
 #include "witan/comm/threads/peer_memory.h"
@@ -29,8 +31,16 @@ namespace cuda {
 class DeviceWatch;
 
 // Looks after the waits of a rank on its stream, for as long as a group holds it. The stream must outlive it, and so
-// must the arena of the stream.
-std::shared_ptr<DeviceWatch> watch(Stream& stream, const HostGroup& host);
+// must the arena of the stream. All ranks of `host` together.
+std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host);
+
+// Which ranks of a world reach each other's memory, be they threads or processes, as trying it out has shown.
+struct PeerIslands {
+  std::vector<int> of_rank;  // those with the same number all reach each other
+  std::string why;           // on rank 0: what kept processes of one host apart, if anything did
+};
+// All ranks of `host` together, each with its GPU.
+PeerIslands find_peers(HostGroup& host, int device);
 
 // The rank's end of the group of the same ranks on GPUs; all ranks call this together, host ranks in their order. A
 // group of one rank is `host` itself. Throws DeviceError when NCCL cannot be loaded, CommError when it cannot connect.

@@ -17,6 +17,13 @@ class HostGroup : public Group {
   // Returns when every rank (for send and recv: the peer) is about to make this call, which another back end carries
   // out; throws CommError where they disagree. Nothing is moved: in and out may live anywhere, counts on the CPU.
   virtual void agree(const Collective& call) = 0;
+  // The same for a call that ranks may begin one after the other: it need not wait for the peers, and may compare some
+  // calls at once. Ranks that disagree are told so by a later call of it, or by compare_calls(); by agree() at the
+  // latest.
+  virtual void agree_later(const Collective& call) { agree(call); }
+  // For a rank that waits for what its calls do: empty, or how they differ from those that peers which wait too have
+  // made. Waits for nobody.
+  virtual std::string compare_calls() { return ""; }
 
   virtual int world_rank(int rank) const = 0;
   virtual const std::shared_ptr<Failure>& failure() const = 0;  // of the world

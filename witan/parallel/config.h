@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "witan/base/fields.h"
 #include "witan/parallel/stages.h"
@@ -50,7 +51,10 @@ struct ParallelConfig {
 
   double distributed_timeout_minutes = 5;  // that ranks wait for each other
 
-  int64_t ranks_per_process = 0;  // as a launcher says: no key; 0: all ranks are threads of one process
+  // What a launcher, its hosts and the environment say: no keys.
+  int64_t ranks_per_process = 0;       // 0: all ranks are threads of one process
+  bool peer_memory = true;             // WITAN_COMM_PEERS: whether ranks may use each other's GPU memory
+  std::vector<int> peer_islands = {};  // by rank: those with the same number do; empty: nobody has tried
 
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }

@@ -62,13 +62,13 @@ Groups make_groups(World& world, const Layout& layout, int rank) {
           }};
 }
 
-Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums) {
+Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums, PeerAccess peers) {
   if (!stream.is_cuda()) return make_groups(world, layout, rank);
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
   return {layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
             return cuda::make_group(world.group(rank, ranks, axis), stream, watch,
-                                    {sums, exchanges_rows(axis) ? PeerAccess::wanted : PeerAccess::none});
+                                    {sums, exchanges_rows(axis) ? peers : PeerAccess::none});
           }};
 }
 

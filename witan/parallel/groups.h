@@ -44,9 +44,10 @@ class Groups {
 
 // For streams on the CPU.
 Groups make_groups(World& world, const Layout& layout, int rank);
-// For this stream, which must outlive the groups, as its arena must: on GPUs they are connected by NCCL. All ranks
-// together.
-Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums = Sums::fast);
+// For this stream, which must outlive the groups, as its arena must: on GPUs they are connected by NCCL, and those of
+// experts by peer memory too, where it is wanted and there. All ranks together.
+Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums = Sums::fast,
+                   PeerAccess peers = PeerAccess::wanted);
 // Groups without peers: for planning on the meta device, and for a world of one rank.
 // `peers` says whether the run they stand for exchanges experts' rows through peer memory: it allocates otherwise then.
 Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers = PeerAccess::none);

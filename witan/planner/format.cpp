@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/comm/peers/peer_place.h"
 
 namespace witan {
 namespace {
@@ -212,6 +213,7 @@ std::string format_capture(const Plan& plan) {
 
 std::string format_exchange(const Plan& plan) {
   if (plan.peers) return "are written directly into the memory of the expert's GPU";
+  if (!plan.peers_allowed) return cat("are exchanged with NCCL, as ", kPeersVariable, "=0 asks for");
   return cat("are exchanged with NCCL: ", plan.processes ? "ranks in different processes" : "these GPUs",
              " cannot access each other's memory");
 }

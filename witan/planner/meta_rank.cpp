@@ -4,7 +4,7 @@
 
 #include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
-#include "witan/tensor/cuda.h"
+#include "witan/parallel/peers.h"
 #include "witan/train/run/interval_samples.h"
 #include "witan/train/step/device.h"
 
@@ -34,24 +34,11 @@ int64_t micro_batches_of_a_rank(const RunConfig& config) {
   return config.micro_batches() / config.parallel.data_ranks();
 }
 
-PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank) {
-  if (!config.parallel.on_gpu()) return PeerAccess::none;
-  const std::vector<int> ranks = layout.mesh().ranks(rank, Axis::expert);
-  const int64_t here = config.parallel.ranks_per_process;
-  if (here > 0 && std::ranges::any_of(ranks, [&](int other) { return other / here != rank / here; }))
-    return PeerAccess::none;
-  if (here > 0 || layout.world_size() > cuda::devices()) return PeerAccess::wanted;
-  const bool all = std::ranges::all_of(ranks, [&](int from) {
-    return std::ranges::all_of(ranks, [&](int to) { return cuda::can_access_peer(from, to); });
-  });
-  return all ? PeerAccess::wanted : PeerAccess::none;
-}
-
 MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank)
     : config_(config),
       pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch by it
       stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
-      groups_(make_meta_groups(layout, rank, peers_of(config, layout, rank))),
+      groups_(make_meta_groups(layout, rank, peers_of(config->parallel, layout, rank))),
       engine_(stream_, groups_, config) {}
 
 void MetaRank::step(int64_t micro_batches, int64_t iteration) {

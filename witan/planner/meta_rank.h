@@ -24,10 +24,6 @@ int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
 int64_t most_prompt_tokens(const RunConfig& config);
 std::vector<Batch> batches_of(const RunConfig& config,
                               int64_t count);  // micro-batches, of which a meta device needs sizes
-// What the rank's group of experts will find: GPUs of one process may reach each other's memory. Those that are not
-// here are taken to.
-PeerAccess peers_of(const RunConfig& config, const Layout& layout, int rank);
-
 class MetaRank {
  public:
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank);

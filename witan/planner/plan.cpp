@@ -5,6 +5,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/model/freeze.h"
+#include "witan/parallel/peers.h"
 #include "witan/planner/disk.h"
 #include "witan/planner/rank_classes.h"
 #include "witan/planner/reserve.h"
@@ -143,6 +144,7 @@ Plan plan_outline(const ResolvedConfig& config) {
   plan.on_gpu = config->parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);
   plan.processes = config->parallel.ranks_per_process > 0;
+  plan.peers_allowed = config->parallel.peer_memory;
   plan.micro_batches = micro_batches_of_a_rank(config);
   const Stages stages(config->parallel.stage_split(config->model.num_layers));
   for (int stage = 0; stage < stages.stages(); ++stage) plan.stages.push_back(stages.held_by(stage));
@@ -160,7 +162,7 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   if (options.ranks != PlanOptions::Ranks::by_class) plan.ranks = each_rank(plan.ranks, layout.world_size());
   for (const RankPlan& one : plan.ranks) {
     plan.step_flops += flops_of(one.step) * static_cast<double>(one.ranks.size());
-    if (peers_of(config, layout, one.rank) == PeerAccess::none) plan.peers = false;
+    if (peers_of(config->parallel, layout, one.rank) == PeerAccess::none) plan.peers = false;
   }
   const FolderBytes disk = folder_bytes(config);
   plan.checkpoint_bytes = disk.checkpoint;

@@ -9,6 +9,7 @@
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
+#include "witan/parallel/peers.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/parallel/stages.h"
 #include "witan/planner/meta_rank.h"
@@ -133,7 +134,7 @@ class Classifier {
   Key place_of(int rank) const {
     const int64_t context = at(rank, Axis::context);
     return {at(rank, Axis::pipeline), at(rank, Axis::tensor) == 0, at(rank, Axis::expert_tensor) == 0,
-            windowed_ ? context : context % 2, peers_of(config_, layout_, rank) == PeerAccess::none};
+            windowed_ ? context : context % 2, peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
   }
 
   Held& held_by(int rank) {

@@ -72,6 +72,25 @@ class RunsOnGpus : public ::testing::Test {
     const Ended ended = train(runs, more);
     ASSERT_EQ(ended.code, 0) << ended.said;
   }
+  // The same as processes with a rank and a GPU each, and a variable of the environment for each; what all said, and
+  // the first code that is none of success.
+  Ended train_in_processes(const std::string& runs, const Words& more, const Words& of_each) const {
+    const int port = testing::free_port();
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (size_t rank = 0; rank < of_each.size(); ++rank)
+      ranks.push_back(std::make_unique<Program>(
+          words(runs, more), own_ / cat("log-", rank),
+          Words{cat("RANK=", rank), cat("LOCAL_RANK=", rank), cat("WORLD_SIZE=", of_each.size()),
+                "MASTER_ADDR=127.0.0.1", cat("MASTER_PORT=", port), of_each[rank]}));
+    Ended ended;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!ranks[rank]->ends_within(100)) ranks[rank]->send(SIGKILL);
+      const int code = ranks[rank]->wait();
+      if (ended.code == 0) ended.code = code;
+      ended.said += read_file(own_ / cat("log-", rank));
+    }
+    return ended;
+  }
   // What a checkpoint holds, of all ranks.
   std::string state(const std::string& runs, int64_t step) const {
     std::string bytes;
@@ -216,6 +235,38 @@ TEST_F(RunsOnGpus, CheckTheirStatesOnEveryRank) {
   for (const char* expert : {"1", "2"})
     trains(cat("checked-", expert), {"--device", "cuda", "--ranks", "2", "--dtype", "bfloat16", "--train-iters", "4",
                                      "--expert-model-parallel-size", expert, "--check-states", "true"});
+}
+
+// Processes of one host exchange rows of experts as threads do: in one recorded step, with the same losses; and through
+// NCCL where they are told to, as hosts do, with the same losses too.
+TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
+  if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  const Words flags = {"--device",        "cuda", "--dtype",       "bfloat16", "--expert-model-parallel-size", "2",
+                       "--deterministic", "true", "--train-iters", "12"};
+  Words of_threads = flags;
+  of_threads.insert(of_threads.end(), {"--ranks", "2"});
+  trains("threads", of_threads);
+  EXPECT_THAT(read_file(own_ / "log"), HasSubstr("captured as one CUDA graph; rows of experts are written directly"));
+  // Where each sees all GPUs, and where each sees its own alone.
+  for (const auto& [runs, of_each] :
+       {std::pair{"processes", Words{"WITAN_COMM_PEERS=1", "WITAN_COMM_PEERS=1"}},
+        std::pair{"one-gpu-each", Words{"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"}}}) {
+    const Ended processes = train_in_processes(runs, flags, of_each);
+    ASSERT_EQ(processes.code, 0) << processes.said;
+    EXPECT_THAT(processes.said, HasSubstr("captured as one CUDA graph; rows of experts are written directly"));
+    EXPECT_EQ(losses(runs), losses("threads"));
+    EXPECT_TRUE(state(runs, 12) == state("threads", 12));
+  }
+
+  const Ended by_nccl = train_in_processes("nccl", flags, {"WITAN_COMM_PEERS=0", "WITAN_COMM_PEERS=0"});
+  ASSERT_EQ(by_nccl.code, 0) << by_nccl.said;
+  EXPECT_THAT(by_nccl.said, HasSubstr("eager, because experts' rows are exchanged over NCCL, which needs their counts "
+                                      "on the host (WITAN_COMM_PEERS = 0)"));
+  EXPECT_EQ(losses("nccl"), losses("threads"));
+
+  const Ended mixed = train_in_processes("mixed", flags, {"WITAN_COMM_PEERS=0", "WITAN_COMM_PEERS=1"});
+  EXPECT_EQ(mixed.code, static_cast<int>(ExitCode::config)) << mixed.said;
+  EXPECT_THAT(mixed.said, HasSubstr("WITAN_COMM_PEERS = 0 on rank 0, but 1 on rank 1"));
 }
 
 // A process per GPU, one of which is killed while both replay their steps.

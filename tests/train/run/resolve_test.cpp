@@ -136,6 +136,18 @@ TEST(Resolve, ALauncherBeatsWhatIsGiven) {
   EXPECT_EQ(resolve(given, facts)->parallel.threads, 3);
 }
 
+TEST(Resolve, WhatReachesWhatIsAFact) {
+  Facts facts{.cores = 8, .gpus = 2};
+  facts.launched = {.ranks = 2, .ranks_per_process = 1, .local_ranks = 2, .peer_islands = {0, 1}};
+  const ResolvedConfig config = resolve({}, facts);
+  EXPECT_EQ(config->parallel.peer_islands, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(config->parallel.peer_memory);
+  EXPECT_EQ(config.with([](RunConfig&) {})->parallel.peer_islands, (std::vector<int>{0, 1}));
+  facts.peer_memory = false;
+  EXPECT_FALSE(resolve({}, facts)->parallel.peer_memory);
+  EXPECT_FALSE(resolve(resolve({}, facts), {})->parallel.peer_memory) << "what was forbidden stays so";
+}
+
 // A schedule that is as long as its run keeps the length of the run that it was made for; one that is given stays.
 TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
   RunConfig config;

@@ -5,6 +5,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
@@ -50,7 +51,8 @@ std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64
     ThreadPool pool(threads);
     const Device device{kind, on_gpu ? rank : 0};
     Stream stream(device, reserve_arena(device, arena_bytes + (on_gpu ? Stream::kScratchBytes : 0)), pool);
-    const Groups groups = make_groups(world, layout, rank, stream);
+    const Groups groups =
+        make_groups(world, layout, rank, stream, Sums::fast, peers_allowed() ? PeerAccess::wanted : PeerAccess::none);
     auto mine = body(groups, stream);
     groups.world().barrier(stream);
     stream.wait();

@@ -14,8 +14,10 @@
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
+#include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/topk.h"
+#include "witan/parallel/peers.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"
 #include "witan/tensor/cuda.h"
@@ -62,7 +64,10 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
   const Device device = device_of(config, world.local_rank(rank));
   ThreadPool pool(static_cast<int>(config->parallel.threads));
   Stream stream(device, reserve_arena(device, arena_bytes), pool);
-  const Groups groups = make_groups(world, layout_of(config), rank, stream, sums_of(config));
+  const Layout layout = layout_of(config);
+  const PeerAccess peers = peers_of(config->parallel, layout, rank);
+  const Groups groups = make_groups(world, layout, rank, stream, sums_of(config), peers);
+  require_peers(groups, peers);
   const int data_rank = groups.layout().data_rank(rank);
   Engine engine(stream, groups, config);
   Measured measured;
@@ -143,6 +148,7 @@ Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));
   settings.emplace_back("kernels", state.kernels ? "true" : "false");
+  settings.emplace_back(kPeersVariable, peers_allowed() ? "1" : "0");
   settings.emplace_back("version of witan", WITAN_VERSION);
   return settings;
 }
@@ -176,9 +182,12 @@ ResolvedConfig resolve_here(const RunConfig& given, const std::optional<Launched
 ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& state,
                     const std::optional<Launch>& launch) {
   auto processes = meet(given, state, launch);
-  const ResolvedConfig config = resolve_here(given, launched_ranks(processes.get(), launch));
-  const int64_t local_ranks = processes ? processes->local_size() : config->parallel.ranks;
-  require_devices(config, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
+  auto launched = launched_ranks(processes.get(), launch);
+  const ResolvedConfig expected = resolve_here(given, launched);
+  const int64_t local_ranks = processes ? processes->local_size() : expected->parallel.ranks;
+  require_devices(expected, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
+  if (processes) launched->peer_islands = peers_of_job(*processes, expected).of_rank;
+  const ResolvedConfig config = resolve_here(given, launched);
   const Plan plan = plan_of(config, nullptr);
   const int64_t usable =
       processes && config->parallel.on_gpu() ? least_gpu_memory(*processes, config) : usable_memory(config);

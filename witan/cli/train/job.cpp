@@ -8,6 +8,7 @@
 #include "witan/base/threads.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/processes/core_binding.h"
+#include "witan/planner/meta_rank.h"
 #include "witan/tensor/arena.h"
 #include "witan/train/step/device.h"
 
@@ -80,6 +81,20 @@ Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process) {
 
 Plan part_of_host(const Plan& plan, const RunConfig& config, const ProcessWorld* world) {
   return world == nullptr ? plan : part_of(plan, world->local_size(), config.parallel.ranks_per_process);
+}
+
+cuda::PeerIslands peers_of_job(ProcessWorld& world, const RunConfig& config) {
+  if (!config.parallel.on_gpu() || !config.parallel.peer_memory) return {};
+  if (layout_of(config).mesh().size(Axis::expert) == 1) return {};
+  std::vector<int> all_ranks(static_cast<size_t>(world.size()));
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  cuda::PeerIslands found;
+  world.run([&](int rank) {
+    const auto group = world.group(rank, all_ranks, "peers");
+    auto mine = cuda::find_peers(*group, device_of(config, world.local_rank(rank)).index);
+    if (rank == world.first_rank()) found = std::move(mine);
+  });
+  return found;
 }
 
 int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config) {

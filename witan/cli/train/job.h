@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "witan/cli/command.h"
+#include "witan/comm/cuda.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/planner/plan.h"
 #include "witan/train/run/resolve.h"
@@ -32,6 +33,10 @@ std::string binding_warning(const ProcessWorld* world, const std::optional<Launc
 Plan part_of(Plan plan, int64_t ranks, int64_t ranks_per_process);
 // The share of the ranks of this host. Null: of the only process.
 Plan part_of_host(const Plan& plan, const RunConfig& config, const ProcessWorld* world);
+
+// Which ranks reach each other's GPU memory, in a run of several processes that exchange experts' rows between GPUs;
+// nothing in any other, and where the environment forbids it. The config is resolved: collective.
+cuda::PeerIslands peers_of_job(ProcessWorld& world, const RunConfig& config);
 
 // The usable GPU memory of the process that has least, the same on all: collective.
 int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config);

@@ -74,6 +74,8 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
                        " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
   parallel.ranks = ranks;
   if (gpus) parallel.device = "cuda";
+  for (int64_t rank = 0; gpus && rank < ranks; ++rank)  // a host is all that is reached
+    parallel.peer_islands.push_back(static_cast<int>(rank / elsewhere.gpus_per_host));
   if (parallel.ranks_per_process > 0) return config;
   if (!gpus) parallel.ranks_per_process = 1;
   if (gpus && ranks > elsewhere.gpus_per_host)  // a process for each host

@@ -18,6 +18,7 @@
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
 #include "witan/cli/train/train_page.h"
+#include "witan/comm/peers/peer_place.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/kernels/ceiling.h"
 #include "witan/planner/disk.h"
@@ -75,6 +76,7 @@ Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   settings.emplace_back("fresh", options.fresh ? "true" : "false");
   settings.emplace_back("debug_rank", fmt::format("{}", fmt::join(options.debug_ranks, ",")));
   settings.emplace_back("trace_steps", options.trace_steps);
+  settings.emplace_back(kPeersVariable, peers_allowed() ? "1" : "0");
   settings.emplace_back("version of witan", WITAN_VERSION);
   return settings;
 }
@@ -172,8 +174,14 @@ ExitCode TrainCall::run() {
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
   const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, progress);
   Facts facts = gather_facts(given, scheduling);
-  const ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
+  ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
   check(expected);
+  if (world_) {
+    const cuda::PeerIslands peers = peers_of_job(*world_, expected);
+    if (!peers.why.empty() && leads()) progress.note("GPU memory   " + peers.why);
+    facts.launched->peer_islands = peers.of_rank;
+    expected = resolve(given, facts);
+  }
   for (const std::string& warning : idle_warnings(given_, expected)) progress.note(warning);
   if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);

@@ -33,6 +33,12 @@ ncclRedOp_t op_of(Reduce reduce) {
   return reduce == Reduce::sum ? ncclSum : ncclMax;
 }
 
+bool is_captured(Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(native(stream), &status), "asking whether a graph is captured");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 size_t count_of(const Tensor& tensor) {
   return static_cast<size_t>(tensor.elements());
 }
@@ -83,9 +89,11 @@ NcclGroup::~NcclGroup() {
   if (settled && communicator_ != nullptr) nccl_.destroy(communicator_);
 }
 
-std::string NcclGroup::complaint() {
+std::string NcclGroup::complaint(double waited_seconds) {
   if (peers_)
     if (std::string reason = peers_->complaint(); !reason.empty()) return reason;
+  if (waited_seconds > kCompareAfterSeconds)
+    if (std::string differs = link_.group().compare_calls(); !differs.empty()) return differs;
   ncclResult_t error = ncclSuccess;
   if (communicator_ == nullptr || nccl_.async_error(communicator_, &error) != ncclSuccess) return {};
   if (error == ncclSuccess || error == ncclInProgress) return {};
@@ -129,7 +137,7 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   watch_->look(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
-  link_.group().agree(call);
+  agree(stream, call);
   met();
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
@@ -156,6 +164,12 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
     default:
       return barrier(stream);
   }
+}
+
+// Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other they
+// need not wait for each other's hosts: NCCL makes their devices wait.
+void NcclGroup::agree(Stream& stream, const Collective& call) {
+  is_captured(stream) ? link_.group().agree(call) : link_.group().agree_later(call);
 }
 
 void NcclGroup::reduce(Stream& stream, const Collective& call) {
@@ -271,9 +285,7 @@ void NcclGroup::exchange_equal(Stream& stream, const Collective& call) {
 }
 
 void NcclGroup::exchange(Stream& stream, const Collective& call) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda::check(cudaStreamIsCapturing(native(stream), &status), "asking whether a graph is captured");
-  require<DeviceError>(status == cudaStreamCaptureStatusNone, "axis ", name(),
+  require<DeviceError>(!is_captured(stream), "axis ", name(),
                        ": all_to_all through NCCL reads its counts on the host and cannot be part of a graph; ranks "
                        "that reach each other's memory exchange rows without it");
   std::vector<int64_t> sends(static_cast<size_t>(size())), receives(sends);
@@ -285,7 +297,7 @@ void NcclGroup::exchange(Stream& stream, const Collective& call) {
   Collective seen = call;
   seen.send_counts = link_.integers(sends);
   seen.recv_counts = link_.integers(receives);
-  link_.group().agree(seen);
+  link_.group().agree(seen);  // at once: rows that do not fit must not be sent
   const int64_t bytes_per_row = row_bytes(call.in);
   together("all_to_all", [&] {
     const std::byte* from = call.in.raw();

@@ -21,7 +21,7 @@ class NcclGroup : public Group, public Watched {
 
   PeerMemory* peers() override { return peers_.get(); }
 
-  std::string complaint() override;
+  std::string complaint(double waited_seconds) override;
   void stop() noexcept override;
   void abort() noexcept override;
 
@@ -45,6 +45,8 @@ class NcclGroup : public Group, public Watched {
   void together(const char* what, const Body& body);
   void send(const std::byte* from, int64_t bytes, int peer, cudaStream_t stream);
   void recv(std::byte* to, int64_t bytes, int peer, cudaStream_t stream);
+
+  static constexpr double kCompareAfterSeconds = 0.5;  // that the device is waited for; then calls are compared
 
   HostLink link_;
   std::shared_ptr<DeviceWatch> watch_;

@@ -1,28 +1,29 @@
 #include "witan/comm/cuda/peer_exchange.h"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
+#include <type_traits>
 
 #include "witan/base/error.h"
 
 namespace witan::cuda {
 namespace {
 
-// Whether GPU `here` reads and writes the memory of GPU `there`.
-bool reaches(int here, int there) {
-  if (here == there) return true;
-  int can = 0;
-  return cudaDeviceCanAccessPeer(&can, here, there) == cudaSuccess && can != 0;
+std::vector<PeerPlace> gather_places(HostLink& link, const PeerPlace& own) {
+  const std::vector<int64_t> words = link.all_gather({own.host, own.process, own.gpu});
+  std::vector<PeerPlace> places;
+  for (size_t at = 0; at < words.size(); at += 3) places.push_back({words[at], words[at + 1], words[at + 2]});
+  return places;
 }
 
-bool all_reach(HostLink& link, int device) {
-  const int64_t usable = link.group().one_process() && link.group().size() <= kMostPeers;
-  std::vector<int64_t> devices = link.all_gather({device});
-  int64_t mine = usable;
-  for (const int64_t there : devices)
-    if (mine != 0) mine = reaches(device, static_cast<int>(there));
-  for (const int64_t answer : link.all_gather({mine}))
-    if (answer == 0) return false;
-  return true;
+bool all_reach(HostLink& link, const std::vector<PeerPlace>& places, int device) {
+  const std::vector<int64_t> devices = link.all_gather({device});
+  const PeerPlace& own = places[static_cast<size_t>(link.group().rank())];
+  int64_t mine = link.group().size() <= kMostPeers;
+  for (size_t rank = 0; rank < places.size(); ++rank)
+    if (mine != 0) mine = may_reach(device, own, places[rank], static_cast<int>(devices[rank]));
+  return std::ranges::all_of(link.all_gather({mine}), [](int64_t answer) { return answer != 0; });
 }
 
 void enable_access(int device, int there) {
@@ -34,22 +35,51 @@ void enable_access(int device, int there) {
     check(status, "opening a GPU's memory to another");
 }
 
-std::byte* address(const Tensor& tensor) {
-  return tensor.defined() ? tensor.raw() : nullptr;
+int64_t number_of(const std::byte* address) {
+  return reinterpret_cast<int64_t>(address);
 }
 
 }  // namespace
 
-std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, Stream& stream,
-                                                 const DeviceWatch& watch) {
-  if (!all_reach(link, stream.device().index)) return nullptr;
-  std::unique_ptr<PeerExchange> made(new PeerExchange(group, link, stream, watch));
-  made->connect();
-  return made;
+PeerPlace place_of(int device) {
+  int domain = 0, bus = 0, slot = 0;
+  check(cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device), "asking where a GPU is");
+  check(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device), "asking where a GPU is");
+  check(cudaDeviceGetAttribute(&slot, cudaDevAttrPciDeviceId, device), "asking where a GPU is");
+  PeerPlace place = place_of_process();
+  place.gpu = pci_address(domain, bus, slot);
+  return place;
 }
 
-PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, const DeviceWatch& watch)
-    : PeerMemory(group), link_(link), device_(stream.device().index), deadline_(watch.device_deadline_seconds()) {
+bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there) {
+  switch (path_between(own, there)) {
+    case PeerPath::none:
+      return false;
+    case PeerPath::address:
+      return can_access_peer(here, device_there);
+    default:
+      break;
+  }
+  for (int device = 0; device < devices(); ++device)
+    if (place_of(device).gpu == there.gpu) return can_access_peer(here, device);
+  return true;
+}
+
+std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch) {
+  const int device = stream.device().index;
+  const std::vector<PeerPlace> places = gather_places(link, place_of(device));
+  if (!all_reach(link, places, device)) return nullptr;
+  std::unique_ptr<PeerExchange> made(new PeerExchange(group, link, stream, watch));
+  const int64_t mine = made->connect(places);
+  const std::vector<int64_t> answers = link.all_gather({mine});
+  return std::ranges::count(answers, 0) == 0 ? std::move(made) : nullptr;
+}
+
+PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch)
+    : PeerMemory(group),
+      link_(link),
+      device_(stream.device().index),
+      deadline_(watch.device_deadline_seconds()) {
   const OnDevice on(device_);
   void* page = nullptr;
   cuda::check(cudaHostAlloc(&page, sizeof(Words), cudaHostAllocMapped | cudaHostAllocPortable),
@@ -57,31 +87,93 @@ PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, const D
   words_ = std::shared_ptr<Words>(new (page) Words, [](Words* words) { cudaFreeHost(words); });
   abort_ = std::shared_ptr<std::atomic<uint32_t>>(words_, &words_->abort);
   watch.failure()->watch(abort_);
+  cuda::check(cudaEventCreateWithFlags(&beside_, cudaEventDisableTiming), "creating an event");
 
-  window_ = allocate(device_, sizeof(Window));
+  constexpr int64_t kBytes = (sizeof(Window) + kSharedBlock - 1) / kSharedBlock * kSharedBlock;
+  window_ = allocate(device_, kBytes);
+  watch.keep(window_);
   stream.queue()->zero(window_, sizeof(Window));
   stream.wait();
 }
 
 PeerExchange::~PeerExchange() {
-  if (window_) release(device_, window_);
+  // What still runs would meet memory that is gone: it is closed by the end of the process then.
+  const bool done = done_within(native(link_.main()), kPartingSeconds) && done_within(beside_, kPartingSeconds);
+  for (auto& one : opened_)
+    if (!done) [[maybe_unused]]
+      const MappedMemory* left_open = one.release();
+  cudaEventDestroy(beside_);
 }
 
-void PeerExchange::connect() {
+PeerExchange::Told PeerExchange::told(bool to_processes) {
+  Told own{};
+  own.window = number_of(window_);
+  own.device = device_;
+  own.proof = random_number();
+  copy_in(device_, reinterpret_cast<std::byte*>(&reinterpret_cast<Window*>(window_)->proof), &own.proof,
+          sizeof own.proof);
+  const Arena& arena = link_.main().arena();
+  own.arena = number_of(arena.address(0));
+  own.arena_bytes = arena.reserved();
+  if (!to_processes) return own;
+  try {
+    own.window_handle = export_memory(device_, window_);
+    own.arena_handle = export_memory(device_, arena.address(0));
+    own.exported = 1;
+  } catch (const DeviceError&) {
+    // The others learn that there are no handles.
+  }
+  return own;
+}
+
+// Throws DeviceError where this GPU does not reach it, or the handle leads elsewhere.
+void PeerExchange::open(int rank, const Told& theirs) {
+  require<DeviceError>(theirs.exported != 0, "another process did not export its memory");
+  opened_.push_back(std::make_unique<MappedMemory>(device_, theirs.window_handle));
+  auto* window = reinterpret_cast<Window*>(opened_.back()->base());
+  int64_t proof = 0;
+  copy_out(device_, &proof, reinterpret_cast<const std::byte*>(&window->proof), sizeof proof);
+  require<DeviceError>(proof == theirs.proof, "the handle of another process leads to other memory");
+  opened_.push_back(std::make_unique<MappedMemory>(device_, theirs.arena_handle));
+  shift_[rank] = number_of(opened_.back()->base()) - theirs.arena;
+  peers_.windows[rank] = window;
+}
+
+bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
   const OnDevice on(device_);
-  const auto told = agree(Call::connect, {}, {reinterpret_cast<int64_t>(window_), device_});
-  for (int rank = 0; rank < group().size(); ++rank) {
-    const size_t at = static_cast<size_t>(rank) * 2;
-    peers_.windows[rank] = reinterpret_cast<Window*>(told[at]);
-    enable_access(device_, static_cast<int>(told[at + 1]));
+  const PeerPlace& here = places[static_cast<size_t>(group().rank())];
+  const auto is_thread = [&](size_t rank) { return path_between(here, places[rank]) == PeerPath::address; };
+  exports_ = !link_.group().one_process();
+  const Told own = told(exports_);
+  constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
+  static_assert(sizeof(Told) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Told>);
+  std::vector<int64_t> words(kWords);
+  std::memcpy(words.data(), &own, sizeof own);
+  words = link_.all_gather(words);
+
+  bool reached = true;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    Told theirs{};
+    std::memcpy(&theirs, words.data() + rank * kWords, sizeof theirs);
+    if (is_thread(rank)) {
+      peers_.windows[rank] = reinterpret_cast<Window*>(theirs.window);
+      enable_access(device_, static_cast<int>(theirs.device));
+      continue;
+    }
+    try {
+      open(static_cast<int>(rank), theirs);
+    } catch (const DeviceError&) {
+      reached = false;  // all ranks do without then
+    }
   }
   peers_.rank = group().rank();
   peers_.size = group().size();
-  void* words = nullptr;
-  cuda::check(cudaHostGetDevicePointer(&words, words_.get(), 0), "finding host memory on the GPU");
-  peers_.abort = static_cast<uint32_t*>(words);
-  peers_.trouble = static_cast<uint32_t*>(words) + 1;
+  void* pinned = nullptr;
+  cuda::check(cudaHostGetDevicePointer(&pinned, words_.get(), 0), "finding host memory on the GPU");
+  peers_.abort = static_cast<uint32_t*>(pinned);
+  peers_.trouble = static_cast<uint32_t*>(pinned) + 1;
   peers_.deadline = static_cast<uint64_t>(deadline_ * 1e9);
+  return reached;
 }
 
 std::string PeerExchange::complaint() const {
@@ -105,7 +197,7 @@ void PeerExchange::stop() noexcept {
 
 std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& same,
                                          const std::vector<int64_t>& told) {
-  static constexpr std::string_view kNames[] = {"connect", "place_rows", "push_rows", "pull_rows"};
+  static constexpr std::string_view kNames[] = {"place_rows", "push_rows", "pull_rows"};
   std::vector<int64_t> mine = {static_cast<int64_t>(call), static_cast<int64_t>(same.size())};
   mine.insert(mine.end(), same.begin(), same.end());
   constexpr size_t kFields = 6;  // one length, whatever the call: ranks may be in different ones
@@ -131,17 +223,30 @@ std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& 
   return out;
 }
 
+// Other processes have opened the arena alone.
+int64_t PeerExchange::address(const Tensor& tensor) const {
+  if (!tensor.defined()) return 0;
+  const Arena& arena = link_.main().arena();
+  const int64_t at = number_of(tensor.raw()), begin = number_of(arena.address(0));
+  require<DeviceError>(!exports_ || (at >= begin && at + tensor.bytes() <= begin + arena.reserved()), "axis ",
+                       group().name(), ": a pool that other processes reach must lie in its rank's arena");
+  return at;
+}
+
+std::byte* PeerExchange::found(int rank, int64_t address) const {
+  return address == 0 ? nullptr : reinterpret_cast<std::byte*>(address + shift_[rank]);
+}
+
 Pools PeerExchange::pools(Call call, const Rows& own) {
-  const auto all =
-      agree(call,
-            {own.rows.defined() ? own.rows.size(0) : own.weights.size(0), own.rows.defined() ? row_bytes(own.rows) : 0,
-             own.weights.defined() ? 1 : 0},
-            {reinterpret_cast<int64_t>(address(own.rows)), reinterpret_cast<int64_t>(address(own.weights))});
+  const auto all = agree(call,
+                         {own.rows.defined() ? own.rows.size(0) : own.weights.size(0),
+                          own.rows.defined() ? row_bytes(own.rows) : 0, own.weights.defined() ? 1 : 0},
+                         {address(own.rows), address(own.weights)});
   Pools pools{};
   for (int rank = 0; rank < group().size(); ++rank) {
     const size_t at = static_cast<size_t>(rank) * 2;
-    pools.rows[rank] = reinterpret_cast<std::byte*>(all[at]);
-    pools.weights[rank] = reinterpret_cast<std::byte*>(all[at + 1]);
+    pools.rows[rank] = found(rank, all[at]);
+    pools.weights[rank] = found(rank, all[at + 1]);
   }
   return pools;
 }
@@ -150,15 +255,27 @@ void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& 
                          int64_t capacity) {
   agree(Call::place, {counts.elements(), capacity}, {});
   launch_place(stream, peers_, groups, remote, counts, capacity);
+  note_beside(stream);
 }
 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                         const Tensor& remote) {
   launch_push(stream, peers_, pools(Call::push, to), from, source, topk, remote, most_blocks(stream));
+  note_beside(stream);
 }
 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
   launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote, most_blocks(stream));
+  note_beside(stream);
+}
+
+// In a graph, calls beside the main stream are joined to it.
+void PeerExchange::note_beside(Stream& stream) {
+  if (&stream == &link_.main()) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(native(stream), &status), "asking whether a graph is captured");
+  if (status == cudaStreamCaptureStatusNone)
+    cuda::check(cudaEventRecord(beside_, native(stream)), "recording an event");
 }
 
 }  // namespace witan::cuda

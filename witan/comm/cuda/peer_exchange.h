@@ -1,21 +1,35 @@
-// Peer memory between ranks that are threads of one process, where an address on one GPU is valid on all.
+// Peer memory between ranks of one host. Threads of a process use each other's addresses, which are valid on all of its
+// GPUs; what is another process's is opened by handles (peer_mapping.h): its window, and its arena, where pools lie.
+//
+// The end: each rank closes what it has opened once its own device is done, and its watch releases the window when the
+// others have closed theirs (watch.h). A rank that fails, in whichever process, raises the failure of its world, which
+// sets the word of every rank that the kernels of its GPU poll.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/peer_kernels.h"
+#include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
+#include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/peer_memory.h"
 
 namespace witan::cuda {
 
+// Of this process's GPU.
+PeerPlace place_of(int device);
+// Whether GPU `here` reaches the memory of another rank's, as far as can be said without trying: one that this process
+// does not see is tried out.
+bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there);
+
 class PeerExchange : public PeerMemory {
  public:
-  // All ranks of the group together. Null on all of them unless each GPU can reach all others' memory. `link`, `group`
-  // and the stream must outlive it; it must be destroyed when the stream is done.
-  static std::unique_ptr<PeerExchange> make(Group& group, HostLink& link, Stream& stream, const DeviceWatch& watch);
+  // All ranks of the group together. Null on all of them unless each GPU can reach all others' memory. `link`, `group`,
+  // `watch` and the stream must outlive it; it must be destroyed when the stream is done, or was stopped.
+  static std::unique_ptr<PeerExchange> make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   ~PeerExchange() override;
 
   // Work of this stream after it begins when all ranks' work before it is done. Agrees about nothing: for graphs.
@@ -29,10 +43,20 @@ class PeerExchange : public PeerMemory {
   struct Words {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
-  enum class Call : int64_t { connect, place, push, pull };
+  enum class Call : int64_t { place, push, pull };
+  // What a rank tells the others of itself and of its memory.
+  struct Told {
+    int64_t window, device, proof;
+    int64_t arena, arena_bytes;
+    int64_t exported;  // whether there are handles
+    MemoryHandle window_handle, arena_handle;
+  };
 
-  PeerExchange(Group& group, HostLink& link, Stream& stream, const DeviceWatch& watch);
-  void connect();
+  PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
+  // Whether this rank has found all others' memory.
+  bool connect(const std::vector<PeerPlace>& places);
+  Told told(bool to_processes);
+  void open(int rank, const Told& theirs);
 
   void place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
              int64_t capacity) override;
@@ -43,15 +67,23 @@ class PeerExchange : public PeerMemory {
   // Throws CommError, on every rank, unless all say the same; returns what each tells besides, [n, told.size()].
   std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& told);
   Pools pools(Call call, const Rows& own);
+  int64_t address(const Tensor& tensor) const;        // for others; 0: none
+  std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU
   unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }
+  // Called behind each call on a stream that is not the rank's main one.
+  void note_beside(Stream& stream);
 
   HostLink& link_;
   const int device_;
   const double deadline_;
-  std::byte* window_ = nullptr;
+  std::byte* window_ = nullptr;  // the watch releases it
   std::shared_ptr<Words> words_;
   std::shared_ptr<std::atomic<uint32_t>> abort_;  // of words_
   Peers peers_{};
+  bool exports_ = false;                               // some ranks are other processes
+  std::vector<std::unique_ptr<MappedMemory>> opened_;  // of other processes
+  int64_t shift_[kMostPeers] = {};                     // from a rank's own addresses to those that it has here
+  cudaEvent_t beside_ = nullptr;                       // behind the last call that ran beside the main stream
 };
 
 }  // namespace witan::cuda

@@ -11,20 +11,65 @@
 #include "witan/tensor/trace_context.h"
 
 namespace witan::cuda {
+namespace {
 
-std::shared_ptr<DeviceWatch> watch(Stream& stream, const HostGroup& host) {
-  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline_seconds(), host.hold());
+// Until `query` is anything but not ready.
+template <class Query>
+bool ready_within(double seconds, const Query& query) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (query() == cudaErrorNotReady) {
+    cudaGetLastError();
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool done_within(cudaStream_t stream, double seconds) noexcept {
+  return ready_within(seconds, [&] { return cudaStreamQuery(stream); });
+}
+
+bool done_within(cudaEvent_t event, double seconds) noexcept {
+  return ready_within(seconds, [&] { return cudaEventQuery(event); });
+}
+
+std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host) {
+  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline_seconds(), host.hold(),
+                                       HostWords::make(host));
 }
 
 DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds,
-                         std::shared_ptr<DebugHold> hold)
-    : stream_(stream), failure_(std::move(failure)), deadline_(deadline_seconds), hold_(std::move(hold)) {
+                         std::shared_ptr<DebugHold> hold, std::unique_ptr<HostWords> parting)
+    : stream_(stream),
+      failure_(std::move(failure)),
+      deadline_(deadline_seconds),
+      hold_(std::move(hold)),
+      parting_(std::move(parting)) {
   stream_.queue()->set_look([this](double waited) { look(waited); });
 }
 
 DeviceWatch::~DeviceWatch() {
   stream_.queue()->set_look({});
   join_aborts();
+  part();
+  for (std::byte* shared : kept_) release(stream_.device().index, shared);
+}
+
+void DeviceWatch::part() noexcept {
+  // A rank that was not stopped has done all of its calls, and others have done their parts of them: they can only be
+  // closing what they opened.
+  const bool waits = aborted_ || !kept_.empty();
+  if (waits) done_within(native(stream_), kPartingSeconds);
+  if (parting_) {
+    parting_->set();
+    if (waits) parting_->await_all(kPartingSeconds);
+  } else if (aborted_) {
+    constexpr auto kUsually = std::chrono::milliseconds(100);  // what others' kernels take at most, as a rule
+    std::this_thread::sleep_for(kUsually);
+  }
 }
 
 void DeviceWatch::look(double waited_seconds) {
@@ -32,7 +77,7 @@ void DeviceWatch::look(double waited_seconds) {
     abort_all();
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
-  const std::string reason = complaint();
+  const std::string reason = complaint(waited_seconds);
   if (waited_seconds < held_until_) held_until_ = 0;  // another wait
   if (reason.empty() && waited_seconds - held_until_ <= deadline_) return;
   if (reason.empty() && hold_ && hold_->held()) {
@@ -52,9 +97,9 @@ double DeviceWatch::device_deadline_seconds() const {
   return hold_ ? kForEver : deadline_;
 }
 
-std::string DeviceWatch::complaint() const {
+std::string DeviceWatch::complaint(double waited_seconds) const {
   for (Watched* watched : watched_)
-    if (std::string reason = watched->complaint(); !reason.empty()) return reason;
+    if (std::string reason = watched->complaint(waited_seconds); !reason.empty()) return reason;
   return {};
 }
 
@@ -91,9 +136,6 @@ void DeviceWatch::join_aborts() noexcept {
   if (aborts_.empty()) return;
   for (std::thread& one : aborts_) one.join();
   aborts_.clear();
-  // Peers may still be storing into this rank's memory, which is released next. They were told to stop by the word that
-  // their kernels poll; nobody acknowledges it, since a peer that is lost could not.
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 }  // namespace witan::cuda

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
+#include "witan/comm/peers/host_words.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {
@@ -15,25 +16,43 @@ namespace witan::cuda {
 class Watched {
  public:
   virtual ~Watched() = default;
-  virtual std::string complaint() = 0;  // why its work will never be done; empty: no reason known
-  virtual void stop() noexcept = 0;     // ends its device-side waits that a word in memory ends; at once
+  // Why its work, for which the rank has waited so long, will never be done; empty: no reason known.
+  virtual std::string complaint(double waited_seconds) = 0;
+  virtual void stop() noexcept = 0;  // ends its device-side waits that a word in memory ends; at once
   // Ends the rest. Waits until graphs that hold its work are destroyed, on a thread of its own: the rank's destroys
   // them, for which their work must have ended.
   virtual void abort() noexcept = 0;
 };
 
+// How long a rank that ends waits for what others still do in its memory. A kernel that moves rows takes milliseconds;
+// a process that was killed never says that it is done.
+inline constexpr double kPartingSeconds = 2;
+// Whether all work of a stream is done before so many seconds are over; also where the device has failed.
+bool done_within(cudaStream_t stream, double seconds) noexcept;
+bool done_within(cudaEvent_t event, double seconds) noexcept;
+
 // Used by the thread of its rank alone.
+//
+// The end of a rank. Others' kernels may still be storing into its memory when it is stopped, be it by an error of its
+// own or by one of another rank: they poll the word that ends their waits, but are not ended in the middle of their
+// rows. So a rank says by a word of the host when its own device touches nobody's memory any more, and waits for those
+// of the host's other ranks before any of its memory is given back: the last thing that a watch does. The wait ends
+// after kPartingSeconds, since a process that was killed says nothing; its kernels end with it. Other hosts reach
+// nothing.
 class DeviceWatch {
  public:
-  // `hold`: ranks that a debugger may hold, while no deadline runs; null: there are none.
+  // `hold`: ranks that a debugger may hold, while no deadline runs; null: there are none. `parting`: the words; null
+  // where ranks of this host share none.
   DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, double deadline_seconds,
-              std::shared_ptr<DebugHold> hold);
+              std::shared_ptr<DebugHold> hold, std::unique_ptr<HostWords> parting);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   void add(Watched& watched) { watched_.push_back(&watched); }
   void remove(Watched& watched) { std::erase(watched_, &watched); }
+  // Memory of the rank's device that others reach: it is released when they are done.
+  void keep(std::byte* shared) { kept_.push_back(shared); }
 
   // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint,
   // or a wait beyond the deadline.
@@ -48,10 +67,11 @@ class DeviceWatch {
   double device_deadline_seconds() const;
 
  private:
-  std::string complaint() const;
+  std::string complaint(double waited_seconds) const;
   // Begins to end all that is watched; join_aborts() waits until it has ended.
   void abort_all() noexcept;
   void join_aborts() noexcept;
+  void part() noexcept;
 
   Stream& stream_;
   std::shared_ptr<Failure> failure_;
@@ -61,6 +81,8 @@ class DeviceWatch {
   std::vector<Watched*> watched_;
   bool aborted_ = false;
   std::vector<std::thread> aborts_;
+  std::unique_ptr<HostWords> parting_;
+  std::vector<std::byte*> kept_;
 };
 
 }  // namespace witan::cuda

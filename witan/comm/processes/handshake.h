@@ -29,7 +29,7 @@ namespace witan {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::array<char, 8> kMagic = {'W', 'I', 'T', 'A', 'N', 'R', 'N', 'K'};
-inline constexpr uint32_t kProtocol = 5;  // raised when anything that ranks tell each other changes
+inline constexpr uint32_t kProtocol = 6;  // raised when anything that ranks tell each other changes
 inline constexpr size_t kHostBytes = 64;  // of a host's name, with what fills it up
 
 struct Greeting {

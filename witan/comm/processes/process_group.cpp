@@ -16,9 +16,6 @@ namespace {
 using Kind = Collective::Kind;
 using Control = Links::Control;
 
-// How long a rank waits for data before it asks whether the others make the same call.
-constexpr double kCompareAfterSeconds = 0.5;
-
 // The same for all ends of a group, and for no other: by its name and ranks.
 uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
   Hasher hasher;
@@ -31,17 +28,25 @@ void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// A call as ranks tell it to each other: its number, and its terms.
-uint64_t number_in(const Links::Bytes& call, int rank) {
-  uint64_t number = 0;
-  require<CommError>(call.size() >= sizeof number, "malformed collective descriptor from rank ", rank);
-  std::memcpy(&number, call.data(), sizeof number);
-  return number;
+// What stands before the terms of a call, as ranks tell it to each other.
+struct CallHead {
+  uint64_t number, digest;  // of the log of calls before it
+};
+
+CallHead head_in(const Links::Bytes& call, int rank) {
+  CallHead head{};
+  require<CommError>(call.size() > sizeof head, "malformed collective descriptor from rank ", rank);
+  std::memcpy(&head, call.data(), sizeof head);
+  return head;
 }
 
-PackedTerms terms_in(const Links::Bytes& call, int size, int rank) {
-  number_in(call, rank);
-  return unpack(std::span(call).subspan(sizeof(uint64_t)), size, rank);
+uint64_t number_in(const Links::Bytes& call, int rank) {
+  return head_in(call, rank).number;
+}
+
+std::span<const std::byte> terms_in(const Links::Bytes& call, int rank) {
+  head_in(call, rank);
+  return std::span(call).subspan(sizeof(CallHead));
 }
 
 }  // namespace
@@ -52,6 +57,7 @@ ProcessGroup::ProcessGroup(Links& links, std::vector<int> ranks, int here, std::
       ranks_(std::move(ranks)),
       channel_(channel_of(this->name(), ranks_)),
       sums_(channel_of(this->name() + ": sums", ranks_)),
+      log_channel_(channel_of(this->name() + ": log", ranks_)),
       deadline_(deadline_seconds) {}
 
 void ProcessGroup::agree(const Collective& call) {
@@ -106,11 +112,6 @@ void ProcessGroup::undisturbed(const Collective& call, const Body& body) {
     drop();
     throw;
   }
-}
-
-template <class Body>
-void ProcessGroup::for_others(const Body& body) const {
-  for (int step = 1; step < size(); ++step) body((rank() + step) % size());
 }
 
 void ProcessGroup::send_control(int peer, Control kind, std::span<const std::byte> bytes) {
@@ -186,9 +187,14 @@ uint64_t ProcessGroup::data_tag(const Collective& call, uint64_t channel, int pe
   return hasher.low64() & MessageEngine::kMostTag;
 }
 
+uint64_t ProcessGroup::digest_in(const Links::Bytes& call, int rank) {
+  return head_in(call, rank).digest;
+}
+
 void ProcessGroup::tell_call(const Collective& call) {
-  Links::Bytes words(sizeof calls_);
-  std::memcpy(words.data(), &calls_, sizeof calls_);
+  const CallHead head{calls_, log_.digest()};
+  Links::Bytes words(sizeof head);
+  std::memcpy(words.data(), &head, sizeof head);
   const auto terms = pack(terms_of(call));
   words.insert(words.end(), terms.begin(), terms.end());
   for_others([&](int peer) { send_control(peer, Control::call, words); });
@@ -221,34 +227,21 @@ bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
 
 // Compares this rank's call with those that have been told.
 void ProcessGroup::require_alike(const Collective& call, const Told& told) {
-  std::vector<int> members, world_ranks;
-  std::vector<PackedTerms> theirs;  // moved, their counts stay where they are
-  std::vector<CallTerms> calls;
+  const Links::Bytes own = pack(terms_of(call));
+  std::vector<std::span<const std::byte>> terms;
   for (int peer = 0; peer < size(); ++peer) {
     const Links::Bytes& words = told[static_cast<size_t>(peer)];
-    if (peer != rank() && words.empty()) continue;
-    members.push_back(peer);
-    world_ranks.push_back(world_rank(peer));
-    if (peer != rank()) theirs.push_back(terms_in(words, size(), world_rank(peer)));
-    calls.push_back(peer == rank() ? terms_of(call) : theirs.back().terms);
+    if (peer == rank())
+      terms.emplace_back(own);
+    else
+      terms.push_back(words.empty() ? std::span<const std::byte>() : terms_in(words, world_rank(peer)));
   }
-  std::vector<std::vector<int64_t>> counts;  // rows between members alone
-  const auto among_members = [&](std::span<const int64_t> all) -> std::span<const int64_t> {
-    if (all.empty()) return all;
-    std::vector<int64_t>& some = counts.emplace_back();
-    for (const int member : members) some.push_back(all[static_cast<size_t>(member)]);
-    return some;
-  };
-  for (CallTerms& one : calls) {
-    one.send_counts = among_members(one.send_counts);
-    one.recv_counts = among_members(one.recv_counts);
-  }
-  if (const std::string verdict = disagreement({name(), world_ranks}, calls); !verdict.empty()) disagree(verdict);
+  if (const std::string verdict = disagreement({name(), ranks_}, terms); !verdict.empty()) disagree(verdict);
 }
 
 // For data that have not come in a moment: whoever is to send them may be making another call. Returns when they have
 // come, or when no call that has been told differs.
-void ProcessGroup::compare_calls(const Collective& call, uint64_t channel) {
+void ProcessGroup::compare_with_senders(const Collective& call, uint64_t channel) {
   tell_call(call);
   Told told(static_cast<size_t>(size()));
   const There there = data_there(channel);
@@ -264,17 +257,6 @@ void ProcessGroup::compare_calls(const Collective& call, uint64_t channel) {
   // but for ranks of an exchange whose own rows fit each other, which have gone on.
   const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
   links_.wait_some(all_told, returned(call, there), kCompareAfterSeconds);
-  require_alike(call, told);
-}
-
-void ProcessGroup::meet(const Collective& call) {
-  tell_call(call);
-  Told told(static_cast<size_t>(size()));
-  const There there = [&](Links::View& view, int peer) {
-    return !told[static_cast<size_t>(peer)].empty() && view.sent(world_rank(peer), channel_);
-  };
-  links_.wait([&](Links::View& view) { return hear_calls(view, told); }, returned(call, there), late(call, there),
-              deadline_);
   require_alike(call, told);
 }
 
@@ -361,7 +343,7 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
   };
   if (tags_data(call)) {
     if (!links_.wait_some(all_there, returned(call, there), std::min(kCompareAfterSeconds, deadline_ / 4))) {
-      compare_calls(call, channel);
+      compare_with_senders(call, channel);
       links_.wait(all_there, returned(call, there), late(call, there), deadline_);
     }
     if (!std::exchange(met_, true)) met();
@@ -505,9 +487,10 @@ std::string ProcessGroup::lost_peer(Links::View& view, const Collective& call) c
   // A peer that came to a collective without this rank can leave it only with this rank.
   forget_calls_before(calls_ + 1, view);
   if (view.has_control(peer, channel_, Control::call))
-    return cat(who(), ", which calls ",
-               name_of(terms_in(view.first_control(peer, channel_, Control::call), size(), peer).terms.kind),
-               " instead");
+    return cat(
+        who(), ", which calls ",
+        name_of(unpack(terms_in(view.first_control(peer, channel_, Control::call), peer), size(), peer).terms.kind),
+        " instead");
   if (call.kind == Kind::send && view.has_control(peer, channel_, Control::offer)) {
     // Both find it out, and say the same.
     const CallTerms theirs = unpack(view.first_control(peer, channel_, Control::offer), size(), peer).terms;

@@ -10,6 +10,11 @@
 // waited for data for a moment sends its call to all others after all; ranks whose calls differ have all waited, and
 // then find the same message as above.
 //
+// Calls that another back end carries out (agree_later) are compared kMostLater at a time, by a hash that the last of
+// them, for which ranks come together, brings along. Where hashes differ all send their logs of these calls, and find
+// the same message as above. A rank that waits for a moment, here or for its device, sends its log then: whoever waits
+// too compares it with its own.
+//
 // Reductions proceed slice by slice: a rank collects the values of its
 // slice from all ranks, sums them in the tree of reduce.h, and sends the sums, so that they have the same bits as
 // between threads.
@@ -22,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
 #include "witan/comm/host_group.h"
 #include "witan/comm/processes/links.h"
@@ -30,10 +36,16 @@ namespace witan {
 
 class ProcessGroup : public HostGroup {
  public:
+  // How long a rank waits before it asks whether the others make the same calls.
+  static constexpr double kCompareAfterSeconds = 0.5;
+  static constexpr size_t kMostLater = 16;  // calls until ranks come together
+
   // `ranks` of the world, `here` among them this process.
   ProcessGroup(Links& links, std::vector<int> ranks, int here, std::string name, double deadline_seconds);
 
   void agree(const Collective& call) override;
+  void agree_later(const Collective& call) override;
+  std::string compare_calls() override;
   int world_rank(int rank) const override { return ranks_[static_cast<size_t>(rank)]; }
   const std::shared_ptr<Failure>& failure() const override { return links_.failure(); }
   const std::shared_ptr<DebugHold>& hold() const override { return links_.hold(); }
@@ -60,7 +72,14 @@ class ProcessGroup : public HostGroup {
   bool hear_calls(Links::View& view, Told& told) const;
   void forget_calls_before(uint64_t number, Links::View& view) const;
   void require_alike(const Collective& call, const Told& told);
-  void compare_calls(const Collective& call, uint64_t channel);
+  void compare_with_senders(const Collective& call, uint64_t channel);
+  // Of logs.
+  void tell_log();
+  bool hear_logs(Links::View& view);
+  std::string log_disagreement() const;
+  void compare_logs(const Collective& call, const Told& told);
+  static uint64_t digest_in(const Links::Bytes& call, int rank);
+  void forget_logs();
   void send_to_peer(const Collective& call, bool with_data);
   void recv_from_peer(const Collective& call, bool with_data);
 
@@ -92,7 +111,9 @@ class ProcessGroup : public HostGroup {
 
   // In others' order: the next rank first, so that not all send to one.
   template <class Body>
-  void for_others(const Body& body) const;
+  void for_others(const Body& body) const {
+    for (int step = 1; step < size(); ++step) body((rank() + step) % size());
+  }
   using There = std::function<bool(Links::View&, int peer)>;
   There data_there(uint64_t channel) const;
   std::string missing(Links::View& view, const There& there, bool only_left) const;
@@ -104,11 +125,16 @@ class ProcessGroup : public HostGroup {
   Links& links_;
   const std::vector<int> ranks_;
   const uint64_t channel_, sums_;  // sums of an all_reduce come while the rank still collects values
+  const uint64_t log_channel_;
   const double deadline_;
-  uint64_t calls_ = 0;            // collectives so far, this one included: the same number on all ranks
-  uint64_t terms_ = 0;            // a hash of what ranks must agree on in this call
-  bool met_ = false;              // the peers have come to the call
-  std::vector<std::byte> parts_;  // of a reduction: what the others sent
+  uint64_t calls_ = 0;   // collectives so far, this one included: the same number on all ranks
+  uint64_t terms_ = 0;   // a hash of what ranks must agree on in this call
+  bool met_ = false;     // the peers have come to the call
+  CallLog log_;          // calls that have not been compared yet
+  int logs_told_ = 0;    // of this rank, since ranks last came together
+  size_t compared_ = 0;  // calls of the log, with those that were heard
+  std::vector<std::vector<CallLog::Call>> logs_heard_;  // by rank: the last that it sent
+  std::vector<std::byte> parts_;                        // of a reduction: what the others sent
   struct Taken {
     Part part;
     uint64_t sum;

@@ -20,6 +20,7 @@ enum class PeerAccess : uint8_t { none, wanted };
 
 class PeerMemory {
  public:
+  static constexpr int kMostRanks = 16;          // of a group
   static constexpr int64_t kMostExperts = 1024;  // of all ranks together
 
   // Rows [.., D] of one floating dtype, each with a weight [..] of its accumulator dtype; one of both may be undefined.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/base/threads.h"
 #include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -89,9 +90,9 @@ class CudaQueue final : public Queue {
     cuda::check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "zeroing device memory");
   }
   void wait() override {
-    if (!look_) return cuda::check(cudaStreamSynchronize(stream_), "waiting for the device");
+    if (!look_ && !one_core_) return cuda::check(cudaStreamSynchronize(stream_), "waiting for the device");
     poll([this] { return cudaStreamQuery(stream_); });
-    look_(0);
+    if (look_) look_(0);
   }
   void check(const char* what) override { cuda::check(cudaGetLastError(), what); }
   void* native() override { return stream_; }
@@ -126,14 +127,14 @@ class CudaQueue final : public Queue {
   template <class Query>
   void poll(const Query& query) {
     using Clock = std::chrono::steady_clock;
-    constexpr double kSpin = 1e-3;  // seconds; a step that takes longer does not mind a late look
+    const double spin = one_core_ ? 0 : 1e-3;  // seconds; a step that takes longer does not mind a late look
     const auto begin = Clock::now();
     for (cudaError_t status = query(); status != cudaSuccess; status = query()) {
       if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
       cudaGetLastError();  // "not ready" is no error to be found by the next check
       const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
       if (look_) look_(waited);
-      if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (waited >= spin) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
   void copy_async(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, const char* what) {
@@ -147,6 +148,9 @@ class CudaQueue final : public Queue {
                          "would copy the bytes that the host had at the capture");
   }
 
+  // A launcher may have bound this process to one core (Open MPI's mpirun does with two processes). A thread that keeps
+  // it while it waits keeps it from those of CUDA, NCCL and the connections, whose work it may be waiting for.
+  const bool one_core_ = usable_cores() == 1;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t reached_ = nullptr;  // what the stream that is followed had come to
   void* pinned_ = nullptr;

@@ -7,6 +7,7 @@
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/comm/peers/peer_place.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/trained_parameters.h"
 
@@ -96,8 +97,10 @@ class Resolution {
 
   void ranks() {
     ParallelConfig& parallel = values_.parallel;
+    parallel.peer_memory &= facts_.peer_memory;
     if (facts_.launched) {
       parallel.ranks_per_process = facts_.launched->ranks_per_process;
+      parallel.peer_islands = facts_.launched->peer_islands;
       if (parallel.ranks != facts_.launched->ranks)
         decide("ranks", parallel.ranks, facts_.launched->ranks, "started by the launcher");
     }
@@ -137,7 +140,7 @@ class Resolution {
 }  // namespace
 
 Facts facts_of_machine() {
-  return {.cores = usable_cores(), .gpus = cuda::devices()};
+  return {.cores = usable_cores(), .gpus = cuda::devices(), .peer_memory = peers_allowed()};
 }
 
 ResolvedConfig resolve(const RunConfig& given, const Facts& facts) {

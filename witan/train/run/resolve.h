@@ -18,21 +18,23 @@ struct LaunchedRanks {
   int64_t ranks = 1;
   int64_t ranks_per_process = 1;
   int64_t local_ranks = 0;  // ranks of this host, which share its cores; 0: not known before the processes have met
+  std::vector<int> peer_islands = {};  // by rank: those with the same number reach each other's GPU memory; see config
 };
 
 // What a configuration is resolved by. The same words and facts give the same configuration.
 struct Facts {
-  int cores = 1;  // that this process may use
-  int gpus = 0;   // that it can use
+  int cores = 1;            // that this process may use
+  int gpus = 0;             // that it can use
   std::optional<LaunchedRanks> launched = {};
   // Entries of the tokenizer's vocabulary or, before it is trained, the most that it may have. Nothing where no
   // tokenizer is read: a model without a vocabulary of its own gets the 256 bytes, which every tokenizer has.
   std::optional<int64_t> vocabulary = {};
   // Where the schedule is a checkpoint's: the steps of the run that it was made for, which it keeps.
   std::optional<int64_t> schedule_steps = {};
+  bool peer_memory = true;  // whether the environment lets ranks use each other's GPU memory
 };
 
-Facts facts_of_machine();  // cores and GPUs
+Facts facts_of_machine();  // cores, GPUs and the environment. Throws ConfigError for what that cannot mean
 
 // A value that the configuration left to Witan.
 struct Decision {

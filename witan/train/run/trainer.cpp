@@ -16,6 +16,7 @@
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
+#include "witan/parallel/peers.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
@@ -67,7 +68,10 @@ class RankTrainer {
                 reserve_arena(device_of(run.config, world.local_rank(rank)),
                               run.plan.memory[static_cast<size_t>(rank)].peak),
                 pool_),
-        groups_(made_alike(world, make_groups(world, layout, rank, stream_, sums_of(run.config)), run.config)),
+        groups_(made_alike(world,
+                           make_groups(world, layout, rank, stream_, sums_of(run.config),
+                                       peers_of(run.config->parallel, layout, rank)),
+                           run.config)),
         routes_(run.config, groups_),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
@@ -153,6 +157,7 @@ class RankTrainer {
  private:
   // The groups, of ranks that will make the same calls of them.
   static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
+    require_peers(groups, peers_of(config->parallel, groups.layout(), groups.rank()));
     const PeerAccess peers = groups.of(Axis::expert).peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
     require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
     if (!config->train.check_messages) return groups;

@@ -274,7 +274,8 @@ std::string Engine::why_eager() const {
                " reads the row count of each expert on the host");
   if (moe.moe_token_dispatcher_type == "alltoall" && groups_.of(Axis::expert).size() > 1 &&
       groups_.of(Axis::expert).peers() == nullptr)
-    return "experts' rows are exchanged over NCCL, which needs their counts on the host";
+    return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
+               config_->parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)");
   for (const ParamGroup& group : param_groups_.all())
     if (optimizer_traits(group.settings.optimizer).eager)
       return cat("optimizer = ", group.settings.optimizer, " makes preconditioners in some steps alone");

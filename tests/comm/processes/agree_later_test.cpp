@@ -1,0 +1,164 @@
+// Processes that compare some calls at once: no rank waits for the others in between, and calls that differ are named
+// as by ranks that come together for each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "support/processes.h"
+#include "witan/comm/processes/process_group.h"
+
+namespace witan {
+namespace {
+
+using testing::Ended;
+using testing::expect_whole;
+using ::testing::HasSubstr;
+using testing::on_processes;
+using testing::ProcessRank;
+using Kind = Collective::Kind;
+
+Collective call_of(const Tensor& x, Reduce reduce = Reduce::sum) {
+  return {Kind::all_reduce, x, x, {}, {}, reduce};
+}
+
+// What a rank does that waits for its device.
+void wait_for_device(HostGroup& group, double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (std::chrono::steady_clock::now() < end) {
+    if (const std::string differs = group.compare_calls(); !differs.empty()) throw CommError(differs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Whoever finds out first tells the others; which ranks it has heard of by then, and compares, may differ.
+void expect_named(const std::vector<Ended>& ended, const std::vector<std::string>& one_of) {
+  size_t named = 0;
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost)) << one.said;
+    EXPECT_LT(one.seconds, 15);
+    named += std::ranges::any_of(one_of,
+                                 [&](const std::string& words) { return one.said.find(words) != std::string::npos; });
+  }
+  EXPECT_GE(named, 1u) << ended[0].said;
+}
+
+// Among them calls that ranks come together for, and calls that bring data.
+TEST(ProcessAgreeLater, CallsThatAreAlikeGoOn) {
+  expect_whole(on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    for (int i = 0; i < 100; ++i) {
+      group->agree_later(call_of(rank.stream.zeros({1 + i % 7}, DType::f32)));
+      if (i % 23 == 0) group->agree({Kind::barrier, {}, {}, {}, {}});
+      if (i % 31 != 0) continue;
+      const Tensor x = rank.tensor<float>({1}, {1.0f});
+      group->all_reduce(rank.stream, x);
+      EXPECT_EQ(x.data<float>()[0], 3);
+    }
+    group->barrier(rank.stream);
+    return "";
+  }));
+}
+
+TEST(ProcessAgreeLater, ARankIsNotWaitedForInBetween) {
+  expect_whole(on_processes(2, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    const auto begin = std::chrono::steady_clock::now();
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    for (size_t i = 0; i + 1 < ProcessGroup::kMostLater; ++i)
+      group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
+    if (rank.rank == 0) {
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
+    }
+    group->barrier(rank.stream);
+    return "";
+  }));
+}
+
+TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhenTheyComeTogether) {
+  for (const int different : {0, 5, 14, 15, 16, 31}) {  // the last ones that are told, and those that tell
+    SCOPED_TRACE(different);
+    expect_named(
+        on_processes(3,
+                     [&](ProcessRank& rank) {
+                       const auto group = rank.everyone();
+                       rank.stream.trace_context() = {5, TraceContext::Phase::backward, 1, "layers.3.moe", ""};
+                       for (int i = 0; i < 40; ++i) {
+                         const Tensor x = rank.stream.zeros({3}, DType::f32);
+                         Collective call = call_of(x, rank.rank == 1 && i == different ? Reduce::max : Reduce::sum);
+                         call.trace_context = &rank.stream.trace_context();
+                         group->agree_later(call);
+                       }
+                       return "it was not told";
+                     }),
+        {"axis data: rank 1 calls all_reduce(max) float32 [3] in step 5, backward of micro-batch 1, layers.3.moe, "
+         "expected as on rank 0: all_reduce float32 [3] in step 5"});
+  }
+}
+
+// Their devices wait for each other, in calls that differ: no call of the host follows.
+TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhileRanksWaitForTheirDevices) {
+  expect_named(
+      on_processes(3,
+                   [](ProcessRank& rank) {
+                     const auto group = rank.everyone();
+                     for (int i = 0; i < 5; ++i)
+                       group->agree_later(call_of(rank.stream.zeros({rank.rank == 2 && i == 3 ? 4 : 3}, DType::f32)));
+                     wait_for_device(*group, 10);
+                     return "it was not told";
+                   }),
+      {"axis data: rank 2 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]",
+       "axis data: rank 2 calls all_reduce float32 [4], expected as on rank 1: all_reduce float32 [3]"});
+}
+
+// One waits for its device, in a call that is another one for the others, who have gone on to come together.
+TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhereSomeWaitForTheirDevice) {
+  expect_named(
+      on_processes(3,
+                   [](ProcessRank& rank) {
+                     const auto group = rank.everyone();
+                     for (int i = 0; i < 5; ++i)
+                       group->agree_later(call_of(rank.stream.zeros({rank.rank == 1 && i == 4 ? 4 : 3}, DType::f32)));
+                     if (rank.rank == 1) wait_for_device(*group, 10);
+                     for (int i = 0; i < 30; ++i) group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
+                     return "it was not told";
+                   }),
+      {"axis data: rank 1 calls all_reduce float32 [4], expected as on rank 0: all_reduce float32 [3]",
+       "axis data: rank 2 calls all_reduce float32 [3], expected as on rank 1: all_reduce float32 [4]"});
+}
+
+TEST(ProcessAgreeLater, ARankThatStaysAwayIsNamed) {
+  const auto ended = on_processes(2,
+                                  [](ProcessRank& rank) {
+                                    const auto group = rank.everyone();
+                                    for (int i = 0; i < 40; ++i) {
+                                      if (rank.rank == 1 && i == 20)
+                                        std::this_thread::sleep_for(std::chrono::seconds(6));
+                                      group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
+                                    }
+                                    return "it was not told";
+                                  },
+                                  {20, 2});
+  EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost)) << ended[0].said;
+  EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not reach all_reduce float32 [3] within 2 s; rank 0 waited"));
+}
+
+// Ranks that wait for long again and again do not flood one that is busy.
+TEST(ProcessAgreeLater, LongWaitsAreNoFlood) {
+  expect_whole(on_processes(2, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    for (int i = 0; i < 60; ++i) {
+      if (rank.rank == 1 && i % 20 == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));  // and reads nothing
+      group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
+      if (rank.rank == 0) wait_for_device(*group, 0.01);
+    }
+    group->barrier(rank.stream);
+    return "";
+  }));
+}
+
+}  // namespace
+}  // namespace witan

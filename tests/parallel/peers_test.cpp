@@ -1,0 +1,60 @@
+#include "witan/parallel/peers.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+ParallelConfig on_gpus(int ranks, int expert_ranks) {
+  return {.ranks = ranks, .expert_model_parallel_size = expert_ranks, .threads = 1, .device = "cuda"};
+}
+
+PeerAccess peers(const ParallelConfig& config, int rank = 0) {
+  return peers_of(config, Layout(config, static_cast<int>(config.ranks), config.expert_model_parallel_size), rank);
+}
+
+TEST(Peers, AreThoseOfAnIsland) {
+  ParallelConfig config = on_gpus(4, 2);
+  config.ranks_per_process = 1;
+  EXPECT_EQ(peers(config), PeerAccess::wanted) << "processes that nobody has tried";
+  config.peer_islands = {0, 0, 1, 2};
+  EXPECT_EQ(peers(config, 0), PeerAccess::wanted);
+  EXPECT_EQ(peers(config, 1), PeerAccess::wanted);
+  EXPECT_EQ(peers(config, 2), PeerAccess::none);
+  EXPECT_EQ(peers(config, 3), PeerAccess::none);
+  config.peer_islands = {0, 0, 1};
+  EXPECT_EQ(peers(config, 3), PeerAccess::wanted) << "of another number of ranks, as when a smaller layout is planned";
+  config.peer_islands.clear();
+  config.peer_memory = false;
+  EXPECT_EQ(peers(config), PeerAccess::none);
+}
+
+TEST(Peers, AreGpusAndFew) {
+  ParallelConfig config = on_gpus(4, 2);
+  config.device = "cpu";
+  EXPECT_EQ(peers(config), PeerAccess::none);
+  config = on_gpus(32, 32);
+  config.ranks_per_process = 1;
+  EXPECT_EQ(peers(config), PeerAccess::none);
+  config = on_gpus(32, 16);
+  config.ranks_per_process = 1;
+  EXPECT_EQ(peers(config, 31), PeerAccess::wanted);
+}
+
+TEST(Peers, ThatWerePlannedForMustBeThere) {
+  const ParallelConfig config = on_gpus(4, 2);
+  const Layout layout(config, 4, 2);
+  require_peers(make_meta_groups(layout, 0, PeerAccess::wanted), PeerAccess::wanted);
+  require_peers(make_meta_groups(layout, 0, PeerAccess::none), PeerAccess::none);
+  EXPECT_EQ(test::message_of<DeviceError>(
+                [&] { require_peers(make_meta_groups(layout, 0, PeerAccess::none), PeerAccess::wanted); }),
+            "axis expert: its GPUs do not reach each other's memory, though the run was planned with it; set "
+            "WITAN_COMM_PEERS=0 for all ranks, so that tokens for experts are exchanged through NCCL");
+  const ParallelConfig alone = on_gpus(4, 1);
+  require_peers(make_meta_groups(Layout(alone, 4, 2), 0, PeerAccess::none), PeerAccess::wanted);
+}
+
+}  // namespace
+}  // namespace witan

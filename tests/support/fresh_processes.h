@@ -1,0 +1,89 @@
+// Runs a test's body in processes that are started anew, since CUDA does not survive a fork: in each of them this
+// program runs the calling test again, alone, and comes to the same call, which then runs the body and ends the
+// process.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/free_port.h"
+#include "support/processes.h"
+#include "support/program.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+
+namespace witan::testing {
+
+// Of such a process: which one it is, the port of its job, and the folder in which it says how it ended.
+inline constexpr const char *kFreshProcess = "WITAN_TEST_PROCESS", *kFreshPort = "WITAN_TEST_PORT",
+                            *kFreshFolder = "WITAN_TEST_FOLDER";
+
+// Ends this process as the body does: with an error's code, or 99 where the test has failed within it.
+[[noreturn]] inline void end_as(int process, const std::function<std::string()>& body) {
+  int code = 0;
+  std::string said;
+  try {
+    said = body();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.code());
+    said = error.what();
+  } catch (const std::exception& error) {
+    code = 1;
+    said = error.what();
+  }
+  std::ofstream(std::filesystem::path(std::getenv(kFreshFolder)) / std::to_string(process), std::ios::binary) << said;
+  std::fflush(nullptr);
+  ::_exit(code == 0 && ::testing::Test::HasFailure() ? 99 : code);
+}
+
+// `variables(process)`: of the environment, as "NAME=value". A test calls this once. Of a process that fails within its
+// test, `said` has what that printed too.
+inline std::vector<Ended> in_fresh_processes(
+    int count, const std::function<std::string(int process, int port)>& body,
+    const std::function<std::vector<std::string>(int process)>& variables = [](int) {
+      return std::vector<std::string>();
+    }) {
+  if (const char* own = std::getenv(kFreshProcess)) {
+    const int process = std::atoi(own), port = std::atoi(std::getenv(kFreshPort));
+    end_as(process, [&] { return body(process, port); });
+  }
+  constexpr double kMostSeconds = 120;
+  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string filter = cat("--gtest_filter=", test.test_suite_name(), ".", test.name());
+  const test::TempFolder folder;
+  const int port = free_port();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<test::Program>> programs;
+  for (int process = 0; process < count; ++process) {
+    std::vector<std::string> more = variables(process);
+    more.push_back(cat(kFreshProcess, "=", process));
+    more.push_back(cat(kFreshPort, "=", port));
+    more.push_back(cat(kFreshFolder, "=", folder.path().string()));
+    programs.push_back(std::make_unique<test::Program>(
+        std::vector<std::string>{std::filesystem::read_symlink("/proc/self/exe"), filter},
+        folder / cat("log-", process), std::move(more)));
+  }
+  std::vector<Ended> ended(programs.size());
+  for (size_t process = 0; process < programs.size(); ++process) {
+    if (!programs[process]->ends_within(kMostSeconds)) programs[process]->send(SIGKILL);
+    const int code = programs[process]->wait();
+    Ended& one = ended[process];
+    one.killed = code < 0;
+    one.code = code < 0 ? -1 : code;
+    one.said = read_all(folder / std::to_string(process));
+    if (code == 99 || (code == 0 && !std::filesystem::exists(folder / std::to_string(process))))
+      one.said += "\n" + read_all(folder / cat("log-", process));
+    one.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return ended;
+}
+
+}  // namespace witan::testing

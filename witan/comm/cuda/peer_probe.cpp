@@ -1,0 +1,109 @@
+// Tries out which ranks reach each other's memory, before a run is planned by it.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/threads.h"
+#include "witan/comm/cuda.h"
+#include "witan/comm/cuda/peer_exchange.h"
+#include "witan/comm/gather_words.h"
+#include "witan/comm/texts.h"
+
+namespace witan::cuda {
+namespace {
+
+// Memory that others are to find, with a number in it by which they know that they have.
+struct Sample {
+  explicit Sample(int of) : device(of), memory(allocate(of, kSharedBlock)) {
+    copy_in(device, memory, &number, sizeof number);
+  }
+  ~Sample() { release(device, memory); }
+  Sample(const Sample&) = delete;
+  Sample& operator=(const Sample&) = delete;
+
+  int device;
+  std::byte* memory;
+  int64_t number = random_number();
+};
+
+// What a rank tells of itself and its sample.
+struct Told {
+  PeerPlace place;
+  int64_t device, number, exported;
+  MemoryHandle handle;
+};
+constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
+static_assert(sizeof(Told) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Told>);
+
+std::vector<Told> gather(HostGroup& host, const Told& own) {
+  std::vector<int64_t> words(kWords);
+  std::memcpy(words.data(), &own, sizeof own);
+  words = gather_words(host, words);
+  std::vector<Told> all(static_cast<size_t>(host.size()));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    std::memcpy(static_cast<void*>(&all[rank]), words.data() + rank * kWords, sizeof all[rank]);
+  return all;
+}
+
+// Empty: this rank's GPU reads that of `there`.
+std::string why_apart(const Sample& own, const Told& here, const Told& there) {
+  if (!may_reach(own.device, here.place, there.place, static_cast<int>(there.device)))
+    return "their GPUs have no way to each other's memory";
+  if (path_between(here.place, there.place) == PeerPath::address) return "";
+  if (there.exported == 0) return "its memory cannot be exported to other processes";
+  try {
+    const MappedMemory opened(own.device, there.handle);
+    int64_t number = 0;
+    copy_out(own.device, &number, opened.base(), sizeof number);
+    return number == there.number ? "" : "its handle leads to other memory";
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+}
+
+// The first text that a rank has, on rank 0.
+std::string first_of(HostGroup& host, const std::string& text) {
+  ThreadPool alone(1);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 20), alone);
+  for (const std::string& one : gather_texts(host, stream, text))
+    if (!one.empty()) return one;
+  return "";
+}
+
+}  // namespace
+
+PeerIslands find_peers(HostGroup& host, int device) {
+  const OnDevice on(device);
+  const Sample sample(device);
+  Told own{place_of(device), device, sample.number, 0, {}};
+  std::string why;
+  try {
+    own.handle = export_memory(device, sample.memory);
+    own.exported = 1;
+  } catch (const DeviceError& error) {
+    why = error.what();
+  }
+  const std::vector<Told> all = gather(host, own);
+  constexpr int kBits = 62;  // of a word
+  std::vector<int64_t> reached(static_cast<size_t>(host.size() / kBits + 1));
+  for (int rank = 0; rank < host.size(); ++rank) {
+    const Told& there = all[static_cast<size_t>(rank)];
+    if (path_between(own.place, there.place) == PeerPath::none) continue;
+    const std::string apart = rank == host.rank() ? "" : why_apart(sample, own, there);
+    if (apart.empty())
+      reached[static_cast<size_t>(rank / kBits)] |= int64_t{1} << rank % kBits;
+    else if (why.empty())
+      why = cat("rank ", host.world_rank(host.rank()), " does not reach rank ", host.world_rank(rank), ": ", apart);
+  }
+  const size_t width = reached.size();
+  const std::vector<int64_t> matrix = gather_words(host, reached);  // all have closed what they opened
+  const auto reaches = [&](int from, int to) {
+    return (matrix[static_cast<size_t>(from) * width + static_cast<size_t>(to / kBits)] >> to % kBits & 1) != 0;
+  };
+  return {islands_of(host.size(), reaches), first_of(host, why)};
+}
+
+}  // namespace witan::cuda

@@ -1,0 +1,17 @@
+// Whether experts' rows go straight into the memory of other ranks' GPUs.
+#pragma once
+
+#include "witan/comm/threads/peer_memory.h"
+#include "witan/parallel/config.h"
+#include "witan/parallel/groups.h"
+
+namespace witan {
+
+// What the rank's group of experts will find: GPUs of one host may reach each other's memory, be their ranks threads or
+// processes. Those that are not here are taken to; what was tried out (peer_islands) is believed.
+PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
+
+// Throws DeviceError where the groups do without, though the run was planned with it.
+void require_peers(const Groups& groups, PeerAccess planned);
+
+}  // namespace witan
