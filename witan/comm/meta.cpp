@@ -24,6 +24,8 @@ class MetaPeers : public PeerMemory {
   void pull(Stream& stream, const Rows&, const Rows&, const Tensor&, const Tensor&) override {
     refuse(stream, group(), "pull_rows");
   }
+  void gather(Stream& stream, const Tensor&, const Tensor&) override { refuse(stream, group(), "gather_parts"); }
+  void sum(Stream& stream, const Tensor&, const Tensor&) override { refuse(stream, group(), "sum_parts"); }
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "witan/ops/redistribute.h"
 
+#include "witan/comm/threads/peer_memory.h"
 #include "witan/kernels/blocks.h"
 
 namespace witan::ops {
@@ -55,15 +56,29 @@ class Mover {
   Shape divided(const Tensor& x, int dim) const { return x.shape().with(dim, x.size(dim) / n_); }
   Shape whole(const Tensor& x, int dim) const { return x.shape().with(dim, x.size(dim) * n_); }
 
+  // With peer memory parts need not be packed. Memory for that is taken all the same, so that a plan need not know
+  // which ranks will reach each other's.
   Tensor gather(const Tensor& x, int dim) {
     const Shape shape = whole(x, dim);
     const Tensor all = stream_.empty({x.elements() * n_}, x.dtype());
+    if (PeerMemory* peers = group_.peers(); peers && !packed(x, dim)) {
+      Tensor y = stream_.empty(shape, x.dtype());
+      const Tensor blocks = cut(y, dim, n_);
+      peers->gather_parts(stream_, blocks, x.reshape({blocks.size(0), blocks.size(2)}));
+      return y;
+    }
     group_.all_gather(stream_, all, flat(x));
     return packed(x, dim) ? all.reshape(shape) : side_by_side(all, dim, shape);
   }
 
   Tensor reduce_scatter(const Tensor& x, int dim) {
     Tensor y = stream_.empty(divided(x, dim), x.dtype());
+    if (PeerMemory* peers = group_.peers(); peers && !packed(x, dim)) {
+      const Tensor blocks = cut(x, dim, n_);
+      [[maybe_unused]] const Tensor as_planned = stream_.empty(x.shape(), x.dtype());
+      peers->sum_parts(stream_, y.reshape({blocks.size(0), blocks.size(2)}), blocks);
+      return y;
+    }
     group_.reduce_scatter(stream_, flat(y), flat(packed(x, dim) ? x : parts_first(x, dim)));
     return y;
   }

@@ -7,12 +7,20 @@
 #include <vector>
 
 #include "witan/comm/meta.h"
+#include "witan/comm/peers/peer_place.h"
 
 namespace witan {
 namespace {
 
 bool exchanges_rows(const std::string& axis) {
   return axis == name_of(Axis::expert);
+}
+
+// Experts exchange rows as they were planned to. Collectives within layers take no other memory with peers than
+// without, so that they have them wherever they can.
+PeerAccess peers_on(const std::string& axis, PeerAccess of_experts) {
+  if (exchanges_rows(axis)) return of_experts;
+  return axis == name_of(Axis::tensor) && peers_allowed() ? PeerAccess::wanted : PeerAccess::none;
 }
 
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
@@ -67,8 +75,7 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
   return {layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
-            return cuda::make_group(world.group(rank, ranks, axis), stream, watch,
-                                    {sums, exchanges_rows(axis) ? peers : PeerAccess::none});
+            return cuda::make_group(world.group(rank, ranks, axis), stream, watch, {sums, peers_on(axis, peers)});
           }};
 }
 

@@ -139,6 +139,7 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
   agree(stream, call);
   met();
+  if (peers_ && PeerExchange::takes(call)) return peers_->perform(stream, call);
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:

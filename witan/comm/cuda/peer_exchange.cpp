@@ -76,10 +76,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, S
 }
 
 PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch)
-    : PeerMemory(group),
-      link_(link),
-      device_(stream.device().index),
-      deadline_(watch.device_deadline_seconds()) {
+    : PeerMemory(group), link_(link), device_(stream.device().index), deadline_(watch.device_deadline_seconds()) {
   const OnDevice on(device_);
   void* page = nullptr;
   cuda::check(cudaHostAlloc(&page, sizeof(Words), cudaHostAllocMapped | cudaHostAllocPortable),
@@ -197,7 +194,7 @@ void PeerExchange::stop() noexcept {
 
 std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& same,
                                          const std::vector<int64_t>& told) {
-  static constexpr std::string_view kNames[] = {"place_rows", "push_rows", "pull_rows"};
+  static constexpr std::string_view kNames[] = {"place_rows", "push_rows", "pull_rows", "a reduction", "a gather"};
   std::vector<int64_t> mine = {static_cast<int64_t>(call), static_cast<int64_t>(same.size())};
   mine.insert(mine.end(), same.begin(), same.end());
   constexpr size_t kFields = 6;  // one length, whatever the call: ranks may be in different ones
@@ -267,6 +264,76 @@ void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
   launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote, most_blocks(stream));
   note_beside(stream);
+}
+
+PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
+  const auto all = agree(call, {own.elements(), size_of(own.dtype())}, {address(own), 0});
+  PeerArrays arrays{.of = {}, .block = own.bytes(), .apart = own.bytes()};
+  for (int rank = 0; rank < group().size(); ++rank) arrays.of[rank] = found(rank, all[static_cast<size_t>(rank) * 2]);
+  return arrays;
+}
+
+void PeerExchange::reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype,
+                          Reduce how) {
+  for (int rank = 0; rank < group().size(); ++rank) in.of[rank] += begin * size_of(dtype);
+  launch_peer_reduce(stream, peers_, out, in, count, dtype, how, most_blocks(stream));
+  note_beside(stream);
+}
+
+void PeerExchange::publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes) {
+  for (int rank = 0; rank < group().size(); ++rank) to.of[rank] += begin;
+  launch_peer_publish(stream, peers_, to, from, bytes, most_blocks(stream));
+  note_beside(stream);
+}
+
+bool PeerExchange::takes(const Collective& call) {
+  using Kind = Collective::Kind;
+  switch (call.kind) {
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+    case Kind::reduce_scatter_uneven:
+    case Kind::all_gather:
+      return call.out.elements() > 0 && call.in.elements() > 0;
+    default:
+      return false;
+  }
+}
+
+void PeerExchange::perform(Stream& stream, const Collective& call) {
+  using Kind = Collective::Kind;
+  const DType dtype = call.in.dtype();
+  const int64_t item = size_of(dtype), me = group().rank();
+  if (call.kind == Kind::all_gather)
+    return publish(stream, arrays(Call::gather, call.out), call.in.raw(), me * call.in.bytes(), call.in.bytes());
+  const PeerArrays in = arrays(Call::reduce, call.in);
+  if (call.kind == Kind::reduce_scatter)
+    return reduce(stream, call.out.raw(), in, me * call.out.elements(), call.out.elements(), dtype, call.reduce);
+  // In place: nobody else reads this rank's slice of its own array.
+  constexpr int64_t kLine = 64;  // elements: slices stay aligned
+  const int64_t total = call.in.elements(),
+                slice = ((total + group().size() - 1) / group().size() + kLine - 1) / kLine * kLine;
+  const auto [begin, count] =
+      call.kind == Kind::reduce_scatter_uneven
+          ? part_of(call.begins, static_cast<int>(me))
+          : std::pair{std::min(me * slice, total), std::min(slice, std::max(total - me * slice, int64_t{0}))};
+  std::byte* const own = call.out.raw() + begin * item;
+  reduce(stream, own, in, begin, count, dtype, call.reduce);
+  if (call.kind == Kind::all_reduce) publish(stream, in, own, begin * item, count * item);
+}
+
+void PeerExchange::gather(Stream& stream, const Tensor& whole, const Tensor& part) {
+  PeerArrays to = arrays(Call::gather, whole);
+  const int64_t block = whole.size(2) * size_of(whole.dtype());
+  to.block = block;
+  to.apart = block * whole.size(1);
+  publish(stream, to, part.raw(), group().rank() * block, part.bytes());
+}
+
+void PeerExchange::sum(Stream& stream, const Tensor& part, const Tensor& whole) {
+  PeerArrays in = arrays(Call::reduce, whole);
+  in.block = whole.size(2) * size_of(whole.dtype());
+  in.apart = in.block * whole.size(1);
+  reduce(stream, part.raw(), in, group().rank() * whole.size(2), part.elements(), part.dtype(), Reduce::sum);
 }
 
 // In a graph, calls beside the main stream are joined to it.

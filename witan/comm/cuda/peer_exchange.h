@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "witan/comm/cuda/host_link.h"
+#include "witan/comm/cuda/peer_collectives.h"
 #include "witan/comm/cuda/peer_kernels.h"
 #include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
@@ -32,6 +33,11 @@ class PeerExchange : public PeerMemory {
   static std::unique_ptr<PeerExchange> make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   ~PeerExchange() override;
 
+  // The group's calls that a kernel of each rank does alone, in its peers' memory; others are NCCL's. All ranks say the
+  // same. Sums have the bits of the tree of comm/reduce.h.
+  static bool takes(const Collective& call);
+  void perform(Stream& stream, const Collective& call);
+
   // Work of this stream after it begins when all ranks' work before it is done. Agrees about nothing: for graphs.
   void barrier(Stream& stream) { launch_barrier(stream, peers_); }
 
@@ -43,7 +49,7 @@ class PeerExchange : public PeerMemory {
   struct Words {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
-  enum class Call : int64_t { place, push, pull };
+  enum class Call : int64_t { place, push, pull, reduce, gather };
   // What a rank tells the others of itself and of its memory.
   struct Told {
     int64_t window, device, proof;
@@ -63,10 +69,18 @@ class PeerExchange : public PeerMemory {
   void push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
             const Tensor& remote) override;
   void pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) override;
+  void gather(Stream& stream, const Tensor& whole, const Tensor& part) override;
+  void sum(Stream& stream, const Tensor& part, const Tensor& whole) override;
 
   // Throws CommError, on every rank, unless all say the same; returns what each tells besides, [n, told.size()].
   std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& told);
   Pools pools(Call call, const Rows& own);
+  // All ranks' arrays that this one is an end of, in one block.
+  PeerArrays arrays(Call call, const Tensor& own);
+  // The reduction of elements [begin, begin + count) of all ranks' arrays `in`, and what this rank publishes of its
+  // own.
+  void reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype, Reduce how);
+  void publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes);
   int64_t address(const Tensor& tensor) const;        // for others; 0: none
   std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU
   unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }

@@ -77,4 +77,24 @@ void PeerMemory::pull_rows(Stream& stream, const Rows& to, const Rows& from, con
                   [&] { pull(stream, to, from, slot, remote); });
 }
 
+void PeerMemory::check_parts(const char* what, const Tensor& whole, const Tensor& part) const {
+  require<ShapeError>(whole.shape().dims() == 3 && whole.size(1) == group_.size() &&
+                          part.shape() == Shape({whole.size(0), whole.size(2)}) && whole.dtype() == part.dtype() &&
+                          whole.contiguous() && part.contiguous(),
+                      what, ": of ", group_.size(), " ranks, got ", whole.dtype(), " ", whole.shape(), " and ",
+                      part.dtype(), " ", part.shape());
+}
+
+void PeerMemory::gather_parts(Stream& stream, const Tensor& whole, const Tensor& part) {
+  check_parts("gather_parts", whole, part);
+  group_.add_sent("all_gather", bytes_of(part) * (group_.size() - 1));
+  if (!stream.is_meta()) gather(stream, whole, part);
+}
+
+void PeerMemory::sum_parts(Stream& stream, const Tensor& part, const Tensor& whole) {
+  check_parts("sum_parts", whole, part);
+  group_.add_sent("reduce_scatter", bytes_of(part) * (group_.size() - 1));
+  if (!stream.is_meta()) sum(stream, part, whole);
+}
+
 }  // namespace witan

@@ -49,6 +49,13 @@ class PeerMemory {
   // to.weights[t,k] = from.weights[remote[slot[t,k]]]. A slot [T K] int64 of -1, or one without a place, adds nothing.
   void pull_rows(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote);
 
+  // all_gather and reduce_scatter of group.h between tensors whose ranks' parts are not outermost, without copies that
+  // pack them; n: the group's ranks. They count as those calls.
+  // whole [A, n, B] of every rank: whole[:, r] = part [A, B] of rank r
+  void gather_parts(Stream& stream, const Tensor& whole, const Tensor& part);
+  // part [A, B] = the sum over ranks of whole[:, rank] of whole [A, n, B], in the tree of comm/reduce.h
+  void sum_parts(Stream& stream, const Tensor& part, const Tensor& whole);
+
  protected:
   Group& group() const { return group_; }
 
@@ -58,6 +65,9 @@ class PeerMemory {
   virtual void push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                     const Tensor& remote) = 0;
   virtual void pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) = 0;
+  virtual void gather(Stream& stream, const Tensor& whole, const Tensor& part) = 0;
+  virtual void sum(Stream& stream, const Tensor& part, const Tensor& whole) = 0;
+  void check_parts(const char* what, const Tensor& whole, const Tensor& part) const;
 
   Group& group_;
 };
