@@ -96,7 +96,7 @@ Results run(const Settings& with) {
   for (int32_t& id : ids) id += id == 3 ? 1 : 0;
   const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
   const Var y =
-      combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), map.groups, with.rematerialise), map);
+      combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), {map.groups}, with.rematerialise), map);
   tape.backward({{y, rank.normal(y.shape(), with.dtype, "dy")}});
   return {values(y.value()), values(tape.gradient(x)), values(tape.gradient(weights)), testing::gradients_of(experts)};
 }
@@ -223,7 +223,7 @@ TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
     Tape off(rank.stream, Tape::Mode::off);
     const Dispatched in{off.constant(rank.normal({kRows, kWidth}, DType::f64, "rows")),
                         off.constant(rank.normal({kRows}, DType::f64, "weights"))};
-    return values(experts.forward(off, in, groups, false).value());
+    return values(experts.forward(off, in, {groups}, false).value());
   };
   auto sum = result(kRanks, 0);
   const auto second = result(kRanks, 1);

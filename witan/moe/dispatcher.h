@@ -12,8 +12,8 @@ namespace witan {
 
 class TokenDispatcher {
  public:
-  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as RowGroups says
-  using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const RowGroups& groups)>;
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as ExpertRows says
+  using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const ExpertRows& rows)>;
 
   virtual ~TokenDispatcher() = default;
   // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it. `experts` is kept for the backward

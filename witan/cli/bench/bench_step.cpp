@@ -216,6 +216,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step --preset megatron-moe-4b --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
        "witan bench step --skew 4x\n"
+       "witan bench step --ranks 2 --expert-model-parallel-size 2 --skew 4x --moe-replicated-experts 4\n"
        "mpirun -n 2 witan bench step",
        Processes::all},
       [&context, state] {
