@@ -14,8 +14,7 @@ ReplicaTables tables_of(const ReplicaChoice& choice) {
 
 // A move's expert, the first of those that gain most.
 struct Candidate {
-  ReplicaGain of;
-  int64_t expert;
+  int64_t gain, sources, expert;  // as of ReplicaGain
 };
 
 // The best of all threads' candidates, in each[0].
@@ -24,8 +23,7 @@ __device__ void find_best(Candidate* each) {
     __syncthreads();
     if (threadIdx.x >= apart) continue;
     const Candidate mine = each[threadIdx.x], other = each[threadIdx.x + apart];
-    if (other.of.gain > mine.of.gain || (other.of.gain == mine.of.gain && other.expert < mine.expert))
-      each[threadIdx.x] = other;
+    if (other.gain > mine.gain || (other.gain == mine.gain && other.expert < mine.expert)) each[threadIdx.x] = other;
   }
   __syncthreads();
 }
@@ -52,16 +50,17 @@ __global__ void __launch_bounds__(kChooseThreads) choose_kernel(ReplicaTables ta
   while (true) {
     const ReplicaMove move = next_move(reinterpret_cast<const int64_t*>(loads), used, total, R, tables.slots);
     if (move.to == move.from) return;  // all threads alike, and below
-    Candidate best{{}, E};
+    Candidate best{0, 0, E};
     const int64_t end = (move.from + 1) * tables.own();
     for (int64_t e = move.from * tables.own() + threadIdx.x; e < end; e += kChooseThreads)
-      if (const ReplicaGain found = gain_of(tables, counts, move, e); found.gain > best.of.gain) best = {found, e};
+      if (const ReplicaGain found = gain_of(tables, counts, move, e); found.gain > best.gain)
+        best = {found.gain, found.sources, e};
     each[threadIdx.x] = best;
     find_best(each);
     best = each[0];
-    if (best.of.gain == 0 || best.of.gain * kLeastReplicaGain < total) return;
+    if (best.gain == 0 || best.gain * kLeastReplicaGain < total) return;
     if (threadIdx.x == 0) {
-      const int64_t moved = make_move(tables, counts, move, best.expert, used[move.to]++, best.of.sources);
+      const int64_t moved = make_move(tables, counts, move, best.expert, used[move.to]++, best.sources);
       loads[move.from] -= static_cast<unsigned long long>(moved);
       loads[move.to] += static_cast<unsigned long long>(moved);
     }
