@@ -88,6 +88,23 @@ TEST(MoeConfig, PoolsHoldAnEvenLoad) {
             "gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
 }
 
+TEST(MoeConfig, ReplicasNeedRowsThatTravelAndProductsOfTwoStacks) {
+  MoeConfig config;
+  config.moe_replicated_experts = 2;
+  config.validate(1);
+  config.moe_token_dispatcher_type = "allgather";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_replicated_experts = 2 says which ranks rows of hot experts go to, but moe_token_dispatcher_type = "
+            "\"allgather\" sends all tokens to all ranks: set \"alltoall\", or moe_replicated_experts = 0");
+  config.moe_token_dispatcher_type = "alltoall";
+  config.moe_expert_backend = "block_sparse";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_replicated_experts = 2 computes with copies of other ranks' experts, which moe_expert_backend = "
+            "\"block_sparse\" has no product for: set \"grouped\", or moe_replicated_experts = 0");
+  config.moe_replicated_experts = 0;
+  config.validate(1);
+}
+
 TEST(MoeConfig, OverlapNeedsSharedExpertsAndTokensThatTravel) {
   MoeConfig config;
   config.moe_shared_expert_overlap = true;
@@ -186,6 +203,7 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},
                                                         {"moe_pool_factor", "-1"},
+                                                        {"moe_replicated_experts", "-1"},
                                                         {"moe_token_drop_policy", "random"},
                                                         {"moe_router_load_balancing_type", "sinkhorn"},
                                                         {"moe_router_load_balancing_type", "aux_loss,aux_loss"},

@@ -102,7 +102,7 @@ Results run(const Settings& with) {
   auto ids = random_ids(with.tokens, kTopk, kExperts - 1, "ids");
   for (int32_t& id : ids) id += id == 3 ? 1 : 0;
   const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
-  const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, map.groups, with.rematerialise); };
+  const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, {map.groups}, with.rematerialise); };
   const Var y = with.in_place ? forward(dispatch_in_place(tape, x, weights, map))
                               : combine(tape, forward(dispatch(tape, x, weights, map)), map);
   tape.backward({{y, rank.normal(y.shape(), with.dtype, "dy")}});
@@ -289,7 +289,7 @@ TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
     Tape off(rank.stream, Tape::Mode::off);
     const Dispatched in{off.constant(rank.normal({kRows, kWidth}, DType::f64, "rows")),
                         off.constant(rank.normal({kRows}, DType::f64, "weights"))};
-    return values(experts.forward(off, in, groups, false).value());
+    return values(experts.forward(off, in, {groups}, false).value());
   };
   auto sum = result(kRanks, 0);
   const auto second = result(kRanks, 1);

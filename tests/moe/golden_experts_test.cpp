@@ -88,7 +88,7 @@ TEST(GoldenExperts, GptOss) {
                 weights = tape.input(golden.tensor(rank, {kTokens, kTopk}, "gpt_oss.weights"));
       const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
       const Var y =
-          combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), map.groups, rematerialise), map);
+          combine(tape, experts.forward(tape, dispatch(tape, x, weights, map), {map.groups}, rematerialise), map);
       tape.backward({{y, golden.tensor(rank, {kTokens, kWidth}, "gpt_oss.dy")}});
       EXPECT_TRUE(close(values(y.value()), golden.of("gpt_oss.y"), 1e-12, 1e-12));
       EXPECT_TRUE(close(values(tape.gradient(x)), golden.of("gpt_oss.dx"), 1e-12, 1e-12));

@@ -5,6 +5,7 @@
 #include "support/adjoint.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/thread_peers.h"
 #include "witan/comm/meta.h"
 #include "witan/ops/elementwise.h"
 
@@ -174,6 +175,28 @@ TEST(Redistribute, SumsTakeThePlaceOfWhatNobodyElseHolds) {
     for (double& value : sum.span<double>()) value *= 6;
     EXPECT_TRUE(testing::close(dx, values(sum), 1e-14, 1e-14));
   });
+}
+
+// Where ranks reach each other's memory, parts along an inner dim are neither packed nor unpacked.
+TEST(Redistribute, InPeersMemoryGivesTheSameBits) {
+  for (const int ranks : {2, 3, 4})
+    for (const auto& [from, to] : {std::pair{Placement::shard(1), Placement::replicate(Placement::Uses::own)},
+                                   {Placement::partial(), Placement::shard(1)},
+                                   {Placement::partial(), Placement::shard(2)}})
+      on_ranks(ranks, [&, from = from, to = to](ThreadRank& rank) {
+        const auto group = rank.everyone("group"), through = rank.everyone("through");
+        testing::PeeredGroup peered(*through);
+        const Shape local = local_shape({3, 4L * ranks, 2L * ranks}, from, ranks);
+        const Tensor x = rank.own_normal(local, DType::bf16, "x");
+        const auto run = [&](Group& of) {
+          Tape tape(rank.stream);
+          const Var in = tape.input(x), out = ops::redistribute(tape, in, of, from, to);
+          tape.backward({{out, rank.own_normal(out.shape(), DType::bf16, "dy")}});
+          return std::pair{values(out.value()), values(tape.gradient(in))};
+        };
+        EXPECT_EQ(run(peered), run(*group)) << ranks;
+        EXPECT_EQ(peered.sent(), group->sent());
+      });
 }
 
 TEST(Redistribute, OneRankOrOnePlacementIsXItself) {

@@ -100,6 +100,26 @@ class ThreadPeers : public PeerMemory {
     through_.barrier(stream);
   }
 
+  void gather(Stream& stream, const Tensor& whole, const Tensor& part) override {
+    const int64_t n = through_.size(), A = part.size(0), bytes = row_bytes(part);
+    const Tensor all = stream.empty({n * A, part.size(1)}, part.dtype());
+    through_.all_gather(stream, all, part);
+    for (int64_t rank = 0; rank < n; ++rank)
+      for (int64_t a = 0; a < A; ++a)
+        std::memcpy(whole.raw() + (a * n + rank) * bytes, all.raw() + (rank * A + a) * bytes,
+                    static_cast<size_t>(bytes));
+  }
+
+  void sum(Stream& stream, const Tensor& part, const Tensor& whole) override {
+    const int64_t n = through_.size(), A = part.size(0), bytes = row_bytes(part);
+    const Tensor packed = stream.empty({n * A, part.size(1)}, part.dtype());
+    for (int64_t rank = 0; rank < n; ++rank)
+      for (int64_t a = 0; a < A; ++a)
+        std::memcpy(packed.raw() + (rank * A + a) * bytes, whole.raw() + (a * n + rank) * bytes,
+                    static_cast<size_t>(bytes));
+    through_.reduce_scatter(stream, part, packed);
+  }
+
   // Every rank's pool; all have come when it returns.
   std::vector<Pool> pools_of(Stream& stream, const Rows& own) {
     const Tensor mine = stream.empty({2}, DType::i64), all = stream.empty({2 * through_.size()}, DType::i64);

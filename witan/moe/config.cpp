@@ -163,6 +163,11 @@ Fields MoeConfig::fields() {
             "Rows that a rank's experts have room for, relative to an even load; more make a step run again in waves "
             "(0: room for the worst case)"}
           .at_least(0),
+      Field{
+          "moe_replicated_experts", &moe_replicated_experts,
+          "Experts of other ranks that a rank may compute beside its own in a layer and micro-batch, copied from ranks "
+          "with more rows than others (0: none)"}
+          .between(0, 1024),
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
             "FFN hidden size of the shared expert, which every token passes besides its routed experts (0: none)"}
           .at_least(0),
@@ -286,6 +291,15 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(moe_pool_factor == 0 || moe_token_dispatcher_type == "alltoall",
                        "moe_pool_factor bounds what other ranks send to a rank, but moe_token_dispatcher_type = \"",
                        moe_token_dispatcher_type, "\" gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
+  require<ConfigError>(moe_replicated_experts == 0 || moe_token_dispatcher_type == "alltoall",
+                       "moe_replicated_experts = ", moe_replicated_experts,
+                       " says which ranks rows of hot experts go to, but moe_token_dispatcher_type = \"",
+                       moe_token_dispatcher_type,
+                       "\" sends all tokens to all ranks: set \"alltoall\", or moe_replicated_experts = 0");
+  require<ConfigError>(moe_replicated_experts == 0 || moe_expert_backend != "block_sparse",
+                       "moe_replicated_experts = ", moe_replicated_experts,
+                       " computes with copies of other ranks' experts, which moe_expert_backend = \"block_sparse\" has "
+                       "no product for: set \"grouped\", or moe_replicated_experts = 0");
   const std::vector<bool> layers = moe_layers(num_layers);
   require<ConfigError>(std::find(layers.begin(), layers.end(), true) != layers.end(),
                        "moe_layer_freq = ", moe_layer_freq,

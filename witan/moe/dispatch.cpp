@@ -180,7 +180,8 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   const int64_t assignments = map.tokens * map.topk, E = routing.counts.size(0), R = group.size(), local = E / R;
   require<ShapeError>(E % R == 0, "dispatch: ", E, " experts are not divisible by ", R, " expert-parallel ranks");
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
-  const int64_t rows = std::min(assignments, E * routing.capacity);
+  const int64_t experts = routing.replicas.any() ? routing.replicas.choice.place.size(1) : E;
+  const int64_t rows = std::min(assignments, experts * routing.capacity);
   map.slot = integers({assignments});
   map.source = integers({rows});
   map.groups = {integers({local}), integers({local})};

@@ -32,6 +32,12 @@ struct DispatchMap {
 // `group` is the expert axis. Exchanges counts when it has more than one rank.
 DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group);
 
+// What a rank's experts compute: their rows, and whose weights those of its slots are.
+struct ExpertRows {
+  const RowGroups& groups;
+  ops::ExpertReplicas replicas = {};
+};
+
 struct Dispatched {
   Var rows;         // [capacity, D] grouped as map.groups says
   Var row_weights;  // [capacity] accumulator dtype

@@ -3,6 +3,7 @@
 #include "witan/moe/expert_pools.h"
 #include "witan/moe/expert_tensor.h"
 #include "witan/moe/gathered_tokens.h"
+#include "witan/moe/replicas.h"
 
 namespace witan {
 namespace {
@@ -13,15 +14,17 @@ class ExpertRunner {
   explicit ExpertRunner(const ModelAxes& axes)
       : expert_tensor_(ModelAxes::size(axes.expert_tensor) > 1 ? axes.expert_tensor : nullptr) {}
 
+  Group* expert_tensor() const { return expert_tensor_; }  // null: it divides nothing
   // Whether experts may read the tokens where they lie: all rows are this rank's own.
   bool in_place(const DispatchMap& map) const { return !expert_tensor_ && !map.group && !map.peers; }
 
   // The pool's rows, [capacity, D].
-  Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const TokenDispatcher::RunExperts& experts) const {
-    if (!expert_tensor_) return experts(tape, in, map.groups);
+  Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const ops::ExpertReplicas& replicas,
+          const TokenDispatcher::RunExperts& experts) const {
+    if (!expert_tensor_) return experts(tape, in, {map.groups, replicas});
     const MergedPools merged = merge_pools(tape.stream(), map, *expert_tensor_);
     const Dispatched all = gather_pools(tape, in, merged);
-    return scatter_sums(tape, experts(tape, all, merged.groups), merged);
+    return scatter_sums(tape, experts(tape, all, {merged.groups, replicas}), merged);
   }
 
  private:
@@ -33,8 +36,10 @@ class RowDispatcher : public TokenDispatcher {
  public:
   explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
 
-  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+  Var forward(Tape& tape, const Var& tokens, const Routing& given, const RunExperts& experts,
               const ops::Meanwhile* meanwhile) override {
+    const bool replicates = given.replica_slots > 0;
+    const Routing routing = replicates ? place_replicas(tape.stream(), given, expert_, runner_.expert_tensor()) : given;
     // A wave is computed again in the backward, with nothing beside it.
     const bool waves = routing.pools && routing.pools->waves() > 1;
     const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
@@ -48,9 +53,9 @@ class RowDispatcher : public TokenDispatcher {
   Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
            const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    if (runner_.in_place(map)) return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), map.groups);
+    if (runner_.in_place(map)) return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), {map.groups});
     const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
-    return combine(tape, runner_.run(tape, in, map, experts), map);
+    return combine(tape, runner_.run(tape, in, map, routing.replicas, experts), map);
   }
 
   Group& expert_;
@@ -67,7 +72,7 @@ class AllGatherDispatcher : public TokenDispatcher {
     const DispatchMap map = make_gathered_map(tape.stream(), routing, expert_);
     const Dispatched in =
         dispatch(tape, gather_tokens(tape, tokens, expert_), gather_tokens(tape, routing.weights, expert_), map);
-    return scatter_token_sums(tape, combine(tape, runner_.run(tape, in, map, experts), map), expert_);
+    return scatter_token_sums(tape, combine(tape, runner_.run(tape, in, map, {}, experts), map), expert_);
   }
 
  private:

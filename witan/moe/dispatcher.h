@@ -12,9 +12,9 @@ namespace witan {
 
 class TokenDispatcher {
  public:
-  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as RowGroups says; or tokens [T, D] in place
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], grouped as ExpertRows says; or tokens [T, D] in place
   // -> [T, D] (Dispatched::in_place)
-  using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const RowGroups& groups)>;
+  using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const ExpertRows& rows)>;
 
   virtual ~TokenDispatcher() = default;
   // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it. `experts` is kept for the backward

@@ -66,17 +66,22 @@ Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const T
   const Var each = rematerialised(tape, {tokens, tape.constant(number)}, [](Tape& on, const std::vector<Var>& in) {
     return one_row_each(on, in[0], in[1].value());
   });
-  const std::vector<Var> inputs = {each, ops::reshape(tape, routing.weights, {assignments, 1}),
-                                   tape.constant(routing.ids.reshape({assignments, 1})), tape.constant(counts)};
+  std::vector<Var> inputs = {each, ops::reshape(tape, routing.weights, {assignments, 1}),
+                             tape.constant(routing.ids.reshape({assignments, 1})), tape.constant(counts)};
+  const ops::ExpertReplicas& replicas = routing.replicas;
+  if (replicas.any())
+    for (const Tensor& of_choice : {replicas.choice.hosted, replicas.choice.place})
+      inputs.push_back(tape.constant(of_choice));
   Var sum;
   for (int64_t number_of_wave = 0; number_of_wave < waves; ++number_of_wave) {
     kernels::PoolWave wave = one;
     wave.wave = number_of_wave;
     wave.waves = waves;
-    const auto run = [pass, wave, pools = routing.pools, capacity = routing.capacity](Tape& on,
-                                                                                      const std::vector<Var>& in) {
+    const auto run = [pass, wave, pools = routing.pools, capacity = routing.capacity, group = replicas.group](
+                         Tape& on, const std::vector<Var>& in) {
       Routing part = fitting(on.stream(), *pools, in[2].value(), in[3].value(), capacity, wave);
       part.weights = in[1];
+      if (group) part.replicas = {group, {in[4].value(), in[5].value()}};
       return std::vector{pass(on, in[0], part)};
     };
     const Var rows = recomputed(tape, inputs, run).front();
@@ -109,6 +114,7 @@ Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Gro
   if (routing.pools->waves() > 1) return pass_in_waves(tape, tokens, routing, counts, wave, pass);
   Routing fits = fitting(s, *routing.pools, routing.ids, counts, routing.capacity, wave);
   fits.weights = routing.weights;
+  fits.replicas = routing.replicas;
   return pass(tape, tokens, fits);
 }
 

@@ -41,38 +41,47 @@ Tensor matrix_of(const Tensor& w, int64_t expert) {
 
 }  // namespace
 
-Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w) {
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
+                      const ExpertReplicas& replicas) {
   require<ShapeError>(rows.shape().dims() == 2, "sequential_linear: rows must be [capacity, K], got ", rows.shape());
-  require<ShapeError>(w.shape().dims() == 3 && w.size(0) == groups.experts() && w.size(2) == rows.size(1),
-                      "sequential_linear: w must be [E=", groups.experts(), ", N, K=", rows.size(1), "], got ",
-                      w.shape());
+  require<ShapeError>(
+      w.shape().dims() == 3 && w.size(0) + replicas.slots() == groups.experts() && w.size(2) == rows.size(1),
+      "sequential_linear: w must be [E=", groups.experts() - replicas.slots(), ", N, K=", rows.size(1), "], got ",
+      w.shape());
   require<ShapeError>(w.dtype() == rows.dtype(), "sequential_linear: w is ", w.dtype(), " but rows are ", rows.dtype());
   using kernels::gemm;
   using kernels::Transpose;
   Stream& s = tape.stream();
   const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
-  for (const auto& [expert, begin, count] : segments(s, groups, rows.size(0)))
-    gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
-         matrix_of(w.value(), expert), Transpose::yes);
-  return tape.record(
-      "sequential_linear", y, {rows, w},
-      [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
-        const Tensor x = b.value(rows), weight = b.value(w);
-        const RowGroups where = saved.value(b);
-        if (b.wants(rows)) {
-          const Tensor dx = b.stream().empty_like(x);
-          for (const auto& [expert, first, size] : segments(b.stream(), where, x.size(0)))
-            gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size), Transpose::no,
-                 matrix_of(weight, expert), Transpose::no);
-          b.add(rows, dx);
-        }
-        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-          const RowGroups of = parts == 1 ? where : where.of_source(part);
-          for (const auto& [expert, first, size] : segments(b.stream(), of, x.size(0) / parts))
-            gemm(b.stream(), matrix_of(dw, expert), how, dy.narrow(0, first, size), Transpose::yes,
-                 x.narrow(0, first, size), Transpose::no);
-        });
-      });
+  for_stacks(s, replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
+    for (const auto& [expert, begin, count] : segments(s, of, rows.size(0)))
+      gemm(s, y.narrow(0, begin, count), Write::overwrite, rows.value().narrow(0, begin, count), Transpose::no,
+           matrix_of(stack, expert), Transpose::yes);
+  });
+  return tape.record("sequential_linear", y, {rows, w},
+                     [rows = tape.save(rows), w = tape.save(w), saved = SavedGroups(tape, groups),
+                      replicas = SavedReplicas(tape, replicas)](Backward& b, const Tensor& dy) {
+                       const Tensor x = b.value(rows), weight = b.value(w);
+                       const RowGroups where = saved.value(b);
+                       const ExpertReplicas also = replicas.value(b);
+                       if (b.wants(rows)) {
+                         const Tensor dx = b.stream().empty_like(x);
+                         for_stacks(b.stream(), also, where, weight, [&](const RowGroups& of, const Tensor& stack) {
+                           for (const auto& [expert, first, size] : segments(b.stream(), of, x.size(0)))
+                             gemm(b.stream(), dx.narrow(0, first, size), Write::overwrite, dy.narrow(0, first, size),
+                                  Transpose::no, matrix_of(stack, expert), Transpose::no);
+                         });
+                         b.add(rows, dx);
+                       }
+                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+                         const auto compute = [&](const RowGroups& of, const Tensor& to, Write write) {
+                           for (const auto& [expert, first, size] : segments(b.stream(), of, x.size(0) / parts))
+                             gemm(b.stream(), matrix_of(to, expert), write, dy.narrow(0, first, size), Transpose::yes,
+                                  x.narrow(0, first, size), Transpose::no);
+                         };
+                         write_stacks(b.stream(), also, where, dw, how, part, parts, compute);
+                       });
+                     });
 }
 
 }  // namespace ops
@@ -137,11 +146,13 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
                      const Factors& beside) const {
   const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
   const Var w = tape.parameter(weight);
-  const Var y =
-      places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w) : op(tape, rows, places.groups, w);
+  const auto times = [&](const Var& in, const Var& stack) {
+    return op(tape, in, places.groups, stack, places.replicas);
+  };
+  const Var y = places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w) : times(rows, w);
   if (beside.a == nullptr) return y;
-  const Var inner = ops::scale(tape, op(tape, rows, places.groups, tape.parameter(*beside.a)), beside.scale);
-  return ops::add(tape, y, op(tape, inner, places.groups, tape.parameter(*beside.b)));
+  const Var inner = ops::scale(tape, times(rows, tape.parameter(*beside.a)), beside.scale);
+  return ops::add(tape, y, times(inner, tape.parameter(*beside.b)));
 }
 
 namespace {
@@ -152,20 +163,21 @@ ops::TokenRows rows_of(const DispatchMap& map) {
 
 }  // namespace
 
-Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
+Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise) {
   const ModuleScope scope(tape, *this);
   const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr;
   const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
-  Places places{groups, {}};
+  Places places{rows.groups, rows.replicas, {}};
   if (backend_ == ExpertBackend::block_sparse)
-    places.blocks = ops::block_topology(tape.stream(), groups, in.row_weights.size(0));
+    places.blocks = ops::block_topology(tape.stream(), rows.groups, in.row_weights.size(0));
   const Var hidden = activated(tape, read, places, rematerialise);
   const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_;
   if (in.in_place && sums)
-    return ops::summed_linear(tape, hidden, rows_of(*in.in_place), groups, tape.parameter(second_));
+    return ops::summed_linear(tape, hidden, rows_of(*in.in_place), rows.groups, tape.parameter(second_));
   Var y = product(tape, hidden, places, second_, second_factors_);
   if (second_bias_)
-    y = ops::grouped_bias(tape, std::move(y), groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_);
+    y = ops::grouped_bias(tape, std::move(y), rows.groups, tape.parameter(*second_bias_), in.row_weights, bias_begin_,
+                          rows.replicas);
   return in.in_place ? combine(tape, y, *in.in_place) : y;
 }
 
@@ -175,11 +187,12 @@ Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, b
   if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr) {
     const Var w = tape.parameter(first_);
     return in.in_place ? ops::gathered_swiglu(tape, in.rows, rows_of(*in.in_place), groups, w, in.row_weights)
-                       : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights);
+                       : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights, places.replicas);
   }
   Var h = in.in_place ? ops::gathered_linear(tape, in.rows, rows_of(*in.in_place), groups, tape.parameter(first_))
                       : product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
-  if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});
+  if (first_bias_)
+    h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {}, 0, places.replicas);
   return activation(tape, mlp_, h, in.row_weights, &groups, rematerialise);
 }
 

@@ -7,6 +7,7 @@
 #include "witan/moe/config.h"
 #include "witan/moe/dispatch.h"
 #include "witan/nn/mlp.h"
+#include "witan/ops/expert_replicas.h"
 
 namespace witan {
 
@@ -35,12 +36,13 @@ class Experts : public Module {
   // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
   // summand of that. Of tokens in place [T, D] the sums [T, D]: with products of groups that have neither adapters nor,
   // for the second, a bias, no row of the width D is kept for the backward.
-  Var forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise);
+  Var forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise);
 
  private:
   // Where the rows of each expert are.
   struct Places {
     const RowGroups& groups;
+    const ops::ExpertReplicas& replicas;
     std::optional<kernels::BlockTopology> blocks;  // of these groups, where products go by it
   };
   // Of low rank, beside a stack of matrices.
@@ -65,7 +67,8 @@ class Experts : public Module {
 namespace ops {
 // The readable reference of grouped_linear: one expert after the other, each a plain matrix product over its rows. It
 // reads the counts on the host.
-Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w);
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
+                      const ExpertReplicas& replicas = {});
 }  // namespace ops
 
 }  // namespace witan

@@ -1,6 +1,7 @@
 #include "witan/moe/moe.h"
 
 #include "witan/autograd/recompute.h"
+#include "witan/moe/replicas.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/view.h"
 
@@ -9,6 +10,7 @@ namespace witan {
 Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes)
     : Module(builder.path),
       names_(RouterRecord::named(router_statistics(moe))),
+      replica_slots_(replica_slots(moe, axes.expert->size())),
       router_(make_router(builder / "router", moe, width, axes.context)),
       dispatcher_(make_dispatcher(moe, axes)),
       experts_(builder / "experts", moe, mlp, expert_width(moe, width)) {
@@ -35,11 +37,14 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   Routing routing = router_->forward(tape, x, dropping, source);
-  if (dropping == Dropping::by_capacity) routing.pools = pools_;
+  if (dropping == Dropping::by_capacity) {
+    routing.pools = pools_;
+    routing.replica_slots = replica_slots_;
+  }
   // What is bounded is to be small: the activation, which costs little, is not kept either.
   const bool activations = again.activations || routing.pools != nullptr;
-  const auto run = [this, activations](Tape& on, const Dispatched& in, const RowGroups& groups) {
-    return experts_.forward(on, in, groups, activations);
+  const auto run = [this, activations](Tape& on, const Dispatched& in, const ExpertRows& rows) {
+    return experts_.forward(on, in, rows, activations);
   };
   const Var dispatched = to_latent_ ? to_latent_->forward(tape, tokens) : tokens;
   Var beside;

@@ -53,6 +53,7 @@ class Moe : public Module {
   RouterRecord names_;
   const ExpertPools* pools_ = nullptr;
   Stream* side_ = nullptr;
+  int64_t replica_slots_;  // in training
   std::unique_ptr<Router> router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::optional<Linear> to_latent_, from_latent_;  // around dispatch, experts and combine

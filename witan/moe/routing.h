@@ -3,6 +3,7 @@
 
 #include "witan/moe/statistics.h"
 #include "witan/nn/dropout.h"
+#include "witan/ops/expert_replicas.h"
 
 namespace witan {
 
@@ -18,6 +19,9 @@ struct Routing {
   RouterRecord record;    // of all of a micro-batch's tokens
   int64_t pool_rows = 0;  // most that come to a rank together; 0: all that ranks may send
   const ExpertPools* pools = nullptr;  // which bound those rows (expert_pools.h); null: nothing does
+  int64_t replica_slots = 0;           // of each rank, for replicas of other ranks' experts (replicas.h)
+  // Where there are any, experts are places: ids are of R (E/R + S), and so many have counts and kept.
+  ops::ExpertReplicas replicas = {};
 };
 
 // Training drops what is beyond an expert's capacity. Evaluation and generation never do: what a model makes of a text

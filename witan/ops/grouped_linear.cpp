@@ -4,58 +4,72 @@
 
 #include "witan/kernels/grouped_gemm.h"
 #include "witan/ops/activation.h"
+#include "witan/ops/expert_replicas.h"
 #include "witan/ops/saved_groups.h"
 
 namespace witan::ops {
 namespace {
 
-void check_grouped_linear(const Var& rows, const RowGroups& groups, const Var& w) {
+void check_grouped_linear(const Var& rows, const RowGroups& groups, const Var& w, const ExpertReplicas& replicas) {
   require<ShapeError>(rows.shape().dims() == 2, "grouped_linear: rows must be [capacity, K], got ", rows.shape());
   const int64_t K = rows.size(1);
   require<ShapeError>(w.shape().dims() == 3 && w.size(2) == K, "grouped_linear: w must be [E, N, K=", K, "], got ",
                       w.shape());
   require<ShapeError>(w.dtype() == rows.dtype(), "grouped_linear: w is ", w.dtype(), " but rows are ", rows.dtype());
+  const int64_t E = w.size(0) + replicas.slots();
   for (const Tensor& bounds : {groups.begin, groups.count})
-    require<ShapeError>(bounds.defined() && bounds.shape() == Shape{w.size(0)} && bounds.dtype() == DType::i64,
-                        "grouped_linear: groups.begin and groups.count must be int64 [E=", w.size(0), "]",
+    require<ShapeError>(bounds.defined() && bounds.shape() == Shape{E} && bounds.dtype() == DType::i64,
+                        "grouped_linear: groups.begin and groups.count must be int64 [E=", E, "]",
                         bounds.defined() ? cat(", got ", bounds.dtype(), " ", bounds.shape()) : "");
 }
 
 // y = w[e] rows[i,:], which the caller computes.
-Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups& groups, const Var& w) {
-  return tape.record("grouped_linear", y, {rows, w},
-                     [rows = tape.slot(rows), x = tape.save_for(w, rows), w = tape.save(w),
-                      saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
-                       const RowGroups where = saved.value(b);
-                       b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-                         assert(parts == 1 || parts == where.sources());
-                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(x),
-                                                               parts == 1 ? where : where.of_source(part));
-                       });
-                       if (b.wants(rows)) {
-                         const Tensor dx = b.stream().empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
-                         kernels::grouped_gemm_backward_input(b.stream(), dx, dy, where, b.value(w));
-                         b.add(rows, dx);
-                       }
-                     });
+Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups& groups, const Var& w,
+                  const ExpertReplicas& replicas) {
+  return tape.record(
+      "grouped_linear", y, {rows, w},
+      [rows = tape.slot(rows), x = tape.save_for(w, rows), w = tape.save(w), saved = SavedGroups(tape, groups),
+       replicas = SavedReplicas(tape, replicas)](Backward& b, const Tensor& dy) {
+        Stream& s = b.stream();
+        const RowGroups where = saved.value(b);
+        const ExpertReplicas also = replicas.value(b);
+        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
+          assert(parts == 1 || parts == where.sources());
+          write_stacks(s, also, where, dw, how, part, parts, [&](const RowGroups& of, const Tensor& to, Write write) {
+            kernels::grouped_gemm_backward_weight(s, to, write, dy, b.value(x), of);
+          });
+        });
+        if (!b.wants(rows)) return;
+        const Tensor dx = s.empty({dy.size(0), b.value(w).size(2)}, dy.dtype());
+        for_stacks(s, also, where, b.value(w), [&](const RowGroups& of, const Tensor& stack) {
+          kernels::grouped_gemm_backward_input(s, dx, dy, of, stack);
+        });
+        b.add(rows, dx);
+      });
 }
 
 }  // namespace
 
-Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w) {
-  check_grouped_linear(rows, groups, w);
-  const Tensor y = tape.stream().empty({rows.size(0), w.size(1)}, rows.dtype());
-  kernels::grouped_gemm_forward(tape.stream(), y, rows.value(), groups, w.value());
-  return record_linear(tape, y, rows, groups, w);
+Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const ExpertReplicas& replicas) {
+  check_grouped_linear(rows, groups, w, replicas);
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
+  for_stacks(s, replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
+    kernels::grouped_gemm_forward(s, y, rows.value(), of, stack);
+  });
+  return record_linear(tape, y, rows, groups, w, replicas);
 }
 
-Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight) {
-  check_grouped_linear(rows, groups, w);
+Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight,
+                   const ExpertReplicas& replicas) {
+  check_grouped_linear(rows, groups, w, replicas);
   Stream& s = tape.stream();
-  const Var h = record_linear(tape, s.empty({rows.size(0), w.size(1)}, rows.dtype()), rows, groups, w);
+  const Var h = record_linear(tape, s.empty({rows.size(0), w.size(1)}, rows.dtype()), rows, groups, w, replicas);
+  const Tensor weights = row_weight.defined() ? row_weight.value() : Tensor();
   const auto forward = [&](const Tensor& y) {
-    kernels::grouped_swiglu_forward(s, y, h.value(), rows.value(), groups, w.value(),
-                                    row_weight.defined() ? row_weight.value() : Tensor());
+    for_stacks(s, replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
+      kernels::grouped_swiglu_forward(s, y, h.value(), rows.value(), of, stack, weights);
+    });
   };
   return swiglu_computed_by(forward, tape, h, row_weight, &groups);
 }

@@ -8,6 +8,7 @@
 #include "witan/model/freeze.h"
 #include "witan/model/mtp.h"
 #include "witan/moe/experts.h"
+#include "witan/moe/replicas.h"
 #include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/schedule.h"
@@ -168,9 +169,13 @@ class Estimator {
   }
   double trained(bool experts) const { return experts ? trained_.experts : trained_.dense; }
 
+  // Experts of a layer on a rank, and those of others that it may compute too.
+  double own_experts() const { return static_cast<double>(model_.moe.num_experts) / size(Axis::expert); }
+  double replicas() const { return static_cast<double>(replica_slots(model_.moe, layout_.mesh().size(Axis::expert))); }
+
   // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
   double pool_rows() const {
-    const double here = tokens_ / tensor_, each = static_cast<double>(model_.moe.num_experts) / size(Axis::expert);
+    const double here = tokens_ / tensor_, each = own_experts() + replicas();
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     const double rows = std::min(chosen, each) * here * size(Axis::expert);
     const bool by_experts = model_.moe.moe_expert_capacity_factor == 0 && model_.moe.experts_choose();
@@ -240,6 +245,9 @@ class Estimator {
       add(Axis::expert, "reduce_scatter", 2 * moe_passes * rows * (experts - 1));
     } else {
       add(Axis::expert, "all_to_all", 4 * moe_passes * chosen * rows * (experts - 1) / experts);
+      const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * trained(true);
+      const double of_expert = held(true) / own_experts() * (2 * value_ + gradient);  // in all layers
+      add(Axis::expert, "all_to_all", micro_batches_ * replicas() * of_expert * (experts - 1) / experts);
     }
     add(Axis::expert_tensor, "all_gather", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
     add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));

@@ -174,6 +174,23 @@ TEST(BenchTest, LoadsAreAsSkewedAsAskedFor) {
   expect_refusal({"bench", "step", "--num-experts", "0", "--skew", "hot"}, 2, {"the model has none"});
 }
 
+// Of the fullest of two ranks, where all tokens choose expert 0 and one of 7 others.
+TEST(BenchTest, LoadsOfRanksFollowFromThoseOfExpertsAndReplicas) {
+  const TempFolder folder;
+  const auto load = [&](const std::string& replicas) {
+    return bench(folder, {"step",  "--steps",       "1",   "--num-layers",
+                          "1",     "--hidden-size", "32",  "--num-experts",
+                          "8",     "--vocab-size",  "64",  "--seq-length",
+                          "256",   "--ranks",       "2",   "--expert-model-parallel-size",
+                          "2",     "--skew",        "hot", "--moe-replicated-experts",
+                          replicas})
+        .json["rank_load_max_over_mean"]
+        .get<double>();
+  };
+  EXPECT_NEAR(load("0"), 1 + 3.0 / 7, 0.1);
+  EXPECT_NEAR(load("2"), 1, 0.1);
+}
+
 // The experts that a run recorded are those that the layer computes.
 TEST(BenchTest, MoeLayerTakesRecordedRoutes) {
   const TempFolder folder;

@@ -56,6 +56,25 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   EXPECT_FALSE(steps("whole")[6].pool_overflows);
 }
 
+// Which experts are computed on several ranks follows from each micro-batch alone: nothing of it has to be saved. In
+// deterministic mode a run may resume with others, or with none.
+TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {
+  for (const bool deterministic : {false, true}) {
+    const auto named = [&](const char* name) { return cat(name, deterministic ? "_deterministic" : ""); };
+    RunConfig whole = config(named("whole")), first = config(named("parts"));
+    whole.parallel.deterministic = first.parallel.deterministic = deterministic;
+    whole.model.moe.moe_replicated_experts = first.model.moe.moe_replicated_experts = 2;
+    RunConfig second = first;
+    first.train.train_iters = 7;
+    if (deterministic) second.model.moe.moe_replicated_experts = 0;
+    run(whole);
+    run(first);
+    EXPECT_EQ(run(second).resumed_from, 7);
+    EXPECT_EQ(weights(named("whole"), 12), weights(named("parts"), 12));
+    expect_same_steps(named("whole"), named("parts"));
+  }
+}
+
 // The history that spikes are found by is saved and restored; a skipped step is no update, and is told of.
 TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
   const auto spiky = [&](const std::string& name) {

@@ -267,8 +267,8 @@ class BenchLayer {
  private:
   Var experts(Tape& tape, const Var& x, const Routing& routing) {
     const Var tokens = ops::reshape(tape, x, {state_.tokens, state_.hidden});
-    return dispatcher_->forward(tape, tokens, routing, [&](Tape& on, const Dispatched& in, const RowGroups& groups) {
-      return experts_.forward(on, in, groups, false);
+    return dispatcher_->forward(tape, tokens, routing, [&](Tape& on, const Dispatched& in, const ExpertRows& rows) {
+      return experts_.forward(on, in, rows, false);
     });
   }
   void finish(Tape& tape, const std::vector<std::pair<Var, Tensor>>& roots) {

@@ -16,6 +16,7 @@
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
+#include "witan/moe/replicas.h"
 #include "witan/moe/topk.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/fit.h"
@@ -44,7 +45,8 @@ struct StepArgs {
 struct Measured {
   std::vector<double> seconds;
   double first_loss = 0, last_loss = 0;
-  std::optional<double> load_max_over_mean;  // of the last step's worst layer; of a model with experts
+  std::optional<double> load_max_over_mean;         // of the last step's worst layer; of a model with experts
+  std::vector<std::vector<int64_t>> expert_counts;  // [layers][E] of the last step
   int64_t arena_peak = 0;
   KernelCosts kernels;  // of one more step, each waited for; where it was asked for
 };
@@ -78,6 +80,7 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
     if (step == 1) measured.first_loss = result.loss;
     measured.last_loss = result.loss;
     measured.load_max_over_mean = result.router.model(kLoadMaxOverMean);
+    measured.expert_counts = result.router.counts(kExpertCounts);
     if (step > kWarmUpSteps) measured.seconds.push_back(whole.seconds());
   }
   measured.arena_peak = stream.arena().high_water();
@@ -140,6 +143,15 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
   if (const auto load = measured.load_max_over_mean)
     report.figures.push_back({"load_max_over_mean", *load, "largest load of an expert over the mean",
                               fmt::format("{:.2f}, worst layer of the last step", *load)});
+  const int64_t expert_ranks = config->parallel.expert_model_parallel_size;
+  if (!measured.expert_counts.empty() && expert_ranks > 1) {
+    const int64_t slots = replica_slots(config->model.moe, expert_ranks);
+    const RankLoad load = rank_load(measured.expert_counts, expert_ranks, slots);
+    report.figures.push_back(
+        {"rank_load_max_over_mean", load.balanced, "largest load of a rank over the mean",
+         fmt::format("{:.2f}{}, likewise", load.balanced,
+                     slots > 0 ? fmt::format(" with replicas, {:.2f} without", load.at_home) : "")});
+  }
   return report;
 }
 
@@ -225,6 +237,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
        "witan bench step --preset megatron-moe-4b --kernels\n"
        "witan bench step --num-layers 2 --hidden-size 64 --device cpu\n"
        "witan bench step --skew 4x\n"
+       "witan bench step --ranks 2 --expert-model-parallel-size 2 --skew 4x --moe-replicated-experts 4\n"
        "mpirun -n 2 witan bench step",
        Processes::all},
       [&context, state] {

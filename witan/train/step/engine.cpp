@@ -15,6 +15,7 @@
 #include "witan/model/parts.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/moe.h"
+#include "witan/moe/replicas.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
@@ -199,7 +200,9 @@ StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, Step
 std::vector<int64_t> Engine::wave_counts() const {
   std::vector<int64_t> counts;
   if (!pools_) return counts;
-  const int64_t experts = config_->model.moe.num_experts / groups_.of(Axis::expert).size();
+  const MoeConfig& moe = config_->model.moe;
+  const int64_t ranks = groups_.of(Axis::expert).size();
+  const int64_t experts = moe.num_experts / ranks + replica_slots(moe, ranks);
   for (int64_t waves = 2; waves < experts; waves *= 2) counts.push_back(waves);
   if (experts > 1) counts.push_back(experts);
   return counts;
