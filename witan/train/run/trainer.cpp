@@ -18,6 +18,7 @@
 #include "witan/generate/generator.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/rank_memory.h"
+#include "witan/train/record/memory_file.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
 #include "witan/train/run/initial_weights.h"
@@ -58,15 +59,20 @@ struct Run {
 };
 
 // One rank, on its own thread.
+// What the rank's plan says it takes, and who is told where that is not so.
+std::shared_ptr<Arena> arena_of(const Run& run, World& world, int rank) {
+  auto arena =
+      reserve_arena(device_of(run.config, world.local_rank(rank)), run.plan.memory[static_cast<size_t>(rank)].peak);
+  write_snapshots(*arena, run.start.folder, run.plan, rank);
+  return arena;
+}
+
 class RankTrainer {
  public:
   RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
       : run_(run),
         pool_(static_cast<int>(run.config->parallel.threads)),
-        stream_(device_of(run.config, world.local_rank(rank)),
-                reserve_arena(device_of(run.config, world.local_rank(rank)),
-                              run.plan.memory[static_cast<size_t>(rank)].peak),
-                pool_),
+        stream_(device_of(run.config, world.local_rank(rank)), arena_of(run, world, rank), pool_),
         groups_(made_alike(world, make_groups(world, layout, rank, stream_, sums_of(run.config)), run.config)),
         routes_(run.config, groups_),
         engine_(stream_, groups_, run.config),
@@ -531,6 +537,10 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
     if (records && start.aids.trace) merge_traces(start.folder, world->size());
     throw;
   }
+  } catch (const OutOfMemoryError& error) {
+    if (records) records->out_of_memory(error.what());
+    if (records && start.aids.trace) merge_traces(start.folder, world->size());
+    throw;
   if (records) records->end(result);
   return result;
 }
