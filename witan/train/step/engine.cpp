@@ -86,6 +86,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
     spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window),
                     LossGather(stream, groups, config_->micro_batches() / groups.layout().data_ranks()));
   if (optimizer.qk_clip) qk_clip_.emplace(stream, groups, *config_, model_);
+  if (config_->log.log_activations > 0) passes_.use_activations(&activations_.emplace(model_));
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -162,18 +163,19 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
     replay();
-    const StepReport::Result read = report_->read(stream_);
+    const StepReport::Result read = report_->read(stream_, measures());
     times_.forward_backward = whole.seconds();
     return within_pools(own, count, read);
   }
   compute(Mode::eager, stop);
-  return within_pools(own, count, report_->read(stream_));
+  return within_pools(own, count, report_->read(stream_, measures()));
 }
 
 // What the step reads, on the device.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
                   count.updates + 1);
+  if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
 }
@@ -211,7 +213,7 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
   pools_->divide(waves);
   compute(Mode::again, {});
   pools_->divide(1);
-  return report_->read(stream_);
+  return report_->read(stream_, measures());
 }
 
 void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves) {
@@ -241,7 +243,7 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
 
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
-  graph_.reset();
+  for (auto& graph : graphs_) graph.reset();
   warm_ = false;
   inputs_.reset();
   report_.reset();
@@ -249,8 +251,9 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
-  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
-                                         ReportSizes(config_->model, stages_, count));
+  report_ =
+      std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
+                                   ReportSizes(config_->model, stages_, count, ReportSizes::activations_of(*config_)));
   if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty()) {
     const Batch& one = batches.front();
     routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
@@ -285,11 +288,19 @@ bool Engine::recordable() const {
   return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
 }
 
-// The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
+// The first step runs as it comes: libraries are loaded and choose their kernels, those of statistics too. The second
+// is recorded, and so is the first one that measures activations, or the first that does not.
 void Engine::replay() {
-  if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
-  if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
-  graph_->launch();
+  const bool wanted = measures();
+  if (!std::exchange(warm_, true)) {
+    if (activations_) activations_->want(true);
+    compute(Mode::recorded, {});
+    if (activations_) activations_->want(wanted);
+    return;
+  }
+  std::unique_ptr<Graph>& graph = graphs_[wanted ? 1 : 0];
+  if (!graph) graph = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
+  graph->launch();
   if (config_->parallel.overlap_param_gather) units_->publish();
 }
 
@@ -450,9 +461,21 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
   if (qk_clip_) result.max_attention_logit = qk_clip_->largest();
+  if (measures()) result.activations = activations_of(report);
   result.stop = report.stop;
   result.times = times_;
   return result;
+}
+
+std::map<std::string, std::vector<double>> Engine::activations_of(const StepReport::Result& report) const {
+  std::map<std::string, std::vector<double>> values;
+  for (const ActivationStatistic& statistic : activation_statistics())
+    for (const auto& layer : report.activations) {
+      const ActivationMoments& moments = layer[static_cast<size_t>(statistic.of)];
+      values[statistic.name].push_back(moments.elements > 0 ? statistic.compute(moments) : std::nan(""));
+    }
+  if (qk_clip_) values["attention_logit_max"] = qk_clip_->largest_of_layers();
+  return values;
 }
 
 // The values of all ranks with tokens of their own, in all stages, in the order of ranks.

@@ -5,7 +5,9 @@
 // between it is one captured CUDA graph unless a part of it needs the host (Engine::recordable).
 #pragma once
 
+#include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@
 #include "witan/train/step/pass_digest.h"
 #include "witan/train/step/qk_clip.h"
 #include "witan/train/step/stage_passes.h"
+#include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
 #include "witan/train/step/step_routes.h"
@@ -57,10 +60,13 @@ struct StepResult {
   bool spike = false;                         // of a skipped step: all was finite
   std::optional<double> loss_scale;           // of the next step; float16 models only
   std::optional<double> max_attention_logit;  // before the update; with qk_clip only
-  int64_t waves = 1;                          // in which it ran again; 1: all rows had room (moe/expert_pools.h)
-  StepStatistics router;                      // of all micro-batches; empty in a dense model
-  bool stop = false;                          // some rank asked to stop after this step
-  StepTimes times;                            // of this rank
+  // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
+  // where the step did not measure them (log_activations).
+  std::map<std::string, std::vector<double>> activations;
+  int64_t waves = 1;      // in which it ran again; 1: all rows had room (moe/expert_pools.h)
+  StepStatistics router;  // of all micro-batches; empty in a dense model
+  bool stop = false;      // some rank asked to stop after this step
+  StepTimes times;        // of this rank
 };
 
 class Engine {
@@ -177,6 +183,7 @@ class Engine {
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
+  bool measures() const { return activations_ && activations_->wanted(); }  // activations, in this step
   void replay();
   void begin(const std::vector<Batch>& own, Count count);
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
@@ -188,6 +195,7 @@ class Engine {
   Tensor update();
   Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
   StepResult result_of(const StepReport::Result& report) const;
+  std::map<std::string, std::vector<double>> activations_of(const StepReport::Result& report) const;
   std::vector<double> gather(const std::vector<double>& values);
   Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 
@@ -219,6 +227,7 @@ class Engine {
   std::vector<ModuleObserver> part_observers_;
   std::optional<LossScaler> loss_scaler_;  // of float16 models
   std::optional<QkClip> qk_clip_;
+  std::optional<StepActivations> activations_;  // none: no step measures them
   StagePasses passes_;
   std::vector<Batch> parts_;               // of the last batches, where ranks divide sequences
   std::vector<std::vector<Batch>> ahead_;  // of the last batches, for each MTP module: this rank's part
@@ -228,8 +237,9 @@ class Engine {
   std::vector<int32_t> replayed_routes_;
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
-  bool warm_ = false;             // a step has run on these inputs
-  std::unique_ptr<Graph> graph_;  // the step, recorded
+  bool warm_ = false;  // a step has run on these inputs
+  // The step, recorded: as it is, and as one that measures activations; null until such a step comes.
+  std::array<std::unique_ptr<Graph>, 2> graphs_;
   std::function<void()> before_update_;
   PassDigest* digest_ = nullptr;  // null: passes are not noted
 };
