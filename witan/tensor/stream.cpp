@@ -117,6 +117,7 @@ void Stream::wait() {
 void Stream::follow(Stream& other) {
   assert(device_ == other.device_);
   if (queue_) queue_->follow(*other.queue_);
+  if (launches() != nullptr) launches()->follows(*this);
 }
 
 std::byte* Stream::scratch(int64_t bytes) {

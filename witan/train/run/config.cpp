@@ -237,6 +237,8 @@ Fields LogConfig::fields() {
       Field{"log_activations", &log_activations,
             "Measure the activations of every layer each N steps: RMS, largest magnitude, zeros (0: never)"}
           .at_least(0),
+      Field{"nvtx_ranges", &nvtx_ranges,
+            "Mark steps, passes and modules by NVTX ranges, for Nsight Systems (of GPUs' steps with --no-cuda-graph)"},
       Field{"timing_log_level", &timing_log_level,
             "Timers in Megatron-LM's log format: 0: setup only; 1: also parts of a step; 2: also each micro-batch"}
           .between(0, 2),

@@ -38,6 +38,18 @@ std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const
   return rows;
 }
 
+// Whose launches are noted as long as it lives.
+class WatchedLaunches {
+ public:
+  WatchedLaunches(Stream& stream, LaunchObserver* launches) : stream_(stream) { stream_.watch_launches(launches); }
+  ~WatchedLaunches() { stream_.watch_launches(nullptr); }
+  WatchedLaunches(const WatchedLaunches&) = delete;
+  WatchedLaunches& operator=(const WatchedLaunches&) = delete;
+
+ private:
+  Stream& stream_;
+};
+
 // Of the residual stream that goes from stage to stage.
 Shape residual_shape(const RunConfig& config, const Batch& batch) {
   const int64_t ranks = config.parallel.sequence_parallel ? config.parallel.tensor_model_parallel_size : 1;
@@ -167,7 +179,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     times_.forward_backward = whole.seconds();
     return within_pools(own, count, read);
   }
-  compute(Mode::eager, stop);
+  compute_noted(Mode::eager, stop);
   return within_pools(own, count, report_->read(stream_, measures()));
 }
 
@@ -244,6 +256,7 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
   for (auto& graph : graphs_) graph.reset();
+  noted_graph_.reset();
   warm_ = false;
   inputs_.reset();
   report_.reset();
@@ -294,24 +307,55 @@ void Engine::replay() {
   const bool wanted = measures();
   if (!std::exchange(warm_, true)) {
     if (activations_) activations_->want(true);
-    compute(Mode::recorded, {});
+    compute_noted(Mode::recorded, {});
     if (activations_) activations_->want(wanted);
     return;
   }
+  if (launches_ != nullptr) return replay_noted();
   std::unique_ptr<Graph>& graph = graphs_[wanted ? 1 : 0];
   if (!graph) graph = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
   graph->launch();
   if (config_->parallel.overlap_param_gather) units_->publish();
 }
 
+void Engine::replay_noted() {
+  if (!noted_graph_ || noted_measures_ != measures()) {
+    noted_graph_.reset();  // before its moments go
+    launches_->clear(LaunchTrace::Work::captured);
+    noted_measures_ = measures();
+    const WatchedLaunches watched(stream_, launches_);
+    noted_graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
+  }
+  launches_->start(*stream_.queue());
+  noted_graph_->launch();
+  if (config_->parallel.overlap_param_gather) units_->publish();
+}
+
+void Engine::compute_noted(Mode mode, const std::function<bool()>& stop) {
+  if (launches_ == nullptr) return compute(mode, stop);
+  noted_graph_.reset();
+  launches_->clear(LaunchTrace::Work::queued);
+  launches_->start(*stream_.queue());
+  const WatchedLaunches watched(stream_, launches_);
+  compute(mode, stop);
+}
+
+void Engine::note_launches(LaunchTrace* launches) {
+  noted_graph_.reset();
+  launches_ = launches;
+}
+
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  std::optional<WatchedLaunches> shown;
+  if (ranges_ != nullptr && stream_.launches() == nullptr) shown.emplace(stream_, ranges_);
   compute_passes(mode);
   if (mode == Mode::eager && before_update_) before_update_();
   const Tensor total = update();
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
   report_->finish(stream_, groups_.world(), total, step_state_.common());
+  if (shown) ranges_->close();
 }
 
 // From the inputs to the gradients.

@@ -38,6 +38,8 @@
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
 #include "witan/train/step/step_routes.h"
+#include "witan/train/trace/launch_trace.h"
+#include "witan/train/trace/place_ranges.h"
 
 namespace witan {
 
@@ -146,6 +148,14 @@ class Engine {
     if (loss_scaler_) loss_scaler_->restore(state);
   }
 
+  // From now on each step's launches are noted there as they are queued, without waiting for any; null: no longer. A
+  // step that is one graph is recorded once more for that.
+  void note_launches(LaunchTrace* launches);
+
+  // From now on ranges are opened and closed around what steps queue, or capture, but for traced steps; null: no
+  // longer.
+  void show_ranges(PlaceRanges* ranges) { ranges_ = ranges; }
+
   // Collective: throws CommError where ranks that hold the same values, buffers or optimizer state differ
   // (check_states_interval). Not within a step: it waits for the stream and reads all of them.
   void check_states();
@@ -185,6 +195,8 @@ class Engine {
   bool recordable() const;
   bool measures() const { return activations_ && activations_->wanted(); }  // activations, in this step
   void replay();
+  void replay_noted();
+  void compute_noted(Mode mode, const std::function<bool()>& stop);
   void begin(const std::vector<Batch>& own, Count count);
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
   StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
@@ -240,6 +252,10 @@ class Engine {
   bool warm_ = false;  // a step has run on these inputs
   // The step, recorded: as it is, and as one that measures activations; null until such a step comes.
   std::array<std::unique_ptr<Graph>, 2> graphs_;
+  PlaceRanges* ranges_ = nullptr;       // null: none are shown
+  LaunchTrace* launches_ = nullptr;     // null: launches are not noted
+  std::unique_ptr<Graph> noted_graph_;  // the step, recorded with their moments; null until such a step comes
+  bool noted_measures_ = false;         // and measuring activations
   std::function<void()> before_update_;
   PassDigest* digest_ = nullptr;  // null: passes are not noted
 };
