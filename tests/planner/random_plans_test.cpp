@@ -173,6 +173,7 @@ void draw_run(Draw& draw, RunConfig& config) {
   if (draw.rarely(4)) config.log.log_format = "megatron";
   config.log.timing_log_level = draw.between(0, 2);
   config.log.log_params_norm = draw.rarely(4);
+  config.log.log_activations = draw.between(0, 2);
 }
 
 // Parameter groups of the optimizer, in every second run. Kinds that every model has, but for norms without weights.

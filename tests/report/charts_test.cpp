@@ -52,6 +52,22 @@ TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
   }
 }
 
+TEST(Charts, EveryStatisticOfActivationsHasAChart) {
+  Metrics m = synthetic::run(20, 0, 0);
+  EXPECT_FALSE(find(make_charts(m), "MLP output, RMS"));
+  for (const StepEvent& step : m.steps)
+    m.activations.push_back({step.step, {{"mlp_rms", {0.5, NAN, 2}}, {"a_new_one", {1, 2, 3}}}});
+  m.activations.front().statistics.erase("a_new_one");
+  const std::vector<Chart> charts = make_charts(m);
+  const Chart& rms = *find(charts, "MLP output, RMS");
+  EXPECT_EQ(rms.section, Chart::Section::activations);
+  ASSERT_EQ(rms.series.size(), 2u) << "one layer has none";
+  EXPECT_EQ(rms.series[1].name, "layer 2");
+  EXPECT_EQ(rms.series[1].points.back().y, 2);
+  EXPECT_EQ(find(charts, "A new one")->series[0].points.size(), 19u);
+  EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "A new one"));
+}
+
 TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
   Metrics m = synthetic::run(3, 0, 0);
   EXPECT_FALSE(find(make_charts(m), "GPU temperature"));

@@ -25,6 +25,8 @@ TEST(Events, GoldenLines) {
             R"({"kind":"experts","step":5,"load":[[0.25,0.75],[0.5,0.5]]})");
   EXPECT_EQ(format_event(LayersEvent{5, {0.5, 0.25}, 0.75, 1}),
             R"({"kind":"layers","step":5,"grad_norms":[0.5,0.25],"embedding_grad_norm":0.75,"head_grad_norm":1.0})");
+  EXPECT_EQ(format_event(ActivationsEvent{5, {{"mlp_rms", {0.5, NAN}}, {"residual_max", {2, 3}}}}),
+            R"({"kind":"activations","step":5,"statistics":{"mlp_rms":[0.5,null],"residual_max":[2.0,3.0]}})");
   EXPECT_EQ(format_event(GpusEvent{5, {60, 61}, {412.5, NAN}, {8, 16}, {0, 4}}),
             R"({"kind":"gpus","step":5,"temperature":[60.0,61.0],"power":[412.5,null],"memory_used":[8.0,16.0],)"
             R"("throttle_reasons":[0,4]})");
@@ -61,6 +63,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
                                      SaveEvent{10, 0.5, 0.25},
                                      ResumeEvent{10, "2025-01-02T03:04:05Z"},
                                      LayersEvent{10, {0.5, 0.25}, 0.75, 1},
+                                     ActivationsEvent{10, {{"mlp_rms", {0.5, 0.25}}}},
                                      GpusEvent{10, {60}, {412.5}, {8}, {4}},
                                      *m.end,
                                      MeasuredMemoryEvent{{1, {{"weights", 8}}, 12}},

@@ -84,13 +84,14 @@ TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
 TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
-  MetricsFollower follower(path, {.steps = 10, .experts = 3, .layers = 4});
+  MetricsFollower follower(path, {.steps = 10, .experts = 3, .layers = 4, .activations = 5});
   int64_t n = 0;
   for (const int64_t more : {7, 1, 40, 1, 1, 200, 3}) {
     for (int64_t i = 0; i < more; ++i) {
       ++n;
       append(path, step_line(n) + format_event(synthetic::experts(n, 1000, 1, 2)) + "\n" +
-                       format_event(LayersEvent{n, {0.5}}) + "\n");
+                       format_event(LayersEvent{n, {0.5}}) + "\n" +
+                       format_event(ActivationsEvent{n, {{"mlp_rms", {0.5}}}}) + "\n");
     }
     follower.read_more();
     const std::vector<int64_t> steps = steps_of(follower.metrics());
@@ -103,9 +104,11 @@ TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
     EXPECT_EQ(follower.metrics().experts.back().step, n);
     EXPECT_LE(follower.metrics().layers.size(), 9u);
     EXPECT_EQ(follower.metrics().layers.back().step, n);
+    EXPECT_LE(follower.metrics().activations.size(), 11u);
+    EXPECT_EQ(follower.metrics().activations.back().step, n);
   }
   EXPECT_EQ(n, 253);
-  MetricsFollower at_once(path, {.steps = 10, .experts = 3, .layers = 4});
+  MetricsFollower at_once(path, {.steps = 10, .experts = 3, .layers = 4, .activations = 5});
   at_once.read_more();
   EXPECT_EQ(steps_of(at_once.metrics()), steps_of(follower.metrics())) << "in one look or in many";
 }

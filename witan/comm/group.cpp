@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/tensor/observer.h"
 
 namespace witan {
 namespace {
@@ -103,12 +104,20 @@ void Group::carry_out(Stream& stream, Collective call, double bytes) {
   if (size_ == 1) return stream.is_meta() ? void() : perform_alone(stream, call, name_);
   call.trace_context = &stream.trace_context();
   if (observer_ != nullptr) observer_->begins(*this, call, bytes);
-  if (!stream.is_meta()) carry_out_between_ranks(stream, call);
+  if (!stream.is_meta()) carry_out_between_ranks(stream, call, bytes);
   if (observer_ != nullptr) observer_->ends();
 }
 
-void Group::carry_out_between_ranks(Stream& stream, const Collective& call) {
-  if (!stream.times_kernels() && observer_ == nullptr) return perform(stream, call);
+void Group::carry_out_between_ranks(Stream& stream, const Collective& call, double bytes) {
+  if (!stream.times_kernels() && observer_ == nullptr) {
+    LaunchObserver* const launches = stream.launches();
+    if (launches == nullptr) return perform(stream, call);
+    launches->begins(stream);
+    perform(stream, call);
+    return launches->ends(
+        stream,
+        {.name = name_of(call.kind), .ranks = size_, .bytes_sent = bytes, .axis = name_, .call = describe(call)});
+  }
   stream.wait();
   const double start = stream.now();
   perform(stream, call);

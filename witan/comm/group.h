@@ -156,7 +156,7 @@ class Group {
   void check_rows(const Collective& call, int64_t out_parts, int64_t in_parts) const;
   void check_begins(const Collective& call) const;
   void carry_out(Stream& stream, Collective call, double bytes);
-  void carry_out_between_ranks(Stream& stream, const Collective& call);
+  void carry_out_between_ranks(Stream& stream, const Collective& call, double bytes);
 
   int size_, rank_;
   std::string name_;

@@ -37,8 +37,12 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
   KernelObserver* observer = stream.observer();
   if (!stream.times_kernels() && observer == nullptr) {
     stream.count(name, cost);
+    LaunchObserver* const launches = stream.launches();
+    if (launches != nullptr) launches->begins(stream);
     work();
-    return stream.queue()->check(name);
+    stream.queue()->check(name);
+    if (launches != nullptr) launches->ends(stream, {.name = name, .cost = cost});
+    return;
   }
   stream.wait();
   const double start = stream.now();

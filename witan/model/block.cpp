@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "witan/autograd/recompute.h"
+#include "witan/kernels/activation_moments.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/scaled_sum.h"
 
@@ -79,8 +80,9 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   if (!attention_) return feed_forward(tape, in.x, in.added, source, dropping);
   const auto [x, input] = read(tape, *attention_norm_, in);
   in = {};
-  const Var mixed =
-      added(tape, *attention_norm_, attention_->forward(tape, input, where, source.randomness, beside.values));
+  Var attended = attention_->forward(tape, input, where, source.randomness, beside.values);
+  measure(tape, Activation::attention, attended);
+  const Var mixed = added(tape, *attention_norm_, std::move(attended));
   return feed_forward(tape, x, attention_dropout_.forward(tape, mixed, source.randomness), source, dropping);
 }
 
@@ -128,12 +130,22 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
                                 Dropping dropping) {
   const auto [sum, input] = read(tape, mlp_norm_, {x, mixed});
-  const auto to_stream = [&](const Var& y) {
-    return mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
+  const auto to_stream = [&, before = sum](const Var& y) {
+    measure(tape, Activation::mlp, y);
+    const Var more = mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
+    measure(tape, Activation::residual, before, more);
+    return Residual{before, more};
   };
-  if (mlp_) return {{sum, to_stream(mlp_forward(tape, input, source.randomness))}, {}};
+  if (mlp_) return {to_stream(mlp_forward(tape, input, source.randomness)), {}};
   MoeOutput moe = moe_forward(tape, input, source, dropping);
-  return {{sum, to_stream(moe.y)}, std::move(moe.record)};
+  return {to_stream(moe.y), std::move(moe.record)};
+}
+
+void Block::measure(Tape& tape, Activation of, const Var& x, const Var& added) {
+  if (activations_ == nullptr || !tape.training_forward()) return;
+  const Tensor moments = activations_->moments(number_, of);
+  if (!moments.defined()) return;
+  kernels::activation_moments(tape.stream(), moments, x.value(), added.defined() ? added.value() : Tensor());
 }
 
 // As compute(), so that the two round alike.

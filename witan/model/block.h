@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "witan/model/activation_statistics.h"
 #include "witan/model/config.h"
 #include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
@@ -50,6 +51,12 @@ class Block : public Module {
   void use_pools(const ExpertPools* pools) {
     if (moe_) moe_->use_pools(pools);
   }
+  // Where a training forward leaves the moments of its activations from now on, as those of layer `number`; null:
+  // nowhere.
+  void use_activations(ActivationAccess* activations, int64_t number) {
+    activations_ = activations;
+    number_ = number;
+  }
   Attention* attention() { return attention_.get(); }  // null: the layer has none
   bool is_moe() const { return moe_.has_value(); }
 
@@ -64,6 +71,8 @@ class Block : public Module {
   ops::SumAndNorm read(Tape& tape, Norm& norm, const Residual& in);
   // What a part of the block adds to the residual stream, from what it gives.
   Var added(Tape& tape, Norm& norm, Var y);
+  // Of x + added, of which the latter may be undefined.
+  void measure(Tape& tape, Activation of, const Var& x, const Var& added = {});
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
@@ -72,6 +81,8 @@ class Block : public Module {
   RecomputeModules recompute_;
   UnitAccess* units_ = nullptr;
   int unit_;
+  ActivationAccess* activations_ = nullptr;
+  int64_t number_ = 0;  // under which activations_ knows the layer
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
   std::optional<Norm> attention_norm_;  // none, and the next null: the layer has no attention
   std::unique_ptr<Attention> attention_;

@@ -140,6 +140,14 @@ void Transformer::use_pools(const ExpertPools* pools) {
   for (const auto& module : mtp_) module->block().use_pools(pools);
 }
 
+void Transformer::use_activations(ActivationAccess* activations) {
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+    for (size_t i = 0; i < chunks_[chunk].size(); ++i)
+      chunks_[chunk][i]->use_activations(activations, numbers_[chunk][i]);
+  for (size_t module = 0; module < mtp_.size(); ++module)
+    mtp_[module]->block().use_activations(activations, config_.num_layers + static_cast<int64_t>(module));
+}
+
 std::vector<std::pair<int64_t, Attention*>> Transformer::attentions() {
   std::vector<std::pair<int64_t, Attention*>> all;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)

@@ -77,6 +77,8 @@ class Transformer : public Module {
   void use_units(UnitAccess* units);
   // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools);
+  // Where training forwards leave the moments of their layers' activations; null: nowhere. It must outlive its use.
+  void use_activations(ActivationAccess* activations);
   // This stage's attention layers, each with its number in the whole model: those of MTP modules follow the layers.
   std::vector<std::pair<int64_t, Attention*>> attentions();
   int chunks() const { return static_cast<int>(chunks_.size()); }

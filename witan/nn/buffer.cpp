@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "witan/kernels/elementwise.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -22,8 +23,9 @@ void fill(Stream& stream, const Tensor& to, double value) {
 
 }  // namespace
 
-Buffer::Buffer(Stream& stream, BufferSpec spec)
-    : spec_(std::move(spec)), value_(stream.empty(spec_.shape, spec_.dtype, MemoryTag::weights)) {
+Buffer::Buffer(Stream& stream, BufferSpec spec) : spec_(std::move(spec)) {
+  const TraceContextScope named(stream, spec_.name);
+  value_ = stream.empty(spec_.shape, spec_.dtype, MemoryTag::weights);
   fill(stream, value_, spec_.initial);
 }
 

@@ -7,6 +7,7 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -51,6 +52,7 @@ Parameter::Parameter(ParameterSpec spec, const ParameterSpec::Part& part)
 Parameter::Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
                      TorchRandom* torch, Tensor place)
     : Parameter(std::move(spec), part) {
+  const TraceContextScope named(stream, spec_.name);
   bind_value(place.defined() ? std::move(place) : stream.empty(shape_, spec_.dtype, MemoryTag::weights));
   begin(stream, {value_.reshape({elements()}), 0}, seed, torch);
 }

@@ -1,6 +1,7 @@
 #include "witan/optim/group_optimizer.h"
 
 #include "witan/tensor/split.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 
@@ -13,6 +14,7 @@ GroupOptimizer::GroupOptimizer(const ParamGroup& group, size_t index, Stream& st
     require<ShapeError>(part.first >= 0 && part.elements >= 0 && part.first <= held - part.elements,
                         "optimizer: ", part.parameter->name(), " has no elements [", part.first, ", ",
                         part.first + part.elements, "): this rank holds ", part.parameter->shape());
+    const TraceContextScope named(stream, part.parameter->name());
     Shard& shard = shards_.emplace_back();
     shard.part = part;
     shard.weight_decay = group.weight_decay(part.parameter->spec());

@@ -12,9 +12,9 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const StepInputs inputs(stream, batches_of(config, micro_batches), config.model.mtp_num_layers);
-  const StepReport report(
-      stream, layout_of(config), 0,
-      ReportSizes(config.model, Stages(config.parallel.stage_split(config.model.num_layers)), micro_batches));
+  const StepReport report(stream, layout_of(config), 0,
+                          ReportSizes(config.model, Stages(config.parallel.stage_split(config.model.num_layers)),
+                                      micro_batches, ReportSizes::activations_of(config)));
   return stream.arena().high_water();
 }
 

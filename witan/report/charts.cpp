@@ -168,6 +168,43 @@ void add_layers(Charts& charts, const Metrics& m) {
   charts.add("head", Style::line, 2, curve_of(m.layers, [](const LayersEvent& e) { return e.head_grad_norm; }));
 }
 
+// "router_entropy" -> "Router entropy"
+std::string title_of(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+  return name;
+}
+
+// A chart of each statistic that a line has.
+void add_activations(Charts& charts, const Metrics& m) {
+  struct Words {
+    const char *title, *unit;
+  };
+  static const std::map<std::string, Words> kWords = {
+      {"residual_rms", {"Residual stream, RMS", "behind each layer"}},
+      {"residual_max", {"Residual stream, largest", "magnitude behind each layer"}},
+      {"attention_rms", {"Attention output, RMS", "before it is added to the residual stream"}},
+      {"attention_max", {"Attention output, largest", "magnitude before it is added"}},
+      {"attention_logit_max", {"Largest attention logit by layer", "over its heads, before QK-clip"}},
+      {"mlp_rms", {"MLP output, RMS", "or the experts', before it is added"}},
+      {"mlp_max", {"MLP output, largest", "magnitude before it is added"}},
+      {"mlp_zeros", {"MLP output, zeros", "share of its elements"}},
+  };
+  std::set<std::string> names;
+  for (const ActivationsEvent& event : m.activations)
+    for (const auto& [name, layers] : event.statistics) names.insert(name);
+  for (const std::string& name : names) {
+    const auto words = kWords.find(name);
+    charts.open(Section::activations, words == kWords.end() ? title_of(name) : words->second.title,
+                words == kWords.end() ? "" : words->second.unit);
+    add_each(charts, m.activations, "layer", [&](const ActivationsEvent& e) -> const std::vector<double>& {
+      static const std::vector<double> kNone;
+      const auto layers = e.statistics.find(name);
+      return layers == e.statistics.end() ? kNone : layers->second;
+    });
+  }
+}
+
 enum class Extreme : uint8_t { lowest, highest };
 
 // The lowest or highest value of a statistic that routers record of each layer.
@@ -183,13 +220,6 @@ Curve curve_of_layers(const Metrics& m, const std::string& name, Extreme which) 
       }
     return found;
   });
-}
-
-// "router_entropy" -> "Router entropy"
-std::string title_of(std::string name) {
-  std::ranges::replace(name, '_', ' ');
-  if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
-  return name;
 }
 
 // A chart of each statistic that has none of its own: over all layers, and of the two layers that differ most.
@@ -349,6 +379,7 @@ std::vector<Chart> make_charts(const Metrics& metrics) {
   Charts charts(out);
   add_learning(charts, metrics);
   add_layers(charts, metrics);
+  add_activations(charts, metrics);
   add_experts(charts, metrics);
   add_speed(charts, metrics);
   add_gpus(charts, metrics);
@@ -385,7 +416,8 @@ std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, c
   std::vector<Chart> merged;
   for (size_t run = 0; run < charts.size(); ++run)
     for (const Chart& chart : charts[run]) {
-      if (chart.section == Section::layers || chart.section == Section::gpus) continue;
+      if (chart.section == Section::layers || chart.section == Section::activations || chart.section == Section::gpus)
+        continue;
       const auto shown =
           series_of_run(chart, names[run], static_cast<int>(run % kSeriesColours) + 1, static_cast<int>(run));
       auto same = std::ranges::find(merged, chart.title, &Chart::title);

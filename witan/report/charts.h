@@ -23,7 +23,7 @@ struct Series {
 constexpr size_t kMostPoints = 2000;
 
 struct Chart {
-  enum class Section { learning, layers, experts, speed, gpus };
+  enum class Section { learning, layers, activations, experts, speed, gpus };
   Section section = Section::learning;
   std::string title, unit;
   std::vector<Series> series;  // at least one, none empty

@@ -87,6 +87,12 @@ void visit(Archive& a, GpusEvent& e) {
 }
 
 template <class Archive>
+void visit(Archive& a, ActivationsEvent& e) {
+  a("step", e.step);
+  a("statistics", e.statistics);
+}
+
+template <class Archive>
 void visit(Archive& a, EvalEvent& e) {
   a("step", e.step);
   a("loss", e.loss);
@@ -141,7 +147,7 @@ void visit(Archive& a, EndEvent& e) {
 // In the order of the variant; part of the format.
 constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
                                   "baseline", "save",   "sample", "end",     "measured_memory",
-                                  "anomaly",  "resume", "layers", "gpus"};
+                                  "anomaly",  "resume", "layers", "gpus",    "activations"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {
@@ -165,6 +171,7 @@ class Output {
   void operator()(const char* key, const std::map<std::string, double>& values) {
     if (!values.empty()) json_[key] = values;
   }
+  void operator()(const char* key, const std::map<std::string, std::vector<double>>& lists) { json_[key] = lists; }
   // Rows of one number are written as numbers.
   void operator()(const char* key, const std::map<std::string, std::vector<std::vector<double>>>& values) {
     for (const auto& [name, rows] : values) {
@@ -223,6 +230,10 @@ class Input {
   void operator()(const char* key, std::map<std::string, double>& out) const {
     if (!json_.contains(key)) return;
     for (const auto& [name, value] : object(json_[key], key).items()) out[name] = number(value, key);
+  }
+  void operator()(const char* key, std::map<std::string, std::vector<double>>& out) const {
+    for (const auto& [name, values] : object(find(key), key).items())
+      for (auto& read = out[name]; const Json& value : list(values, key)) read.push_back(number(value, key));
   }
   void operator()(const char* key, std::map<std::string, std::vector<std::vector<double>>>& out) const {
     if (!json_.contains(key)) return;

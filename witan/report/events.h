@@ -92,6 +92,12 @@ struct LayersEvent {
   std::optional<double> head_grad_norm = {};  // with the last norm
 };
 
+// Statistics of activations, with log_activations.
+struct ActivationsEvent {
+  int64_t step = 0;
+  std::map<std::string, std::vector<double>> statistics = {};  // by name, of each layer; NaN: it has none
+};
+
 // An evaluation on the validation split, or on a set of valid_data.
 struct EvalEvent {
   int64_t step = 0;
@@ -145,7 +151,7 @@ struct EndEvent {
 
 using Event =
     std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent, SampleEvent,
-                 EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent, GpusEvent>;
+                 EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent, GpusEvent, ActivationsEvent>;
 
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);

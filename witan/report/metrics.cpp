@@ -56,6 +56,7 @@ class Collector {
   void operator()(EndEvent e) { out_.end = std::move(e); }
   void operator()(ExpertsEvent e) { add(out_.experts, std::move(e), 0); }
   void operator()(LayersEvent e) { add(out_.layers, std::move(e), 0); }
+  void operator()(ActivationsEvent e) { add(out_.activations, std::move(e), 0); }
   void operator()(GpusEvent e) { add(out_.gpus, std::move(e), 0); }
   void operator()(EvalEvent e) {
     auto& events = e.set ? out_.set_evals[*e.set] : out_.evals;
@@ -124,7 +125,7 @@ Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
   // As format_event() begins them. Of a line that another program wrote in another way none is left out.
   static constexpr std::string_view kThinned[] = {R"({"kind":"step",)", R"({"kind":"experts",)", R"({"kind":"layers",)",
-                                                  R"({"kind":"gpus",)"};
+                                                  R"({"kind":"activations",)", R"({"kind":"gpus",)"};
   static constexpr size_t kKinds = std::size(kThinned);
   const auto kind_of = [](std::string_view line) {
     size_t kind = 0;

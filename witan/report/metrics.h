@@ -41,6 +41,7 @@ struct Metrics {
   std::vector<StepEvent> steps;                             // step strictly increasing
   std::vector<ExpertsEvent> experts;                        // step not decreasing, likewise evals, saves and samples
   std::vector<LayersEvent> layers;                          // likewise
+  std::vector<ActivationsEvent> activations;                // likewise
   std::vector<GpusEvent> gpus;                              // likewise
   std::vector<EvalEvent> evals;                             // on the validation split
   std::map<std::string, std::vector<EvalEvent>> set_evals;  // on sets of one's own, by name
@@ -59,8 +60,8 @@ void add_event(Metrics& metrics, Event event, std::string_view where);
 Metrics read_metrics(const fs::path& path);
 
 // The same with at most `most` (>= 1) of its step events, evenly spread and with the last one, and as many of its
-// experts, layers and gpus events; all others are whole. Of a long file most lines are passed over unread, which
-// damage in them survives.
+// experts, layers, activations and gpus events; all others are whole. Of a long file most lines are passed over unread,
+// which damage in them survives.
 Metrics read_thinned_metrics(const fs::path& path, int64_t most);
 
 }  // namespace witan

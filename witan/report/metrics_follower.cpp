@@ -52,6 +52,7 @@ void MetricsFollower::start_again() {
   steps_ = {.most = most_.steps};
   experts_ = {.most = most_.experts};
   layers_ = {.most = most_.layers};
+  activations_ = {.most = most_.activations};
   gpus_ = {.most = most_.gpus};
   offset_ = 0;
   file_ = {};
@@ -94,6 +95,7 @@ bool MetricsFollower::read_more() {
     keep_last(steps_, metrics_.steps);
     keep_last(experts_, metrics_.experts);
     keep_last(layers_, metrics_.layers);
+    keep_last(activations_, metrics_.activations);
     keep_last(gpus_, metrics_.gpus);
   } catch (...) {
     start_again();
@@ -105,7 +107,8 @@ bool MetricsFollower::read_more() {
 void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
   // As format_event() begins them.
   static constexpr std::string_view kStep = R"({"kind":"step",)", kExperts = R"({"kind":"experts",)",
-                                    kLayers = R"({"kind":"layers",)", kGpus = R"({"kind":"gpus",)";
+                                    kLayers = R"({"kind":"layers",)", kActivations = R"({"kind":"activations",)",
+                                    kGpus = R"({"kind":"gpus",)";
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const std::string_view line = text.substr(begin, end - begin);
@@ -115,6 +118,8 @@ void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
       take_thinned(experts_, metrics_.experts, line, offset + begin);
     else if (line.starts_with(kLayers))
       take_thinned(layers_, metrics_.layers, line, offset + begin);
+    else if (line.starts_with(kActivations))
+      take_thinned(activations_, metrics_.activations, line, offset + begin);
     else if (line.starts_with(kGpus))
       take_thinned(gpus_, metrics_.gpus, line, offset + begin);
     else

@@ -20,9 +20,10 @@ class MetricsFollower {
   // last one. All other kinds of events are kept whole.
   struct Most {
     int64_t steps = 20'000;
-    int64_t experts = 1'000;  // each has a number per layer and expert
-    int64_t layers = 2'000;   // each has numbers per layer
-    int64_t gpus = 4'000;     // each has numbers per GPU
+    int64_t experts = 1'000;      // each has a number per layer and expert
+    int64_t layers = 2'000;       // each has numbers per layer
+    int64_t activations = 2'000;  // likewise
+    int64_t gpus = 4'000;         // each has numbers per GPU
   };
 
   explicit MetricsFollower(fs::path path);
@@ -56,7 +57,7 @@ class MetricsFollower {
   fs::path path_;
   Most most_;
   Metrics metrics_;
-  Thinning steps_, experts_, layers_, gpus_;
+  Thinning steps_, experts_, layers_, activations_, gpus_;
   uint64_t offset_ = 0;                // everything before it was read
   std::pair<dev_t, ino_t> file_ = {};  // which file that was
   std::string tail_;                   // its last bytes before offset_

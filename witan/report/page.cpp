@@ -15,6 +15,7 @@ std::string chart_sections(const std::vector<Chart>& charts, const std::optional
   using Section = Chart::Section;
   return chart_section("Learning", "", charts, Section::learning) +
          chart_section("Layers", "", charts, Section::layers) +
+         chart_section("Activations", "", charts, Section::activations) +
          chart_section("Experts", heat_panels(heat), charts, Section::experts) +
          chart_section("Speed", "", charts, Section::speed) + chart_section("GPUs", "", charts, Section::gpus);
 }

@@ -6,10 +6,13 @@
 #include <cassert>
 #include <limits>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/tensor/cuda.h"
+#include "witan/tensor/trace_context.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -34,12 +37,6 @@ void set_poison([[maybe_unused]] std::byte* address, [[maybe_unused]] int64_t by
 }
 
 }  // namespace
-
-std::string_view name_of(MemoryTag tag) {
-  constexpr std::string_view names[] = {"weights",     "gradients",     "optimizer",
-                                        "activations", "communication", "workspace"};
-  return names[static_cast<size_t>(tag)];
-}
 
 std::shared_ptr<Arena> Arena::reserve(int64_t bytes) {
   std::shared_ptr<Arena> arena(new Arena);
@@ -97,11 +94,7 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
     free_.erase(start);
     if (block > size) release_block(start + size, block - size);
   } else {
-    if (size > reserved_ - top_)
-      throw OutOfMemoryError(cat("out of memory: ", format_bytes(static_cast<double>(bytes)), " of ", name_of(tag),
-                                 " asked for, ", format_bytes(static_cast<double>(live())), " in use of ",
-                                 format_bytes(static_cast<double>(reserved_)),
-                                 " reserved; `witan plan` shows what needs how much"));
+    if (size > reserved_ - top_) refuse(bytes, tag);
     top_ = offset + size;
     high_water_ = std::max(high_water_, top_);
   }
@@ -109,7 +102,63 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const auto t = static_cast<size_t>(tag);
   live_[t] += size;
   peak_[t] = std::max(peak_[t], live_[t]);
+  if (live_[t] > planned_[t]) tell_not_planned(bytes, tag);
   return offset;
+}
+
+void Arena::note(Record& record) {
+  if (context_ != nullptr) record.block.place = MemoryPlace(*context_);
+  record.before = records_;
+  if (records_ != nullptr) records_->after = &record;
+  records_ = &record;
+}
+
+void Arena::forget(Record& record) {
+  if (record.before != nullptr) record.before->after = record.after;
+  (record.after != nullptr ? record.after->before : records_) = record.before;
+}
+
+MemorySnapshot Arena::snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const {
+  MemorySnapshot snapshot;
+  snapshot.why = why;
+  snapshot.requested = requested;
+  snapshot.tag = tag;
+  snapshot.reserved = reserved_;
+  snapshot.high_water = high_water_;
+  snapshot.live = live_;
+  snapshot.peak = peak_;
+  if (context_ != nullptr) snapshot.place = MemoryPlace(*context_);
+  snapshot.largest_free = reserved_ - top_;
+  if (!free_by_size_.empty()) snapshot.largest_free = std::max(snapshot.largest_free, free_by_size_.rbegin()->first);
+  for (const Record* record = records_; record != nullptr; record = record->before)
+    snapshot.blocks.push_back(record->block);
+  std::ranges::sort(snapshot.blocks, [](const MemoryBlock& a, const MemoryBlock& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.offset < b.offset;
+  });
+  return snapshot;
+}
+
+void Arena::listen(Listener listener, const std::array<int64_t, kMemoryTags>& planned) {
+  listener_ = std::move(listener);
+  planned_ = planned;
+}
+
+void Arena::refuse(int64_t bytes, MemoryTag tag) {
+  constexpr size_t kNamed = 5;
+  const MemorySnapshot now = snapshot(MemorySnapshot::Why::refused, bytes, tag);
+  if (listener_) listener_(now);
+  const std::string table = table_of(now, kNamed);
+  throw OutOfMemoryError(cat(
+      "out of memory: ", format_bytes(static_cast<double>(bytes)), " of ", name_of(tag), " asked for",
+      in_words(now.place.context()), ", ", format_bytes(static_cast<double>(live())), " in use of ",
+      format_bytes(static_cast<double>(reserved_)), " reserved; `witan plan` shows what needs how much",
+      table.empty() ? "" : ". Largest:\n", std::string_view(table).substr(0, table.size() - (table.empty() ? 0 : 1))));
+}
+
+// A plan counts each tag, and what a tag has beyond it is told once.
+void Arena::tell_not_planned(int64_t bytes, MemoryTag tag) {
+  planned_[static_cast<size_t>(tag)] = std::numeric_limits<int64_t>::max();
+  if (listener_) listener_(snapshot(MemorySnapshot::Why::not_planned, bytes, tag));
 }
 
 void Arena::free(int64_t offset, int64_t bytes, MemoryTag tag) {

@@ -5,17 +5,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
-#include <string_view>
 #include <utility>
 
-namespace witan {
+#include "witan/tensor/memory_block.h"
 
-enum class MemoryTag : uint8_t { weights, gradients, optimizer, activations, communication, workspace };
-inline constexpr int kMemoryTags = 6;
-std::string_view name_of(MemoryTag tag);
+namespace witan {
 
 class Arena {
  public:
@@ -35,6 +34,24 @@ class Arena {
   void free(int64_t offset, int64_t bytes, MemoryTag tag);
   std::byte* address(int64_t offset) const { return base_ ? base_ + offset : nullptr; }
 
+  // The record of a block that was just allocated, until its owner forgets it before it is freed. Blocks without one
+  // are live too, but unknown.
+  struct Record {
+    MemoryBlock block;
+    Record *before = nullptr, *after = nullptr;
+  };
+  void note(Record& record);
+  void forget(Record& record);
+  // What the rank does when it allocates, for records and errors; null: nobody knows. It must outlive its use.
+  void tell_place(const TraceContext* context) { context_ = context; }
+  const TraceContext* place() const { return context_; }
+
+  MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
+  // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,
+  // once for each; it must not allocate here.
+  using Listener = std::function<void(const MemorySnapshot&)>;
+  void listen(Listener listener, const std::array<int64_t, kMemoryTags>& planned);
+
   int64_t reserved() const { return reserved_; }
   // The highest address ever in use: what must be reserved. Live bytes would hide fragmentation.
   int64_t high_water() const { return high_water_; }
@@ -44,13 +61,19 @@ class Arena {
   int64_t peak(MemoryTag tag) const { return peak_[static_cast<size_t>(tag)]; }
 
  private:
-  Arena() = default;
+  Arena() { planned_.fill(std::numeric_limits<int64_t>::max()); }
   void release_block(int64_t offset, int64_t bytes);
+  [[noreturn]] void refuse(int64_t bytes, MemoryTag tag);
+  void tell_not_planned(int64_t bytes, MemoryTag tag);
 
   std::byte* base_ = nullptr;
   int gpu_ = -1;  // -1: host memory
   int64_t reserved_ = 0, top_ = 0, high_water_ = 0;
   std::array<int64_t, kMemoryTags> live_{}, peak_{};
+  std::array<int64_t, kMemoryTags> planned_;  // above which the listener is called
+  Listener listener_;
+  Record* records_ = nullptr;  // the last one
+  const TraceContext* context_ = nullptr;
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent
   std::set<std::pair<int64_t, int64_t>> free_by_size_;  // (bytes, offset)
 };

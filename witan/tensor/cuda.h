@@ -11,6 +11,10 @@
 
 #include "witan/tensor/queue.h"
 
+namespace witan {
+class Timestamps;
+}
+
 namespace witan::cuda {
 
 bool built();  // whether this program was built with CUDA
@@ -45,6 +49,12 @@ void copy_out(int device, void* to, const std::byte* from, int64_t bytes);
 
 // A separate stream, not synchronised with any other.
 std::unique_ptr<Queue> make_queue(int device);
+
+std::unique_ptr<Timestamps> make_timestamps(int device);
+
+// NVTX ranges of the calling thread, which nest; nothing where no profiler looks.
+void push_range(const std::string& name);
+void pop_range();
 
 // Seconds of each of several calls that queue work, measured on the device: all are queued before any is waited for.
 std::vector<double> time_calls(Queue& queue, int calls, const std::function<void()>& call);

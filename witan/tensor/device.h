@@ -17,6 +17,7 @@ namespace witan {
 
 class Arena;
 class KernelObserver;
+class LaunchObserver;
 class Tensor;
 class ThreadPool;
 struct TraceContext;
@@ -111,6 +112,10 @@ class Stream {
   // Notified of each kernel from now on; null: none. Kernels are then synchronised, as when they are timed.
   void observe(KernelObserver* observer) { observer_ = observer; }
   KernelObserver* observer() const { return main_ == nullptr ? observer_ : main_->observer(); }
+  // Told of what is queued from now on, here and on side streams; null: nobody.
+  void watch_launches(LaunchObserver* launches) { launches_ = launches; }
+  LaunchObserver* launches() const { return main_ == nullptr ? launches_ : main_->launches(); }
+  bool is_side() const { return main_ != nullptr; }
   // Seconds since an arbitrary moment: the calling thread's processor time if it computes alone, which other work on
   // the machine does not affect; with a pool, whose threads wait for each other, or a device, the wall-clock time.
   double now() const;
@@ -124,6 +129,7 @@ class Stream {
   Stream* main_ = nullptr;  // null: this is the main stream
   std::unique_ptr<TraceContext> trace_context_;
   KernelObserver* observer_ = nullptr;
+  LaunchObserver* launches_ = nullptr;
   bool times_kernels_ = false;
   std::string part_ = "other";
   std::map<std::string, std::map<std::string, Cost>> costs_;

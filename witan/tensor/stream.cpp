@@ -55,13 +55,17 @@ Stream::Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, in
       pool_(pool),
       queue_(queue_of(device)),
       trace_context_(std::make_unique<TraceContext>()) {
+  arena_->tell_place(trace_context_.get());
   if (plans_for_cuda())
     scratch_ = std::make_unique<Tensor>(empty({scratch_bytes / 4}, DType::i32, MemoryTag::workspace));
 }
 Stream::Stream(Stream& main, int64_t scratch_bytes) : Stream(main.device_, main.arena_, main.pool_, scratch_bytes) {
   main_ = &main;
+  arena_->tell_place(&main.trace_context());
 }
-Stream::~Stream() = default;
+Stream::~Stream() {
+  if (arena_->place() == trace_context_.get()) arena_->tell_place(nullptr);
+}
 
 int64_t steady_ns() {
   timespec time{};
@@ -113,6 +117,7 @@ void Stream::wait() {
 void Stream::follow(Stream& other) {
   assert(device_ == other.device_);
   if (queue_) queue_->follow(*other.queue_);
+  if (launches() != nullptr) launches()->follows(*this);
 }
 
 std::byte* Stream::scratch(int64_t bytes) {

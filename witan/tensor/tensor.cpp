@@ -5,20 +5,24 @@
 namespace witan {
 
 struct Tensor::Storage {
-  Storage(std::shared_ptr<Arena> from, int64_t size, MemoryTag charged)
-      : arena(std::move(from)), bytes(size), tag(charged), offset(arena->allocate(bytes, tag)) {}
-  ~Storage() { arena->free(offset, bytes, tag); }
+  Storage(std::shared_ptr<Arena> from, const Shape& shape, DType dtype, MemoryTag tag) : arena(std::move(from)) {
+    const int64_t bytes = shape.elements() * size_of(dtype);
+    record.block = {arena->allocate(bytes, tag), bytes, tag, dtype, shape, {}};
+    arena->note(record);
+  }
+  ~Storage() {
+    arena->forget(record);
+    arena->free(record.block.offset, record.block.bytes, record.block.tag);
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   std::shared_ptr<Arena> arena;
-  int64_t bytes;
-  MemoryTag tag;
-  int64_t offset;  // in the arena, bytes
+  Arena::Record record;
 };
 
 Tensor::Tensor(Device device, std::shared_ptr<Arena> arena, const Shape& shape, DType dtype, MemoryTag tag)
-    : storage_(std::make_shared<Storage>(std::move(arena), shape.elements() * size_of(dtype), tag)),
+    : storage_(std::make_shared<Storage>(std::move(arena), shape, dtype, tag)),
       shape_(shape),
       dtype_(dtype),
       device_(device) {
@@ -44,7 +48,7 @@ bool Tensor::unique() const {
 
 std::byte* Tensor::raw() const {
   assert(defined());
-  std::byte* start = storage_->arena->address(storage_->offset);
+  std::byte* start = storage_->arena->address(storage_->record.block.offset);
   return start ? start + offset_ * size_of(dtype_) : nullptr;
 }
 

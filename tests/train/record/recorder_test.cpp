@@ -34,6 +34,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
       result.layer_norms = LayerNorms{.embedding = 0.5, .layers = {1.0 / 3, NAN}, .head = 2};
       result.router = testing::router_values(config.model.moe, {{"dropped_share", 0.25}, {"router_entropy", 1.5}},
                                              {{5, 1, 1, 1}, {2, 2, 2, 2}});
+      if (step % 4 == 0) result.activations = {{"mlp_rms", {1.0 / 3, NAN}}};
       recorder.step(state, result, 0.5, 0.1);
     }
     TrainState end;
@@ -65,6 +66,11 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_EQ(layers.embedding_grad_norm, 0.5);
     EXPECT_EQ(layers.head_grad_norm, 2);
   }
+  ASSERT_EQ(metrics.activations.size(), 2u) << "at intervals of their own";
+  EXPECT_EQ(metrics.activations[0].step, 4);
+  EXPECT_EQ(metrics.activations[1].step, 8);
+  EXPECT_EQ(metrics.activations[0].statistics.at("mlp_rms")[0], 0.3333333) << "seven digits";
+  EXPECT_TRUE(std::isnan(metrics.activations[0].statistics.at("mlp_rms")[1]));
   ASSERT_EQ(metrics.experts.size(), 3u);
   EXPECT_EQ(metrics.experts[0].load[0], (std::vector<double>{0.625, 0.125, 0.125, 0.125}));
   EXPECT_EQ(metrics.experts[0].statistics.at("load_max_over_mean"), (std::vector<std::vector<double>>{{2.5}, {1}}));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "witan/base/file.h"
@@ -47,6 +49,16 @@ TEST(TensorboardRecorder, PerLayerLoggingWritesLossesUnderMegatronsNames) {
   const std::string bytes = written("seq_aux_loss", true);
   for (const char* tag : {"moe/seq_load_balancing_loss_layer_4", "moe/z_loss_layer_4"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+}
+
+TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
+  const test::TempFolder folder;
+  TensorboardRecorder({}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});
+  std::string bytes;
+  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  EXPECT_NE(bytes.find("mlp_rms/layer 0"), std::string::npos);
+  EXPECT_EQ(bytes.find("mlp_rms/layer 1"), std::string::npos) << "it has none";
+  EXPECT_NE(bytes.find("mlp_rms/layer 2"), std::string::npos);
 }
 
 }  // namespace

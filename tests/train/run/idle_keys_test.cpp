@@ -124,7 +124,8 @@ std::vector<Case> cases() {
       "tensor_model_parallel_size above 1");
   add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
       "pipeline_model_parallel_size above 1");
-  add({"cuda_graph", "overlap_param_gather"}, {}, {"device = 'cuda'"}, "device = cuda, and device = cpu");
+  add({"cuda_graph", "overlap_param_gather", "nvtx_ranges"}, {}, {"device = 'cuda'"},
+      "device = cuda, and device = cpu");
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -50,6 +51,7 @@ struct Trajectory {
   std::vector<double> losses, norms, dropped;
   std::vector<double> balances, zs;      // the router's losses
   std::vector<double> layer_norms;       // of the gradients: of each step the embedding's, the layers', the head's
+  std::vector<double> activations;       // of each step that measures them: figure by figure, of each layer; -1: none
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
@@ -91,6 +93,7 @@ inline void expect_equal(const Trajectory& a, const Trajectory& b, double tolera
   each_step("gradient norm, layer by layer", a.layer_norms, b.layer_norms);
   each_step("load-balancing loss", a.balances, b.balances);
   each_step("z-loss", a.zs, b.zs);
+  each_step("statistics of activations, figure by figure", a.activations, b.activations);
   each_step("router entropy, layer by layer", a.entropies, b.entropies);
   each_step("load, layer by layer", a.loads, b.loads);
   ASSERT_EQ(a.weights.size(), b.weights.size());
@@ -149,6 +152,8 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       result.layer_norms.push_back(norms.embedding);
       result.layer_norms.insert(result.layer_norms.end(), norms.layers.begin(), norms.layers.end());
       result.layer_norms.push_back(norms.head);
+      for (const auto& [name, layers] : out.activations)
+        for (const double value : layers) result.activations.push_back(std::isnan(value) ? -1 : value);
       if (out.loss_scale) result.loss_scales.push_back(*out.loss_scale);
       if (out.max_attention_logit) result.max_logits.push_back(*out.max_attention_logit);
       result.dropped.push_back(out.router.model("dropped_share").value_or(0));

@@ -22,6 +22,7 @@ RunConfig deterministic_config(const char* dtype) {
   config.model.dtype = dtype;
   config.train.train_iters = 100;
   config.parallel.deterministic = true;
+  config.log.log_activations = 2;
   return config;
 }
 
@@ -30,6 +31,7 @@ void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.norms, b.norms);
   EXPECT_EQ(a.balances, b.balances);
   EXPECT_EQ(a.zs, b.zs);
+  EXPECT_EQ(a.activations, b.activations);
   ASSERT_EQ(a.weights.size(), b.weights.size());
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i] == b.weights[i]) << "parameter " << i;
 }

@@ -115,6 +115,7 @@ RunConfig recipe() {
   config.model.vocab_size = 64;
   config.model.moe.moe_z_loss_coeff = 1e-3;
   config.train.global_batch_size = 4;
+  config.log.log_activations = 1;
   return laid_out(config, {});
 }
 

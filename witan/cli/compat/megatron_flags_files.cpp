@@ -100,7 +100,8 @@ MegatronSection megatron_checkpoint_flags() {
 MegatronSection megatron_logging_flags() {
   const std::string wandb = "Weights & Biases reads the folder of `--tensorboard-dir` itself";
   const std::string boards = "TensorBoard's files contain all series";
-  const std::string profiler = "there is no built-in profiler";
+  const std::string profiler = "`--trace-steps` traces steps";
+  const std::string memory = "what is live when memory runs out is written in every run";
   const std::string watcher = "there is no such monitoring";
   return {"Logging",
           {
@@ -130,8 +131,9 @@ MegatronSection megatron_logging_flags() {
               harmless("--profile-step-end", profiler, Takes::one),
               harmless("--profile-ranks", profiler, Takes::some),
               harmless("--use-pytorch-profiler", profiler),
-              harmless("--record-memory-history", profiler),
-              harmless("--memory-snapshot-path", profiler, Takes::one),
+              harmless("--record-memory-history", memory),
+              harmless("--memory-snapshot-path", memory, Takes::one),
+              same_truth("--nvtx-ranges"),
               harmless("--log-straggler", "`straggler_threshold` looks for stragglers in every run"),
               harmless("--disable-straggler-on-startup", watcher),
               harmless("--no-one-logger", watcher),

@@ -146,7 +146,7 @@ class TrainCall {
   // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
   // less the end of a run.
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
-  RunAids aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const;
+  RunAids aids(const ResolvedConfig& config, int64_t done) const;
   std::string origin_of_run() const;
   ExitCode train_from(const ResolvedConfig& config, int64_t done, Progress& progress);
 
@@ -234,7 +234,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   if (options_.fresh) {
     const Plan plan = plan_of(expected, nullptr);
     require_room(expected, plan, {}, progress);
-    aids(expected, plan, 0);  // refuses what it could not do
+    aids(expected, 0);  // refuses what it could not do
     check_sources(expected->data);
     old.emplace(train.runs_folder, train.run);
     if (old->empty()) old.reset();
@@ -275,7 +275,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   const ResolvedConfig config = resolve(given, facts);
   const Plan plan = plan_of(config, data.tokenizer.get());
   require_room(config, plan, folder_ ? disk_state(*folder_, done) : DiskState{}, progress);
-  aids(config, plan, done);
+  aids(config, done);
   for (const std::string& line : data.lines) progress.note(line);
   if (given_.saved && !options_.fresh) announce_schedule(*given_.saved, config, done, progress);
   if (const auto timing = timing_without_writing(plan, config, done, data.held_out))
@@ -314,12 +314,8 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes}, disk, folder, free_bytes_for(folder));
 }
 
-RunAids TrainCall::aids(const ResolvedConfig& config, const Plan& plan, int64_t done) const {
-  RunAids aids{options_.debug_ranks, loud_, steps_to_trace(options_.trace_steps, config, done)};
-  require<ConfigError>(
-      !aids.trace || !plan.on_gpu || !plan.why_eager().empty(), "--trace-steps ", options_.trace_steps,
-      ": steps on GPUs are replayed as one CUDA graph, whose kernels cannot be timed; add --no-cuda-graph");
-  return aids;
+RunAids TrainCall::aids(const ResolvedConfig& config, int64_t done) const {
+  return {options_.debug_ranks, loud_, steps_to_trace(options_.trace_steps, config, done)};
 }
 
 // A call that resumes a run without naming a preset or file leaves what the run was started with.
@@ -340,7 +336,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     announce(config, plan, timing, done, progress);
   }
   start_->config = origin_of_run() + config_to_save(config.given(), true);
-  start_->aids = aids(config, plan, done);
+  start_->aids = aids(config, done);
   const RunResult result =
       train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   progress.clear();

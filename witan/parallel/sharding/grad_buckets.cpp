@@ -55,6 +55,7 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
     bucket.head_apart = tree() && groups.of(Axis::pipeline).size() == 1;
     if (bucket.head_apart) bucket.sources = 2;
   }
+  const TraceContextScope named(stream_, bucket.parameters.front()->name());
   if (groups.layout().shards_gradients(plan.experts))
     make_shard(bucket);
   else

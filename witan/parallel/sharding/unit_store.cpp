@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "witan/tensor/trace_context.h"
+
 namespace witan {
 namespace {
 
@@ -97,6 +99,7 @@ void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
     std::vector<size_t> members(left.begin(), others.begin());
     const auto [places, begins] = places_of(plan, parameters_, dtype);
     const int64_t count = part_of(begins, group ? group->rank() : 0).second;
+    const TraceContextScope named(stream_, parameters_[members.front()]->name());
     const Tensor shard = stream_.empty({count}, dtype, MemoryTag::weights);
     entry.wholes.push_back({std::move(members), places, begins, group, shard, {}});
     left.erase(left.begin(), others.begin());

@@ -1,6 +1,7 @@
 #include "witan/tensor/cuda.h"
 
 #include "witan/base/error.h"
+#include "witan/tensor/timestamps.h"
 
 namespace witan::cuda {
 namespace {
@@ -42,6 +43,11 @@ void copy_out(int, void*, const std::byte*, int64_t) {
 std::unique_ptr<Queue> make_queue(int) {
   none();
 }
+std::unique_ptr<Timestamps> make_timestamps(int) {
+  none();
+}
+void push_range(const std::string&) {}
+void pop_range() {}
 std::vector<double> time_calls(Queue&, int, const std::function<void()>&) {
   none();
 }

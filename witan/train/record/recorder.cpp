@@ -48,6 +48,13 @@ LayersEvent layers_event(int64_t step, const LayerNorms& norms) {
   return event;
 }
 
+ActivationsEvent activations_event(int64_t step, const StepResult& result) {
+  ActivationsEvent event{step, result.activations};
+  for (auto& [name, layers] : event.statistics)
+    for (double& value : layers) value = rounded(value);
+  return event;
+}
+
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
 
 }  // namespace
@@ -188,6 +195,8 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (closes && gpus_)
     if (const auto read = gpus_->take(state.step)) metrics_.append(*read);
   if (closes && result.layer_norms) metrics_.append(layers_event(state.step, *result.layer_norms));
+  if (!result.activations.empty()) metrics_.append(activations_event(state.step, result));
+  if (tensorboard_ && !result.activations.empty()) tensorboard_->activations(state.step, result.activations);
   if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);
   if (!result.router.empty()) metrics_.append(experts);

@@ -50,6 +50,14 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   writer_.add(state.step, scalars, histograms);
 }
 
+void TensorboardRecorder::activations(int64_t step, const std::map<std::string, std::vector<double>>& statistics) {
+  std::vector<tfevents::Scalar> scalars;
+  for (const auto& [name, layers] : statistics)
+    for (size_t layer = 0; layer < layers.size(); ++layer)
+      if (!std::isnan(layers[layer])) scalars.push_back({cat(name, "/layer ", layer), layers[layer]});
+  writer_.add(step, scalars);
+}
+
 void TensorboardRecorder::evaluation(const EvalEvent& event) {
   const std::string of = event.set ? " on " + *event.set : "";
   writer_.add(event.step, {{"lm loss validation" + of, event.loss},

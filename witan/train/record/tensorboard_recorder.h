@@ -1,6 +1,10 @@
 // Writes TensorBoard's event files of a run, with Megatron-LM's tags and the load of experts.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "witan/moe/statistics.h"
 #include "witan/report/events.h"
 #include "witan/report/tfevents.h"
@@ -18,6 +22,8 @@ class TensorboardRecorder {
   // statistics, of the model's `layers`.
   void step(const TrainState& state, const StepEvent& event, double iteration_s, const std::vector<int64_t>& layers,
             const StepStatistics& router);
+  // Statistics of activations by name, of each layer; NaN: it has none.
+  void activations(int64_t step, const std::map<std::string, std::vector<double>>& statistics);
   void evaluation(const EvalEvent& event);
 
  private:

@@ -234,6 +234,11 @@ Fields LogConfig::fields() {
       Field{"log_params_norm", &log_params_norm, "Log the L2 norm of all parameters"},
       Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "Log the number of gradients that are exactly 0"},
       Field{"log_progress", &log_progress, "Write progress.txt: tokens and FLOPs at every start and checkpoint"},
+      Field{"log_activations", &log_activations,
+            "Measure the activations of every layer each N steps: RMS, largest magnitude, zeros (0: never)"}
+          .at_least(0),
+      Field{"nvtx_ranges", &nvtx_ranges,
+            "Mark steps, passes and modules by NVTX ranges, for Nsight Systems (of GPUs' steps with --no-cuda-graph)"},
       Field{"timing_log_level", &timing_log_level,
             "Timers in Megatron-LM's log format: 0: setup only; 1: also parts of a step; 2: also each micro-batch"}
           .between(0, 2),

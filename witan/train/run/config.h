@@ -110,6 +110,8 @@ struct LogConfig {
   bool log_params_norm = false;
   bool log_num_zeros_in_grad = false;
   bool log_progress = false;
+  int64_t log_activations = 0;  // steps; 0: off
+  bool nvtx_ranges = false;
   int64_t timing_log_level = 0;
   std::string tensorboard_dir;  // empty: RUN/tensorboard; "none": not written
 

@@ -278,7 +278,10 @@ std::vector<KeyUse> parallel_uses() {
        "pipeline_model_parallel_size above 1",
        "pipeline_model_parallel_size",
        [](Config c) { return c.parallel.pipeline_model_parallel_size > 1; }},
-      {{"cuda_graph", "overlap_param_gather"}, "device = cuda", "device", [](Config c) { return c.parallel.on_gpu(); }},
+      {{"cuda_graph", "overlap_param_gather", "nvtx_ranges"},
+       "device = cuda",
+       "device",
+       [](Config c) { return c.parallel.on_gpu(); }},
   };
 }
 

@@ -46,7 +46,8 @@ class RunFolder {
   fs::path anomalies() const { return path_ / "anomalies"; }   // checkpoints of weights and batches
   fs::path rewinds() const { return path_ / "rewinds.json"; }  // those since the checkpoints were saved
   fs::path trace() const { return path_ / "trace.json"; }
-  fs::path traces() const { return path_ / "trace"; }  // a file of each rank
+  fs::path traces() const { return path_ / "trace"; }   // a file of each rank
+  fs::path memory() const { return path_ / "memory"; }  // likewise, of memory that ran out
   fs::path debug_rank(int rank) const { return path_ / ("debug-rank-" + std::to_string(rank)); }
 
  private:

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "witan/base/error.h"
 #include "witan/base/resident.h"
+#include "witan/train/record/memory_file.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {
@@ -28,6 +31,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
                        const RunEvent& event, Progress& progress) {
   const RunFolder& folder = start.folder;
   if (start.aids.trace) remove_traces(folder);
+  remove_snapshots(folder);
   if (!start.from) {
     fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
     fs::remove(folder.samples());
@@ -57,6 +61,11 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
     progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
                               config->train.train_iters));
   recorder_->begin(event, baseline_bits_per_byte_, start.step());
+}
+
+void RunRecords::out_of_memory(const std::string& error) {
+  std::istringstream lines(error);
+  for (std::string line; std::getline(lines, line);) recorder_->warn(line);
 }
 
 void RunRecords::end(RunResult& result) {

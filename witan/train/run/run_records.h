@@ -26,6 +26,9 @@ class RunRecords {
   // Likewise of each set of valid_data.
   const std::vector<double>& set_bytes() const { return set_bytes_; }
 
+  // Memory ran out: what the error says stands in train.log too.
+  void out_of_memory(const std::string& error);
+
   // Closes the files with result.memory and result.finished, and completes the result by what was recorded.
   void end(RunResult& result);
 

@@ -17,7 +17,9 @@
 #include "witan/data/loader.h"
 #include "witan/generate/generator.h"
 #include "witan/parallel/peers.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tensor/trace_context.h"
+#include "witan/train/record/memory_file.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
@@ -58,16 +60,21 @@ struct Run {
   Recorder& recorder() const { return records->recorder(); }
 };
 
+// What the rank's plan says it takes, and who is told where that is not so.
+std::shared_ptr<Arena> arena_of(const Run& run, World& world, int rank) {
+  auto arena =
+      reserve_arena(device_of(run.config, world.local_rank(rank)), run.plan.memory[static_cast<size_t>(rank)].peak);
+  write_snapshots(*arena, run.start.folder, run.plan, rank);
+  return arena;
+}
+
 // One rank, on its own thread.
 class RankTrainer {
  public:
   RankTrainer(const Run& run, World& world, const Layout& layout, int rank)
       : run_(run),
         pool_(static_cast<int>(run.config->parallel.threads)),
-        stream_(device_of(run.config, world.local_rank(rank)),
-                reserve_arena(device_of(run.config, world.local_rank(rank)),
-                              run.plan.memory[static_cast<size_t>(rank)].peak),
-                pool_),
+        stream_(device_of(run.config, world.local_rank(rank)), arena_of(run, world, rank), pool_),
         groups_(made_alike(world,
                            make_groups(world, layout, rank, stream_, sums_of(run.config),
                                        peers_of(run.config->parallel, layout, rank)),
@@ -94,6 +101,8 @@ class RankTrainer {
     if (train.replay_interval > 0 && layout.world_size() > 1)
       replay_check_.emplace(engine_, groups_.layout(), rank, run.config, run.data);
     watch_ranks(layout);
+    if (stream_.is_cuda() && run.config->log.nvtx_ranges) engine_.show_ranges(&ranges_);
+    if (stream_.is_cuda()) tracer_.note_launches([this](LaunchTrace* launches) { engine_.note_launches(launches); });
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
 
@@ -470,6 +479,7 @@ class RankTrainer {
   Stream stream_;
   Groups groups_;
   RunRoutes routes_;
+  PlaceRanges ranges_{cuda::push_range, cuda::pop_range};
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way
@@ -532,6 +542,10 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
   };
   try {
     world->run(train_rank);
+  } catch (const OutOfMemoryError& error) {
+    if (records) records->out_of_memory(error.what());
+    if (records && start.aids.trace) merge_traces(start.folder, world->size());
+    throw;
   } catch (...) {
     if (records && start.aids.trace) merge_traces(start.folder, world->size());
     throw;

@@ -39,6 +39,18 @@ std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const
   return rows;
 }
 
+// Whose launches are noted as long as it lives.
+class WatchedLaunches {
+ public:
+  WatchedLaunches(Stream& stream, LaunchObserver* launches) : stream_(stream) { stream_.watch_launches(launches); }
+  ~WatchedLaunches() { stream_.watch_launches(nullptr); }
+  WatchedLaunches(const WatchedLaunches&) = delete;
+  WatchedLaunches& operator=(const WatchedLaunches&) = delete;
+
+ private:
+  Stream& stream_;
+};
+
 // Of the residual stream that goes from stage to stage.
 Shape residual_shape(const RunConfig& config, const Batch& batch) {
   const int64_t ranks = config.parallel.sequence_parallel ? config.parallel.tensor_model_parallel_size : 1;
@@ -87,6 +99,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
     spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window),
                     LossGather(stream, groups, config_->micro_batches() / groups.layout().data_ranks()));
   if (optimizer.qk_clip) qk_clip_.emplace(stream, groups, *config_, model_);
+  if (config_->log.log_activations > 0) passes_.use_activations(&activations_.emplace(model_));
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -163,18 +176,19 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
     replay();
-    const StepReport::Result read = report_->read(stream_);
+    const StepReport::Result read = report_->read(stream_, measures());
     times_.forward_backward = whole.seconds();
     return within_pools(own, count, read);
   }
-  compute(Mode::eager, stop);
-  return within_pools(own, count, report_->read(stream_));
+  compute_noted(Mode::eager, stop);
+  return within_pools(own, count, report_->read(stream_, measures()));
 }
 
 // What the step reads, on the device.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
                   count.updates + 1);
+  if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
 }
@@ -214,7 +228,7 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
   pools_->divide(waves);
   compute(Mode::again, {});
   pools_->divide(1);
-  return report_->read(stream_);
+  return report_->read(stream_, measures());
 }
 
 void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves) {
@@ -244,7 +258,8 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
 
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
-  graph_.reset();
+  for (auto& graph : graphs_) graph.reset();
+  noted_graph_.reset();
   warm_ = false;
   inputs_.reset();
   report_.reset();
@@ -252,8 +267,9 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
-  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
-                                         ReportSizes(config_->model, stages_, count));
+  report_ =
+      std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
+                                   ReportSizes(config_->model, stages_, count, ReportSizes::activations_of(*config_)));
   if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty()) {
     const Batch& one = batches.front();
     routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
@@ -289,22 +305,61 @@ bool Engine::recordable() const {
   return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
 }
 
-// The first step runs as it comes: libraries are loaded and choose their kernels. The second is recorded.
+// The first step runs as it comes: libraries are loaded and choose their kernels, those of statistics too. The second
+// is recorded, and so is the first one that measures activations, or the first that does not.
 void Engine::replay() {
-  if (!std::exchange(warm_, true)) return compute(Mode::recorded, {});
-  if (!graph_) graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
-  graph_->launch();
+  const bool wanted = measures();
+  if (!std::exchange(warm_, true)) {
+    if (activations_) activations_->want(true);
+    compute_noted(Mode::recorded, {});
+    if (activations_) activations_->want(wanted);
+    return;
+  }
+  if (launches_ != nullptr) return replay_noted();
+  std::unique_ptr<Graph>& graph = graphs_[wanted ? 1 : 0];
+  if (!graph) graph = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
+  graph->launch();
   if (config_->parallel.overlap_param_gather) units_->publish();
+}
+
+void Engine::replay_noted() {
+  if (!noted_graph_ || noted_measures_ != measures()) {
+    noted_graph_.reset();  // before its moments go
+    launches_->clear(LaunchTrace::Work::captured);
+    noted_measures_ = measures();
+    const WatchedLaunches watched(stream_, launches_);
+    noted_graph_ = record(*stream_.queue(), [&] { compute(Mode::recorded, {}); });
+  }
+  launches_->start(*stream_.queue());
+  noted_graph_->launch();
+  if (config_->parallel.overlap_param_gather) units_->publish();
+}
+
+void Engine::compute_noted(Mode mode, const std::function<bool()>& stop) {
+  if (launches_ == nullptr) return compute(mode, stop);
+  noted_graph_.reset();
+  launches_->clear(LaunchTrace::Work::queued);
+  launches_->start(*stream_.queue());
+  const WatchedLaunches watched(stream_, launches_);
+  compute(mode, stop);
+}
+
+void Engine::note_launches(LaunchTrace* launches) {
+  noted_graph_.reset();
+  launches_ = launches;
 }
 
 // All that a step does, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<bool()>& stop) {
+  std::optional<WatchedLaunches> shown;
+  if (ranges_ != nullptr && stream_.launches() == nullptr) shown.emplace(stream_, ranges_);
   compute_passes(mode);
   if (mode == Mode::eager && before_update_) before_update_();
   const Tensor total = update();
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_stop(stream_, stop && stop());
   report_->finish(stream_, groups_.world(), total, step_state_.common());
+  if (shown) ranges_->close();
 }
 
 // From the inputs to the gradients.
@@ -454,9 +509,21 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
   if (qk_clip_) result.max_attention_logit = qk_clip_->largest();
+  if (measures()) result.activations = activations_of(report);
   result.stop = report.stop;
   result.times = times_;
   return result;
+}
+
+std::map<std::string, std::vector<double>> Engine::activations_of(const StepReport::Result& report) const {
+  std::map<std::string, std::vector<double>> values;
+  for (const ActivationStatistic& statistic : activation_statistics())
+    for (const auto& layer : report.activations) {
+      const ActivationMoments& moments = layer[static_cast<size_t>(statistic.of)];
+      values[statistic.name].push_back(moments.elements > 0 ? statistic.compute(moments) : std::nan(""));
+    }
+  if (qk_clip_) values["attention_logit_max"] = qk_clip_->largest_of_layers();
+  return values;
 }
 
 // The values of all ranks with tokens of their own, in all stages, in the order of ranks.

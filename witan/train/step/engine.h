@@ -5,7 +5,9 @@
 // between it is one captured CUDA graph unless a part of it needs the host (Engine::recordable).
 #pragma once
 
+#include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +34,12 @@
 #include "witan/train/step/pass_digest.h"
 #include "witan/train/step/qk_clip.h"
 #include "witan/train/step/stage_passes.h"
+#include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
 #include "witan/train/step/step_routes.h"
+#include "witan/train/trace/launch_trace.h"
+#include "witan/train/trace/place_ranges.h"
 
 namespace witan {
 
@@ -57,10 +62,13 @@ struct StepResult {
   bool spike = false;                         // of a skipped step: all was finite
   std::optional<double> loss_scale;           // of the next step; float16 models only
   std::optional<double> max_attention_logit;  // before the update; with qk_clip only
-  int64_t waves = 1;                          // in which it ran again; 1: all rows had room (moe/expert_pools.h)
-  StepStatistics router;                      // of all micro-batches; empty in a dense model
-  bool stop = false;                          // some rank asked to stop after this step
-  StepTimes times;                            // of this rank
+  // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
+  // where the step did not measure them (log_activations).
+  std::map<std::string, std::vector<double>> activations;
+  int64_t waves = 1;      // in which it ran again; 1: all rows had room (moe/expert_pools.h)
+  StepStatistics router;  // of all micro-batches; empty in a dense model
+  bool stop = false;      // some rank asked to stop after this step
+  StepTimes times;        // of this rank
 };
 
 class Engine {
@@ -140,6 +148,14 @@ class Engine {
     if (loss_scaler_) loss_scaler_->restore(state);
   }
 
+  // From now on each step's launches are noted there as they are queued, without waiting for any; null: no longer. A
+  // step that is one graph is recorded once more for that.
+  void note_launches(LaunchTrace* launches);
+
+  // From now on ranges are opened and closed around what steps queue, or capture, but for traced steps; null: no
+  // longer.
+  void show_ranges(PlaceRanges* ranges) { ranges_ = ranges; }
+
   // Collective: throws CommError where ranks that hold the same values, buffers or optimizer state differ
   // (check_states_interval). Not within a step: it waits for the stream and reads all of them.
   void check_states();
@@ -177,7 +193,10 @@ class Engine {
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
   bool recordable() const;
+  bool measures() const { return activations_ && activations_->wanted(); }  // activations, in this step
   void replay();
+  void replay_noted();
+  void compute_noted(Mode mode, const std::function<bool()>& stop);
   void begin(const std::vector<Batch>& own, Count count);
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
   StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
@@ -188,6 +207,7 @@ class Engine {
   Tensor update();
   Pipeline pipeline(int64_t micro_batches, Pipeline::Passes passes) const;
   StepResult result_of(const StepReport::Result& report) const;
+  std::map<std::string, std::vector<double>> activations_of(const StepReport::Result& report) const;
   std::vector<double> gather(const std::vector<double>& values);
   Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 
@@ -219,6 +239,7 @@ class Engine {
   std::vector<ModuleObserver> part_observers_;
   std::optional<LossScaler> loss_scaler_;  // of float16 models
   std::optional<QkClip> qk_clip_;
+  std::optional<StepActivations> activations_;  // none: no step measures them
   StagePasses passes_;
   std::vector<Batch> parts_;               // of the last batches, where ranks divide sequences
   std::vector<std::vector<Batch>> ahead_;  // of the last batches, for each MTP module: this rank's part
@@ -228,8 +249,13 @@ class Engine {
   std::vector<int32_t> replayed_routes_;
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
-  bool warm_ = false;             // a step has run on these inputs
-  std::unique_ptr<Graph> graph_;  // the step, recorded
+  bool warm_ = false;  // a step has run on these inputs
+  // The step, recorded: as it is, and as one that measures activations; null until such a step comes.
+  std::array<std::unique_ptr<Graph>, 2> graphs_;
+  PlaceRanges* ranges_ = nullptr;       // null: none are shown
+  LaunchTrace* launches_ = nullptr;     // null: launches are not noted
+  std::unique_ptr<Graph> noted_graph_;  // the step, recorded with their moments; null until such a step comes
+  bool noted_measures_ = false;         // and measuring activations
   std::function<void()> before_update_;
   PassDigest* digest_ = nullptr;  // null: passes are not noted
 };

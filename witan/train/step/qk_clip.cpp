@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -69,14 +70,29 @@ void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
   });
 }
 
-double QkClip::largest() const {
-  double most = 0;
+std::vector<double> QkClip::read() const {
+  std::vector<double> values;
   dispatch_floating(largest_.dtype(), [&]<class A>() {
     std::vector<A> all(static_cast<size_t>(largest_.elements()));
     stream_.read(all.data(), largest_);
-    most = static_cast<double>(*std::ranges::max_element(all));
+    values.assign(all.begin(), all.end());
   });
-  return most;
+  return values;
+}
+
+double QkClip::largest() const {
+  return std::ranges::max(read());
+}
+
+std::vector<double> QkClip::largest_of_layers() const {
+  const std::vector<double> all = read();
+  const int64_t heads = largest_.size(1);
+  std::vector<double> layers;
+  for (auto layer = all.begin(); layer != all.end(); layer += heads) {
+    const double most = *std::max_element(layer, layer + heads);
+    layers.push_back(std::isfinite(most) ? most : std::nan(""));  // what begin_step() began with
+  }
+  return layers;
 }
 
 }  // namespace witan

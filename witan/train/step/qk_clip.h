@@ -23,8 +23,11 @@ class QkClip {
 
   // The largest logit of the step that was made last, over all heads. Waits for the stream; 0 on the meta device.
   double largest() const;
+  // Likewise, of each layer, MTP's last; NaN where it has no attention.
+  std::vector<double> largest_of_layers() const;
 
  private:
+  std::vector<double> read() const;  // [layers * H]
   Stream& stream_;
   Group& world_;
   const OptimizerConfig& config_;

@@ -90,8 +90,10 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     pass.has_x = true;
   }
   if (routes_) routes_->begin(micro_batch);
+  if (activations_) activations_->begin(*report_, micro_batch);
   ModelOutput out = model_.forward(pass.tape, input_of(micro_batch), chunk, std::move(in));
   if (routes_) routes_->end();
+  if (activations_) activations_->end();
   Tensor y;
   if (out.x.defined()) {
     pass.y = pass.tape.slot(out.x);

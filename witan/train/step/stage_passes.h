@@ -15,6 +15,7 @@
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/config.h"
+#include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
 #include "witan/train/step/step_routes.h"
@@ -29,6 +30,9 @@ class StagePasses : public StageModel {
 
   // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
   void use_routes(StepRoutes* routes) { routes_ = routes; }
+
+  // What measures activations, likewise.
+  void use_activations(StepActivations* activations) { activations_ = activations; }
 
   // From now on the micro-batches are those of this data-parallel rank, which random numbers go by.
   void compute_as(int data_rank) { first_ = data_rank * count_; }
@@ -79,6 +83,7 @@ class StagePasses : public StageModel {
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
   StepRoutes* routes_ = nullptr;
+  StepActivations* activations_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
   std::function<void(double share)> after_pass_;

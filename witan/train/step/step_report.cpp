@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "witan/kernels/activation_moments.h"
 #include "witan/kernels/step_report.h"
 #include "witan/kernels/step_value.h"
 #include "witan/moe/router.h"
@@ -14,23 +15,40 @@ constexpr int64_t kTotals = 2;
 
 }  // namespace
 
-ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches)
+ReportSizes::Activations ReportSizes::activations_of(const RunConfig& config) {
+  if (config.log.log_activations == 0) return Activations::none;
+  return config.parallel.sequence_parallel ? Activations::shared : Activations::same;
+}
+
+ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches, Activations activations)
     : micro_batches_(micro_batches),
       mtp_modules_(model.mtp_num_layers),
       statistics_(router_statistics(model.moe), model.moe.num_experts),
-      held_(static_cast<size_t>(stages.stages())) {
+      held_(static_cast<size_t>(stages.stages())),
+      activations_(activations),
+      layers_(model.num_layers + model.mtp_num_layers),
+      held_layers_(held_.size()) {
   std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
   for (const LayerSpec& layer : layers_with_mtp(model)) numbers.push_back(layer.moe ? blocks_++ : -1);
   for (int stage = 0; stage < stages.stages(); ++stage) {
     auto& chunks = held_[static_cast<size_t>(stage)];
+    auto& layers = held_layers_[static_cast<size_t>(stage)];
     for (int chunk = 0; chunk < stages.chunks(); ++chunk) {
       const auto [first, last] = stages.layers(stage, chunk);
       auto& blocks = chunks.emplace_back(numbers.begin() + first, numbers.begin() + last);
       if (stages.has_head(stage, chunk)) blocks.insert(blocks.end(), numbers.begin() + model.num_layers, numbers.end());
       std::erase(blocks, -1);
+      for (int64_t layer = first; layer < last; ++layer) layers.push_back(layer);
+      for (int64_t layer = model.num_layers; layer < layers_ && stages.has_head(stage, chunk); ++layer)
+        layers.push_back(layer);
     }
+    most_layers_ = std::max(most_layers_, static_cast<int64_t>(layers.size()));
     most_held_ = std::max(most_held_, static_cast<int64_t>(held(stage).size()));
   }
+}
+
+int64_t ReportSizes::values_of_layer() {
+  return kActivations * kernels::kActivationMoments;
 }
 
 std::vector<int64_t> ReportSizes::held(int stage) const {
@@ -78,6 +96,14 @@ void StepReport::write_stop(Stream& stream, bool stop) const {
   stream.write(stop_, &flag);
 }
 
+Tensor StepReport::moments(int64_t micro_batch, int64_t layer, Activation of) const {
+  const std::vector<int64_t>& held = sizes_.held_layers(stage_);
+  const auto at = std::ranges::find(held, layer) - held.begin();
+  const int64_t begin = micro_batch * sizes_.micro_batch_values() + sizes_.activations_begin() +
+                        at * ReportSizes::values_of_layer() + static_cast<int64_t>(of) * kernels::kActivationMoments;
+  return own_.narrow(0, begin, kernels::kActivationMoments);
+}
+
 std::vector<Tensor> StepReport::own_losses() const {
   std::vector<Tensor> losses;
   if (stage_ + 1 < sizes_.stages()) return losses;
@@ -100,7 +126,35 @@ void StepReport::read_micro_batch(const double* values, int rank, size_t which, 
   for (double& loss : result.mtp_losses[which]) loss += *values++;
 }
 
-StepReport::Result StepReport::read(Stream& stream) const {
+// Summed over a micro-batch's ranks, then micro-batch by micro-batch: where no axis divides one, the same sums in every
+// layout.
+std::vector<StepReport::LayerMoments> StepReport::read_activations(const double* values_of_ranks) const {
+  const Mesh& mesh = layout_.mesh();
+  std::vector<std::vector<int>> ranks(
+      static_cast<size_t>(layout_.data_ranks()));  // that measure, by data-parallel rank
+  for (int rank = 0; rank < layout_.world_size(); ++rank)
+    if (sizes_.activations() == ReportSizes::Activations::shared || mesh.coordinate(rank, Axis::tensor) == 0)
+      ranks[static_cast<size_t>(layout_.data_rank(rank))].push_back(rank);
+  std::vector<LayerMoments> all(static_cast<size_t>(sizes_.layers()));
+  for (const std::vector<int>& together : ranks)
+    for (int64_t i = 0; i < sizes_.micro_batches(); ++i) {
+      std::vector<LayerMoments> of_micro_batch(all.size());
+      for (const int rank : together) {
+        const double* next =
+            values_of_ranks + rank * values() + i * sizes_.micro_batch_values() + sizes_.activations_begin();
+        for (const int64_t layer : sizes_.held_layers(mesh.coordinate(rank, Axis::pipeline)))
+          for (ActivationMoments& moments : of_micro_batch[static_cast<size_t>(layer)]) {
+            moments.add(ActivationMoments::read(next));
+            next += kernels::kActivationMoments;
+          }
+      }
+      for (size_t layer = 0; layer < all.size(); ++layer)
+        for (size_t of = 0; of < kActivations; ++of) all[layer][of].add(of_micro_batch[layer][of]);
+    }
+  return all;
+}
+
+StepReport::Result StepReport::read(Stream& stream, bool activations) const {
   std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
   stream.read(read.data(), all_);
   const int64_t count = sizes_.micro_batches();
@@ -115,6 +169,7 @@ StepReport::Result StepReport::read(Stream& stream) const {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
       read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result);
     }
+  if (activations) result.activations = read_activations(read.data());
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     const double* next = of_rank(rank) + count * sizes_.micro_batch_values();
     result.square_sum = *next++;

@@ -1,19 +1,30 @@
 // The results of a step, gathered on the device while it runs and read by the host once, at its end.
 #pragma once
 
+#include <array>
 #include <vector>
 
+#include "witan/model/activation_statistics.h"
 #include "witan/model/transformer.h"
 #include "witan/moe/statistics.h"
 #include "witan/parallel/layout.h"
 #include "witan/parallel/stages.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 
-// Of a rank's values: those of its micro-batches, of the MoE blocks that its stage of a pipeline holds.
+// Of a rank's values: those of its micro-batches, of the MoE blocks and the layers that its stage of a pipeline holds.
 class ReportSizes {
  public:
-  ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches);
+  enum class Activations : uint8_t {
+    none,
+    same,    // tensor-parallel ranks all measure the same
+    shared,  // each measures its tokens (sequence_parallel)
+  };
+  static Activations activations_of(const RunConfig& config);
+
+  ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches,
+              Activations activations = Activations::none);
 
   int64_t micro_batches() const { return micro_batches_; }            // of each rank
   const StatisticsLayout& statistics() const { return statistics_; }  // of a block
@@ -27,14 +38,26 @@ class ReportSizes {
 
   int64_t mtp_modules() const { return mtp_modules_; }
 
-  // Of a micro-batch: its blocks' values, and the losses of the model and of its MTP modules. As many as the stage has
-  // that has most.
-  int64_t micro_batch_values() const { return most_held_ * statistics_.values() + 1 + mtp_modules_; }
+  Activations activations() const { return activations_; }
+  int64_t layers() const { return layers_; }  // of the whole model, MTP's last
+  // The layers that a stage holds.
+  const std::vector<int64_t>& held_layers(int stage) const { return held_layers_[static_cast<size_t>(stage)]; }
+
+  // Of a micro-batch: its blocks' values, the losses of the model and of its MTP modules, and from
+  // activations_begin() on the moments of its layers' activations. As many as the stage has that has most.
+  int64_t micro_batch_values() const {
+    return activations_begin() + (activations_ == Activations::none ? 0 : most_layers_ * values_of_layer());
+  }
+  int64_t activations_begin() const { return most_held_ * statistics_.values() + 1 + mtp_modules_; }
+  static int64_t values_of_layer();  // the moments of its activations
 
  private:
   int64_t micro_batches_, mtp_modules_, blocks_ = 0, most_held_ = 0;
   StatisticsLayout statistics_;
   std::vector<std::vector<std::vector<int64_t>>> held_;  // by stage, chunk
+  Activations activations_;
+  int64_t layers_, most_layers_ = 0;
+  std::vector<std::vector<int64_t>> held_layers_;  // by stage
 };
 
 class StepReport {
@@ -52,24 +75,30 @@ class StepReport {
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_stop(Stream& stream, bool stop) const;
 
+  // Where the moments of an activation go, [kActivationMoments]: of a micro-batch and a layer that this stage holds.
+  Tensor moments(int64_t micro_batch, int64_t layer, Activation of) const;
+
   // The losses of this rank's micro-batches, [1] each, once they are added; none in a stage that computes no loss.
   std::vector<Tensor> own_losses() const;
 
+  using LayerMoments = std::array<ActivationMoments, kActivations>;
   struct Result {
     // Of each micro-batch, in the order of the global batch.
     std::vector<double> losses;
     std::vector<std::vector<double>> mtp_losses;               // likewise, of each MTP module
     std::vector<std::vector<std::vector<double>>> statistics;  // [micro-batches][MoE blocks]: packed
+    std::vector<LayerMoments> activations;                     // of each layer, over all micro-batches
     double square_sum = 0, zeros = 0;                          // of the gradients
     std::vector<double> step;                                  // kernels::step_value
     bool stop = false;                                         // on any rank
   };
-  // Waits for the step. Zeros on the meta device.
-  Result read(Stream& stream) const;
+  // Waits for the step. Zeros on the meta device. `activations`: the step has measured them.
+  Result read(Stream& stream, bool activations = false) const;
 
  private:
   int64_t values() const;
   void read_micro_batch(const double* values, int rank, size_t which, Result& result) const;
+  std::vector<LayerMoments> read_activations(const double* values_of_ranks) const;
 
   Layout layout_;
   int stage_;

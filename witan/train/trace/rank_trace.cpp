@@ -30,25 +30,26 @@ std::string text_of(double value) {
 
 RankTrace::RankTrace(Stream& stream, int rank, std::string_view name, int64_t origin_ns)
     : stream_(stream), trace_(rank, name, origin_ns) {
+  live_.fill(-1);
   constexpr std::pair<Track, const char*> kTracks[] = {{kSteps, "steps"},         {kPasses, "passes"},
                                                        {kModules, "modules"},     {kKernels, "computation"},
                                                        {kCalls, "communication"}, {kWaits, "waits"}};
   for (const auto& [track, of] : kTracks) trace_.name_track(track, of);
 }
 
-ChromeTrace::Args RankTrace::place() const {
-  const TraceContext& trace_context = stream_.trace_context();
+ChromeTrace::Args RankTrace::place(const TraceContext& context) {
   ChromeTrace::Args args;
-  if (!trace_context.module.empty()) args.emplace_back("module", json_text(trace_context.module));
-  if (!trace_context.op.empty()) args.emplace_back("op", json_text(trace_context.op));
-  if (trace_context.micro_batch >= 0) args.emplace_back("micro_batch", fmt::format("{}", trace_context.micro_batch));
+  if (!context.module.empty()) args.emplace_back("module", json_text(context.module));
+  if (!context.op.empty()) args.emplace_back("op", json_text(context.op));
+  if (context.micro_batch >= 0) args.emplace_back("micro_batch", fmt::format("{}", context.micro_batch));
   return args;
 }
 
 void RankTrace::kernel(Stream&, const char* name, const Cost& cost, int64_t begin_ns, int64_t end_ns) {
   if (full()) return;
-  touch(begin_ns, end_ns);
-  ChromeTrace::Args args = place();
+  const TraceContext& context = stream_.trace_context();
+  touch(context, begin_ns, end_ns);
+  ChromeTrace::Args args = place(context);
   args.emplace_back("flops", text_of(cost.flops));
   args.emplace_back("bytes", text_of(cost.bytes));
   trace_.slice(kKernels, name, begin_ns, end_ns, args);
@@ -70,8 +71,9 @@ void RankTrace::ends() {
 void RankTrace::close_call(bool done) {
   if (!std::exchange(call_.open, false) || full()) return;
   const int64_t end_ns = steady_ns();
-  touch(call_.begin_ns, end_ns);
-  ChromeTrace::Args args = place();
+  const TraceContext& context = stream_.trace_context();
+  touch(context, call_.begin_ns, end_ns);
+  ChromeTrace::Args args = place(context);
   args.emplace_back("axis", json_text(call_.axis));
   args.emplace_back("ranks", fmt::format("{}", call_.ranks));
   args.emplace_back("bytes_sent", text_of(call_.bytes));
@@ -81,8 +83,31 @@ void RankTrace::close_call(bool done) {
   sample_memory(end_ns);
 }
 
-void RankTrace::waited(std::string_view what, int64_t begin_ns, int64_t end_ns) {
-  trace_.slice(kWaits, what, begin_ns, end_ns);
+void RankTrace::waited(std::string_view what, int64_t begin_ns, int64_t end_ns, int lane) {
+  trace_.slice(lane == 0 ? kWaits : track_beside(lane), lane == 0 ? what : cat("waits for ", what), begin_ns, end_ns);
+}
+
+int RankTrace::track_beside(int lane) {
+  for (; lanes_ < lane; ++lanes_) trace_.name_track(kBeside + lanes_, cat("beside ", lanes_ + 1));
+  return kBeside + lane - 1;
+}
+
+void RankTrace::launch(const QueuedWork& work, const TraceContext& context, int lane, int64_t begin_ns,
+                       int64_t end_ns) {
+  if (full()) return;
+  ChromeTrace::Args args = place(context);
+  if (work.ranks > 0) {
+    args.emplace_back("axis", json_text(work.axis));
+    args.emplace_back("ranks", fmt::format("{}", work.ranks));
+    args.emplace_back("bytes_sent", text_of(work.bytes_sent));
+    args.emplace_back("call", json_text(work.call));
+  } else {
+    args.emplace_back("flops", text_of(work.cost.flops));
+    args.emplace_back("bytes", text_of(work.cost.bytes));
+  }
+  if (lane == 0) touch(context, begin_ns, end_ns);
+  const int track = lane > 0 ? track_beside(lane) : work.ranks > 0 ? kCalls : kKernels;
+  trace_.slice(track, work.name, begin_ns, end_ns, args);
 }
 
 void RankTrace::step(int64_t number, int64_t begin_ns, int64_t end_ns) {
@@ -91,9 +116,9 @@ void RankTrace::step(int64_t number, int64_t begin_ns, int64_t end_ns) {
   trace_.slice(kSteps, cat("step ", number), begin_ns, end_ns);
 }
 
-void RankTrace::touch(int64_t begin_ns, int64_t end_ns) {
-  extend(pass_, kPasses, pass_of(stream_.trace_context()), begin_ns, end_ns);
-  extend(module_, kModules, module_of(stream_.trace_context()), begin_ns, end_ns);
+void RankTrace::touch(const TraceContext& context, int64_t begin_ns, int64_t end_ns) {
+  extend(pass_, kPasses, pass_of(context), begin_ns, end_ns);
+  extend(module_, kModules, module_of(context), begin_ns, end_ns);
 }
 
 void RankTrace::extend(Span& span, Track track, const TraceContext& of, int64_t begin_ns, int64_t end_ns) {
@@ -112,14 +137,19 @@ void RankTrace::close(Span& span, Track track) {
   if (!name.empty()) trace_.slice(track, name, span.begin_ns, span.end_ns);
 }
 
-// Where it has changed.
 void RankTrace::sample_memory(int64_t at_ns) {
-  const Arena& arena = stream_.arena();
-  if (std::exchange(live_bytes_, arena.live()) == arena.live()) return;
+  std::array<int64_t, kMemoryTags> live{};
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    live[static_cast<size_t>(tag)] = stream_.arena().live(static_cast<MemoryTag>(tag));
+  memory(at_ns, live);
+}
+
+// Where it has changed.
+void RankTrace::memory(int64_t at_ns, const std::array<int64_t, kMemoryTags>& live) {
+  if (std::exchange(live_, live) == live || full()) return;
   ChromeTrace::Args series;
   for (int tag = 0; tag < kMemoryTags; ++tag)
-    series.emplace_back(name_of(static_cast<MemoryTag>(tag)),
-                        fmt::format("{}", arena.live(static_cast<MemoryTag>(tag))));
+    series.emplace_back(name_of(static_cast<MemoryTag>(tag)), fmt::format("{}", live[static_cast<size_t>(tag)]));
   trace_.counter("memory, bytes", at_ns, series);
 }
 

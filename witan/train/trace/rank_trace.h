@@ -1,12 +1,14 @@
-// Records what one rank does as it happens: computation by kernel, communication by call, waits, and memory, each with
-// its place in the model.
+// Records what one rank does: computation by kernel, communication by call, waits, and memory, each with its place in
+// the model. It observes the rank as it works, or is told afterwards (train/trace/launch_trace.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
 #include "witan/comm/group.h"
 #include "witan/report/chrome_trace.h"
+#include "witan/tensor/arena.h"
 #include "witan/tensor/observer.h"
 
 namespace witan {
@@ -20,16 +22,20 @@ class RankTrace : public KernelObserver, public CallObserver {
   void begins(const Group& group, const Collective& call, double bytes_sent) override;
   void met() override;
   void ends() override;
-  // Of the host, for something that is no rank: the data, a save.
-  void waited(std::string_view what, int64_t begin_ns, int64_t end_ns);
+  // Of the host, for something that is no rank: the data, a save. On a stream beside the main one: `lane`, from 1 on.
+  void waited(std::string_view what, int64_t begin_ns, int64_t end_ns, int lane = 0);
   void step(int64_t number, int64_t begin_ns, int64_t end_ns);
+
+  // What a device did on the main stream, lane 0, in order, or on one beside it; and the bytes live then, by tag.
+  void launch(const QueuedWork& work, const TraceContext& context, int lane, int64_t begin_ns, int64_t end_ns);
+  void memory(int64_t at_ns, const std::array<int64_t, kMemoryTags>& live);
 
   // What stands there so far, what has begun and not ended too.
   std::string json();
   size_t bytes() const { return trace_.bytes(); }
 
  private:
-  enum Track : int { kSteps = 1, kPasses, kModules, kKernels, kCalls, kWaits };
+  enum Track : int { kSteps = 1, kPasses, kModules, kKernels, kCalls, kWaits, kBeside };
   // Work of one kind, one thing after the other, is one slice.
   struct Span {
     TraceContext of = {};
@@ -45,12 +51,13 @@ class RankTrace : public KernelObserver, public CallObserver {
   };
 
   bool full() const { return trace_.bytes() > kMostBytes; }
-  void touch(int64_t begin_ns, int64_t end_ns);
+  void touch(const TraceContext& context, int64_t begin_ns, int64_t end_ns);
+  int track_beside(int lane);
   void extend(Span& span, Track track, const TraceContext& of, int64_t begin_ns, int64_t end_ns);
   void close(Span& span, Track track);
   void close_call(bool done);
   void sample_memory(int64_t at_ns);
-  ChromeTrace::Args place() const;
+  static ChromeTrace::Args place(const TraceContext& context);
 
   static constexpr size_t kMostBytes = size_t{256} << 20;  // what comes later is left out
 
@@ -58,7 +65,8 @@ class RankTrace : public KernelObserver, public CallObserver {
   ChromeTrace trace_;
   Span pass_, module_;
   Call call_;
-  int64_t live_bytes_ = -1;
+  std::array<int64_t, kMemoryTags> live_;
+  int lanes_ = 0;  // beside the main stream that have a track
 };
 
 }  // namespace witan

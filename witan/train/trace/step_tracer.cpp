@@ -44,7 +44,7 @@ StepTracer::StepTracer(World& world, const RunFolder& folder, const Groups& grou
 
 StepTracer::~StepTracer() {
   if (!trace_) return;
-  observe(nullptr);
+  stop();
   try {
     write();
   } catch (const std::exception&) {  // the rank's own error is the one to tell
@@ -60,11 +60,19 @@ void StepTracer::observe(RankTrace* trace) {
   for (Group* group : groups_.all()) group->observe(trace);
 }
 
+void StepTracer::stop() {
+  if (!launches_) return observe(nullptr);
+  note_(nullptr);
+  launches_.reset();
+}
+
 void StepTracer::begin() {
   const int64_t origin = common_moment_ns(control_group_->stream(), control_group_->group());
   fs::create_directories(folder_.traces());
   trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()), origin);
-  observe(trace_.get());
+  if (!note_) return observe(trace_.get());
+  launches_ = std::make_unique<LaunchTrace>(make_timestamps(stream_.device()));
+  note_(launches_.get());
 }
 
 void StepTracer::before_step(int64_t number) {
@@ -74,6 +82,7 @@ void StepTracer::before_step(int64_t number) {
 
 void StepTracer::after_step(int64_t number) {
   if (!trace_) return;
+  if (launches_) launches_->write(*trace_);
   trace_->step(number, step_begin_ns_, steady_ns());
   if (number >= range_->last) return finish();
   if (2 * trace_->bytes() > 3 * written_) write();
@@ -86,7 +95,7 @@ void StepTracer::write() {
 
 void StepTracer::finish() {
   if (!trace_) return;
-  observe(nullptr);
+  stop();
   write();
   trace_.reset();
   control_group_->group().barrier(control_group_->stream());  // all have written

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/train/run/control_group.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/trace/launch_trace.h"
 #include "witan/train/trace/rank_trace.h"
 #include "witan/train/trace/step_range.h"
 
@@ -19,6 +21,9 @@ class StepTracer {
   // Nothing is traced where there is no range. All ranks make it together; all but the range must outlive it.
   StepTracer(World& world, const RunFolder& folder, const Groups& groups, Stream& stream,
              const std::optional<StepRange>& range);
+  // Steps whose launches can be noted as they are queued are not observed, which would wait for each of them:
+  // note(launches) is called when tracing begins, and note(null) when it ends. It must outlive the tracer.
+  void note_launches(std::function<void(LaunchTrace*)> note) { note_ = std::move(note); }
   // Writes what there is; of a rank that failed too.
   ~StepTracer();
   StepTracer(const StepTracer&) = delete;
@@ -49,6 +54,7 @@ class StepTracer {
   void begin();
   void write();
   void observe(RankTrace* trace);
+  void stop();
   fs::path file() const;
 
   const RunFolder& folder_;
@@ -57,6 +63,8 @@ class StepTracer {
   const std::optional<StepRange> range_;
   std::optional<ControlGroup> control_group_;  // where there is a range
   std::unique_ptr<RankTrace> trace_;           // while steps are traced
+  std::function<void(LaunchTrace*)> note_;     // none: ranks are observed
+  std::unique_ptr<LaunchTrace> launches_;      // likewise
   int64_t step_begin_ns_ = 0;
   size_t written_ = 0;
 };

@@ -1,0 +1,58 @@
+#include "witan/kernels/activation_moments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "witan/kernels/cpu/rows.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+struct Moments {
+  double squares = 0, largest = 0;
+  int64_t zeros = 0;
+};
+
+// `added` may be null.
+template <class T>
+Moments moments_of(const T* x, const T* added, int64_t count) {
+  double squares = 0, largest = 0;
+  int64_t zeros = 0;
+#pragma omp simd reduction(+ : squares, zeros) reduction(max : largest)
+  for (int64_t i = 0; i < count; ++i) {
+    using A = Accumulator<T>;
+    const auto value = static_cast<double>(added == nullptr ? x[i] : T(A(x[i]) + A(added[i])));
+    squares += value * value;
+    zeros += value == 0;
+    largest = std::abs(value) > largest ? std::abs(value) : largest;
+  }
+  return {squares, largest, zeros};
+}
+
+}  // namespace
+
+void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added) {
+  const int64_t elements = x.elements(), tasks = (elements + kTaskElements - 1) / kTaskElements;
+  std::vector<Moments> of_tasks(static_cast<size_t>(tasks));
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    stream.pool().run(tasks, [&](int64_t task) {
+      const int64_t begin = task * kTaskElements, count = std::min(kTaskElements, elements - begin);
+      const T* const also = added.defined() ? added.data<T>() + begin : nullptr;
+      of_tasks[static_cast<size_t>(task)] = moments_of(static_cast<const T*>(x.data<T>()) + begin, also, count);
+    });
+  });
+  Moments all;
+  for (const Moments& one : of_tasks) {
+    all.squares += one.squares;
+    all.zeros += one.zeros;
+    all.largest = std::max(all.largest, one.largest);
+  }
+  double* const to = out.data<double>();
+  to[activation_moment::square_sum] = all.squares;
+  to[activation_moment::largest] = std::isnan(all.squares) ? all.squares : all.largest;  // a maximum leaves NaN out
+  to[activation_moment::zeros] = static_cast<double>(all.zeros);
+  to[activation_moment::elements] = static_cast<double>(elements);
+}
+
+}  // namespace witan::kernels::cpu

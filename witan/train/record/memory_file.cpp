@@ -1,0 +1,91 @@
+#include "witan/train/record/memory_file.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/tensor/trace_context.h"
+
+namespace witan {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson tags_json(const std::array<int64_t, kMemoryTags>& bytes) {
+  OrderedJson json;
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    json[std::string(name_of(static_cast<MemoryTag>(tag)))] = bytes[static_cast<size_t>(tag)];
+  return json;
+}
+
+// Adds where a rank was; what it does not know is left out.
+void add_place(OrderedJson& json, const MemoryPlace& place) {
+  const TraceContext context = place.context();
+  if (context.step > 0) json["step"] = context.step;
+  if (context.phase != TraceContext::Phase::none) json["phase"] = name_of(context.phase);
+  if (context.micro_batch >= 0) json["micro_batch"] = context.micro_batch;
+  if (!context.module.empty()) json["module"] = context.module;
+  if (!context.op.empty()) json["op"] = context.op;
+}
+
+OrderedJson block_json(const MemoryBlock& block) {
+  OrderedJson shape = OrderedJson::array();
+  for (int dim = 0; dim < block.shape.dims(); ++dim) shape.push_back(block.shape[dim]);
+  OrderedJson json{{"bytes", block.bytes},
+                   {"offset", block.offset},
+                   {"tag", name_of(block.tag)},
+                   {"dtype", name_of(block.dtype)},
+                   {"shape", std::move(shape)}};
+  add_place(json, block.place);
+  return json;
+}
+
+// Names may be cut within a character.
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string memory_json(int rank, const MemorySnapshot& snapshot) {
+  OrderedJson request{{"bytes", snapshot.requested}, {"tag", name_of(snapshot.tag)}};
+  add_place(request, snapshot.place);
+  const OrderedJson head{{"rank", rank},
+                         {"why", snapshot.why == MemorySnapshot::Why::refused ? "refused" : "not planned"},
+                         {"request", std::move(request)},
+                         {"reserved", snapshot.reserved},
+                         {"high_water", snapshot.high_water},
+                         {"largest_free", snapshot.largest_free},
+                         {"live", tags_json(snapshot.live)},
+                         {"peak", tags_json(snapshot.peak)}};
+  std::string text = text_of(head);
+  text.back() = ',';
+  text += "\n\"blocks\":[";
+  for (const MemoryBlock& block : snapshot.blocks)
+    text += (text.back() == '[' ? "\n" : ",\n") + text_of(block_json(block));
+  return text + "\n]}\n";
+}
+
+void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan, int rank) {
+  std::array<int64_t, kMemoryTags> planned{};
+  const MemoryEvent& of_rank = plan.memory[static_cast<size_t>(rank)];
+  for (int tag = 0; tag < kMemoryTags; ++tag) {
+    const auto found = of_rank.tags.find(std::string(name_of(static_cast<MemoryTag>(tag))));
+    planned[static_cast<size_t>(tag)] =
+        found == of_rank.tags.end() ? std::numeric_limits<int64_t>::max() : found->second;
+  }
+  const auto write = [&folder, rank](const MemorySnapshot& snapshot) {
+    try {
+      fs::create_directories(folder.memory());
+      write_file_atomically(folder.memory() / cat("rank-", rank, ".json"), memory_json(rank, snapshot));
+    } catch (const std::exception&) {  // a full disk is no second reason
+    }
+  };
+  arena.listen(write, planned);
+}
+
+void remove_snapshots(const RunFolder& folder) {
+  fs::remove_all(folder.memory());
+}
+
+}  // namespace witan

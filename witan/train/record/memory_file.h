@@ -1,0 +1,22 @@
+// What was live in a rank's memory when it ran out, or came to be more than planned: RUN/memory/rank-N.json.
+#pragma once
+
+#include <string>
+
+#include "witan/tensor/arena.h"
+#include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_plan.h"
+
+namespace witan {
+
+// One JSON object, a block of memory a line (docs/cli.md).
+std::string memory_json(int rank, const MemorySnapshot& snapshot);
+
+// From now on the arena's snapshots are written there; one that memory was refused for replaces one that was not
+// planned. What cannot be written is left: the error that follows is the one to tell. The folder must outlive its use.
+void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan, int rank);
+
+// Of the run that begins: what an earlier one has left.
+void remove_snapshots(const RunFolder& folder);
+
+}  // namespace witan
