@@ -1,5 +1,6 @@
 // witan plan, for worlds that need not be here.
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -136,6 +137,18 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   EXPECT_TRUE(contains(near.out, "are written directly into the memory")) << "processes of one host\n" << near.out;
   const Said apart = with({"--gpus", "64", "--gpus-per-host", "4", "--processes"});
   EXPECT_TRUE(contains(apart.out, "tokens for experts are exchanged with NCCL")) << apart.out;
+}
+
+TEST_F(PlanCommandTest, GoesByTheEnvironmentsPeerMemory) {
+  const std::vector<std::string> two = {"--gpus", "2", "--expert-model-parallel-size", "2"};
+  EXPECT_TRUE(contains(plan(two).out, "tokens for experts are written directly into the memory"));
+  ::setenv("WITAN_COMM_PEERS", "0", 1);
+  const Said forbidden = plan(two);
+  ::setenv("WITAN_COMM_PEERS", "off", 1);
+  refuses(two, 3, {"environment: WITAN_COMM_PEERS = \"off\" must be 0 or 1"});
+  ::unsetenv("WITAN_COMM_PEERS");
+  EXPECT_TRUE(contains(forbidden.out, "tokens for experts are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"))
+      << forbidden.out;
 }
 
 TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {

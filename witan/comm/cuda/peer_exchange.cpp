@@ -143,7 +143,7 @@ bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
   const OnDevice on(device_);
   const PeerPlace& here = places[static_cast<size_t>(group().rank())];
   const auto is_thread = [&](size_t rank) { return path_between(here, places[rank]) == PeerPath::address; };
-  for (size_t rank = 0; rank < places.size(); ++rank) exports_ |= !is_thread(rank);
+  exports_ = !link_.group().one_process();
   const Told own = told(exports_);
   constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
   static_assert(sizeof(Told) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Told>);
@@ -255,6 +255,7 @@ void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& 
                          int64_t capacity) {
   agree(Call::place, {counts.elements(), capacity}, {});
   launch_place(stream, peers_, groups, remote, counts, capacity);
+  note_beside(stream);
 }
 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
