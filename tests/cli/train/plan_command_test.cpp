@@ -1,5 +1,6 @@
 // witan plan, for worlds that need not be here.
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 

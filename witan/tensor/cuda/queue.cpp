@@ -130,10 +130,11 @@ class CudaQueue final : public Queue {
     const double spin = one_core_ ? 0 : 1e-3;  // seconds; a step that takes longer does not mind a late look
     const auto begin = Clock::now();
     for (cudaError_t status = query(); status != cudaSuccess; status = query()) {
-      if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
       cudaGetLastError();  // "not ready" is no error to be found by the next check
       const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      // Before an error of the device: memory of a process that has ended may be gone, and whose that was says more.
       if (look_) look_(waited);
+      if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
       if (waited >= spin) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
