@@ -6,6 +6,8 @@
 #include "witan/nn/lora.h"
 #include "witan/ops/block_sparse.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/fp8_experts.h"
+#include "witan/ops/fp8_linear.h"
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
@@ -86,6 +88,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
     : Module(builder.path),
       mlp_(mlp),
       backend_(expert_backend(moe)),
+      fp8_(builder.fp8),
       fuses_activation_(backend_ == ExpertBackend::grouped && mlp.swiglu && mlp.activation_func_clamp_value == 0 &&
                         mlp.glu_activation_scale == 1 && mlp.glu_linear_offset == 0 && !moe.moe_expert_add_bias),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
@@ -93,6 +96,8 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
+  for (const Parameter* weight : {&first_, &second_}) fp8_ = builder.multiplies_in_fp8(*weight);
+  first_kept_ = builder.keeps_fp8(first_), second_kept_ = builder.keeps_fp8(second_);
   if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;
   const Builder of_bias = builder.of_kind(ParameterKind::biases);
@@ -136,8 +141,10 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
                      const Factors& beside) const {
   const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
   const Var w = tape.parameter(weight);
-  const Var y =
-      places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w) : op(tape, rows, places.groups, w);
+  const auto& kept = &weight == &first_ ? first_kept_ : second_kept_;
+  const Var y = fp8_            ? ops::fp8_grouped_linear(tape, rows, places.groups, w, kept)
+                : places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w)
+                                : op(tape, rows, places.groups, w);
   if (beside.a == nullptr) return y;
   const Var inner = ops::scale(tape, op(tape, rows, places.groups, tape.parameter(*beside.a)), beside.scale);
   return ops::add(tape, y, op(tape, inner, places.groups, tape.parameter(*beside.b)));
@@ -145,6 +152,10 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, bool rematerialise) {
   const ModuleScope scope(tape, *this);
+  if (fp8_ && fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr)
+    return ops::fp8_experts(
+        tape, in.rows, groups, in.row_weights,
+        {tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_, rematerialise});
   Places places{groups, {}};
   if (backend_ == ExpertBackend::block_sparse)
     places.blocks = ops::block_topology(tape.stream(), groups, in.rows.size(0));
@@ -156,7 +167,7 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const RowGroups& groups, 
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
   const RowGroups& groups = places.groups;
-  if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr)
+  if (fuses_activation_ && !fp8_ && !rematerialise && first_factors_.a == nullptr)
     return ops::grouped_swiglu(tape, in.rows, groups, tape.parameter(first_), in.row_weights);
   Var h = product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
   if (first_bias_) h = ops::grouped_bias(tape, std::move(h), groups, tape.parameter(*first_bias_), {});

@@ -37,10 +37,10 @@ bool says_the_same(const Field& before, const Field& now) {
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 12> free = {
+  constexpr std::array<std::string_view, 13> free = {
       "recompute_granularity",     "recompute_modules", "moe_grouped_gemm",  "moe_expert_backend", "moe_pool_factor",
       "moe_token_dispatcher_type", "hidden_dropout",    "attention_dropout", "lora_dropout",       "valid_data",
-      "moe_shared_expert_overlap", "data_cache_path"};
+      "moe_shared_expert_overlap", "data_cache_path",   "fp8_keep_weights"};
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };
