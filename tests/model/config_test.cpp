@@ -61,6 +61,24 @@ TEST(ModelConfig, ValidatesItsParts) {
             "hidden_dropout = 1 drops everything; use a probability below 1, such as 0.1");
   EXPECT_EQ(refused([](ModelConfig& c) { c.attention.attention_dropout = 1.5; }),
             "attention_dropout = 1.5 drops everything; use a probability below 1, such as 0.1");
+  EXPECT_NE(refused([](ModelConfig& c) { c.fp8_recipe = "delayed"; }).find("set fp8_recipe = \"blockwise\""),
+            std::string::npos);
+  EXPECT_NE(refused([](ModelConfig& c) { c.fp8_recipe = "mxfp8"; }).find("only Blackwell's tensor cores"),
+            std::string::npos);
+  EXPECT_NE(refused([](ModelConfig& c) { c.fp8_format = "hybrid"; }).find("set fp8_format = \"e4m3\""),
+            std::string::npos);
+  EXPECT_EQ(
+      refused([](ModelConfig& c) {
+        c.fp8_format = "e4m3";
+        c.dtype = "float16";
+      }),
+      "fp8_format = e4m3 with dtype = float16: products in 8 bits have results in bfloat16 or float32; set dtype = "
+      "\"bfloat16\"");
+  EXPECT_NE(refused([](ModelConfig& c) {
+              c.fp8_format = "e4m3";
+              c.moe.moe_expert_backend = "block_sparse";
+            }).find("set moe_expert_backend = \"grouped\""),
+            std::string::npos);
   EXPECT_EQ(refused([](ModelConfig& c) { c.add_bias_linear = true; }),
             "add_bias_linear = true: experts have no biases (num_experts = 8); set add_bias_linear = false "
             "(Megatron-LM: --disable-bias-linear), or moe_expert_add_bias = true");
@@ -80,6 +98,12 @@ TEST(ModelConfig, ValidatesItsParts) {
   EXPECT_EQ(refused([](ModelConfig& c) { c.attention.position_embedding_type = "learned_absolute"; }),
             "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   EXPECT_NE(refused([](ModelConfig& c) { c.moe.moe_layer_freq = "[1]"; }).find("each of the 4 layers"),
+            std::string::npos);
+  EXPECT_NE(refused([](ModelConfig& c) {
+              c.fp8_format = "e4m3";
+              c.moe.num_experts = 8;
+              c.moe.moe_replicated_experts = 2;
+            }).find("set moe_replicated_experts = 0"),
             std::string::npos);
 }
 

@@ -53,6 +53,8 @@ class Var {
   DType dtype() const { return data_->leaf ? data_->leaf->dtype() : data_->value.dtype(); }
   int64_t size(int dim) const { return shape()[dim]; }
   bool needs_gradient() const { return data_->leaf != nullptr ? data_->leaf->trained() : data_->slot >= 0; }
+  // Whether savers keep how to compute it again, instead of the value (rematerialised()).
+  bool is_rematerialised() const { return data_->recipe != nullptr; }
   // No other Var or Saved holds this value: it may be overwritten.
   bool unique() const { return data_.use_count() == 1 && !data_->leaf && data_->value.unique(); }
 

@@ -7,6 +7,7 @@
 #include "witan/base/torch_random.h"
 #include "witan/model/freeze.h"
 #include "witan/model/recompute_modules.h"
+#include "witan/moe/experts.h"
 
 namespace witan {
 
@@ -36,6 +37,31 @@ void validate_joins(const ModelConfig& model) {
       model.init_method != "fan_in" || model.untie_embeddings_and_output_weights,
       "init_method = fan_in begins embeddings at a deviation of 1, which is too much for an output layer: "
       "set untie_embeddings_and_output_weights = true, or init_method = normal");
+}
+
+void validate_fp8(const ModelConfig& model) {
+  require<ConfigError>(model.fp8_recipe == "blockwise", "fp8_recipe = ", model.fp8_recipe,
+                       model.fp8_recipe == "mxfp8"
+                           ? " scales blocks of 32 numbers, which only Blackwell's tensor cores multiply"
+                           : " has one scale for a whole tensor, which an outlier takes from all other numbers",
+                       "; set fp8_recipe = \"blockwise\"");
+  if (!model.fp8()) return;
+  require<ConfigError>(model.fp8_format != "hybrid",
+                       "fp8_format = hybrid has gradients in e5m2, for its range; scales of 128 numbers give e4m3 that "
+                       "range, and a bit more of each: set fp8_format = \"e4m3\"");
+  require<ConfigError>(model.dtype == "bfloat16" || model.dtype == "float32", "fp8_format = ", model.fp8_format,
+                       " with dtype = ", model.dtype,
+                       ": products in 8 bits have results in bfloat16 or float32; set dtype = \"bfloat16\"");
+  require<ConfigError>(
+      model.moe.num_experts == 0 || expert_backend(model.moe) == ExpertBackend::grouped,
+      "fp8_format = ", model.fp8_format, " with moe_expert_backend = ", model.moe.moe_expert_backend,
+      ": only grouped products take operands in 8 bits; set moe_expert_backend = \"grouped\" and moe_grouped_gemm = "
+      "true, or fp8_format = \"none\"");
+  require<ConfigError>(model.moe.num_experts == 0 || model.moe.moe_replicated_experts == 0,
+                       "fp8_format = ", model.fp8_format,
+                       " with moe_replicated_experts = ", model.moe.moe_replicated_experts,
+                       ": copies of other ranks' experts are multiplied in the model's own dtype alone; set "
+                       "moe_replicated_experts = 0, or fp8_format = \"none\"");
 }
 
 }  // namespace
@@ -89,6 +115,18 @@ Fields ModelConfig::fields() {
           .above(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float16", "float64"}),
+      Field{"fp8_format", &fp8_format,
+            "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
+            "shared experts, forward and backward; none: they have dtype"}
+          .one_of({"none", "e4m3", "hybrid"}),
+      Field{
+          "fp8_recipe", &fp8_recipe,
+          "How they are scaled: blockwise has a float32 scale for each 128 numbers along the sum, of weights for each "
+          "128 by 128"}
+          .one_of({"blockwise", "tensorwise", "delayed", "mxfp8"}),
+      Field{"fp8_keep_weights", &fp8_keep_weights,
+            "Convert weights to 8 bits once a step instead of once a micro-batch and pass; takes 2 bytes for each of "
+            "them"},
       Field{"freeze", &freeze,
             "Parameters that are not trained, as globs on their names or as kinds (embeddings, head, norms, biases, "
             "routers, matrices, experts), separated by commas"},
@@ -138,6 +176,7 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
                        "false, or multi_latent_attention = false");
   validate_joins(*this);
+  validate_fp8(*this);
   require<ConfigError>(mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
                        ": its blocks read nothing beside the residual stream, as value_embedding_freq, "
                        "skip_connections and embedding_residual have layers do; set mtp_num_layers = 0, or leave these "

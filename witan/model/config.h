@@ -24,6 +24,9 @@ struct ModelConfig {
   std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
+  std::string fp8_format = "none";  // of the operands of products with matrices: none | e4m3
+  std::string fp8_recipe = "blockwise";
+  bool fp8_keep_weights = false;
   std::string recompute_granularity = "none";
   std::string norm_placement = "pre";
   std::string value_embedding_freq = "none";
@@ -62,6 +65,7 @@ struct ModelConfig {
   // Layers read what earlier ones wrote beside the residual stream.
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   DType compute_dtype() const { return dtype_from_name(dtype); }
+  bool fp8() const { return fp8_format != "none"; }
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
 };

@@ -34,6 +34,8 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
     builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate());
   builder.values_later = axes.values_later;
   builder.lora = lora_of(config);
+  builder.fp8 = config.fp8();
+  builder.fp8_rounds = axes.fp8_rounds;
   if (const Freeze freeze(config); freeze.any())
     builder.frozen = [freeze](const ParameterSpec& spec) { return freeze.takes(spec); };
   if (config.init_method == "torch") builder.torch = std::make_shared<TorchRandom>(seed);

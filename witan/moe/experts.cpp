@@ -6,6 +6,8 @@
 #include "witan/nn/lora.h"
 #include "witan/ops/block_sparse.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/fp8_experts.h"
+#include "witan/ops/fp8_linear.h"
 #include "witan/ops/gathered_linear.h"
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
@@ -96,6 +98,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
     : Module(builder.path),
       mlp_(mlp),
       backend_(expert_backend(moe)),
+      fp8_(builder.fp8),
       fuses_activation_(backend_ == ExpertBackend::grouped && mlp.swiglu && mlp.activation_func_clamp_value == 0 &&
                         mlp.glu_activation_scale == 1 && mlp.glu_linear_offset == 0 && !moe.moe_expert_add_bias),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
@@ -103,6 +106,8 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
+  for (const Parameter* weight : {&first_, &second_}) fp8_ = builder.multiplies_in_fp8(*weight);
+  first_kept_ = builder.keeps_fp8(first_), second_kept_ = builder.keeps_fp8(second_);
   if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;
   const Builder of_bias = builder.of_kind(ParameterKind::biases);
@@ -146,10 +151,13 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
                      const Factors& beside) const {
   const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
   const Var w = tape.parameter(weight);
+  const auto& kept = &weight == &first_ ? first_kept_ : second_kept_;
   const auto times = [&](const Var& in, const Var& stack) {
     return op(tape, in, places.groups, stack, places.replicas);
   };
-  const Var y = places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w) : times(rows, w);
+  const Var y = fp8_            ? ops::fp8_grouped_linear(tape, rows, places.groups, w, kept)
+                : places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w)
+                                : times(rows, w);
   if (beside.a == nullptr) return y;
   const Var inner = ops::scale(tape, times(rows, tape.parameter(*beside.a)), beside.scale);
   return ops::add(tape, y, times(inner, tape.parameter(*beside.b)));
@@ -165,13 +173,19 @@ ops::TokenRows rows_of(const DispatchMap& map) {
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr;
+  const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr && !fp8_;
   const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
+  if (fp8_ && fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr) {
+    const Var y =
+        ops::fp8_experts(tape, read.rows, rows.groups, in.row_weights,
+                         {tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_, rematerialise});
+    return in.in_place ? combine(tape, y, *in.in_place) : y;
+  }
   Places places{rows.groups, rows.replicas, {}};
   if (backend_ == ExpertBackend::block_sparse)
     places.blocks = ops::block_topology(tape.stream(), rows.groups, in.row_weights.size(0));
   const Var hidden = activated(tape, read, places, rematerialise);
-  const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_;
+  const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_ && !fp8_;
   if (in.in_place && sums)
     return ops::summed_linear(tape, hidden, rows_of(*in.in_place), rows.groups, tape.parameter(second_));
   Var y = product(tape, hidden, places, second_, second_factors_);
@@ -184,7 +198,7 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, b
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
   const RowGroups& groups = places.groups;
-  if (fuses_activation_ && !rematerialise && first_factors_.a == nullptr) {
+  if (fuses_activation_ && !fp8_ && !rematerialise && first_factors_.a == nullptr) {
     const Var w = tape.parameter(first_);
     return in.in_place ? ops::gathered_swiglu(tape, in.rows, rows_of(*in.in_place), groups, w, in.row_weights)
                        : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights, places.replicas);

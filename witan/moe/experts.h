@@ -1,6 +1,7 @@
 // The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "witan/kernels/block_sparse.h"
@@ -57,8 +58,10 @@ class Experts : public Module {
 
   MlpConfig mlp_;
   ExpertBackend backend_;
+  bool fp8_;               // operands in e4m3, of the matrices but not of their adapters
   bool fuses_activation_;  // with the first product, unless it is rematerialised
   Parameter &first_, &second_;
+  std::shared_ptr<ops::Fp8KeptWeight> first_kept_, second_kept_;  // their copies in e4m3; null: made for each use
   Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
   Factors first_factors_, second_factors_;
   int64_t bias_begin_ = 0;  // the first column of D that second_bias_ is of

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "witan/nn/lora.h"
+#include "witan/ops/fp8_linear.h"
 #include "witan/ops/linear.h"
 
 namespace witan {
@@ -22,7 +23,9 @@ Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias
     : Module(builder.path),
       weight_(add_parameter(builder, "weight", {out, in},
                             Initialization::padded(builder.linear_init(std, in), divided.padding * in), true,
-                            split_of_weight(divided))) {
+                            split_of_weight(divided))),
+      fp8_(builder.multiplies_in_fp8(weight_)),
+      kept_(builder.keeps_fp8(weight_)) {
   assert(divided.padding == 0 || bias == Bias::none);
   if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
   if (bias == Bias::zeros)
@@ -45,12 +48,18 @@ void Linear::add_adapters(const Builder& builder, int64_t in, int64_t out, const
     if (builder.lora->adapts(part)) add(builder / part, Divided::out(), out / 2, first);
 }
 
+Var Linear::product(Tape& tape, const Var& x, const Var& weight, const Var& bias) const {
+  if (!fp8_) return ops::linear(tape, x, weight, bias);
+  const Var y = ops::fp8_linear(tape, x, weight, kept_);
+  return bias.defined() ? ops::add_bias(tape, y, bias) : y;
+}
+
 Var Linear::forward(Tape& tape, const Var& x, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
   const Var weight = tape.parameter(weight_), bias = bias_ ? tape.parameter(*bias_) : Var();
-  if (!adapters_.empty()) {
+  if (!adapters_.empty() || fp8_) {
     const bool summands = sums_over_ && sums_over_->group.size() > 1;
-    Var y = ops::linear(tape, x, weight, summands ? Var() : bias);
+    Var y = product(tape, x, weight, summands ? Var() : bias);
     for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
     if (!summands) return y;
     y = from_sharded_layer(tape, std::move(y), *sums_over_);

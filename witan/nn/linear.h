@@ -41,6 +41,7 @@ class Linear : public Module {
 
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
+  bool multiplies_in_fp8() const { return fp8_; }
   bool has_bias() const { return bias_ != nullptr; }
   bool has_adapters() const { return !adapters_.empty(); }
   Parameter* bias() { return bias_; }  // null: there is none
@@ -48,8 +49,12 @@ class Linear : public Module {
  private:
   void add_adapters(const Builder& builder, int64_t in, int64_t out, const Divided& divided);
 
+  Var product(Tape& tape, const Var& x, const Var& weight, const Var& bias) const;
+
   std::optional<TensorAxis> sums_over_;  // where ranks have summands of y
   Parameter& weight_;
+  bool fp8_;  // operands in e4m3
+  std::shared_ptr<ops::Fp8KeptWeight> kept_;
   Parameter* bias_ = nullptr;
   std::vector<std::unique_ptr<Adapter>> adapters_;
 };

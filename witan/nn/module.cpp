@@ -2,6 +2,10 @@
 
 #include <ranges>
 
+#include "witan/base/error.h"
+#include "witan/kernels/fp8.h"
+#include "witan/ops/fp8_kept.h"
+
 namespace witan {
 
 std::vector<Parameter*> Module::parameters() const {
@@ -27,6 +31,25 @@ std::vector<Buffer*> Module::buffers() const {
 void Module::visit(const std::function<void(Module&)>& visitor) {
   visitor(*this);
   for (Module* child : children_) child->visit(visitor);
+}
+
+bool Builder::multiplies_in_fp8(const Parameter& weight) const {
+  if (!fp8 || (kind != ParameterKind::matrices && !weight.spec().expert)) return false;
+  const Shape& shape = weight.shape();
+  const int64_t rows = shape[shape.dims() - 2], columns = shape.last();
+  require<ConfigError>(rows % kernels::kFp8Multiple == 0 && columns % kernels::kFp8Multiple == 0,
+                       "fp8_format: ", weight.name(), " is ", shape,
+                       " on a rank, and products in e4m3 take rows and columns that are "
+                       "multiples of ",
+                       kernels::kFp8Multiple,
+                       "; change the model's sizes or their number of ranks, or "
+                       "set fp8_format = \"none\"");
+  return true;
+}
+
+std::shared_ptr<ops::Fp8KeptWeight> Builder::keeps_fp8(const Parameter& weight) const {
+  if (!fp8_rounds || !multiplies_in_fp8(weight)) return nullptr;
+  return std::make_shared<ops::Fp8KeptWeight>(stream, weight.shape(), fp8_rounds);
 }
 
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,

@@ -18,6 +18,10 @@
 namespace witan {
 
 struct LoraConfig;  // nn/lora.h
+namespace ops {  // ops/fp8_kept.h
+class Fp8Rounds;
+class Fp8KeptWeight;
+}  // namespace ops
 
 // What modules are built with: where, in which dtype, under which name.
 struct Builder {
@@ -42,6 +46,8 @@ struct Builder {
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
   std::shared_ptr<const LoraConfig> lora = {};   // which matrices have adapters; null: none
+  bool fp8 = false;  // products with matrices and experts take operands in e4m3 (ops/fp8_linear.h)
+  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which they are kept; null: they are not
   std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained
 
   // How a matrix, or a stack of them, begins: normal with this deviation or with one that follows from its inputs, or
@@ -59,6 +65,12 @@ struct Builder {
     if (torch) return {Initialization::Kind::torch_normal};
     return {.std = fan_in_std > 0 ? 1 : init_std};
   }
+
+  // Whether a matrix of this builder's parameters is multiplied in e4m3: the head is not. `weight`: this rank's part.
+  // Throws ConfigError for one whose rows or columns are no whole multiples of what such products take.
+  bool multiplies_in_fp8(const Parameter& weight) const;
+  // Where its copies in e4m3 are kept; null: nowhere.
+  std::shared_ptr<ops::Fp8KeptWeight> keeps_fp8(const Parameter& weight) const;
 
   int tensor_ranks() const { return tensor ? tensor->group.size() : 1; }
   int tensor_rank() const { return tensor ? tensor->group.rank() : 0; }

@@ -16,6 +16,8 @@ std::string_view name_of(DType dtype) {
       return "int32";
     case DType::i64:
       return "int64";
+    case DType::f8:
+      return "float8_e4m3";
   }
   return "unknown";
 }

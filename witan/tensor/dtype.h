@@ -6,15 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "witan/base/e4m3.h"
 #include "witan/base/error.h"
 #include "witan/base/half.h"
 
 namespace witan {
 
-enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64 };
+enum class DType : uint8_t { f32, bf16, f16, f64, i32, i64, f8 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
+    case DType::f8:
+      return 1;
     case DType::bf16:
     case DType::f16:
       return 2;
@@ -25,6 +28,8 @@ constexpr int64_t size_of(DType dtype) {
       return 8;
   }
 }
+// Whether values, weights or gradients can be of this dtype: what kernels compute with. float8 is none of them, but
+// what operands of kernels/fp8.h are made of.
 constexpr bool is_floating(DType dtype) {
   return dtype <= DType::f64;
 }
@@ -34,7 +39,7 @@ constexpr DType accumulator(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-std::string_view name_of(DType dtype);         // "float32", "bfloat16", "float16", "float64", "int32", "int64"
+std::string_view name_of(DType dtype);  // "float32", "bfloat16", "float16", "float64", "int32", "int64", "float8_e4m3"
 DType dtype_from_name(std::string_view name);  // those and Megatron's fp32, bf16, fp16, fp64; throws ConfigError
 inline std::ostream& operator<<(std::ostream& out, DType dtype) {
   return out << name_of(dtype);
@@ -65,6 +70,10 @@ constexpr DType dtype_of<int32_t>() {
 template <>
 constexpr DType dtype_of<int64_t>() {
   return DType::i64;
+}
+template <>
+constexpr DType dtype_of<e4m3>() {
+  return DType::f8;
 }
 
 // Calls body.template operator()<T>() with the C++ type of a floating `dtype`.

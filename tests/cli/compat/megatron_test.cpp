@@ -138,7 +138,12 @@ TEST(Megatron, FlagsOfEveryKind) {
                        "never stores its scores), --tp-comm-overlap ("))
       << read.said;
   EXPECT_EQ(config_refused({"--fp8-param-gather"}),
-            "command line: --fp8-param-gather: fp8 is not supported: use `--bf16`");
+            "command line: --fp8-param-gather: weights are gathered in bfloat16, with their masters beside them; leave "
+            "it out");
+  EXPECT_EQ(config_of({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "blockwise"}).model.fp8_format, "e4m3");
+  EXPECT_EQ(config_refused({"--bf16", "--fp8-format", "e4m3"}),
+            "command line: --fp8-format e4m3: has the delayed recipe by default, one scale for a whole tensor; add "
+            "--fp8-recipe blockwise");
   EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).model.dtype, "float16");
   EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).optimizer.loss_scale_window, 7);
   EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);

@@ -41,6 +41,7 @@ TEST(Identity, EveryPartIsNamed) {
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_pool_factor = 1.5; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_replicated_experts = 2; }), "0 changes");
+  EXPECT_EQ(change([](RunConfig& c) { c.model.fp8_keep_weights = true; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_shared_expert_overlap = true; }), "0 changes");
 }
 

@@ -49,6 +49,7 @@ std::vector<Case> cases() {
       {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
       "multi_latent_attention = true, and multi_latent_attention = false");
+  add({"fp8_recipe", "fp8_keep_weights"}, {}, {"fp8_format = 'e4m3'"}, "fp8_format = e4m3");
   add({"num_query_groups"}, {"multi_latent_attention = true"}, {}, "multi_latent_attention = false");
   add({"rotary_base", "rotary_percent", "rotary_interleaved"}, {"position_embedding_type = 'none'"}, {},
       "position_embedding_type = rope, and position_embedding_type = none");

@@ -27,7 +27,7 @@ namespace {
 struct MoeLayerArgs {
   BenchArgs args;
   int64_t tokens = 0, sequence = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
-  std::string dtype, gradient_dtype = "float32";
+  std::string dtype, gradient_dtype = "float32", fp8_format = "none";
   std::string skew;    // empty: none is asked for
   std::string routes;  // a file of recorded routes; empty: the first line draws them
   int64_t layer = -1;  // of that file; -1: its first
@@ -218,7 +218,7 @@ class BenchLayer {
   BenchLayer(Bench& bench, const MoeLayerArgs& s, DType dtype)
       : bench_(bench),
         state_(s),
-        builder_{.stream = bench.stream(), .dtype = dtype},
+        builder_{.stream = bench.stream(), .dtype = dtype, .fp8 = s.fp8_format != "none"},
         asked_(bench, builder_, asked(s), s),
         uniform_(bench, builder_, uniform(s), s),
         dispatcher_(make_dispatcher({}, alone_)),
@@ -338,8 +338,9 @@ ExitCode bench_moe_layer(Context& context, MoeLayerArgs& s) {
   set_defaults(s, on_gpu);
   s.flags->apply();
   const DType dtype = bench_dtype(s.dtype, on_gpu);
-  const std::string title = fmt::format("moe-layer, T {}, d {}, n {}, E {}, K {}, {}", s.tokens, s.hidden, s.ffn,
-                                        s.experts, s.topk, name_of(dtype));
+  const std::string title =
+      fmt::format("moe-layer, T {}, d {}, n {}, E {}, K {}, {}{}", s.tokens, s.hidden, s.ffn, s.experts, s.topk,
+                  name_of(dtype), s.fp8_format == "none" ? "" : ", operands in " + s.fp8_format);
   Loads loads;
   BenchReport report = run_bench(title, s.args, [&](Bench& bench) { loads = measure(bench, s, dtype); });
   report.figures = figures_of(report.lines, loads);
@@ -364,7 +365,8 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
        "witan bench moe-layer --moe-router-score-function sigmoid --moe-router-enable-expert-bias\n"
        "witan bench moe-layer --skew 4x\n"
        "witan bench moe-layer --tokens 32768 --hidden 2048 --ffn 1024 --experts 64 --topk 8\n"
-       "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2",
+       "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2\n"
+       "witan bench moe-layer --tokens 16384 --hidden 4096 --ffn 14336 --experts 8 --topk 2 --fp8-format e4m3",
        Processes::one},
       [&context, state] { return bench_moe_layer(context, *state); });
   add_size(*command, "--tokens", state->tokens, "Tokens T (0: 16384 or 1024)", 0);
@@ -378,6 +380,11 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
              "Dtype of the experts' weight gradients: float32 | bfloat16 (of float16 they are float32)")
       .one_of({"bfloat16", "float32"})
       .type_name("DTYPE")
+      .show_default()
+      .group("shapes");
+  add_option(*command, "--fp8-format", state->fp8_format, "8-bit format of the operands of the experts' products")
+      .one_of({"none", "e4m3"})
+      .type_name("FORMAT")
       .show_default()
       .group("shapes");
   add_skew(*command, state->skew);

@@ -118,7 +118,7 @@ MegatronSection megatron_moe_flags() {
           same_truth("--moe-router-enable-expert-bias"),
           same("--moe-router-bias-update-rate"),
           only("--moe-router-dtype", {"fp32"}, "the router's softmax and losses are float32"),
-          refused("--moe-router-padding-for-fp8", "fp8 is not supported: use `--bf16`"),
+          harmless("--moe-router-padding-for-fp8", "products in 8 bits take any number of rows"),
           sets("--moe-router-force-load-balancing", "moe_router_selection", "uniform"),
           same("--moe-input-jitter-eps"),
           same("--moe-expert-capacity-factor"),

@@ -85,7 +85,8 @@ MegatronSection megatron_learning_rate_flags() {
 }
 
 MegatronSection megatron_precision_flags() {
-  const std::string fp8 = "fp8 is not supported: use `--bf16`";
+  const std::string whole = "of recipes with one scale for a whole tensor, which blockwise is not";
+  const std::string format = "`fp8_format`; refused without `--fp8-recipe blockwise`, since it is delayed otherwise";
   return {"Precision",
           {
               sets("--bf16", "dtype", "bfloat16"),
@@ -96,16 +97,18 @@ MegatronSection megatron_precision_flags() {
               same("--min-loss-scale"),
               same("--loss-scale-window"),
               same("--hysteresis"),
-              refused("--fp8", fp8, Takes::one),
-              refused("--fp8-format", fp8, Takes::one),
-              refused("--fp8-recipe", fp8, Takes::one),
-              refused("--fp8-margin", fp8, Takes::one),
-              refused("--fp8-interval", fp8, Takes::one),
-              refused("--fp8-amax-history-len", fp8, Takes::one),
-              refused("--fp8-amax-compute-algo", fp8, Takes::one),
-              refused("--fp8-param-gather", fp8),
-              refused("--no-fp8-wgrad", fp8),
-              refused("--reuse-grad-buf-for-mxfp8-param-ag", fp8),
+              ruled("--fp8", Takes::one, rules::fp8_format, format),
+              ruled("--fp8-format", Takes::one, rules::fp8_format, format),
+              same("--fp8-recipe"),
+              harmless("--fp8-margin", whole, Takes::one),
+              harmless("--fp8-interval", whole, Takes::one),
+              harmless("--fp8-amax-history-len", whole, Takes::one),
+              harmless("--fp8-amax-compute-algo", whole, Takes::one),
+              refused("--fp8-param-gather",
+                      "weights are gathered in bfloat16, with their masters beside them; leave it out"),
+              refused("--no-fp8-wgrad", "gradients of weights are products in 8 bits too; leave it out"),
+              refused("--reuse-grad-buf-for-mxfp8-param-ag",
+                      "the mxfp8 recipe is not supported: use `--fp8-recipe blockwise`, and leave it out"),
               refused("--fp32-residual-connection",
                       "the residual stream has the model's dtype; leave it out, or train "
                       "in float32"),

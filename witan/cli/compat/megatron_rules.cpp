@@ -121,6 +121,12 @@ void exp_avg_sq_dtype(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("exp_avg_sq_dtype", moment_dtype(given), given);
 }
 
+void fp8_format(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--fp8-recipe"))
+    given.refuse("has the delayed recipe by default, one scale for a whole tensor; add --fp8-recipe blockwise");
+  settings.set("fp8_format", given.value(), given);
+}
+
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("cuda_graph", given.value() == "none" ? "false" : "true", given);
 }

@@ -176,8 +176,8 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 }
 
 bool GroupedQueryAttention::projects_alone() const {
-  return q_proj_.has_bias() || shares_groups() || q_proj_.has_adapters() || k_proj_.has_adapters() ||
-         v_proj_.has_adapters();
+  return q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || shares_groups() || q_proj_.has_adapters() ||
+         k_proj_.has_adapters() || v_proj_.has_adapters();
 }
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
@@ -217,8 +217,9 @@ std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = q_proj_.has_bias() || shares_groups() ? project(tape, x, where, embedded)
-                                                            : project_together(tape, x, where, embedded);
+  const Heads heads = q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || shares_groups()
+                          ? project(tape, x, where, embedded)
+                          : project_together(tape, x, where, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,

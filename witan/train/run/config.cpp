@@ -283,6 +283,15 @@ DType RunConfig::gradient_dtype() const {
 
 namespace {
 
+// Weights that come and go have no copies that stay.
+void validate_fp8(const RunConfig& config) {
+  require<ConfigError>(
+      !config.model.fp8_keep_weights || config.parallel.sharding() != Sharding::parameters,
+      "fp8_keep_weights = true keeps two bytes of every weight on every rank, and "
+      "data_parallel_sharding_strategy = optim_grads_params shards weights for the sake of memory; set "
+      "fp8_keep_weights = false");
+}
+
 // What the kernels of routing hold in a GPU's shared memory and registers.
 void validate_for_gpu(const MoeConfig& moe) {
   using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
@@ -565,6 +574,7 @@ void RunConfig::validate() const {
                          "are formed in float32; set gradient_dtype = float32");
   }
   validate_qk_clip(*this);
+  validate_fp8(*this);
   if (parallel.on_gpu()) validate_for_gpu(model.moe);
   const int64_t positions = model.attention.max_position_embeddings;
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,

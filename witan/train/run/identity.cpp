@@ -37,7 +37,7 @@ bool says_the_same(const Field& before, const Field& now) {
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 13> free = {"recompute_granularity",
+  constexpr std::array<std::string_view, 14> free = {"recompute_granularity",
                                                      "recompute_modules",
                                                      "moe_grouped_gemm",
                                                      "moe_expert_backend",
@@ -49,7 +49,8 @@ bool is_identity(const Field& field) {
                                                      "valid_data",
                                                      "moe_shared_expert_overlap",
                                                      "data_cache_path",
-                                                     "moe_replicated_experts"};
+                                                     "moe_replicated_experts",
+                                                     "fp8_keep_weights"};
   const auto contains = [](const auto& list, std::string_view word) {
     return std::find(list.begin(), list.end(), word) != list.end();
   };

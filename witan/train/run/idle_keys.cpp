@@ -59,6 +59,7 @@ std::vector<KeyUse> model_uses() {
        "recompute_granularity = selective",
        "recompute_granularity",
        [](Config c) { return c.model.recompute() == Recompute::selective; }},
+      {{"fp8_recipe", "fp8_keep_weights"}, "fp8_format = e4m3", "fp8_format", [](Config c) { return c.model.fp8(); }},
       {{"gelu_tanh"}, "swiglu = false: GELU or GEGLU", "swiglu", [](Config c) { return !c.model.mlp.swiglu; }},
       {{"ffn_hidden_size"},
        "dense layers, or moe_ffn_hidden_size = 0, where it is the experts' size too",

@@ -44,6 +44,7 @@ class Resolution {
     ranks();
     threads();
     experts();
+    products();
     values_.validate();
     check_trained(values_.model);
     return {std::move(values_), std::move(decisions_)};
@@ -132,6 +133,17 @@ class Resolution {
                               : cat("the largest that divides the ranks and the ", num_experts, " experts"));
   }
 
+  void products() const {
+    if (!values_.model.fp8() || !values_.parallel.on_gpu()) return;
+    require<ConfigError>(values_.model.dtype == "bfloat16", "fp8_format = ", values_.model.fp8_format,
+                         " with dtype = ", values_.model.dtype,
+                         ": on GPUs products in 8 bits are of bfloat16; set dtype = \"bfloat16\"");
+    require<ConfigError>(facts_.gpus == 0 || facts_.gpu_multiplies_fp8, "fp8_format = ", values_.model.fp8_format,
+                         " needs a GPU of compute capability 9.0 (H100, H200), whose instructions its kernels are "
+                         "made of, and a build for it; this one, ",
+                         facts_.gpu_name, ", has none: set fp8_format = \"none\"");
+  }
+
   RunConfig values_;
   const Facts& facts_;
   std::vector<Decision> decisions_;
@@ -140,7 +152,12 @@ class Resolution {
 }  // namespace
 
 Facts facts_of_machine() {
-  return {.cores = usable_cores(), .gpus = cuda::devices(), .peer_memory = peers_allowed()};
+  Facts facts{.cores = usable_cores(), .gpus = cuda::devices(), .peer_memory = peers_allowed()};
+  if (facts.gpus == 0) return facts;
+  const cuda::Properties& gpu = cuda::properties(0);
+  facts.gpu_name = gpu.name;
+  facts.gpu_multiplies_fp8 = gpu.major == 9;
+  return facts;
 }
 
 ResolvedConfig resolve(const RunConfig& given, const Facts& facts) {

@@ -16,6 +16,7 @@
 #include "witan/moe/experts.h"
 #include "witan/moe/moe.h"
 #include "witan/moe/replicas.h"
+#include "witan/ops/fp8_kept.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
@@ -57,6 +58,13 @@ Shape residual_shape(const RunConfig& config, const Batch& batch) {
   return {batch.sequences, batch.sequence_length / ranks, config.model.hidden_size};
 }
 
+ModelAxes training_axes(const Groups& groups, const ParallelConfig& parallel,
+                        std::shared_ptr<const ops::Fp8Rounds> fp8_rounds) {
+  ModelAxes axes = groups.model_axes(parallel);
+  axes.fp8_rounds = std::move(fp8_rounds);
+  return axes;
+}
+
 }  // namespace
 
 Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config)
@@ -64,8 +72,9 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       groups_(groups),
       config_(config),
       stages_(config->parallel.stage_split(config->model.num_layers)),
-      model_(stream, config->model, static_cast<uint64_t>(config->train.seed), groups.model_axes(config->parallel),
-             stages_.held_by(groups.of(Axis::pipeline).rank())),
+      fp8_rounds_(config->model.fp8() && config->model.fp8_keep_weights ? std::make_shared<ops::Fp8Rounds>() : nullptr),
+      model_(stream, config->model, static_cast<uint64_t>(config->train.seed),
+             training_axes(groups, config->parallel, fp8_rounds_), stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
       buffers_(model_.buffers()),
       param_groups_(config->optimizer),
@@ -372,7 +381,10 @@ void Engine::compute_passes(Mode mode) {
   if (qk_clip_) qk_clip_->begin_step();
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
-  channel_->run(stream_, passes_);
+  {
+    const ops::Fp8Rounds::Round fixed_weights(fp8_rounds_.get());
+    channel_->run(stream_, passes_);
+  }
   units_->give_back();
   units_->gather();  // what the step did not read
   finish_gradients();

@@ -215,6 +215,7 @@ class Engine {
   const Groups& groups_;
   const ResolvedConfig config_;
   Stages stages_;
+  std::shared_ptr<ops::Fp8Rounds> fp8_rounds_;  // null: weights in e4m3 are not kept
   Transformer model_;
   std::vector<Parameter*> parameters_;
   std::vector<Buffer*> buffers_;

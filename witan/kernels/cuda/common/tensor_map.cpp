@@ -27,9 +27,10 @@ auto encoder() {
 
 bool can_map(const Tensor& matrices) {
   const int dims = matrices.shape().dims();
-  if (size_of(matrices.dtype()) != 2 || matrices.elements() == 0 || matrices.stride(dims - 1) != 1) return false;
+  const int64_t size = size_of(matrices.dtype());
+  if (size > 2 || matrices.elements() == 0 || matrices.stride(dims - 1) != 1) return false;
   bool whole = reinterpret_cast<uintptr_t>(matrices.raw()) % 16 == 0;
-  for (int dim = 0; dim + 1 < dims; ++dim) whole = whole && matrices.stride(dim) % 8 == 0;
+  for (int dim = 0; dim + 1 < dims; ++dim) whole = whole && matrices.stride(dim) * size % 16 == 0;
   return whole;
 }
 
@@ -37,8 +38,9 @@ CUtensorMap tensor_map(const Tensor& matrices, int rows) {
   assert(can_map(matrices) && rows <= 256);
   const int dims = matrices.shape().dims();
   const bool sliced = dims == 3;
-  const auto stride = [&](int dim) { return static_cast<cuuint64_t>(matrices.stride(dim)) * sizeof(bf16); };
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrices.size(dims - 1)),
+  const int64_t size = size_of(matrices.dtype());
+  const auto stride = [&](int dim) { return static_cast<cuuint64_t>(matrices.stride(dim) * size); };
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(matrices.size(dims - 1) * size / 2),
                               static_cast<cuuint64_t>(matrices.size(dims - 2)),
                               sliced ? static_cast<cuuint64_t>(matrices.size(0)) : 1};
   const cuuint64_t strides[] = {stride(dims - 2), stride(sliced ? 0 : dims - 2)};

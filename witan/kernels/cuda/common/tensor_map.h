@@ -8,12 +8,13 @@
 
 namespace witan::kernels::cuda {
 
-// Whether maps of this matrix of bfloat16 or float16, or of these matrices [slices, rows, columns], can be made:
-// strides and address in whole 16 bytes, and nothing empty.
+// Whether maps of this matrix of bfloat16, float16 or float8, or of these matrices [slices, rows, columns], can be
+// made: strides and address in whole 16 bytes, and nothing empty.
 bool can_map(const Tensor& matrices);
 
 // Boxes of `rows` (at most 256) by 64 columns, in shared memory rows of 128 bytes with the 128-byte
-// swizzle. Coordinates are (column, row, slice); outside the tensor there are zeros.
+// swizzle. Coordinates are (column, row, slice); outside the tensor there are zeros. Columns are of 16 bits: two
+// float8 are one.
 CUtensorMap tensor_map(const Tensor& matrices, int rows);
 
 }  // namespace witan::kernels::cuda

@@ -15,11 +15,12 @@ namespace witan::kernels::cuda {
 enum class Grouped : uint8_t { lines, sum };
 
 struct GroupedProduct {
-  const int64_t* begin;  // [experts], as in RowGroups
+  const int64_t* begin;  // [experts], as in RowGroups; null: one expert, with all lines or steps
   const int64_t* count;
   int experts;
   int lines, columns, steps;  // of one expert's product; lines or steps are the group's own
   int walk = 8;               // spans of columns that are walked through together for all lines
+  int unit = 1;               // what begin and count are multiples of
 };
 
 inline GroupedProduct product_of(const RowGroups& groups, int64_t lines, int64_t columns, int64_t steps) {
@@ -54,8 +55,11 @@ class Tiles {
   __device__ Tiles(const GroupedProduct& product, Group* shared)
       : product_(product), groups_(shared), across_(divide_up(product.columns, kSpanColumns)) {
     for (int e = static_cast<int>(threadIdx.x); e < product.experts; e += static_cast<int>(blockDim.x)) {
-      groups_[e].begin = static_cast<int>(product.begin[e]);
-      groups_[e].count = static_cast<int>(product.count[e]);
+      const bool all = product.begin == nullptr;
+      groups_[e].begin = all ? 0 : static_cast<int>(product.begin[e]) * product.unit;
+      groups_[e].count = !all                         ? static_cast<int>(product.count[e]) * product.unit
+                         : kGrouped == Grouped::lines ? product.lines
+                                                      : product.steps;
     }
     __syncthreads();
     if (kGrouped == Grouped::lines && threadIdx.x < 32) number_spans(static_cast<int>(threadIdx.x));

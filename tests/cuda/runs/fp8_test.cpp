@@ -1,0 +1,66 @@
+// Training with operands in e4m3 on GPUs: as without them and as on the CPU, recorded steps with the bits of eager
+// ones.
+#include <gtest/gtest.h>
+
+#include "cuda/runs/engine_support.h"
+
+namespace witan::testing {
+namespace {
+
+class Fp8OnGpus : public EngineOnGpus {
+ protected:
+  void SetUp() override {
+    EngineOnGpus::SetUp();
+    if (cuda::devices() > 0 && cuda::properties(0).major != 9) GTEST_SKIP() << "needs compute capability 9.0";
+  }
+};
+
+RunConfig fp8_config() {
+  RunConfig config = gpu_config("bfloat16");
+  config.model.moe.moe_shared_expert_intermediate_size = 32;
+  config.model.fp8_format = "e4m3";
+  return config;
+}
+
+TEST_F(Fp8OnGpus, TrainsAsOnTheCpuAndAsWithout) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    RunConfig config = fp8_config();
+    config.model.recompute_granularity = granularity;
+    const Trajectory found = run_engine(config, 8), cpu = on_cpu(config, 8);
+    expect_near(found.losses, cpu.losses, 5e-3);
+    expect_near(found.norms, cpu.norms, 5e-2);
+    EXPECT_EQ(found.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+    config.model.fp8_format = "none";
+    expect_near(found.losses, run_engine(config, 8).losses, 5e-3);
+  }
+}
+
+TEST_F(Fp8OnGpus, RecordedStepsHaveTheBitsOfEagerOnes) {
+  for (const bool keep : {false, true}) {
+    RunConfig config = fp8_config();
+    config.model.fp8_keep_weights = keep;
+    expect_recorded_bits_of_eager_steps(config, 5);
+  }
+}
+
+TEST_F(Fp8OnGpus, KeptWeightsChangeNoBit) {
+  RunConfig config = fp8_config();
+  config.parallel.deterministic = true;
+  const Trajectory each = run_engine(config, 5);
+  config.model.fp8_keep_weights = true;
+  expect_same_bits(each, run_engine(config, 5));
+}
+
+TEST_F(Fp8OnGpus, DividedExpertsGiveTheBitsOfOneRank) {
+  if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  RunConfig config = fp8_config();
+  config.parallel.deterministic = true;
+  const Trajectory one = run_engine(config, 4);
+  config.parallel = {.ranks = 2, .expert_model_parallel_size = 2, .threads = 1, .deterministic = true};
+  config.parallel.device = "cuda";
+  expect_same_bits(one, run_engine(config, 4));
+}
+
+}  // namespace
+}  // namespace witan::testing

@@ -1,0 +1,211 @@
+// Training with operands in e4m3: it learns as without them, every layout agrees, and the plan is kept.
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "train/run/run_support.h"
+#include "train/step/laid_out.h"
+#include "witan/planner/plan.h"
+
+namespace witan {
+namespace {
+
+using test::message_of;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+constexpr const char* kFsdp = "optim_grads_params";
+
+// Sizes that several ranks divide into multiples of 16, with every kind of matrix.
+RunConfig recipe(const char* dtype = "bfloat16") {
+  RunConfig config = testing::divisible_config(dtype);
+  config.model.fp8_format = "e4m3";
+  config.model.num_layers = 2;
+  config.model.hidden_size = 64;
+  config.model.mlp.ffn_hidden_size = 64;
+  config.model.attention.num_attention_heads = 4;
+  config.model.attention.num_query_groups = 2;
+  config.model.moe.num_experts = 4;
+  config.model.moe.moe_shared_expert_intermediate_size = 32;
+  config.train.global_batch_size = 4;
+  config.optimizer.clip_grad = 1;
+  return laid_out(config, {});
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double relative) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], relative * expected[i]) << "step " << i;
+}
+
+TEST(Fp8Training, LosesNothingOverTwentySteps) {
+  for (const char* dtype : {"bfloat16", "float32"}) {
+    SCOPED_TRACE(dtype);
+    RunConfig wide = recipe(dtype);
+    wide.model.fp8_format = "none";
+    const Trajectory narrow = run_engine(recipe(dtype), 20), expected = run_engine(wide, 20);
+    EXPECT_LT(narrow.losses.back(), 0.99 * narrow.losses.front());
+    expect_near(narrow.losses, expected.losses, 5e-3);
+    EXPECT_NEAR(narrow.norms.front(), expected.norms.front(), 2e-2 * expected.norms.front());
+    EXPECT_NE(narrow.losses, expected.losses);
+  }
+}
+
+TEST(Fp8Training, RepeatsOnAnyNumberOfThreads) {
+  testing::expect_repeats(recipe(), 3);
+}
+
+// No scale depends on other ranks' rows: deterministic mode gives the same bits.
+TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
+  for (const char* dtype : {"bfloat16", "float32"}) {
+    RunConfig config = recipe(dtype);
+    config.parallel.deterministic = true;
+    const Trajectory one = run_engine(config, 4);
+    for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2"},
+                                                      {"replicate=4,expert=2"},
+                                                      {"replicate=4,expert=4"},
+                                                      {"shard=4,expert=2"},
+                                                      {"shard=2,expert=2", kFsdp},
+                                                      {"pipeline=2"},
+                                                      {"replicate=2,pipeline=2,expert=2"}}) {
+      SCOPED_TRACE(cat(dtype, ", ", described(layout)));
+      const Trajectory several = run_engine(laid_out(config, layout), 4);
+      EXPECT_EQ(one.losses, several.losses);
+      EXPECT_EQ(one.norms, several.norms);
+      EXPECT_TRUE(one.weights == several.weights);
+    }
+  }
+}
+
+// Where ranks divide matrices or sums, roundings fall elsewhere.
+TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
+  const RunConfig config = recipe();
+  const Trajectory one = run_engine(config, 4);
+  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
+                                                    {"shard=4,expert=2", kFsdp},
+                                                    {"context=2"},
+                                                    {"tensor=2,expert_tensor=1"},
+                                                    {"tensor=2,expert_tensor=2"},
+                                                    {"replicate=2,expert_tensor=2"},
+                                                    {"shard=2,tensor=2,expert=2", kFsdp},
+                                                    {"context=2,tensor=2,pipeline=2"}}) {
+    SCOPED_TRACE(described(layout));
+    const RunConfig several = laid_out(config, layout);
+    const Trajectory found = run_engine(several, 4);
+    expect_near(found.losses, one.losses, 5e-3);
+    expect_near(found.norms, one.norms, 5e-2);
+    EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes());
+  }
+}
+
+// Recomputation changes no bit, and everything takes the memory that is planned.
+TEST(Fp8Training, RecomputesTheSameBitsWithinThePlan) {
+  const Trajectory kept = run_engine(recipe(), 3);
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    RunConfig config = recipe();
+    config.model.recompute_granularity = granularity;
+    const Trajectory found = run_engine(config, 3);
+    EXPECT_EQ(kept.losses, found.losses);
+    EXPECT_TRUE(kept.weights == found.weights);
+    EXPECT_EQ(found.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  }
+}
+
+// Weights change between steps alone: copies that are kept for a step, over several micro-batches, are those that each
+// use would make. An evaluation between steps sees what was updated.
+TEST(Fp8Training, KeptWeightsChangeNoBit) {
+  for (const LaidOut& layout :
+       std::vector<LaidOut>{{}, {"shard=2,expert=2"}, {"pipeline=2"}, {"replicate=2,tensor=2,expert=2"}}) {
+    SCOPED_TRACE(described(layout));
+    RunConfig config = laid_out(recipe(), layout);
+    config.train.global_batch_size = 8;
+    const Trajectory each = run_engine(config, 4);
+    config.model.fp8_keep_weights = true;
+    const Trajectory kept = run_engine(config, 4);
+    EXPECT_EQ(each.losses, kept.losses);
+    EXPECT_EQ(each.norms, kept.norms);
+    EXPECT_TRUE(each.weights == kept.weights);
+    EXPECT_GT(kept.arena_high_water, each.arena_high_water);
+    EXPECT_EQ(kept.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  }
+}
+
+TEST(Fp8Training, KeptWeightsAreQuantisedOnceAStep) {
+  RunConfig config = recipe();
+  config.train.global_batch_size = 4;  // micro-batches
+  const auto bytes = [&](bool keep) {
+    config.model.fp8_keep_weights = keep;
+    const Plan plan = make_plan(resolve(config, {}));
+    double sum = 0;
+    for (const auto& [part, kernels] : plan.ranks[0].step)
+      if (const auto found = kernels.find("fp8_quantise_weights"); found != kernels.end()) sum += found->second.bytes;
+    return sum;
+  };
+  // 2 + 1 bytes a number for each of two passes of four micro-batches, or 2 + 1 + 1 once; scales come on top.
+  EXPECT_NEAR(bytes(false) / bytes(true), 4 * 2 * 3.0 / 4, 0.1);
+}
+
+TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
+  const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> changes = {
+      {"dense", [](RunConfig& c) { c.model.moe.num_experts = c.model.moe.moe_shared_expert_intermediate_size = 0; }},
+      {"biases", [](RunConfig& c) { c.model.attention.add_qkv_bias = c.model.moe.moe_expert_add_bias = true; }},
+      {"lora", [](RunConfig& c) { c.model.lora_rank = 4; }},
+      {"frozen experts", [](RunConfig& c) { c.model.freeze = "experts"; }},
+      {"frozen below", [](RunConfig& c) { c.model.freeze = "embeddings,layers.0.*"; }},
+      {"capacity", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1; }},
+      {"narrow gradients", [](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }},
+      {"latent attention",
+       [](RunConfig& c) {
+         AttentionConfig& a = c.model.attention;
+         a.multi_latent_attention = true;
+         a.q_lora_rank = 32, a.kv_lora_rank = 32, a.latent_qk_head_dim = 16, a.qk_pos_emb_head_dim = 16,
+         a.v_head_dim = 16;
+         a.num_query_groups = a.num_attention_heads;
+       }},
+      {"multi-token prediction", [](RunConfig& c) { c.model.mtp_num_layers = 1; }},
+      {"latent experts", [](RunConfig& c) { c.model.moe.moe_latent_size = 32; }},
+  };
+  for (const auto& [name, change] : changes) {
+    SCOPED_TRACE(name);
+    RunConfig narrow = recipe();
+    change(narrow);
+    RunConfig wide = narrow;
+    wide.model.fp8_format = "none";
+    const Trajectory found = run_engine(narrow, 3), expected = run_engine(wide, 3);
+    expect_near(found.losses, expected.losses, 5e-3);
+    EXPECT_EQ(found.arena_high_water, make_plan(resolve(narrow, {})).arena_bytes());
+  }
+}
+
+TEST(Fp8Training, IsRefusedWithTheReason) {
+  const auto refused = [](const std::function<void(RunConfig&)>& change, const Facts& facts = {}) {
+    RunConfig config = recipe();
+    change(config);
+    return message_of<ConfigError>([&] { make_plan(resolve(config, facts)); });
+  };
+  EXPECT_EQ(refused([](RunConfig& c) { c.model.hidden_size = 72; }),
+            "fp8_format: layers.0.attention.q_proj.weight is [72, 72] on a rank, and products in e4m3 take rows and "
+            "columns that are multiples of 16; change the model's sizes or their number of ranks, or set fp8_format = "
+            "\"none\"");
+  EXPECT_NE(refused([](RunConfig& c) {
+              c = laid_out(c, {"shard=2", kFsdp});
+              c.model.fp8_keep_weights = true;
+            }).find("set fp8_keep_weights = false"),
+            std::string::npos);
+  const auto on_gpu = [](RunConfig& c) { c.parallel.device = "cuda"; };
+  EXPECT_EQ(refused(on_gpu, {.gpus = 1, .gpu_name = "NVIDIA A100", .gpu_multiplies_fp8 = false}),
+            "fp8_format = e4m3 needs a GPU of compute capability 9.0 (H100, H200), whose instructions its kernels are "
+            "made of, and a build for it; this one, NVIDIA A100, has none: set fp8_format = \"none\"");
+  EXPECT_EQ(refused(
+                [](RunConfig& c) {
+                  c.parallel.device = "cuda";
+                  c.model.dtype = "float32";
+                },
+                {.gpus = 1}),
+            "fp8_format = e4m3 with dtype = float32: on GPUs products in 8 bits are of bfloat16; set dtype = "
+            "\"bfloat16\"");
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,140 @@
+#include "witan/ops/fp8_experts.h"
+
+#include "witan/kernels/activation.h"
+#include "witan/ops/fp8_operands.h"
+
+namespace witan::ops {
+namespace {
+
+using kernels::Fp8Columns;
+using kernels::Fp8RowBlocks;
+using kernels::Fp8Rows;
+
+void check(const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts) {
+  constexpr const char* kOp = "fp8_experts";
+  const Var &first = experts.first, &second = experts.second;
+  require<ShapeError>(rows.shape().dims() == 2, kOp, ": rows must be [capacity, D], got ", rows.shape());
+  check_fp8_weight(kOp, rows.shape(), rows.dtype(), first, 3);
+  require<ShapeError>(first.size(1) % 2 == 0, kOp, ": w holds [gate | up], an even number of rows, got ",
+                      first.shape());
+  check_fp8_weight(kOp, {rows.size(0), first.size(1) / 2}, rows.dtype(), second, 3);
+  require<ShapeError>(second.size(0) == first.size(0), kOp, ": ", first.size(0), " first matrices and ", second.size(0),
+                      " second ones");
+  check_fp8_groups(kOp, groups, first.size(0));
+  require<ShapeError>(!row_weight.defined() || (row_weight.shape() == Shape{rows.size(0)} &&
+                                                row_weight.dtype() == accumulator(rows.dtype())),
+                      kOp, ": row_weight must be [capacity=", rows.size(0), "] ", accumulator(rows.dtype()),
+                      row_weight.defined() ? cat(", got ", row_weight.dtype(), " ", row_weight.shape()) : "");
+}
+
+// What backward needs.
+struct Kept {
+  Slot rows;
+  Saved first, second, h, row_weight;  // h [capacity, 2F]
+  SavedOperand in;                     // of first
+  SavedColumns activations;            // of second; not kept: computed from h
+  SavedGroups groups;
+  SavedRowBlocks blocks;
+  bool weighted;
+  std::shared_ptr<Fp8KeptWeight> first_kept, second_kept;
+
+  bool wants_below(Backward& b) const { return b.wants(rows) || b.wants(first) || (weighted && b.wants(row_weight)); }
+  Tensor weight(Backward& b) const { return weighted ? b.value(row_weight) : Tensor(); }
+};
+
+Fp8Columns activations_of(Backward& b, const Kept& kept, const RowGroups& groups, const Fp8RowBlocks& blocks) {
+  if (kept.activations.kept()) return kept.activations.value(b);
+  const Tensor h = b.value(kept.h);
+  Fp8Columns out = Fp8Columns::empty(b.stream(), blocks, h.size(1) / 2);
+  kernels::fp8_quantise_swiglu(b.stream(), {}, out, h, kept.weight(b), groups, blocks);
+  return out;
+}
+
+// The gradient of the activations [capacity, F], and of the second weight on the way.
+Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const RowGroups& groups,
+                       const Fp8RowBlocks& blocks) {
+  Stream& s = b.stream();
+  const bool below = kept.wants_below(b);
+  const Fp8Rows rows = below ? Fp8Rows::empty(s, dy.size(0), dy.size(1)) : Fp8Rows();
+  Fp8Columns columns = b.wants(kept.second) ? Fp8Columns::empty(s, blocks, dy.size(1)) : Fp8Columns();
+  if (!below && !columns.values.defined()) return {};
+  kernels::fp8_quantise(s, rows, columns, dy, blocks);
+  if (columns.values.defined())
+    write_fp8_gradient(b, kept.second, columns, activations_of(b, kept, groups, blocks), blocks.groups);
+  columns = {};
+  if (!below) return {};
+  const Tensor w = b.value(kept.second), da = s.empty({dy.size(0), w.size(2)}, dy.dtype());
+  kernels::fp8_product(s, da, {rows, fp8_weights(s, w, kept.second_kept.get(), true), true}, groups);
+  return da;
+}
+
+void backward_first(Backward& b, const Kept& kept, Tensor da, const RowGroups& groups, const Fp8RowBlocks& blocks) {
+  Stream& s = b.stream();
+  const Tensor h = b.value(kept.h), weight = kept.weight(b);
+  const Tensor ds = kept.weighted && b.wants(kept.row_weight) ? s.empty_like(weight) : Tensor();
+  const Fp8Rows rows = b.wants(kept.rows) ? Fp8Rows::empty(s, h.size(0), h.size(1)) : Fp8Rows();
+  Fp8Columns columns = b.wants(kept.first) ? Fp8Columns::empty(s, blocks, h.size(1)) : Fp8Columns();
+  if (rows.values.defined() || columns.values.defined())
+    kernels::fp8_quantise_swiglu_backward(s, rows, columns, {ds, da, h, weight}, groups, blocks);
+  else
+    kernels::swiglu_backward(s, s.empty_like(h), ds, da, h, weight, groups);
+  da = {};
+  if (ds.defined()) b.add(kept.row_weight, ds);
+  if (columns.values.defined()) write_fp8_gradient(b, kept.first, columns, kept.in.value(b, blocks), blocks.groups);
+  columns = {};
+  if (!rows.values.defined()) return;
+  const Tensor w = b.value(kept.first), dx = s.empty({h.size(0), w.size(2)}, h.dtype());
+  kernels::fp8_product(s, dx, {rows, fp8_weights(s, w, kept.first_kept.get(), true), true}, groups);
+  b.add(kept.rows, dx);
+}
+
+}  // namespace
+
+Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
+                const Fp8Experts& experts) {
+  check(rows, groups, row_weight, experts);
+  Stream& s = tape.stream();
+  const Var &first = experts.first, &second = experts.second;
+  const int64_t capacity = rows.size(0), D = rows.size(1), F = second.size(2);
+  const Fp8RowBlocks blocks = Fp8RowBlocks::empty(s, groups, capacity);
+  kernels::fp8_row_blocks(s, blocks, groups);
+
+  const Tensor h = s.empty({capacity, 2 * F}, rows.dtype());
+  Fp8Columns in, activations;
+  {
+    if (SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
+    const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, D);
+    kernels::fp8_quantise(s, by_rows, in, rows.value(), blocks);
+    kernels::fp8_product(s, h, {by_rows, fp8_weights(s, first.value(), experts.first_kept.get(), false)}, groups);
+  }
+  if (tape.recording() && second.needs_gradient() && !experts.rematerialise)
+    activations = Fp8Columns::empty(s, blocks, F);
+  const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, F);
+  kernels::fp8_quantise_swiglu(s, by_rows, activations, h, row_weight.defined() ? row_weight.value() : Tensor(), groups,
+                               blocks);
+  const Tensor y = s.empty({capacity, second.size(1)}, rows.dtype());
+  kernels::fp8_product(s, y, {by_rows, fp8_weights(s, second.value(), experts.second_kept.get(), false)}, groups);
+
+  std::vector<Var> inputs = {rows, first, second};
+  if (row_weight.defined()) inputs.push_back(row_weight);
+  Kept kept{tape.slot(rows),
+            tape.save(first),
+            tape.save(second),
+            tape.save(h),
+            row_weight.defined() ? tape.save(row_weight) : Saved(),
+            SavedOperand(tape, rows, first, in),
+            SavedColumns(tape, activations),
+            SavedGroups(tape, groups),
+            SavedRowBlocks(tape, blocks),
+            row_weight.defined(),
+            experts.first_kept,
+            experts.second_kept};
+  return tape.record("fp8_experts", y, inputs, [kept = std::move(kept)](Backward& b, const Tensor& dy) {
+    const RowGroups within = kept.groups.value(b);
+    const Fp8RowBlocks of_rows = kept.blocks.value(b);
+    Tensor da = backward_second(b, kept, dy, within, of_rows);
+    if (da.defined()) backward_first(b, kept, std::move(da), within, of_rows);
+  });
+}
+
+}  // namespace witan::ops
