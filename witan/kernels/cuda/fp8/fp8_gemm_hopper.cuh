@@ -140,7 +140,8 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (warpgroup == 0) {
     give_registers<40>();
-    if (threadIdx.x == 0) produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, rank);
+    if (threadIdx.x == 0)
+      produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, GatheredRows{}, rank);
   } else {
     take_registers<232>();
     consume_scaled<Shape, Operands>(shared, tiles, product, scales, epilogue, rank, warpgroup - 1);
