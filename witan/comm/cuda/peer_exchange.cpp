@@ -76,10 +76,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, S
 }
 
 PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch)
-    : PeerMemory(group),
-      link_(link),
-      device_(stream.device().index),
-      deadline_(watch.device_deadline_seconds()) {
+    : PeerMemory(group), link_(link), device_(stream.device().index), deadline_(watch.device_deadline_seconds()) {
   const OnDevice on(device_);
   void* page = nullptr;
   cuda::check(cudaHostAlloc(&page, sizeof(Words), cudaHostAllocMapped | cudaHostAllocPortable),

@@ -23,8 +23,8 @@ struct LaunchedRanks {
 
 // What a configuration is resolved by. The same words and facts give the same configuration.
 struct Facts {
-  int cores = 1;            // that this process may use
-  int gpus = 0;             // that it can use
+  int cores = 1;  // that this process may use
+  int gpus = 0;   // that it can use
   std::optional<LaunchedRanks> launched = {};
   // Entries of the tokenizer's vocabulary or, before it is trained, the most that it may have. Nothing where no
   // tokenizer is read: a model without a vocabulary of its own gets the 256 bytes, which every tokenizer has.
