@@ -56,10 +56,7 @@ TEST_P(ReplicasOnGpus, ChangeNoBitWhateverExpertsDo) {
     change(config);
     expect_same_bits(replicated(config, 2), replicated(config, 0));
   };
-  check("sharded parameters", [](RunConfig& c) {
-    c.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-    c.parallel.use_distributed_optimizer = true;
-  });
+  check("sharded parameters", [](RunConfig& c) { c.parallel.data_parallel_sharding_strategy = "optim_grads_params"; });
   check("bounded pools", [](RunConfig& c) {
     c.model.moe.moe_router_topk = 4;
     c.model.moe.moe_pool_factor = 1;
