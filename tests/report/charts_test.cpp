@@ -66,6 +66,11 @@ TEST(Charts, EveryStatisticOfActivationsHasAChart) {
   EXPECT_EQ(rms.series[1].points.back().y, 2);
   EXPECT_EQ(find(charts, "A new one")->series[0].points.size(), 19u);
   EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "A new one"));
+
+  for (ActivationsEvent& event : m.activations) event.statistics["mlp_zeros"] = {0, 0, 0};
+  EXPECT_FALSE(find(make_charts(m), "MLP output, zeros")) << "there are none";
+  m.activations.back().statistics["mlp_zeros"][1] = 0.25;
+  EXPECT_TRUE(find(make_charts(m), "MLP output, zeros"));
 }
 
 TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {

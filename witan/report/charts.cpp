@@ -175,31 +175,35 @@ std::string title_of(std::string name) {
   return name;
 }
 
-// A chart of each statistic that a line has.
+// A chart of each statistic that a line has, but for zeros where there are none.
 void add_activations(Charts& charts, const Metrics& m) {
   struct Words {
-    const char *title, *unit;
+    std::string name, title, unit;
   };
-  static const std::map<std::string, Words> kWords = {
-      {"residual_rms", {"Residual stream, RMS", "behind each layer"}},
-      {"residual_max", {"Residual stream, largest", "magnitude behind each layer"}},
-      {"attention_rms", {"Attention output, RMS", "before it is added to the residual stream"}},
-      {"attention_max", {"Attention output, largest", "magnitude before it is added"}},
-      {"attention_logit_max", {"Largest attention logit by layer", "over its heads, before QK-clip"}},
-      {"mlp_rms", {"MLP output, RMS", "or the experts', before it is added"}},
-      {"mlp_max", {"MLP output, largest", "magnitude before it is added"}},
-      {"mlp_zeros", {"MLP output, zeros", "share of its elements"}},
+  std::vector<Words> shown = {
+      {"residual_rms", "Residual stream, RMS", "behind each layer"},
+      {"residual_max", "Residual stream, largest", "magnitude behind each layer"},
+      {"attention_rms", "Attention output, RMS", "before it is added to the residual stream"},
+      {"attention_max", "Attention output, largest", "magnitude before it is added"},
+      {"mlp_rms", "MLP output, RMS", "or the experts', before it is added"},
+      {"mlp_max", "MLP output, largest", "magnitude before it is added"},
+      {"attention_logit_max", "Largest attention logit by layer", "over its heads, before QK-clip"},
+      {"mlp_zeros", "MLP output, zeros", "share of its elements"},
   };
   std::set<std::string> names;
+  bool zeros = false;
   for (const ActivationsEvent& event : m.activations)
-    for (const auto& [name, layers] : event.statistics) names.insert(name);
-  for (const std::string& name : names) {
-    const auto words = kWords.find(name);
-    charts.open(Section::activations, words == kWords.end() ? title_of(name) : words->second.title,
-                words == kWords.end() ? "" : words->second.unit);
+    for (const auto& [name, layers] : event.statistics) {
+      if (names.insert(name).second && std::ranges::find(shown, name, &Words::name) == shown.end())
+        shown.push_back({name, title_of(name), ""});
+      zeros = zeros || (name == "mlp_zeros" && std::ranges::any_of(layers, [](double share) { return share > 0; }));
+    }
+  for (const Words& words : shown) {
+    if (words.name == "mlp_zeros" && !zeros) continue;
+    charts.open(Section::activations, words.title, words.unit);
     add_each(charts, m.activations, "layer", [&](const ActivationsEvent& e) -> const std::vector<double>& {
       static const std::vector<double> kNone;
-      const auto layers = e.statistics.find(name);
+      const auto layers = e.statistics.find(words.name);
       return layers == e.statistics.end() ? kNone : layers->second;
     });
   }
