@@ -165,6 +165,14 @@ TEST(GatheredLinear, WrongShapesAreNamed) {
             "gathered_linear: groups.begin and groups.count must be int64 [E=5], got int64 [4]");
   EXPECT_EQ(gathered({7, 5}, {4, 3, 5}), "gathered_linear: x must be [T=6, D], got [7, 5]");
   EXPECT_EQ(test::message_of<ShapeError>([&] {
+              ops::gathered_linear(tape, input({6, 5}), {of.rows.source, {}, 2}, of.groups, input({4, 3, 5}));
+            }),
+            "gathered_linear: rows.source and rows.slot must be int64 and have one dim");
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              ops::gathered_linear(tape, input({6, 5}), {of.rows.source, of.rows.slot, 5}, of.groups, input({4, 3, 5}));
+            }),
+            "gathered_linear: rows.slot must be [T K], K=5, got [12]");
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
               ops::summed_linear(tape, input({8, 3}), of.rows, of.groups, input({4, 5, 3}));
             }),
             "summed_linear: in must be [capacity=9, F], got [8, 3]");

@@ -338,7 +338,11 @@ TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
     const Plan plan = make_plan(resolve(config, {}), {.ranks = PlanOptions::Ranks::by_class, .most_classes = 1});
     return static_cast<double>(plan.ranks.front().tags.at("activations"));
   };
-  const double whole = activations(1, 0), worst = activations(8, 0), bounded = activations(8, 1.5);
+  // Rows that travel are copies of tokens, 2 bytes an element in every layer, of which undivided experts make none.
+  constexpr double kCopies = 48.0 * 4096 * 8 * 2048 * 2;
+  const double undivided = activations(1, 0), whole = undivided + kCopies;
+  const double worst = activations(8, 0), bounded = activations(8, 1.5);
+  EXPECT_LE(undivided, 0.75 * whole) << undivided / whole;
   EXPECT_GT(worst, 5 * whole);
   EXPECT_LE(bounded, 1.3 * whole) << bounded / whole;
 }

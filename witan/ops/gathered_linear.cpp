@@ -8,25 +8,26 @@
 namespace witan::ops {
 namespace {
 
-void check(const char* op, const char* name, const Var& in, const TokenRows& rows, const RowGroups& groups,
-           const Var& w) {
+void check_gathered(const char* op, const char* name, const Var& in, const TokenRows& rows, const RowGroups& groups,
+                    const Var& w) {
   require<ShapeError>(in.shape().dims() == 2, op, ": ", name, " must be a matrix, got ", in.shape());
   const int64_t K = in.size(1);
   require<ShapeError>(w.shape().dims() == 3 && w.size(2) == K, op, ": w must be [E, N, ", K, "], got ", w.shape());
   require<ShapeError>(w.dtype() == in.dtype(), op, ": w is ", w.dtype(), " but ", name, " is ", in.dtype());
+  const auto found = [](const Tensor& tensor) {
+    return tensor.defined() ? cat(", got ", tensor.dtype(), " ", tensor.shape()) : std::string();
+  };
   for (const Tensor& bounds : {groups.begin, groups.count})
-    require<ShapeError>(bounds.shape() == Shape{w.size(0)} && bounds.dtype() == DType::i64, op,
-                        ": groups.begin and groups.count must be int64 [E=", w.size(0), "], got ", bounds.dtype(), " ",
-                        bounds.shape());
+    require<ShapeError>(bounds.defined() && bounds.shape() == Shape{w.size(0)} && bounds.dtype() == DType::i64, op,
+                        ": groups.begin and groups.count must be int64 [E=", w.size(0), "]", found(bounds));
   for (const Tensor& places : {rows.source, rows.slot})
-    require<ShapeError>(places.shape().dims() == 1 && places.dtype() == DType::i64, op,
-                        ": rows.source and rows.slot must be int64 and have one dim, got ", places.dtype(), " ",
-                        places.shape());
+    require<ShapeError>(places.defined() && places.shape().dims() == 1 && places.dtype() == DType::i64, op,
+                        ": rows.source and rows.slot must be int64 and have one dim", found(places));
   require<ShapeError>(rows.topk > 0 && rows.slot.size(0) % rows.topk == 0, op,
                       ": rows.slot must be [T K], K=", rows.topk, ", got ", rows.slot.shape());
 }
 
-void check_tokens(const Var& x, const TokenRows& rows) {
+void check_gathered_tokens(const Var& x, const TokenRows& rows) {
   require<ShapeError>(x.size(0) * rows.topk == rows.slot.size(0),
                       "gathered_linear: x must be [T=", rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
 }
@@ -57,8 +58,8 @@ Var record_gathered(Tape& tape, const Tensor& y, const Var& x, const TokenRows& 
 }  // namespace
 
 Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w) {
-  check("gathered_linear", "x", x, rows, groups, w);
-  check_tokens(x, rows);
+  check_gathered("gathered_linear", "x", x, rows, groups, w);
+  check_gathered_tokens(x, rows);
   const Tensor y = tape.stream().empty({rows.source.size(0), w.size(1)}, x.dtype());
   kernels::grouped_gemm_forward(tape.stream(), y, x.value(), groups, w.value(), {rows.source, rows.topk});
   return record_gathered(tape, y, x, rows, groups, w);
@@ -66,8 +67,8 @@ Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGr
 
 Var gathered_swiglu(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w,
                     const Var& row_weight) {
-  check("gathered_linear", "x", x, rows, groups, w);
-  check_tokens(x, rows);
+  check_gathered("gathered_linear", "x", x, rows, groups, w);
+  check_gathered_tokens(x, rows);
   Stream& s = tape.stream();
   const Var h = record_gathered(tape, s.empty({rows.source.size(0), w.size(1)}, x.dtype()), x, rows, groups, w);
   const auto forward = [&](const Tensor& y) {
@@ -78,7 +79,7 @@ Var gathered_swiglu(Tape& tape, const Var& x, const TokenRows& rows, const RowGr
 }
 
 Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGroups& groups, const Var& w) {
-  check("summed_linear", "in", in, rows, groups, w);
+  check_gathered("summed_linear", "in", in, rows, groups, w);
   require<ShapeError>(in.size(0) == rows.source.size(0), "summed_linear: in must be [capacity=", rows.source.size(0),
                       ", F], got ", in.shape());
   Stream& s = tape.stream();
