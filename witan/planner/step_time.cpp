@@ -10,8 +10,6 @@ namespace {
 
 // Of its ceiling that a GPU's kernel reaches, as a rule: they are not measured one by one.
 constexpr double kUsualShare = 0.8;
-// Of the speed of bfloat16 products that those in 8 bits reach.
-constexpr double kFp8Speed = 1.5;
 
 // Of a thread's multiply-adds that LAPACK reaches where it decomposes a matrix.
 constexpr double kLapackShare = 0.08;
@@ -50,10 +48,7 @@ class RankClock {
   double kernel(const std::string& part, const std::string& name, const Cost& cost) const {
     if (by_lapack(name)) return lapack(cost);
     const double flops = work_.wide && part == "optimizer" ? wide_flops_ : flops_;
-    if (ceilings_.kernels.empty()) {
-      const bool fp8 = name == "fp8_product" || name == "fp8_weight_gradient";
-      return std::max(cost.flops / (fp8 ? kFp8Speed * flops : flops), cost.bytes / ceilings_.copy_bytes) / kUsualShare;
-    }
+    if (ceilings_.kernels.empty()) return std::max(cost.flops / flops, cost.bytes / ceilings_.copy_bytes) / kUsualShare;
     const auto found = ceilings_.kernels.find(name);
     const Cost& measured = found != ceilings_.kernels.end() && found->second.seconds > 0 ? found->second : all_;
     // Which of the two the kernel ran nearer to its ceiling in is what bounds it.
