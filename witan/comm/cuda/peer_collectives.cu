@@ -10,18 +10,6 @@ using kernels::cuda::Pack;
 constexpr int kThreads = 512;
 constexpr int kFlight = 2;  // packs of a thread on their way
 
-// Loads what a peer has written: past the first-level cache.
-template <class T, int N>
-__device__ __forceinline__ Pack<T, N> load_far(const T* from) {
-  if constexpr (sizeof(Pack<T, N>) == sizeof(uint4)) {
-    const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(from));
-    return reinterpret_cast<const Pack<T, N>&>(bits);
-  } else {
-    static_assert(N == 1);
-    return {__ldcg(from)};
-  }
-}
-
 // Where unit i of an array begins, in units.
 struct Blocks {
   uint32_t block;  // units of a block; 0: there is one

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "witan/comm/cuda/peer_window.h"
+#include "witan/kernels/cuda/common/common.cuh"
 
 namespace witan::cuda {
 
@@ -101,6 +102,18 @@ __device__ inline void leave(const Peers& peers, uint32_t epoch, bool came) {
   }
   __syncthreads();
   if (threadIdx.x == 0) own->moves = epoch;
+}
+
+// Loads what a peer has written: past the first-level cache.
+template <class T, int N>
+__device__ __forceinline__ kernels::cuda::Pack<T, N> load_far(const T* from) {
+  if constexpr (sizeof(kernels::cuda::Pack<T, N>) == sizeof(uint4)) {
+    const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(from));
+    return reinterpret_cast<const kernels::cuda::Pack<T, N>&>(bits);
+  } else {
+    static_assert(N == 1);
+    return {__ldcg(from)};
+  }
 }
 
 }  // namespace witan::cuda

@@ -124,18 +124,6 @@ struct Pull {
   int topk;
 };
 
-// Loads what a peer has written: past the first-level cache.
-template <class T, int N>
-__device__ __forceinline__ Pack<T, N> load_far(const T* from) {
-  if constexpr (sizeof(Pack<T, N>) == sizeof(uint4)) {
-    const uint4 bits = __ldcg(reinterpret_cast<const uint4*>(from));
-    return reinterpret_cast<const Pack<T, N>&>(bits);
-  } else {
-    static_assert(N == 1);
-    return {__ldcg(from)};
-  }
-}
-
 // Where assignment k of token t is, for the lane's k; -1: nowhere.
 template <class T>
 __device__ __forceinline__ int64_t place_of(const Pull<T>& args, int64_t t, int k) {
