@@ -197,7 +197,7 @@ TEST(Experts, NoRowOfTheTokensWidthIsKept) {
     const DispatchMap map = make_dispatch_map(
         rank.stream, routing_of(rank, random_ids(kTokens, kTopk, kExperts, "ids"), kTopk, kExperts), alone);
     const int64_t before = rank.stream.arena().live();
-    const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, map.groups, false); };
+    const auto forward = [&](const Dispatched& in) { return experts.forward(tape, in, {map.groups}, false); };
     const Var y = in_place ? forward(dispatch_in_place(tape, x, weights, map))
                            : combine(tape, forward(dispatch(tape, x, weights, map)), map);
     return rank.stream.arena().live() - before;
