@@ -24,8 +24,8 @@ const std::vector<GpuModel>& gpu_models() {
   static const std::vector<GpuModel> models = {
       {"a100-40gb", 312 * T, 19.5 * T, 40 * G, 1.555 * T, 300 * G},
       {"a100", 312 * T, 19.5 * T, 80 * G, 2.039 * T, 300 * G},
-      {"h100", 989 * T, 67 * T, 80 * G, 3.35 * T, 450 * G},
-      {"h200", 989 * T, 67 * T, 141 * G, 4.8 * T, 450 * G},
+      {"h100", 989 * T, 67 * T, 80 * G, 3.35 * T, 450 * G, true},
+      {"h200", 989 * T, 67 * T, 141 * G, 4.8 * T, 450 * G, true},
       {"b200", 2250 * T, 75 * T, 180 * G, 7.7 * T, 900 * G},
   };
   return models;

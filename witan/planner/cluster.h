@@ -18,6 +18,7 @@ struct GpuModel {
   double memory_bytes;           // capacity
   double memory_bytes_s;         // read and written
   double link_bytes_s;           // to other GPUs of its host
+  bool multiplies_fp8 = false;   // by the kernels that there are: Hopper's
 };
 const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"

@@ -106,6 +106,19 @@ TEST_F(PlanCommandTest, TellsWhatCheckpointsTakeOfTheDisk) {
   EXPECT_TRUE(contains(plan(ranks).out, "of which 2 are kept at most; all together ")) << plan(ranks).out;
 }
 
+// Also where this machine has other GPUs, or none.
+TEST_F(PlanCommandTest, ProductsIn8BitsNeedAGpuThatMultipliesThem) {
+  const std::vector<std::string> fp8 = {"--gpus", "8", "--dtype", "bfloat16", "--fp8-format", "e4m3", "--gpu"};
+  const auto on = [&](const char* gpu) {
+    std::vector<std::string> all = fp8;
+    all.push_back(gpu);
+    return all;
+  };
+  refuses(on("a100"), 3, {"fp8_format = e4m3", "made for h100 and h200, not for a100", "set fp8_format = \"none\""});
+  const Said said = plan(on("h200"));
+  EXPECT_EQ(said.code, 0) << said.err;
+}
+
 TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   const std::vector<std::string> layout = {"--expert-model-parallel-size",
                                            "8",

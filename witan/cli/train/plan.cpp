@@ -186,6 +186,10 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   }
   const RunConfig asked = moved(given, state);
   const std::optional<Cluster> cluster = cluster_of(state.elsewhere, state.search);
+  require<ConfigError>(!cluster || !asked.model.fp8() || cluster->gpu.multiplies_fp8,
+                       "fp8_format = ", asked.model.fp8_format,
+                       ": the kernels of products in 8 bits are made for h100 and h200, not for ",
+                       cluster ? cluster->gpu.name : "", "; set fp8_format = \"none\", or plan for one of those");
   Facts facts = facts_of_machine();
   // Weights that come without a tokenizer have one that fits them.
   const bool of_weights = !asked.train.init_from.empty() && asked.data.tokenizer.empty();
