@@ -18,8 +18,8 @@ class HostGroup : public Group {
   // out; throws CommError where they disagree. Nothing is moved: in and out may live anywhere, counts on the CPU.
   virtual void agree(const Collective& call) = 0;
   // The same for a call that ranks may begin one after the other: it need not wait for the peers, and may compare some
-  // calls at once. Ranks that disagree are told so by a later call of it, or by compare_calls(); by agree() at the
-  // latest.
+  // calls at once. Ranks that disagree get the error from a later call of it, or from compare_calls(); by agree() at
+  // the latest.
   virtual void agree_later(const Collective& call) { agree(call); }
   // For a rank that waits for what its calls do: empty, or how they differ from those that peers which wait too have
   // made. Waits for nobody.

@@ -15,7 +15,7 @@ struct Side {
   const RowIndex& at;
 
   int64_t capacity() const { return at.capacity(data); }
-  // Of so many rows. What is gathered comes from memory once, whoever reads it again.
+  // Of so many rows. What is gathered comes from memory once, however often it is read.
   double bytes(double rows) const {
     const auto each = static_cast<double>(data.size(1) * size_of(data.dtype()));
     return at.defined() ? bytes_of(data) + rows * static_cast<double>(size_of(DType::i64)) : rows * each;

@@ -24,7 +24,7 @@ struct Window {
   uint32_t left[kMostPeers][kMostBlocks];  // a word of each block of the peer
   uint32_t moves, counts_taken;            // calls that are done
   uint32_t failed;                         // no waiting any more
-  int64_t proof;                           // a random number: whoever reads it has found this window
+  int64_t proof;                           // a random number: a rank that reads it has found this window
   // Two of them: a peer may be one call ahead.
   int64_t counts[2][kMostPeers][PeerMemory::kMostExperts];
   int64_t first[PeerMemory::kMostExperts + 1];  // own send rows: the first of each expert, and their number

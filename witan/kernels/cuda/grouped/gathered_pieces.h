@@ -7,7 +7,7 @@ namespace witan::kernels::cuda {
 
 inline constexpr int kPieceBytes = 16, kPieceElements = 8;
 
-// Of a unit's row, in bytes from the unit's beginning; rows of the next unit go on from there.
+// Of a unit's row, in bytes from the unit's beginning; rows of the next unit continue from there.
 constexpr int swizzled_place(int row, int piece) {
   return row * 128 + ((piece ^ row % 8) * kPieceBytes);
 }

@@ -1,0 +1,78 @@
+// What an engine computes again to find why a step went wrong: values that are not finite, and passes of other ranks.
+#include "witan/tensor/trace_context.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+
+std::vector<std::string> Engine::non_finite_values() {
+  stream_.wait();
+  std::vector<std::string> found;
+  for (const Parameter* parameter : parameters_)
+    if (const auto text = describe_non_finite(*parameter, parameter->value_shard(), parameter->shard_first()))
+      found.push_back(*text);
+  return found;
+}
+
+std::vector<std::string> Engine::non_finite_gradients() {
+  stream_.wait();
+  std::vector<std::string> found;
+  for (const auto& [parameter, first, elements, pieces] : shard_plan_.local_shards())
+    if (const auto text = describe_non_finite(*parameter, parameter->gradient_shard(first, elements), first))
+      found.push_back(*text);
+  return found;
+}
+
+std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<Batch>& micro_batches,
+                                                              int64_t iteration, int64_t updates, int64_t waves) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  begin(own_part(micro_batches), {iteration, updates});
+  if (pools_) pools_->divide(waves);
+  KernelObserver* const before = stream_.observer();
+  NonFiniteSearch search;
+  stream_.observe(&search);
+  try {
+    compute_passes(Mode::again);
+    stream_.wait();
+  } catch (...) {
+    stream_.observe(before);
+    throw;
+  }
+  stream_.observe(before);
+  if (pools_) pools_->divide(1);
+  return search.found();
+}
+
+void Engine::note_passes(PassDigest* digest) {
+  digest_ = digest;
+  if (digest == nullptr) return gradients_.observe({});
+  digest->clear();
+  gradients_.observe([this](const GradBucket& bucket) {
+    stream_.wait();
+    digest_->add_gradients(bucket);
+  });
+}
+
+void Engine::note_losses() {
+  stream_.wait();
+  int64_t micro_batch = 0;
+  for (const Tensor& loss : report_->own_losses()) digest_->add_loss(micro_batch++, loss);
+}
+
+void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
+                           PassDigest& digest) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
+  begin(own, {iteration, updates});
+  note_passes(&digest);
+  passes_.compute_as(data_rank);
+  compute_passes(Mode::again);
+  passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
+  note_passes(nullptr);
+}
+
+}  // namespace witan
