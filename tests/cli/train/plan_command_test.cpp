@@ -108,7 +108,9 @@ TEST_F(PlanCommandTest, TellsWhatCheckpointsTakeOfTheDisk) {
 
 // Also where this machine has other GPUs, or none.
 TEST_F(PlanCommandTest, ProductsIn8BitsNeedAGpuThatMultipliesThem) {
-  const std::vector<std::string> fp8 = {"--gpus", "8", "--dtype", "bfloat16", "--fp8-format", "e4m3", "--gpu"};
+  const std::vector<std::string> fp8 = {
+      "--gpus", "8",    "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16", "--fp8-format",
+      "e4m3",   "--gpu"};
   const auto on = [&](const char* gpu) {
     std::vector<std::string> all = fp8;
     all.push_back(gpu);
