@@ -64,6 +64,15 @@ void expect_to_end_soon(const Body& body) {
   }
 }
 
+// It was killed; the others ended in time, and say so.
+void expect_the_first_was_lost(const std::vector<Ended>& ended) {
+  EXPECT_TRUE(ended.front().killed);
+  for (size_t process = 1; process < ended.size(); ++process) {
+    EXPECT_EQ(ended[process].code, static_cast<int>(ExitCode::rank_lost)) << ended[process].said;
+    EXPECT_THAT(ended[process].said, HasSubstr("is lost"));
+  }
+}
+
 TEST_P(PeersOfProcesses, AreFoundByTrying) {
   expect_whole(on_gpu_processes(start(), [](GpuRank& rank) {
     const auto host = rank.everyone("probe");
@@ -157,11 +166,7 @@ TEST_P(PeersOfProcesses, OneThatIsKilledDuringAPushEndsTheOthers) {
     });
     return "it was not told";
   });
-  EXPECT_TRUE(ended.front().killed);
-  for (size_t process = 1; process < ended.size(); ++process) {
-    EXPECT_EQ(ended[process].code, static_cast<int>(ExitCode::rank_lost)) << ended[process].said;
-    EXPECT_THAT(ended[process].said, HasSubstr("is lost"));
-  }
+  expect_the_first_was_lost(ended);
 }
 
 // It is killed while the others' kernels wait for it, with no call of the host under way.
@@ -177,11 +182,7 @@ TEST_P(PeersOfProcesses, OneThatIsKilledEndsTheKernelsThatWaitForIt) {
     });
     return "it was not told";
   });
-  EXPECT_TRUE(ended.front().killed);
-  for (size_t process = 1; process < ended.size(); ++process) {
-    EXPECT_EQ(ended[process].code, static_cast<int>(ExitCode::rank_lost)) << ended[process].said;
-    EXPECT_THAT(ended[process].said, HasSubstr("is lost"));
-  }
+  expect_the_first_was_lost(ended);
 }
 
 TEST_P(PeersOfProcesses, PoolsOfDifferentSizesAreNamed) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "support/cuda_rank.h"
+#include "support/grouped_cases.h"
 #include "support/products.h"
 
 namespace witan {
@@ -14,13 +15,10 @@ using kernels::Transpose;
 using testing::close;
 using testing::CudaTest;
 using testing::ExactProduct;
+using testing::kGroupedTypes;
 using testing::values;
 using testing::widened;
-
-struct Case {
-  int64_t capacity, K, N;
-  std::vector<int64_t> begin, count;
-};
+using Case = testing::GroupedCase;
 
 // Experts without rows, of whole blocks of 128, of one row more and one less; gaps, groups out of order, nothing;
 // widths around tiles of 128 and steps of 32, of whole 16 bytes (which tensor cores take) and others.
@@ -33,9 +31,6 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
-                                              {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
-                                              {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 class CudaBlockSparse : public CudaTest {
  protected:
@@ -121,7 +116,7 @@ TEST_F(CudaBlockSparse, RowsAreTheProducts) {
 
 TEST_F(CudaBlockSparse, WeightGradientsAreTheProducts) {
   for (const Case& c : kCases)
-    for (const auto& [in, out] : kTypes)
+    for (const auto& [in, out] : kGroupedTypes)
       for (const Write write : {Write::overwrite, Write::accumulate}) {
         const bool adds = write == Write::accumulate;
         SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", in, " -> ", out, adds ? ", added" : ""));

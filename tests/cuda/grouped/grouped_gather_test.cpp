@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
+#include "support/grouped_cases.h"
 #include "support/products.h"
 #include "witan/kernels/activation.h"
 #include "witan/kernels/cuda/grouped/grouped_few_rows.h"
@@ -15,13 +16,10 @@ namespace {
 using testing::close;
 using testing::CudaTest;
 using testing::ExactProduct;
+using testing::kGroupedTypes;
 using testing::values;
 using testing::widened;
-
-struct Case {
-  int64_t capacity, K, N;
-  std::vector<int64_t> begin, count;
-};
+using Case = testing::GroupedCase;
 
 // Groups of 1, 63, 64 and 65 rows, gaps, groups out of order, empty ones, one with all rows, no rows at all; around the
 // tiles of lines and columns, whole steps of 64 and others, rows of whole 16 bytes and others; few rows and many.
@@ -36,9 +34,6 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
-                                              {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
-                                              {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 constexpr DType kDtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 class CudaGroupedGather : public CudaTest {
@@ -183,7 +178,7 @@ TEST_F(CudaGroupedGather, RowsAreTheProducts) {
 
 TEST_F(CudaGroupedGather, WeightGradientsAreTheProducts) {
   for (const Case& c : kCases)
-    for (const auto& [in, out] : kTypes)
+    for (const auto& [in, out] : kGroupedTypes)
       for (const Write write : {Write::overwrite, Write::accumulate})
         for (const int64_t topk : {1, 8}) {
           SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", in, " -> ", out, ", top ", topk,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "support/cuda_rank.h"
+#include "support/grouped_cases.h"
 #include "support/products.h"
 #include "witan/kernels/activation.h"
 
@@ -13,13 +14,10 @@ namespace {
 using testing::close;
 using testing::CudaTest;
 using testing::ExactProduct;
+using testing::kGroupedTypes;
 using testing::values;
 using testing::widened;
-
-struct Case {
-  int64_t capacity, K, N;
-  std::vector<int64_t> begin, count;
-};
+using Case = testing::GroupedCase;
 
 // Gaps, groups out of order, empty groups, single rows, one hot expert, nothing at all; around tiles of 64, 128 and 256
 // and steps of 64, rows of whole 16 bytes (which tensor cores take) and others.
@@ -36,9 +34,6 @@ const std::vector<Case> kCases = {
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
-constexpr std::pair<DType, DType> kTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
-                                              {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
-                                              {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 class CudaGroupedGemm : public CudaTest {
  protected:
@@ -139,7 +134,7 @@ TEST_F(CudaGroupedGemm, SwigluInTheSameKernelChangesNoBit) {
 
 TEST_F(CudaGroupedGemm, WeightGradientsAreTheProducts) {
   for (const Case& c : kCases)
-    for (const auto& [in, out] : kTypes) {
+    for (const auto& [in, out] : kGroupedTypes) {
       const Problem cpu = on_host(c, in), on_gpu = to_gpu(cpu);
       ExactProduct expected = backward_weight(cpu);
       for (const Write write : {Write::overwrite, Write::accumulate}) {
