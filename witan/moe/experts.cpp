@@ -98,7 +98,6 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
     : Module(builder.path),
       mlp_(mlp),
       backend_(expert_backend(moe)),
-      fp8_(builder.fp8),
       fuses_activation_(backend_ == ExpertBackend::grouped && mlp.swiglu && mlp.activation_func_clamp_value == 0 &&
                         mlp.glu_activation_scale == 1 && mlp.glu_linear_offset == 0 && !moe.moe_expert_add_bias),
       first_(add_expert_parameter(builder, mlp.gated() ? "gate_up_proj" : "up_proj",
@@ -106,7 +105,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
-  for (const Parameter* weight : {&first_, &second_}) fp8_ = builder.multiplies_in_fp8(*weight);
+  fp8_ = builder.multiplies_in_fp8(first_) && builder.multiplies_in_fp8(second_);
   first_kept_ = builder.keeps_fp8(first_), second_kept_ = builder.keeps_fp8(second_);
   if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;

@@ -58,7 +58,7 @@ class Experts : public Module {
 
   MlpConfig mlp_;
   ExpertBackend backend_;
-  bool fp8_;               // operands in e4m3, of the matrices but not of their adapters
+  bool fp8_ = false;       // operands in e4m3, of the matrices but not of their adapters
   bool fuses_activation_;  // with the first product, unless it is rematerialised
   Parameter &first_, &second_;
   std::shared_ptr<ops::Fp8KeptWeight> first_kept_, second_kept_;  // their copies in e4m3; null: made for each use

@@ -53,7 +53,7 @@ TEST_P(PeerMemoryOnGpus, ARankThatStaysAwayIsNamed) {
       rank.everyone("end")->barrier(rank.stream);
     });
   });
-  EXPECT_TRUE(message.find("rank 1 did not reach an exchange of rows within 2 s") != std::string::npos ||
+  EXPECT_TRUE(message.find("rank 1 did not reach an exchange through peer memory within 2 s") != std::string::npos ||
               message.find("did not finish within 2 s") != std::string::npos ||
               message.find("did not reach barrier within 2 s") != std::string::npos)
       << message;

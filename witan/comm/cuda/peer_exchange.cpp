@@ -182,8 +182,8 @@ std::string PeerExchange::complaint() const {
     return cat("axis ", group().name(), ": more rows arrive at rank ", peer,
                " than its pool can hold: all expert-parallel ranks must have the same number of tokens");
   const std::string_view did = trouble == Trouble::counts   ? "did not send its counts"
-                               : trouble == Trouble::coming ? "did not reach an exchange of rows"
-                                                            : "did not finish an exchange of rows";
+                               : trouble == Trouble::coming ? "did not reach an exchange through peer memory"
+                                                            : "did not finish an exchange through peer memory";
   return cat("axis ", group().name(), ": rank ", peer, " ", did, " within ", deadline_, " s; the GPU of rank ",
              link_.group().world_rank(group().rank()), " waited");
 }

@@ -1,5 +1,6 @@
 // Rows that go straight into the memory of the group's other ranks, and come from there: the exchange of experts
-// without the host, so that it can be captured into a graph.
+// without the host, so that it can be captured into a graph. Parts of an inner dim travel likewise (gather_parts,
+// sum_parts).
 //
 // Dispatch pushes each row into the pool of the rank that holds its expert, where the row stays: by expert, then source
 // rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token and sums
