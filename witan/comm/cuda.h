@@ -24,6 +24,9 @@ enum class Sums : uint8_t { fast, in_tree };
 struct GroupOptions {
   Sums sums = Sums::fast;
   PeerAccess peers = PeerAccess::none;
+  // Peer memory, where there is any, is for recorded calls alone, which agree on its addresses once; a group whose ranks
+  // would have to do so before every call leaves the others to NCCL, and offers no Group::peers().
+  bool peers_in_graphs = false;
 };
 
 namespace cuda {

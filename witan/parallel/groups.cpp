@@ -16,11 +16,15 @@ bool exchanges_rows(const std::string& axis) {
   return axis == name_of(Axis::expert);
 }
 
-// Experts exchange rows as they were planned to. Collectives within layers take no other memory with peers than
-// without, so that they have them wherever they can.
-PeerAccess peers_on(const std::string& axis, PeerAccess of_experts) {
-  if (exchanges_rows(axis)) return of_experts;
-  return axis == name_of(Axis::tensor) && peers_allowed() ? PeerAccess::wanted : PeerAccess::none;
+// Experts exchange rows as they were planned to. All else takes no other memory with peers than without, so that groups
+// have them wherever they can: within layers for every call, elsewhere, where gradients are summed and parameters
+// gathered, for those of recorded steps. Stages of a pipeline send and receive, which NCCL does.
+GroupOptions options_of(const std::string& axis, Sums sums, PeerAccess of_experts) {
+  if (exchanges_rows(axis)) return {.sums = sums, .peers = of_experts};
+  const bool wanted = peers_allowed() && axis != name_of(Axis::pipeline);
+  return {.sums = sums,
+          .peers = wanted ? PeerAccess::wanted : PeerAccess::none,
+          .peers_in_graphs = axis != name_of(Axis::tensor)};
 }
 
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
@@ -75,7 +79,7 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
   return {layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
-            return cuda::make_group(world.group(rank, ranks, axis), stream, watch, {sums, peers_on(axis, peers)});
+            return cuda::make_group(world.group(rank, ranks, axis), stream, watch, options_of(axis, sums, peers));
           }};
 }
 

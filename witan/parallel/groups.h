@@ -45,7 +45,7 @@ class Groups {
 // For streams on the CPU.
 Groups make_groups(World& world, const Layout& layout, int rank);
 // For this stream, which must outlive the groups, as its arena must: on GPUs they are connected by NCCL, and those of
-// experts by peer memory too, where it is wanted and there, and of the tensor axis, where it is there. All ranks
+// experts by peer memory too, where it is wanted and there, and all others but pipelines, where it is there. All ranks
 // together.
 Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream, Sums sums = Sums::fast,
                    PeerAccess peers = PeerAccess::wanted);

@@ -6,6 +6,7 @@
 #include "support/message_of.h"
 #include "witan/comm/cuda.h"
 #include "witan/parallel/groups.h"
+#include "witan/tensor/recording.h"
 
 namespace witan {
 namespace {
@@ -22,11 +23,11 @@ INSTANTIATE_TEST_SUITE_P(Gpus, NcclGroups, ::testing::Values(2, 4));
 
 // A rank's two ends of everybody's group.
 struct Ends {
-  Ends(GpuRank& rank, Sums sums, PeerAccess peers = PeerAccess::none)
+  Ends(GpuRank& rank, Sums sums, PeerAccess peers = PeerAccess::none, bool peers_in_graphs = false)
       : host(rank.everyone("host")),
         cpu(rank.everyone("cpu")),
         watch(cuda::watch(rank.gpu, *host)),
-        gpu(cuda::make_group(rank.everyone("gpu"), rank.gpu, watch, {sums, peers})) {}
+        gpu(cuda::make_group(rank.everyone("gpu"), rank.gpu, watch, {sums, peers, peers_in_graphs})) {}
 
   std::unique_ptr<HostGroup> host, cpu;
   std::shared_ptr<cuda::DeviceWatch> watch;
@@ -257,6 +258,48 @@ TEST_P(NcclGroups, ARankThatThrowsEndsReplaysOfOthers) {
     EXPECT_NE(message.find("rank 1: the text is gone"), std::string::npos) << message;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }
+}
+
+// Groups of which recorded calls alone go to peers: replays move the values of their time, and calls in between, which
+// NCCL carries, do not disturb them.
+TEST_P(NcclGroups, RecordedCallsReachPeersWhereOthersDoNot) {
+  on_gpus(GetParam(), [](GpuRank& rank) {
+    const Ends ends(rank, Sums::in_tree, PeerAccess::wanted, /*peers_in_graphs=*/true);
+    EXPECT_EQ(ends.gpu->peers(), nullptr);
+    const int n = rank.size();
+    constexpr int64_t kElements = 30011;
+    std::vector<int64_t> begins;  // the first rank has none
+    for (int r = 0; r <= n; ++r) begins.push_back(r <= 1 ? 0 : r == n ? kElements : kElements * r / (n + 1));
+    const auto pieces = [&](const Tensor& x) {
+      std::vector<OwnedTensor> all;
+      for (int r = 0; r < n; ++r) {
+        const auto [begin, count] = part_of(begins, r);
+        all.push_back({x.narrow(0, begin, count / 3), r});
+        all.push_back({x.narrow(0, begin + count / 3, count - count / 3), r});
+      }
+      return all;
+    };
+    const auto calls = [&](Group& group, Stream& stream, const Tensor& sums, const Tensor& parts) {
+      group.all_reduce(stream, sums);
+      group.reduce_scatter_uneven(stream, parts, begins);
+      group.all_gather_uneven(stream, pieces(parts));
+    };
+    const Tensor sums = rank.poisoned_on_gpu({kElements}, DType::bf16),
+                 parts = rank.poisoned_on_gpu({kElements}, DType::f32);
+    calls(*ends.gpu, rank.gpu, sums, parts);  // NCCL connects
+    rank.gpu.wait();
+    const auto graph = record(*rank.gpu.queue(), [&] { calls(*ends.gpu, rank.gpu, sums, parts); });
+    for (int replay = 0; replay < 4; ++replay) {
+      const Tensor in = rank.own_normal({kElements}, DType::bf16, cat("sums ", replay)),
+                   scattered = rank.own_normal({kElements}, DType::f32, cat("parts ", replay));
+      rank.gpu.write(sums, in.raw());
+      rank.gpu.write(parts, scattered.raw());
+      replay == 2 ? calls(*ends.gpu, rank.gpu, sums, parts) : graph->launch();
+      calls(*ends.cpu, rank.stream, in, scattered);
+      EXPECT_TRUE(same(rank.to_host(sums), in, 0)) << "replay " << replay;
+      EXPECT_TRUE(same(rank.to_host(parts), scattered, 0)) << "replay " << replay;
+    }
+  });
 }
 
 // Arrays that are not multiples of 16 bytes, at addresses that are not either, and calls of several sizes that follow

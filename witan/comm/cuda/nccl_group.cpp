@@ -74,6 +74,7 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
       watch_(std::move(watch)),
       nccl_(nccl_calls()),
       sums_(options.sums),
+      peers_in_graphs_(options.peers_in_graphs),
       device_(stream.device().index) {
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
@@ -137,9 +138,12 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   watch_->look(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
-  agree(stream, call);
+  // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other they
+  // need not wait for each other's hosts: NCCL makes their devices wait.
+  const bool captured = is_captured(stream);
+  captured ? link_.group().agree(call) : link_.group().agree_later(call);
   met();
-  if (peers_ && PeerExchange::takes(call)) return peers_->perform(stream, call);
+  if (goes_to_peers(call, captured)) return peers_->perform(stream, call);
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:
@@ -167,10 +171,8 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   }
 }
 
-// Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other they
-// need not wait for each other's hosts: NCCL makes their devices wait.
-void NcclGroup::agree(Stream& stream, const Collective& call) {
-  is_captured(stream) ? link_.group().agree(call) : link_.group().agree_later(call);
+bool NcclGroup::goes_to_peers(const Collective& call, bool captured) const {
+  return peers_ && (captured || !peers_in_graphs_) && PeerExchange::takes(call);
 }
 
 void NcclGroup::reduce(Stream& stream, const Collective& call) {

@@ -19,7 +19,7 @@ class NcclGroup : public Group, public Watched {
             const GroupOptions& options);
   ~NcclGroup() override;
 
-  PeerMemory* peers() override { return peers_.get(); }
+  PeerMemory* peers() override { return peers_in_graphs_ ? nullptr : peers_.get(); }
 
   std::string complaint(double waited_seconds) override;
   void stop() noexcept override;
@@ -27,7 +27,8 @@ class NcclGroup : public Group, public Watched {
 
  private:
   void perform(Stream& stream, const Collective& call) override;
-  void agree(Stream& stream, const Collective& call);
+  // Whether this call goes through peer memory; all ranks say the same.
+  bool goes_to_peers(const Collective& call, bool captured) const;
 
   void reduce(Stream& stream, const Collective& call);
   void all_reduce_in_tree(Stream& stream, const Collective& call);
@@ -52,6 +53,7 @@ class NcclGroup : public Group, public Watched {
   std::shared_ptr<DeviceWatch> watch_;
   const Nccl& nccl_;
   const Sums sums_;
+  const bool peers_in_graphs_;
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::unique_ptr<PeerExchange> peers_;

@@ -35,6 +35,9 @@ void enable_access(int device, int there) {
     check(status, "opening a GPU's memory to another");
 }
 
+// Of one call: their addresses fit the link's messages.
+constexpr size_t kMostPieces = 4096;
+
 int64_t number_of(const std::byte* address) {
   return reinterpret_cast<int64_t>(address);
 }
@@ -294,6 +297,9 @@ bool PeerExchange::takes(const Collective& call) {
     case Kind::reduce_scatter_uneven:
     case Kind::all_gather:
       return call.out.elements() > 0 && call.in.elements() > 0;
+    case Kind::all_gather_uneven:
+      return call.pieces.size() <= kMostPieces &&
+             std::ranges::any_of(call.pieces, [](const OwnedTensor& piece) { return piece.tensor.bytes() > 0; });
     default:
       return false;
   }
@@ -301,6 +307,7 @@ bool PeerExchange::takes(const Collective& call) {
 
 void PeerExchange::perform(Stream& stream, const Collective& call) {
   using Kind = Collective::Kind;
+  if (call.kind == Kind::all_gather_uneven) return copy(stream, call.pieces);
   const DType dtype = call.in.dtype();
   const int64_t item = size_of(dtype), me = group().rank();
   if (call.kind == Kind::all_gather)
@@ -319,6 +326,27 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   std::byte* const own = call.out.raw() + begin * item;
   reduce(stream, own, in, begin, count, dtype, call.reduce);
   if (call.kind == Kind::all_reduce) publish(stream, in, own, begin * item, count * item);
+}
+
+// By the GPUs' copy engines: parameters are gathered beside products, whose multiprocessors copies leave alone. Ranks
+// begin with different peers, so that all links are busy at any time.
+void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
+  std::vector<int64_t> own;
+  for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
+  const std::vector<int64_t> all = link_.all_gather(own);
+  const int ranks = group().size(), me = group().rank();
+  launch_barrier(stream, peers_);  // what peers' work before this call reads or writes is theirs until now
+  for (int p = 1; p < ranks; ++p) {
+    const int peer = (me + p) % ranks;
+    const auto theirs = all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(peer) * pieces.size());
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (const auto& [tensor, owner] = pieces[i]; owner == me && tensor.bytes() > 0)
+        cuda::check(cudaMemcpyAsync(found(peer, theirs[static_cast<ptrdiff_t>(i)]), tensor.raw(),
+                                    static_cast<size_t>(tensor.bytes()), cudaMemcpyDefault, native(stream)),
+                    "copying to another GPU");
+  }
+  launch_barrier(stream, peers_);
+  note_beside(stream);
 }
 
 void PeerExchange::gather(Stream& stream, const Tensor& whole, const Tensor& part) {

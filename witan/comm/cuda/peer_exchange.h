@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ class PeerExchange : public PeerMemory {
   static std::unique_ptr<PeerExchange> make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   ~PeerExchange() override;
 
-  // The group's calls that a kernel of each rank does alone, in its peers' memory; others are NCCL's. All ranks say the
-  // same. Sums have the bits of the tree of comm/reduce.h.
+  // The group's calls that each rank does alone in its peers' memory, by a kernel or, for pieces of any size, by copies;
+  // others are NCCL's. All ranks say the same. Sums have the bits of the tree of comm/reduce.h.
   static bool takes(const Collective& call);
   void perform(Stream& stream, const Collective& call);
 
@@ -81,6 +82,7 @@ class PeerExchange : public PeerMemory {
   // own.
   void reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype, Reduce how);
   void publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes);
+  void copy(Stream& stream, std::span<const OwnedTensor> pieces);
   int64_t address(const Tensor& tensor) const;        // for others; 0: none
   std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU
   unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }
