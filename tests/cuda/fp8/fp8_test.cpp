@@ -294,5 +294,46 @@ TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
   }
 }
 
+// Results of many tiles for each block of threads, and of both shapes of tiles: wide ones, and narrow ones of 128
+// columns or of fewer than 256 rows a call. Sums do not depend on the tile that they are in.
+TEST_F(CudaFp8, TilesOfBothShapesGiveTheSameBits) {
+  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  constexpr int64_t M = 4400, N = 4112, K = 400, kRows = 200, kColumns = 128;
+  const Tensor x = to_gpu(host.normal({M, K}, DType::bf16, "x")), w = to_gpu(host.normal({1, N, K}, DType::bf16, "w"));
+  const Fp8RowBlocks blocks = Fp8RowBlocks::empty(gpu(), {}, M);
+  const Fp8Rows rows = Fp8Rows::empty(gpu(), M, K);
+  kernels::fp8_quantise(gpu(), rows, {}, x, blocks);
+  const Fp8Weights weights{
+      gpu().empty({1, N, K}, DType::f8), {}, gpu().empty({1, fp8_blocks(N), fp8_blocks(K)}, DType::f32)};
+  kernels::fp8_quantise_weights(gpu(), weights, w);
+  const Tensor wide = poisoned({M, N}, DType::bf16), narrow = poisoned({M, N}, DType::bf16);
+  kernels::fp8_product(gpu(), wide, {rows, weights}, {});
+  for (int64_t first = 0; first < M; first += kRows) {
+    RowGroups some{to_gpu(host.tensor<int64_t>({1}, {first})), to_gpu(host.tensor<int64_t>({1}, {kRows}))};
+    some.expected_rows = kRows;
+    kernels::fp8_product(gpu(), narrow, {rows, weights}, some);
+  }
+  expect_bits(wide, to_host(narrow), "products");
+
+  const Tensor dy = to_gpu(host.normal({K, N}, DType::bf16, "dy")), in = to_gpu(host.normal({K, M}, DType::bf16, "in"));
+  const Fp8RowBlocks of_sum = Fp8RowBlocks::empty(gpu(), {}, K);
+  const auto by_columns = [&](const Tensor& matrix) {
+    const Fp8Columns out = Fp8Columns::empty(gpu(), of_sum, matrix.size(1));
+    kernels::fp8_quantise(gpu(), {}, out, matrix, of_sum);
+    return out;
+  };
+  const Fp8Columns of_in = by_columns(in);
+  for (const DType out : {DType::f32, DType::bf16}) {
+    const Tensor dw = poisoned({1, N, M}, out), parts = poisoned({1, N, M}, out);
+    kernels::fp8_weight_gradient(gpu(), dw, Write::overwrite, by_columns(dy), of_in, {});
+    for (int64_t first = 0; first < N; first += kColumns) {
+      const int64_t some = std::min(kColumns, N - first);
+      kernels::fp8_weight_gradient(gpu(), parts.narrow(1, first, some), Write::overwrite,
+                                   by_columns(dy.narrow(1, first, some)), of_in, {});
+    }
+    expect_bits(dw, to_host(parts), "gradients of weights");
+  }
+}
+
 }  // namespace
 }  // namespace witan

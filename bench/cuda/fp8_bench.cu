@@ -1,7 +1,8 @@
 // Products in e4m3 on a GPU, and what they take besides: for the experts and the dense matrices of Mixtral 8x7B and of
-// Qwen3-30B-A3B, of 16,384 tokens, every quantisation and every product beside the same one in bfloat16. Floors are
-// those of a data sheet: 1,979 TFLOP/s of e4m3 and 4.8 TB/s of an H200's memory (an H100's is 3.35). Random operands:
-// what switches fewer bits runs faster than any training.
+// Qwen3-30B-A3B, of 16,384 tokens, every quantisation beside a copy and every product beside the same one in bfloat16,
+// and beside itself in narrower tiles, which must give the same bits. Floors are those of a data sheet: 1,979 TFLOP/s
+// of e4m3 and 4.8 TB/s of an H200's memory (an H100's is 3.35). Random operands: what switches fewer bits runs faster
+// than any training.
 //   cuda_fp8_bench [text that lines must contain]
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/cuda/fp8/fp8_gemm_hopper.cuh"
 #include "witan/kernels/fp8.h"
 #include "witan/kernels/gemm.h"
 #include "witan/kernels/grouped_gemm.h"
@@ -27,7 +29,12 @@ using kernels::Fp8Rows;
 using kernels::Fp8Weights;
 using kernels::Transpose;
 
+namespace hopper = kernels::cuda;
+
 constexpr double kPeakFlops = 1979e12, kPeakBytes = 4.8e12;
+// 128 x 128, of which two blocks share the columns.
+template <class Scales>
+using Tile128 = hopper::Fp8Shape<128, hopper::Multicast::b, Scales::kStaged>;
 
 class Bench {
  public:
@@ -50,6 +57,7 @@ class Bench {
     const double product = 2 * size(rows) * size(N) * size(K), of_w = size(w.elements());
     const std::string shape = cat(name, ", ", experts, " x [", N, ", ", K, "]: ");
     run(shape + "blocks", 0, 0, [&] { kernels::fp8_row_blocks(stream_, blocks, groups); });
+    run(shape + "copy of dy", 0, 4 * size(rows * N), [&] { stream_.copy(y, dy); });
     run(shape + "x by rows and columns", 0, 4 * size(rows * K),
         [&] { kernels::fp8_quantise(stream_, x_rows, x_columns, x, blocks); });
     run(shape + "x by rows", 0, 3 * size(rows * K), [&] { kernels::fp8_quantise(stream_, x_rows, {}, x, blocks); });
@@ -63,6 +71,16 @@ class Bench {
     run(shape + "dx", product, dx_bytes, [&] { kernels::fp8_product(stream_, dx, {dy_rows, turned, true}, groups); });
     run(shape + "dw", product, dw_bytes,
         [&] { kernels::fp8_weight_gradient(stream_, dw, Write::overwrite, dy_columns, x_columns, blocks.groups); });
+    const Tensor y_again = stream_.empty(y.shape(), y.dtype()), dw_again = stream_.empty(dw.shape(), dw.dtype());
+    run(shape + "y, tiles of 128 x 128", product, y_bytes, [&] {
+      hopper::launch_fp8_product<Tile128<hopper::RowScales>>(stream_, y_again, {x_rows, plain}, groups);
+    });
+    run(shape + "dw, tiles of 128 x 128", product, dw_bytes, [&] {
+      hopper::launch_fp8_weight_gradient<Tile128<hopper::ColumnScales>, hopper::BulkStore<false, 64>>(
+          stream_, dw_again, dy_columns, x_columns, blocks.groups);
+    });
+    expect_same(shape + "y", y, y_again);
+    expect_same(shape + "dw", dw, dw_again);
     const double row_bytes = 2 * size(rows) * size(N + K);
     run(shape + "y in bfloat16", product, row_bytes + 2 * of_w, [&] {
       if (E > 0) return kernels::grouped_gemm_forward(stream_, y, x, groups, w);
@@ -95,8 +113,19 @@ class Bench {
     stream_.write(groups.count, count.data());
     return groups;
   }
+  // Their last elements, to the bit.
+  void expect_same(const std::string& line, const Tensor& a, const Tensor& b) {
+    const int64_t elements = a.elements(), last = std::min(elements, int64_t{1} << 23);
+    const auto read = [&](const Tensor& tensor) {
+      const Tensor part = tensor.reshape({elements}).narrow(0, elements - last, last);
+      std::vector<uint8_t> bytes(static_cast<size_t>(part.bytes()));
+      stream_.read(bytes.data(), part);
+      return bytes;
+    };
+    if (read(a) != read(b)) std::printf("%s: tiles of two shapes give different bits\n", line.c_str());
+  }
   void run(const std::string& line, double flops, double bytes, const std::function<void()>& call) {
-    const bool needed = line.find("y in") == std::string::npos;  // operands of the others
+    const bool needed = line.find(" in bfloat16") == std::string::npos;  // operands of the others, or compared
     if (line.find(wanted_) == std::string::npos) {
       if (needed) call();
       return;
