@@ -94,11 +94,11 @@ class SavedOperand {
   SavedOperand(Tape& tape, const Var& x, const Var& w, const kernels::Fp8Columns& columns)
       : columns_(tape, columns), rows_(x.is_rematerialised() ? tape.save_for(w, x) : Saved()) {}
 
-  kernels::Fp8Columns value(Backward& b, const kernels::Fp8RowBlocks& blocks) const {
+  kernels::Fp8Columns value(Backward& b, const kernels::Fp8RowBlocks& blocks, const RowIndex& x_rows = {}) const {
     if (columns_.kept()) return columns_.value(b);
     const Tensor rows = as_matrix(b.value(rows_));
     kernels::Fp8Columns out = kernels::Fp8Columns::empty(b.stream(), blocks, rows.size(1));
-    kernels::fp8_quantise(b.stream(), {}, out, rows, blocks);
+    kernels::fp8_quantise(b.stream(), {}, out, rows, blocks, x_rows);
     return out;
   }
 

@@ -22,7 +22,9 @@ using testing::ExactSum;
 using testing::fp8_cases;
 using testing::fp8_groups;
 using testing::fp8_rows_of;
+using testing::fp8_tokens_of;
 using testing::Fp8Case;
+using testing::kFp8Topk;
 using testing::values;
 
 class CudaFp8 : public CudaTest {
@@ -122,6 +124,31 @@ TEST_F(CudaFp8, QuantisesToTheBitsOfTheCpu) {
     expect_same({first.blocks, rows, columns}, cpu);
     expect_same(on_gpu(on_cpu(x, {}), x_gpu, {}), on_cpu(x, {}));
   }
+}
+
+// Rows that an index names, of tokens at 16 bytes and elsewhere.
+TEST_F(CudaFp8, QuantisesGatheredRowsToTheBitsOfTheCpu) {
+  for (const Fp8Case& c : fp8_cases())
+    for (const bool aligned : {true, false}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, aligned ? "" : ", at no 16 bytes"));
+      const RowGroups groups = fp8_groups(host, c);
+      const auto [x, index] = fp8_tokens_of(host, c, DType::bf16);
+      Quantised cpu = on_cpu(fp8_rows_of(host, c, c.K, DType::bf16, "shapes"), groups);
+      for (const Tensor& to : {cpu.rows.values, cpu.rows.scales, cpu.columns.values, cpu.columns.scales})
+        if (to.bytes() > 0) std::memset(to.raw(), 0xFF, static_cast<size_t>(to.bytes()));
+      kernels::fp8_quantise(host.stream, cpu.rows, cpu.columns, x, cpu.blocks, {index, kFp8Topk});
+      Tensor tokens = to_gpu(x);
+      if (!aligned) {
+        const Tensor more = poisoned({x.elements() + 1}, DType::bf16).narrow(0, 1, x.elements());
+        gpu().copy(more, tokens.reshape({x.elements()}));
+        tokens = more.reshape(x.shape());
+      }
+      const Quantised found{{to_gpu(cpu.blocks.groups), to_gpu(cpu.blocks.table), cpu.blocks.most},
+                            {like(cpu.rows.values), like(cpu.rows.scales)},
+                            {like(cpu.columns.values), like(cpu.columns.scales)}};
+      kernels::fp8_quantise(gpu(), found.rows, found.columns, tokens, found.blocks, {to_gpu(index), kFp8Topk});
+      expect_same(found, cpu);
+    }
 }
 
 TEST_F(CudaFp8, QuantisesWeightsToTheBitsOfTheCpu) {
