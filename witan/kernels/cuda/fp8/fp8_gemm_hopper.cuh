@@ -41,9 +41,10 @@ struct RowScales {
   template <int kParts, int kApart>
   class Reader {
    public:
-    __device__ __forceinline__ Reader(const RowScales& scales, const Tile& tile, const Fp8Place& place)
-        : rows_(scales.rows),
-          weights_(scales.weights + tile.expert * scales.of_expert + tile.column / kFp8Columns * scales.of_column) {
+    // Asks for the first block's of a tile, any of the result's.
+    __device__ __forceinline__ void begin_tile(const RowScales& scales, const Tile& tile, const Fp8Place& place) {
+      rows_ = scales.rows;
+      weights_ = scales.weights + tile.expert * scales.of_expert + tile.column / kFp8Columns * scales.of_column;
       // Rows behind a group's may lie outside; what is computed of them is not stored.
 #pragma unroll
       for (int i = 0; i < 2 * kParts; ++i)
@@ -111,7 +112,9 @@ struct ColumnScales {
   template <int kParts, int kApart>
   class Reader {
    public:
-    __device__ __forceinline__ Reader(const ColumnScales&, const Tile&, const Fp8Place& place) : place_(place) {}
+    __device__ __forceinline__ void begin_tile(const ColumnScales&, const Tile&, const Fp8Place& place) {
+      place_ = place;
+    }
     __device__ __forceinline__ void begin_block(const ColumnScales&, bool) const {}
     // Of lines and columns that do not exist there is anything; so are their sums, which are not stored.
     template <int kPart>
@@ -146,13 +149,12 @@ __device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint6
 }
 
 // sums of the first kSome of the warpgroup's parts, of 64 lines each, over all blocks; of none, stages are only passed
-// on.
-template <int kSome, class Shape, class Scales, int kStaging>
+// on. `reader` has begun the tile.
+template <int kSome, class Shape, class Scales, class Reader, int kStaging>
 __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
                                                 const SharedRing<Shape, kStaging>& shared,
                                                 Ring<SharedRing<Shape, kStaging>::kStages>& ring, const Scales& scales,
-                                                const Tile& tile, const Fp8Place& place, int blocks, int consumer) {
-  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
+                                                Reader& reader, int blocks, int consumer) {
 #pragma unroll
   for (int part = 0; part < Shape::kParts; ++part)
 #pragma unroll
@@ -163,7 +165,6 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
       release<Shape>(shared.empty + ring.stage);
     }
   } else {
-    typename Scales::template Reader<Shape::kParts, kApart> reader(scales, tile, place);
     const uint64_t first_a = wgmma_operand<Major::steps>(shared.a(0) + consumer * kWgmmaUnitBytes),
                    first_b = wgmma_operand<Major::steps>(shared.b(0));
     for (int block = 0; block < blocks; ++block, ring.advance()) {
@@ -198,9 +199,18 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
   const int lane = static_cast<int>(threadIdx.x) % 32, down = consumer * kWgmmaUnit;
   const Fp8Place place{down + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + lane / 4, lane % 4 * 2};
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
-  for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
+  typename Scales::template Reader<Shape::kParts, kApart> reader;
+  const auto begin_tile = [&](int span) {
+    if (span >= tiles.spans()) return Tile{};
     const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+    if (tile.column < product.columns) reader.begin_tile(scales, tile, place);
+    return tile;
+  };
+  Tile next = begin_tile(first);
+  for (int span = first; span < tiles.spans(); span += apart) {
+    const Tile tile = next;
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
     // The second tile of a span may have no columns.
     const bool columns = tile.column < product.columns;
@@ -208,11 +218,12 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
     const int multiplied = kSum && tile.rows <= 0 ? 0 : lines;
     Fp8Sums sums[Shape::kParts];
     if (multiplied > (Shape::kParts - 1) * kApart)
-      multiply_blocks<Shape::kParts, Shape>(sums, shared, ring, scales, tile, place, blocks, consumer);
+      multiply_blocks<Shape::kParts, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
     else if (Shape::kParts > 1 && multiplied > 0)
-      multiply_blocks<1, Shape>(sums, shared, ring, scales, tile, place, blocks, consumer);
+      multiply_blocks<1, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
     else
-      multiply_blocks<0, Shape>(sums, shared, ring, scales, tile, place, blocks, consumer);
+      multiply_blocks<0, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
+    next = begin_tile(span + apart);  // whose scales come while results are stored
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
       const int left = lines - part * kApart;
