@@ -1,5 +1,5 @@
 // Products in e4m3 on a GPU, and what they take besides: for the experts and the dense matrices of Mixtral 8x7B and of
-// Qwen3-30B-A3B, of 16,384 tokens, every quantisation beside a copy and every product beside the same one in bfloat16,
+// Qwen3-30B-A3B, of 16,384 tokens, every quantisation beside a copy, and every product beside the same one in bfloat16,
 // and beside itself in narrower tiles, which must give the same bits. Floors are those of a data sheet: 1,979 TFLOP/s
 // of e4m3 and 4.8 TB/s of an H200's memory (an H100's is 3.35). Random operands: what switches fewer bits runs faster
 // than any training.
@@ -36,74 +36,163 @@ constexpr double kPeakFlops = 1979e12, kPeakBytes = 4.8e12;
 template <class Scales>
 using Tile128 = hopper::Fp8Shape<128, hopper::Multicast::b, Scales::kStaged>;
 
+double size_of_all(int64_t numbers) {
+  return static_cast<double>(numbers);
+}
+
+// E matrices w [N, K] for so many rows, evenly spread, of tokens that have `topk` each; E = 0: one matrix, without
+// groups.
+struct Matrices {
+  std::string name;
+  int64_t rows, E, topk, N, K;
+
+  int64_t experts() const { return std::max<int64_t>(E, 1); }
+  double flops() const { return 2 * size_of_all(rows) * size_of_all(N) * size_of_all(K); }
+  double weights() const { return size_of_all(experts() * N * K); }
+  std::string line(const std::string& what) const {
+    return cat(name, ", ", experts(), " x [", N, ", ", K, "]: ", what);
+  }
+};
+
+// x [rows, K], dy [rows, N] and w, in bfloat16 and in e4m3.
+struct Operands {
+  Tensor x, dy, w;
+  RowGroups groups;
+  Fp8RowBlocks blocks;
+  Fp8Rows x_rows, dy_rows;
+  Fp8Columns x_columns, dy_columns;
+  Fp8Weights plain, turned;
+};
+struct Results {
+  Tensor y, dx, dw;
+};
+
 class Bench {
  public:
   Bench(Stream& stream, std::string_view wanted) : stream_(stream), wanted_(wanted) {}
 
-  // E matrices w [N, K] for so many rows, evenly spread; E = 0: one matrix, without groups.
-  void matrices(const std::string& name, int64_t rows, int64_t E, int64_t N, int64_t K) {
-    const RowGroups groups = E > 0 ? even(rows, E) : RowGroups{};
-    const int64_t experts = std::max<int64_t>(E, 1);
-    const Tensor x = normal({rows, K}), dy = normal({rows, N}), w = normal({experts, N, K});
-    const Tensor y = stream_.empty({rows, N}, DType::bf16), dx = stream_.empty({rows, K}, DType::bf16),
-                 dw = stream_.empty({experts, N, K}, DType::f32);
+  void matrices(const Matrices& m) {
+    const Operands o = operands(m);
+    const Results results = empty(m), again = empty(m);
+    quantised(m, o, results);
+    products(m, o, results);
+    narrow_products(m, o, again);
+    expect_same(m.line("y"), results.y, again.y);
+    expect_same(m.line("dw"), results.dw, again.dw);
+    bfloat16_products(m, o, again);
+  }
+
+  // SwiGLU of h [rows, 2F], whose result goes to memory in e4m3 alone.
+  void activations(const std::string& name, int64_t rows, int64_t E, int64_t F) {
+    const RowGroups groups = even(rows, E);
     const Fp8RowBlocks blocks = Fp8RowBlocks::empty(stream_, groups, rows);
-    const Fp8Rows x_rows = Fp8Rows::empty(stream_, rows, K), dy_rows = Fp8Rows::empty(stream_, rows, N);
-    const Fp8Columns x_columns = Fp8Columns::empty(stream_, blocks, K),
-                     dy_columns = Fp8Columns::empty(stream_, blocks, N);
-    const Fp8Weights plain{stream_.empty({experts, N, K}, DType::f8), {}, scales(w)},
-        turned{{}, stream_.empty({experts, K, N}, DType::f8), scales(w)};
-    const auto size = [](int64_t numbers) { return static_cast<double>(numbers); };
-    const double product = 2 * size(rows) * size(N) * size(K), of_w = size(w.elements());
-    const std::string shape = cat(name, ", ", experts, " x [", N, ", ", K, "]: ");
-    run(shape + "blocks", 0, 0, [&] { kernels::fp8_row_blocks(stream_, blocks, groups); });
-    run(shape + "copy of dy", 0, 4 * size(rows * N), [&] { stream_.copy(y, dy); });
-    run(shape + "x by rows and columns", 0, 4 * size(rows * K),
-        [&] { kernels::fp8_quantise(stream_, x_rows, x_columns, x, blocks); });
-    run(shape + "x by rows", 0, 3 * size(rows * K), [&] { kernels::fp8_quantise(stream_, x_rows, {}, x, blocks); });
-    run(shape + "dy by rows and columns", 0, 4 * size(rows * N),
-        [&] { kernels::fp8_quantise(stream_, dy_rows, dy_columns, dy, blocks); });
-    run(shape + "w", 0, 3 * of_w, [&] { kernels::fp8_quantise_weights(stream_, plain, w); });
-    run(shape + "w transposed", 0, 3 * of_w, [&] { kernels::fp8_quantise_weights(stream_, turned, w); });
-    const double y_bytes = size(rows) * size(K + 2 * N) + of_w, dx_bytes = size(rows) * size(N + 2 * K) + of_w,
-                 dw_bytes = size(rows) * size(N + K) + 4 * of_w;
-    run(shape + "y", product, y_bytes, [&] { kernels::fp8_product(stream_, y, {x_rows, plain}, groups); });
-    run(shape + "dx", product, dx_bytes, [&] { kernels::fp8_product(stream_, dx, {dy_rows, turned, true}, groups); });
-    run(shape + "dw", product, dw_bytes,
-        [&] { kernels::fp8_weight_gradient(stream_, dw, Write::overwrite, dy_columns, x_columns, blocks.groups); });
-    const Tensor y_again = stream_.empty(y.shape(), y.dtype()), dw_again = stream_.empty(dw.shape(), dw.dtype());
-    run(shape + "y, tiles of 128 x 128", product, y_bytes, [&] {
-      hopper::launch_fp8_product<Tile128<hopper::RowScales>>(stream_, y_again, {x_rows, plain}, groups);
-    });
-    run(shape + "dw, tiles of 128 x 128", product, dw_bytes, [&] {
-      hopper::launch_fp8_weight_gradient<Tile128<hopper::ColumnScales>, hopper::BulkStore<false, 64>>(
-          stream_, dw_again, dy_columns, x_columns, blocks.groups);
-    });
-    expect_same(shape + "y", y, y_again);
-    expect_same(shape + "dw", dw, dw_again);
-    const double row_bytes = 2 * size(rows) * size(N + K);
-    run(shape + "y in bfloat16", product, row_bytes + 2 * of_w, [&] {
-      if (E > 0) return kernels::grouped_gemm_forward(stream_, y, x, groups, w);
-      kernels::gemm(stream_, y, Write::overwrite, x, Transpose::no, w.reshape({N, K}), Transpose::yes);
-    });
-    run(shape + "dx in bfloat16", product, row_bytes + 2 * of_w, [&] {
-      if (E > 0) return kernels::grouped_gemm_backward_input(stream_, dx, dy, groups, w);
-      kernels::gemm(stream_, dx, Write::overwrite, dy, Transpose::no, w.reshape({N, K}), Transpose::no);
-    });
-    run(shape + "dw in bfloat16", product, row_bytes + 4 * of_w, [&] {
-      if (E > 0) return kernels::grouped_gemm_backward_weight(stream_, dw, Write::overwrite, dy, x, groups);
-      kernels::gemm(stream_, dw.reshape({N, K}), Write::overwrite, dy, Transpose::yes, x, Transpose::no);
+    kernels::fp8_row_blocks(stream_, blocks, groups);
+    const Tensor h = normal({rows, 2 * F}), dy = normal({rows, F});
+    const Fp8Rows out = Fp8Rows::empty(stream_, rows, F), dh = Fp8Rows::empty(stream_, rows, 2 * F);
+    const Fp8Columns out_columns = Fp8Columns::empty(stream_, blocks, F),
+                     dh_columns = Fp8Columns::empty(stream_, blocks, 2 * F);
+    run(name + ": SwiGLU by rows and columns", 0, 6 * size_of_all(rows * F),
+        [&] { kernels::fp8_quantise_swiglu(stream_, out, out_columns, h, {}, groups, blocks); });
+    run(name + ": its gradient by rows and columns", 0, 10 * size_of_all(rows * F), [&] {
+      kernels::fp8_quantise_swiglu_backward(stream_, dh, dh_columns, {{}, dy, h, {}}, groups, blocks);
     });
   }
 
  private:
+  Operands operands(const Matrices& m) {
+    const RowGroups groups = m.E > 0 ? even(m.rows, m.E) : RowGroups{};
+    const Fp8RowBlocks blocks = Fp8RowBlocks::empty(stream_, groups, m.rows);
+    const Tensor w = normal({m.experts(), m.N, m.K});
+    const auto scales = [&] { return stream_.empty({m.experts(), fp8_blocks(m.N), fp8_blocks(m.K)}, DType::f32); };
+    return {normal({m.rows, m.K}),
+            normal({m.rows, m.N}),
+            w,
+            groups,
+            blocks,
+            Fp8Rows::empty(stream_, m.rows, m.K),
+            Fp8Rows::empty(stream_, m.rows, m.N),
+            Fp8Columns::empty(stream_, blocks, m.K),
+            Fp8Columns::empty(stream_, blocks, m.N),
+            {stream_.empty({m.experts(), m.N, m.K}, DType::f8), {}, scales()},
+            {{}, stream_.empty({m.experts(), m.K, m.N}, DType::f8), scales()}};
+  }
+  Results empty(const Matrices& m) {
+    return {stream_.empty({m.rows, m.N}, DType::bf16), stream_.empty({m.rows, m.K}, DType::bf16),
+            stream_.empty({m.experts(), m.N, m.K}, DType::f32)};
+  }
+
+  void quantised(const Matrices& m, const Operands& o, const Results& to) {
+    const double of_x = size_of_all(m.rows * m.K), of_dy = size_of_all(m.rows * m.N);
+    run(m.line("blocks"), 0, 0, [&] { kernels::fp8_row_blocks(stream_, o.blocks, o.groups); });
+    run(m.line("copy of dy"), 0, 4 * of_dy, [&] { stream_.copy(to.y, o.dy); });
+    if (m.topk > 1) {
+      const RowIndex tokens{shuffled(m.rows), m.topk};
+      const Tensor x = normal({m.rows / m.topk, m.K});
+      run(m.line("x of tokens by rows and columns"), 0, 4 * of_x,
+          [&] { kernels::fp8_quantise(stream_, o.x_rows, o.x_columns, x, o.blocks, tokens); });
+    }
+    run(m.line("x by rows and columns"), 0, 4 * of_x,
+        [&] { kernels::fp8_quantise(stream_, o.x_rows, o.x_columns, o.x, o.blocks); });
+    run(m.line("x by rows"), 0, 3 * of_x, [&] { kernels::fp8_quantise(stream_, o.x_rows, {}, o.x, o.blocks); });
+    run(m.line("dy by rows and columns"), 0, 4 * of_dy,
+        [&] { kernels::fp8_quantise(stream_, o.dy_rows, o.dy_columns, o.dy, o.blocks); });
+    run(m.line("w"), 0, 3 * m.weights(), [&] { kernels::fp8_quantise_weights(stream_, o.plain, o.w); });
+    run(m.line("w transposed"), 0, 3 * m.weights(), [&] { kernels::fp8_quantise_weights(stream_, o.turned, o.w); });
+  }
+
+  double y_bytes(const Matrices& m) { return size_of_all(m.rows * (m.K + 2 * m.N)) + m.weights(); }
+  double dx_bytes(const Matrices& m) { return size_of_all(m.rows * (m.N + 2 * m.K)) + m.weights(); }
+  double dw_bytes(const Matrices& m) { return size_of_all(m.rows * (m.N + m.K)) + 4 * m.weights(); }
+
+  void products(const Matrices& m, const Operands& o, const Results& to) {
+    run(m.line("y"), m.flops(), y_bytes(m), [&] {
+      kernels::fp8_product(stream_, to.y, {o.x_rows, o.plain}, o.groups);
+    });
+    run(m.line("dx"), m.flops(), dx_bytes(m), [&] {
+      kernels::fp8_product(stream_, to.dx, {o.dy_rows, o.turned, true}, o.groups);
+    });
+    run(m.line("dw"), m.flops(), dw_bytes(m), [&] {
+      kernels::fp8_weight_gradient(stream_, to.dw, Write::overwrite, o.dy_columns, o.x_columns, o.blocks.groups);
+    });
+  }
+  void narrow_products(const Matrices& m, const Operands& o, const Results& to) {
+    run(m.line("y, tiles of 128 x 128"), m.flops(), y_bytes(m), [&] {
+      hopper::launch_fp8_product<Tile128<hopper::RowScales>>(stream_, to.y, {o.x_rows, o.plain}, o.groups);
+    });
+    run(m.line("dw, tiles of 128 x 128"), m.flops(), dw_bytes(m), [&] {
+      hopper::launch_fp8_weight_gradient<Tile128<hopper::ColumnScales>, hopper::BulkStore<false, 64>>(
+          stream_, to.dw, o.dy_columns, o.x_columns, o.blocks.groups);
+    });
+  }
+  void bfloat16_products(const Matrices& m, const Operands& o, const Results& to) {
+    const double row_bytes = 2 * size_of_all(m.rows * (m.N + m.K));
+    const Tensor matrix = o.w.reshape({m.experts() * m.N, m.K});
+    run(m.line("y in bfloat16"), m.flops(), row_bytes + 2 * m.weights(), [&] {
+      if (m.E > 0) return kernels::grouped_gemm_forward(stream_, to.y, o.x, o.groups, o.w);
+      kernels::gemm(stream_, to.y, Write::overwrite, o.x, Transpose::no, matrix, Transpose::yes);
+    });
+    run(m.line("dx in bfloat16"), m.flops(), row_bytes + 2 * m.weights(), [&] {
+      if (m.E > 0) return kernels::grouped_gemm_backward_input(stream_, to.dx, o.dy, o.groups, o.w);
+      kernels::gemm(stream_, to.dx, Write::overwrite, o.dy, Transpose::no, matrix, Transpose::no);
+    });
+    run(m.line("dw in bfloat16"), m.flops(), row_bytes + 4 * m.weights(), [&] {
+      if (m.E > 0) return kernels::grouped_gemm_backward_weight(stream_, to.dw, Write::overwrite, o.dy, o.x, o.groups);
+      kernels::gemm(stream_, to.dw.reshape({m.N, m.K}), Write::overwrite, o.dy, Transpose::yes, o.x, Transpose::no);
+    });
+  }
+
   Tensor normal(const Shape& shape) {
     Tensor out = stream_.empty(shape, DType::bf16);
     fill_normal(stream_, out, ++seed_);
     return out;
   }
-  Tensor scales(const Tensor& w) {
-    return stream_.empty({w.size(0), fp8_blocks(w.size(1)), fp8_blocks(w.size(2))}, DType::f32);
+  // Each of so many assignments once, those of a token far from each other.
+  Tensor shuffled(int64_t rows) {
+    std::vector<int64_t> index;
+    for (int64_t i = 0; i < rows; ++i) index.push_back(i * 40503 % rows);  // rows: a power of two
+    const Tensor out = stream_.empty({rows}, DType::i64);
+    stream_.write(out, index.data());
+    return out;
   }
   RowGroups even(int64_t rows, int64_t experts) {
     std::vector<int64_t> begin, count(static_cast<size_t>(experts), rows / experts);
@@ -149,12 +238,14 @@ void run(std::string_view wanted) {
   Stream stream({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{40} << 30), pool);
   std::printf("%s\n", cuda::properties(0).name.c_str());
   Bench bench(stream, wanted);
-  bench.matrices("Mixtral gate and up", 32768, 8, 28672, 4096);
-  bench.matrices("Mixtral down", 32768, 8, 4096, 14336);
-  bench.matrices("Qwen3 gate and up", 131072, 128, 1536, 2048);
-  bench.matrices("Qwen3 down", 131072, 128, 2048, 768);
-  bench.matrices("Mixtral o_proj", 16384, 0, 4096, 4096);
-  bench.matrices("Qwen3 q_proj", 16384, 0, 4096, 2048);
+  bench.matrices({"Mixtral gate and up", 32768, 8, 2, 28672, 4096});
+  bench.activations("Mixtral", 32768, 8, 14336);
+  bench.matrices({"Mixtral down", 32768, 8, 1, 4096, 14336});
+  bench.matrices({"Qwen3 gate and up", 131072, 128, 8, 1536, 2048});
+  bench.activations("Qwen3", 131072, 128, 768);
+  bench.matrices({"Qwen3 down", 131072, 128, 1, 2048, 768});
+  bench.matrices({"Mixtral o_proj", 16384, 0, 1, 4096, 4096});
+  bench.matrices({"Qwen3 q_proj", 16384, 0, 1, 4096, 2048});
 }
 
 }  // namespace
