@@ -143,7 +143,8 @@ Var run(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& g
   const Tensor h = s.empty({capacity, 2 * F}, rows.dtype());
   Fp8Columns in, activations;
   {
-    if (SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
+    // Tokens are kept as they are, and quantised again for the backward: they are fewer than their rows.
+    if (!tokens && SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
     const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, D);
     kernels::fp8_quantise(s, by_rows, in, rows.value(), blocks, x_rows);
     kernels::fp8_product(s, h, {by_rows, fp8_weights(s, first.value(), experts.first_kept.get(), false)}, groups);

@@ -23,7 +23,8 @@ struct Fp8Experts {
 Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts);
 
 // The same of rows that are those of tokens, summed for each token in the order of k, to the bit of copies of them:
-// tokens and the gradient of the sum are quantised where they lie, without a row in bfloat16 for each assignment.
+// tokens and the gradient of the sum are quantised where they lie, without a row in bfloat16 for each assignment, and
+// nothing of the tokens' width is kept for each assignment.
 // x [T, D] -> [T, D]
 Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
                 const Fp8Experts& experts);
