@@ -57,7 +57,7 @@ struct SavedTokens {
 // [capacity, D] as they are, or of each token their sum, [T, D].
 Tensor summed(Stream& s, Tensor rows, const Tensor& slot, int64_t topk) {
   if (!slot.defined()) return rows;
-  const Tensor y = s.empty({slot.size(0) / topk, rows.size(1)}, rows.dtype());
+  Tensor y = s.empty({slot.size(0) / topk, rows.size(1)}, rows.dtype());
   kernels::sum_assignments(s, y, rows, slot);
   return y;
 }
@@ -101,7 +101,8 @@ Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const Ro
     write_fp8_gradient(b, kept.second, columns, activations_of(b, kept, groups, blocks), blocks.groups);
   columns = {};
   if (!below) return {};
-  const Tensor w = b.value(kept.second), da = s.empty({capacity, w.size(2)}, dy.dtype());
+  const Tensor w = b.value(kept.second);
+  Tensor da = s.empty({capacity, w.size(2)}, dy.dtype());
   kernels::fp8_product(s, da, {rows, fp8_weights(s, w, kept.second_kept.get(), true), true}, groups);
   return da;
 }
