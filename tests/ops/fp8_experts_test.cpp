@@ -118,12 +118,12 @@ struct Tokens {
     kernels::send_order(rank.stream, rows.slot, rows.source, rank.tensor<int32_t>({kTokens, kTopk}, ids), groups.count);
   }
   Tensor copied(Rank& rank, const Tensor& tokens) const {
-    const Tensor out = rank.stream.empty({rows.source.size(0), tokens.size(1)}, tokens.dtype());
+    Tensor out = rank.stream.empty({rows.source.size(0), tokens.size(1)}, tokens.dtype());
     kernels::gather_rows(rank.stream, out, tokens, rows.source, rows.topk);
     return out;
   }
   Tensor summed(Rank& rank, const Tensor& of_rows) const {
-    const Tensor out = rank.stream.empty({kTokens, of_rows.size(1)}, of_rows.dtype());
+    Tensor out = rank.stream.empty({kTokens, of_rows.size(1)}, of_rows.dtype());
     kernels::sum_assignments(rank.stream, out, of_rows, rows.slot);
     return out;
   }

@@ -347,7 +347,7 @@ TEST_F(CudaFp8, TilesOfBothShapesGiveTheSameBits) {
   const Tensor dy = to_gpu(host.normal({K, N}, DType::bf16, "dy")), in = to_gpu(host.normal({K, M}, DType::bf16, "in"));
   const Fp8RowBlocks of_sum = Fp8RowBlocks::empty(gpu(), {}, K);
   const auto by_columns = [&](const Tensor& matrix) {
-    const Fp8Columns out = Fp8Columns::empty(gpu(), of_sum, matrix.size(1));
+    Fp8Columns out = Fp8Columns::empty(gpu(), of_sum, matrix.size(1));
     kernels::fp8_quantise(gpu(), {}, out, matrix, of_sum);
     return out;
   };
