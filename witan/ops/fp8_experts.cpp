@@ -11,33 +11,33 @@ using kernels::Fp8Columns;
 using kernels::Fp8RowBlocks;
 using kernels::Fp8Rows;
 
-constexpr const char* kOp = "fp8_experts";
+constexpr const char* kExpertsOp = "fp8_experts";
 
 void check(const Var& rows, int64_t capacity, const RowGroups& groups, const Var& row_weight,
            const Fp8Experts& experts) {
   const Var &first = experts.first, &second = experts.second;
-  require<ShapeError>(rows.shape().dims() == 2, kOp, ": rows must be [capacity, D], got ", rows.shape());
-  check_fp8_weight(kOp, rows.shape(), rows.dtype(), first, 3);
-  require<ShapeError>(first.size(1) % 2 == 0, kOp, ": w holds [gate | up], an even number of rows, got ",
+  require<ShapeError>(rows.shape().dims() == 2, kExpertsOp, ": rows must be [capacity, D], got ", rows.shape());
+  check_fp8_weight(kExpertsOp, rows.shape(), rows.dtype(), first, 3);
+  require<ShapeError>(first.size(1) % 2 == 0, kExpertsOp, ": w holds [gate | up], an even number of rows, got ",
                       first.shape());
-  check_fp8_weight(kOp, {capacity, first.size(1) / 2}, rows.dtype(), second, 3);
-  require<ShapeError>(second.size(0) == first.size(0), kOp, ": ", first.size(0), " first matrices and ", second.size(0),
-                      " second ones");
-  check_fp8_groups(kOp, groups, first.size(0));
+  check_fp8_weight(kExpertsOp, {capacity, first.size(1) / 2}, rows.dtype(), second, 3);
+  require<ShapeError>(second.size(0) == first.size(0), kExpertsOp, ": ", first.size(0), " first matrices and ",
+                      second.size(0), " second ones");
+  check_fp8_groups(kExpertsOp, groups, first.size(0));
   require<ShapeError>(!row_weight.defined() ||
                           (row_weight.shape() == Shape{capacity} && row_weight.dtype() == accumulator(rows.dtype())),
-                      kOp, ": row_weight must be [capacity=", capacity, "] ", accumulator(rows.dtype()),
+                      kExpertsOp, ": row_weight must be [capacity=", capacity, "] ", accumulator(rows.dtype()),
                       row_weight.defined() ? cat(", got ", row_weight.dtype(), " ", row_weight.shape()) : "");
 }
 
 void check(const Var& x, const TokenRows& tokens) {
   for (const Tensor& places : {tokens.source, tokens.slot})
-    require<ShapeError>(places.defined() && places.shape().dims() == 1 && places.dtype() == DType::i64, kOp,
+    require<ShapeError>(places.defined() && places.shape().dims() == 1 && places.dtype() == DType::i64, kExpertsOp,
                         ": tokens.source and tokens.slot must be int64 and have one dim",
                         places.defined() ? cat(", got ", places.dtype(), " ", places.shape()) : "");
-  require<ShapeError>(x.shape().dims() == 2 && tokens.topk > 0 && x.size(0) * tokens.topk == tokens.slot.size(0), kOp,
-                      ": x must be [T, D] and tokens.slot [T K], K=", tokens.topk, ", got ", x.shape(), " and ",
-                      tokens.slot.shape());
+  require<ShapeError>(x.shape().dims() == 2 && tokens.topk > 0 && x.size(0) * tokens.topk == tokens.slot.size(0),
+                      kExpertsOp, ": x must be [T, D] and tokens.slot [T K], K=", tokens.topk, ", got ", x.shape(),
+                      " and ", tokens.slot.shape());
 }
 
 // Where rows of tokens are; nothing, where rows are given.
@@ -55,7 +55,7 @@ struct SavedTokens {
 };
 
 // [capacity, D] as they are, or of each token their sum, [T, D].
-Tensor summed(Stream& s, Tensor rows, const Tensor& slot, int64_t topk) {
+Tensor summed_for_tokens(Stream& s, Tensor rows, const Tensor& slot, int64_t topk) {
   if (!slot.defined()) return rows;
   Tensor y = s.empty({slot.size(0) / topk, rows.size(1)}, rows.dtype());
   kernels::sum_assignments(s, y, rows, slot);
@@ -126,13 +126,13 @@ void backward_first(Backward& b, const Kept& kept, Tensor da, const RowGroups& g
   const Tensor w = b.value(kept.first);
   Tensor dx = s.empty({h.size(0), w.size(2)}, h.dtype());
   kernels::fp8_product(s, dx, {rows, fp8_weights(s, w, kept.first_kept.get(), true), true}, groups);
-  b.add(kept.rows,
-        summed(s, std::move(dx), kept.tokens.gathers ? b.value(kept.tokens.slot) : Tensor(), kept.tokens.topk));
+  b.add(kept.rows, summed_for_tokens(s, std::move(dx), kept.tokens.gathers ? b.value(kept.tokens.slot) : Tensor(),
+                                     kept.tokens.topk));
 }
 
 // `tokens`: null, or whose rows they are.
-Var run(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& groups, const Var& row_weight,
-        const Fp8Experts& experts) {
+Var run_experts(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& groups, const Var& row_weight,
+                const Fp8Experts& experts) {
   const RowIndex x_rows = tokens ? RowIndex{tokens->source, tokens->topk} : RowIndex{};
   check(rows, x_rows.capacity(rows.value()), groups, row_weight, experts);
   Stream& s = tape.stream();
@@ -157,7 +157,7 @@ Var run(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& g
                                blocks);
   Tensor y = s.empty({capacity, second.size(1)}, rows.dtype());
   kernels::fp8_product(s, y, {by_rows, fp8_weights(s, second.value(), experts.second_kept.get(), false)}, groups);
-  y = summed(s, std::move(y), tokens ? tokens->slot : Tensor(), tokens ? tokens->topk : 1);
+  y = summed_for_tokens(s, std::move(y), tokens ? tokens->slot : Tensor(), tokens ? tokens->topk : 1);
 
   std::vector<Var> inputs = {rows, first, second};
   if (row_weight.defined()) inputs.push_back(row_weight);
@@ -186,13 +186,13 @@ Var run(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& g
 
 Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
                 const Fp8Experts& experts) {
-  return run(tape, rows, nullptr, groups, row_weight, experts);
+  return run_experts(tape, rows, nullptr, groups, row_weight, experts);
 }
 
 Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
                 const Fp8Experts& experts) {
   check(x, tokens);
-  return run(tape, x, &tokens, groups, row_weight, experts);
+  return run_experts(tape, x, &tokens, groups, row_weight, experts);
 }
 
 }  // namespace witan::ops
