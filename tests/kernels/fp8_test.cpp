@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "support/fp8.h"
+#include "witan/kernels/dispatch.h"
 
 namespace witan {
 namespace {
@@ -19,7 +20,9 @@ using testing::ExactSum;
 using testing::fp8_cases;
 using testing::fp8_groups;
 using testing::fp8_rows_of;
+using testing::fp8_tokens_of;
 using testing::Fp8Case;
+using testing::kFp8Topk;
 using testing::Rank;
 using testing::values;
 
@@ -204,6 +207,28 @@ TEST(Fp8, WeightsAreTheSameNumbersTransposed) {
         ASSERT_LE(std::abs(plain[at]), scale * 448 * (1 + 1e-6));
       }
     }
+}
+
+// Rows that an index names, as if they had been copied.
+TEST(Fp8, GatheredRowsAreThoseOfACopy) {
+  for (const Fp8Case& c : fp8_cases()) {
+    SCOPED_TRACE(cat(c.capacity, " rows of ", c.K));
+    Rank rank(3);
+    const RowGroups groups = fp8_groups(rank, c);
+    const auto [x, index] = fp8_tokens_of(rank, c, DType::bf16);
+    const Tensor copy = rank.stream.empty({c.capacity, c.K}, DType::bf16);
+    kernels::gather_rows(rank.stream, copy, x, index, kFp8Topk);
+    const Quantised want = quantised(rank, copy, groups);
+    Quantised got{want.blocks, Fp8Rows::empty(rank.stream, c.capacity, c.K),
+                  Fp8Columns::empty(rank.stream, want.blocks, c.K)};
+    for (const Tensor& to : {got.rows.values, got.rows.scales, got.columns.values, got.columns.scales}) poison(to);
+    kernels::fp8_quantise(rank.stream, got.rows, got.columns, x, got.blocks, {index, kFp8Topk});
+    for (const auto& [a, b] : {std::pair{got.rows.values, want.rows.values},
+                               {got.rows.scales, want.rows.scales},
+                               {got.columns.values, want.columns.values},
+                               {got.columns.scales, want.columns.scales}})
+      EXPECT_TRUE(b.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(b.bytes())) == 0);
+  }
 }
 
 // Either copy alone, and any number of threads, give the same bits.

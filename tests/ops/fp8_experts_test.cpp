@@ -2,7 +2,10 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
+#include "witan/autograd/recompute.h"
+#include "witan/kernels/dispatch.h"
 #include "witan/ops/activation.h"
+#include "witan/ops/elementwise.h"
 #include "witan/ops/fp8_linear.h"
 
 namespace witan {
@@ -94,6 +97,76 @@ TEST(Fp8Experts, GiveTheGradientsThatAreWanted) {
     }
 }
 
+// 90 tokens of 144 numbers, each with two of four experts, of which one has none; every eighth assignment is dropped,
+// and the pool has three rows that belong to nobody.
+struct Tokens {
+  static constexpr int64_t kTokens = 90, kTopk = 2, kExperts = 4, kSpare = 3;
+
+  explicit Tokens(Rank& rank) {
+    std::vector<int32_t> ids(kTokens * kTopk);
+    std::vector<int64_t> counts(kExperts), begin(kExperts);
+    int64_t kept = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = i % 8 == 5 ? -1 : i % 2 == 0 ? 0 : i % 3 == 0 ? 3 : 1;
+      if (ids[i] < 0) continue;
+      ++counts[static_cast<size_t>(ids[i])];
+      ++kept;
+    }
+    for (size_t e = 1; e < begin.size(); ++e) begin[e] = begin[e - 1] + counts[e - 1];
+    groups = {rank.tensor<int64_t>({kExperts}, begin), rank.tensor<int64_t>({kExperts}, counts)};
+    rows = {rank.stream.empty({kept + kSpare}, DType::i64), rank.stream.empty({kTokens * kTopk}, DType::i64), kTopk};
+    kernels::send_order(rank.stream, rows.slot, rows.source, rank.tensor<int32_t>({kTokens, kTopk}, ids), groups.count);
+  }
+  Tensor copied(Rank& rank, const Tensor& tokens) const {
+    Tensor out = rank.stream.empty({rows.source.size(0), tokens.size(1)}, tokens.dtype());
+    kernels::gather_rows(rank.stream, out, tokens, rows.source, rows.topk);
+    return out;
+  }
+  Tensor summed(Rank& rank, const Tensor& of_rows) const {
+    Tensor out = rank.stream.empty({kTokens, of_rows.size(1)}, of_rows.dtype());
+    kernels::sum_assignments(rank.stream, out, of_rows, rows.slot);
+    return out;
+  }
+  ops::TokenRows rows;
+  RowGroups groups;
+};
+
+// Tokens quantised and summed where they lie give the bits of copies of them, also where the tokens, or the
+// activations, are computed again for the backward.
+TEST(Fp8Experts, OfTokensAreThoseOfTheirCopies) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool again : {false, true}) {
+      SCOPED_TRACE(cat(dtype, again ? ", computed again" : ""));
+      Rank rank(3);
+      const Tokens of(rank);
+      const int64_t capacity = of.rows.source.size(0);
+      const Tensor x = rank.normal({Tokens::kTokens, 144}, dtype, "x"),
+                   dy = rank.normal({Tokens::kTokens, 144}, dtype, "dy"),
+                   w1 = rank.normal({4, 160, 144}, dtype, "first", 0.1),
+                   w2 = rank.normal({4, 144, 80}, dtype, "second", 0.1),
+                   weights = rank.normal({capacity}, DType::f32, "weight");
+      std::vector<std::vector<double>> results[2];
+      for (const bool in_place : {false, true}) {
+        Tape tape(rank.stream);
+        const Var in = tape.input(in_place ? x : of.copied(rank, x)), first = tape.input(w1), second = tape.input(w2),
+                  weight = tape.input(weights);
+        const ops::Fp8Experts experts{first, second, nullptr, nullptr, again};
+        const auto half = [](Tape& on, const std::vector<Var>& whole) { return ops::scale(on, whole[0], 0.5); };
+        const Var rows = again ? rematerialised(tape, {in}, half) : in;
+        const Var y = in_place ? ops::fp8_experts(tape, rows, of.rows, of.groups, weight, experts)
+                               : ops::fp8_experts(tape, rows, of.groups, weight, experts);
+        tape.backward({{y, in_place ? dy : of.copied(rank, dy)}});
+        const auto of_tokens = [&](const Tensor& found) { return values(in_place ? found : of.summed(rank, found)); };
+        results[in_place] = {of_tokens(y.value()), of_tokens(tape.gradient(in)), values(tape.gradient(first)),
+                             values(tape.gradient(second))};
+        // Of rows that belong to nobody there is none.
+        const int64_t kept = capacity - Tokens::kSpare;
+        results[in_place].push_back(values(tape.gradient(weight).narrow(0, 0, kept)));
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) EXPECT_EQ(results[1][i], results[0][i]) << i;
+    }
+}
+
 // Of a round on, weights are what they were when they were first used; in the next one they are looked at again.
 TEST(Fp8Experts, KeptWeightsAreThoseOfTheirRound) {
   Rank rank;
@@ -135,6 +208,12 @@ TEST(Fp8Experts, WrongShapesAreNamed) {
   EXPECT_EQ(refused({1, 64, 32}, {2, 32, 32}), "fp8_experts: 1 first matrices and 2 second ones");
   EXPECT_EQ(refused({1, 64, 32}, {1, 32, 32}, 5),
             "fp8_experts: row_weight must be [capacity=4] float32, got float32 [5]");
+  const ops::TokenRows tokens{rank.tensor<int64_t>({4}, {0, 1, 2, 3}), rank.tensor<int64_t>({4}, {0, 1, 2, 3}), 2};
+  const auto var = [&](const Shape& shape) { return tape.input(rank.normal(shape, DType::f32, "v")); };
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::fp8_experts(tape, var({4, 32}), tokens, groups, var({4}), {var({1, 64, 32}), var({1, 32, 32})});
+            }),
+            "fp8_experts: x must be [T, D] and tokens.slot [T K], K=2, got [4, 32] and [4]");
 }
 
 }  // namespace

@@ -70,6 +70,18 @@ inline Tensor fp8_rows_of(Rank& rank, const Fp8Case& c, int64_t width, DType dty
   return x;
 }
 
+inline constexpr int64_t kFp8Topk = 3;  // rows that a token has
+
+// Tokens of which a case's rows are copies, [T, K], and the assignment of each row: -1 outside the groups.
+inline std::pair<Tensor, Tensor> fp8_tokens_of(Rank& rank, const Fp8Case& c, DType dtype) {
+  const int64_t T = c.capacity / kFp8Topk + 1;
+  std::vector<int64_t> index(static_cast<size_t>(c.capacity), -1);
+  for (size_t g = 0; g < c.count.size(); ++g)
+    for (int64_t i = c.begin[g]; i < c.begin[g] + c.count[g]; ++i)
+      index[static_cast<size_t>(i)] = i * 37 % (T * kFp8Topk);
+  return {rank.normal({T, c.K}, dtype, "tokens"), rank.tensor<int64_t>({c.capacity}, index)};
+}
+
 inline double fp8_number(const Tensor& codes, int64_t at) {
   return static_cast<double>(static_cast<float>(codes.data<e4m3>()[at]));
 }

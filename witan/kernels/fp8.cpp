@@ -59,15 +59,15 @@ void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups&
 }
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks) {
-  const int64_t K = x.size(1), copies = copies_of(rows, columns);
+                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
+  const int64_t M = x_rows.capacity(x), K = x.size(1), copies = copies_of(rows, columns);
   assert(x.shape().dims() == 2 && x.stride(1) == 1 && K % kFp8Multiple == 0 && copies > 0);
-  assert(!rows.values.defined() || rows.values.shape() == x.shape());
+  assert(!rows.values.defined() || rows.values.shape() == Shape({M, K}));
   assert(!columns.values.defined() || columns.values.shape() == Shape({K, blocks.most * kFp8Block}));
-  const double numbers = doubled(rows_of(blocks, x.size(0)) * K);
+  const double numbers = doubled(rows_of(blocks, M) * K);
   const Cost cost{numbers * doubled(copies), numbers * doubled(size_of(x.dtype()) + copies)};
-  if (x.elements() == 0) return;
-  WITAN_LAUNCH(stream, fp8_quantise, cost, rows, columns, x, blocks);
+  if (x.elements() == 0 || M == 0) return;
+  WITAN_LAUNCH(stream, fp8_quantise, cost, rows, columns, x, blocks, x_rows);
 }
 
 void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& h,

@@ -9,6 +9,7 @@
 // scale NaN, so that every sum over it is NaN.
 #pragma once
 
+#include "witan/kernels/grouped_gemm.h"
 #include "witan/kernels/launch.h"
 #include "witan/tensor/ragged.h"
 
@@ -61,8 +62,9 @@ void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups&
 WITAN_KERNEL_TWINS(fp8_row_blocks)
 
 // x [M, K] by rows or by columns or, in one pass, both: an undefined one is left out. Rows of no group are not written.
+// With `x_rows` the rows are those of x that it names, which are read where they lie.
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks);
+                  const Fp8RowBlocks& blocks, const RowIndex& x_rows = {});
 WITAN_KERNEL_TWINS(fp8_quantise)
 
 // swiglu_forward(h, s) (kernels/activation.h) by rows or by columns or both, to the bit, without its result in memory:

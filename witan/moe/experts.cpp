@@ -172,14 +172,14 @@ ops::TokenRows rows_of(const DispatchMap& map) {
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise) {
   const ModuleScope scope(tape, *this);
+  if (fp8_ && fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr) {
+    const ops::Fp8Experts experts{tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_,
+                                  rematerialise};
+    return in.in_place ? ops::fp8_experts(tape, in.rows, rows_of(*in.in_place), rows.groups, in.row_weights, experts)
+                       : ops::fp8_experts(tape, in.rows, rows.groups, in.row_weights, experts);
+  }
   const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr && !fp8_;
   const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
-  if (fp8_ && fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr) {
-    const Var y =
-        ops::fp8_experts(tape, read.rows, rows.groups, in.row_weights,
-                         {tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_, rematerialise});
-    return in.in_place ? combine(tape, y, *in.in_place) : y;
-  }
   Places places{rows.groups, rows.replicas, {}};
   if (backend_ == ExpertBackend::block_sparse)
     places.blocks = ops::block_topology(tape.stream(), rows.groups, in.row_weights.size(0));

@@ -1,6 +1,7 @@
 #include "witan/ops/fp8_experts.h"
 
 #include "witan/kernels/activation.h"
+#include "witan/kernels/dispatch.h"
 #include "witan/ops/fp8_operands.h"
 
 namespace witan::ops {
@@ -10,21 +11,55 @@ using kernels::Fp8Columns;
 using kernels::Fp8RowBlocks;
 using kernels::Fp8Rows;
 
-void check(const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts) {
-  constexpr const char* kOp = "fp8_experts";
+constexpr const char* kExpertsOp = "fp8_experts";
+
+void check(const Var& rows, int64_t capacity, const RowGroups& groups, const Var& row_weight,
+           const Fp8Experts& experts) {
   const Var &first = experts.first, &second = experts.second;
-  require<ShapeError>(rows.shape().dims() == 2, kOp, ": rows must be [capacity, D], got ", rows.shape());
-  check_fp8_weight(kOp, rows.shape(), rows.dtype(), first, 3);
-  require<ShapeError>(first.size(1) % 2 == 0, kOp, ": w holds [gate | up], an even number of rows, got ",
+  require<ShapeError>(rows.shape().dims() == 2, kExpertsOp, ": rows must be [capacity, D], got ", rows.shape());
+  check_fp8_weight(kExpertsOp, rows.shape(), rows.dtype(), first, 3);
+  require<ShapeError>(first.size(1) % 2 == 0, kExpertsOp, ": w holds [gate | up], an even number of rows, got ",
                       first.shape());
-  check_fp8_weight(kOp, {rows.size(0), first.size(1) / 2}, rows.dtype(), second, 3);
-  require<ShapeError>(second.size(0) == first.size(0), kOp, ": ", first.size(0), " first matrices and ", second.size(0),
-                      " second ones");
-  check_fp8_groups(kOp, groups, first.size(0));
-  require<ShapeError>(!row_weight.defined() || (row_weight.shape() == Shape{rows.size(0)} &&
-                                                row_weight.dtype() == accumulator(rows.dtype())),
-                      kOp, ": row_weight must be [capacity=", rows.size(0), "] ", accumulator(rows.dtype()),
+  check_fp8_weight(kExpertsOp, {capacity, first.size(1) / 2}, rows.dtype(), second, 3);
+  require<ShapeError>(second.size(0) == first.size(0), kExpertsOp, ": ", first.size(0), " first matrices and ",
+                      second.size(0), " second ones");
+  check_fp8_groups(kExpertsOp, groups, first.size(0));
+  require<ShapeError>(!row_weight.defined() ||
+                          (row_weight.shape() == Shape{capacity} && row_weight.dtype() == accumulator(rows.dtype())),
+                      kExpertsOp, ": row_weight must be [capacity=", capacity, "] ", accumulator(rows.dtype()),
                       row_weight.defined() ? cat(", got ", row_weight.dtype(), " ", row_weight.shape()) : "");
+}
+
+void check(const Var& x, const TokenRows& tokens) {
+  for (const Tensor& places : {tokens.source, tokens.slot})
+    require<ShapeError>(places.defined() && places.shape().dims() == 1 && places.dtype() == DType::i64, kExpertsOp,
+                        ": tokens.source and tokens.slot must be int64 and have one dim",
+                        places.defined() ? cat(", got ", places.dtype(), " ", places.shape()) : "");
+  require<ShapeError>(x.shape().dims() == 2 && tokens.topk > 0 && x.size(0) * tokens.topk == tokens.slot.size(0),
+                      kExpertsOp, ": x must be [T, D] and tokens.slot [T K], K=", tokens.topk, ", got ", x.shape(),
+                      " and ", tokens.slot.shape());
+}
+
+// Where rows of tokens are; nothing, where rows are given.
+struct SavedTokens {
+  SavedTokens(Tape& tape, const TokenRows* tokens)
+      : gathers(tokens != nullptr),
+        source(gathers ? tape.save(tokens->source) : Saved()),
+        slot(gathers ? tape.save(tokens->slot) : Saved()),
+        topk(gathers ? tokens->topk : 1) {}
+  RowIndex index(Backward& b) const { return gathers ? RowIndex{b.value(source), topk} : RowIndex{}; }
+
+  bool gathers;
+  Saved source, slot;
+  int64_t topk;
+};
+
+// [capacity, D] as they are, or of each token their sum, [T, D].
+Tensor summed_for_tokens(Stream& s, Tensor rows, const Tensor& slot, int64_t topk) {
+  if (!slot.defined()) return rows;
+  Tensor y = s.empty({slot.size(0) / topk, rows.size(1)}, rows.dtype());
+  kernels::sum_assignments(s, y, rows, slot);
+  return y;
 }
 
 // What backward needs.
@@ -35,6 +70,7 @@ struct Kept {
   SavedColumns activations;            // of second; not kept: computed from h
   SavedGroups groups;
   SavedRowBlocks blocks;
+  SavedTokens tokens;
   bool weighted;
   std::shared_ptr<Fp8KeptWeight> first_kept, second_kept;
 
@@ -50,20 +86,23 @@ Fp8Columns activations_of(Backward& b, const Kept& kept, const RowGroups& groups
   return out;
 }
 
-// The gradient of the activations [capacity, F], and of the second weight on the way.
+// The gradient of the activations [capacity, F], and of the second weight on the way. dy [capacity, D], or [T, D].
 Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const RowGroups& groups,
                        const Fp8RowBlocks& blocks) {
   Stream& s = b.stream();
   const bool below = kept.wants_below(b);
-  const Fp8Rows rows = below ? Fp8Rows::empty(s, dy.size(0), dy.size(1)) : Fp8Rows();
+  const RowIndex dy_rows = kept.tokens.index(b);
+  const int64_t capacity = dy_rows.capacity(dy);
+  const Fp8Rows rows = below ? Fp8Rows::empty(s, capacity, dy.size(1)) : Fp8Rows();
   Fp8Columns columns = b.wants(kept.second) ? Fp8Columns::empty(s, blocks, dy.size(1)) : Fp8Columns();
   if (!below && !columns.values.defined()) return {};
-  kernels::fp8_quantise(s, rows, columns, dy, blocks);
+  kernels::fp8_quantise(s, rows, columns, dy, blocks, dy_rows);
   if (columns.values.defined())
     write_fp8_gradient(b, kept.second, columns, activations_of(b, kept, groups, blocks), blocks.groups);
   columns = {};
   if (!below) return {};
-  const Tensor w = b.value(kept.second), da = s.empty({dy.size(0), w.size(2)}, dy.dtype());
+  const Tensor w = b.value(kept.second);
+  Tensor da = s.empty({capacity, w.size(2)}, dy.dtype());
   kernels::fp8_product(s, da, {rows, fp8_weights(s, w, kept.second_kept.get(), true), true}, groups);
   return da;
 }
@@ -80,31 +119,35 @@ void backward_first(Backward& b, const Kept& kept, Tensor da, const RowGroups& g
     kernels::swiglu_backward(s, s.empty_like(h), ds, da, h, weight, groups);
   da = {};
   if (ds.defined()) b.add(kept.row_weight, ds);
-  if (columns.values.defined()) write_fp8_gradient(b, kept.first, columns, kept.in.value(b, blocks), blocks.groups);
+  if (columns.values.defined())
+    write_fp8_gradient(b, kept.first, columns, kept.in.value(b, blocks, kept.tokens.index(b)), blocks.groups);
   columns = {};
   if (!rows.values.defined()) return;
-  const Tensor w = b.value(kept.first), dx = s.empty({h.size(0), w.size(2)}, h.dtype());
+  const Tensor w = b.value(kept.first);
+  Tensor dx = s.empty({h.size(0), w.size(2)}, h.dtype());
   kernels::fp8_product(s, dx, {rows, fp8_weights(s, w, kept.first_kept.get(), true), true}, groups);
-  b.add(kept.rows, dx);
+  b.add(kept.rows, summed_for_tokens(s, std::move(dx), kept.tokens.gathers ? b.value(kept.tokens.slot) : Tensor(),
+                                     kept.tokens.topk));
 }
 
-}  // namespace
-
-Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
+// `tokens`: null, or whose rows they are.
+Var run_experts(Tape& tape, const Var& rows, const TokenRows* tokens, const RowGroups& groups, const Var& row_weight,
                 const Fp8Experts& experts) {
-  check(rows, groups, row_weight, experts);
+  const RowIndex x_rows = tokens ? RowIndex{tokens->source, tokens->topk} : RowIndex{};
+  check(rows, x_rows.capacity(rows.value()), groups, row_weight, experts);
   Stream& s = tape.stream();
   const Var &first = experts.first, &second = experts.second;
-  const int64_t capacity = rows.size(0), D = rows.size(1), F = second.size(2);
+  const int64_t capacity = x_rows.capacity(rows.value()), D = rows.size(1), F = second.size(2);
   const Fp8RowBlocks blocks = Fp8RowBlocks::empty(s, groups, capacity);
   kernels::fp8_row_blocks(s, blocks, groups);
 
   const Tensor h = s.empty({capacity, 2 * F}, rows.dtype());
   Fp8Columns in, activations;
   {
-    if (SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
+    // Tokens are kept as they are, and quantised again for the backward: they are fewer than their rows.
+    if (!tokens && SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
     const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, D);
-    kernels::fp8_quantise(s, by_rows, in, rows.value(), blocks);
+    kernels::fp8_quantise(s, by_rows, in, rows.value(), blocks, x_rows);
     kernels::fp8_product(s, h, {by_rows, fp8_weights(s, first.value(), experts.first_kept.get(), false)}, groups);
   }
   if (tape.recording() && second.needs_gradient() && !experts.rematerialise)
@@ -112,8 +155,9 @@ Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var&
   const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, F);
   kernels::fp8_quantise_swiglu(s, by_rows, activations, h, row_weight.defined() ? row_weight.value() : Tensor(), groups,
                                blocks);
-  const Tensor y = s.empty({capacity, second.size(1)}, rows.dtype());
+  Tensor y = s.empty({capacity, second.size(1)}, rows.dtype());
   kernels::fp8_product(s, y, {by_rows, fp8_weights(s, second.value(), experts.second_kept.get(), false)}, groups);
+  y = summed_for_tokens(s, std::move(y), tokens ? tokens->slot : Tensor(), tokens ? tokens->topk : 1);
 
   std::vector<Var> inputs = {rows, first, second};
   if (row_weight.defined()) inputs.push_back(row_weight);
@@ -126,6 +170,7 @@ Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var&
             SavedColumns(tape, activations),
             SavedGroups(tape, groups),
             SavedRowBlocks(tape, blocks),
+            SavedTokens(tape, tokens),
             row_weight.defined(),
             experts.first_kept,
             experts.second_kept};
@@ -135,6 +180,19 @@ Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var&
     Tensor da = backward_second(b, kept, dy, within, of_rows);
     if (da.defined()) backward_first(b, kept, std::move(da), within, of_rows);
   });
+}
+
+}  // namespace
+
+Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
+                const Fp8Experts& experts) {
+  return run_experts(tape, rows, nullptr, groups, row_weight, experts);
+}
+
+Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
+                const Fp8Experts& experts) {
+  check(x, tokens);
+  return run_experts(tape, x, &tokens, groups, row_weight, experts);
 }
 
 }  // namespace witan::ops

@@ -5,6 +5,7 @@
 
 #include "witan/autograd/tape.h"
 #include "witan/ops/fp8_kept.h"
+#include "witan/ops/gathered_linear.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan::ops {
@@ -20,5 +21,12 @@ struct Fp8Experts {
 // to the other in e4m3 alone, by rows and by columns: neither is ever in memory as it was.
 // rows [capacity, D], row_weight [capacity] accumulator dtype, or undefined -> [capacity, D]
 Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts);
+
+// The same of rows that are those of tokens, summed for each token in the order of k, to the bit of copies of them:
+// tokens and the gradient of the sum are quantised where they lie, without a row in bfloat16 for each assignment, and
+// nothing of the tokens' width is kept for each assignment.
+// x [T, D] -> [T, D]
+Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
+                const Fp8Experts& experts);
 
 }  // namespace witan::ops

@@ -82,8 +82,8 @@ class SavedColumns {
   Saved values_, scales_;
 };
 
-// Rows that a weight is applied to, for its gradient: by columns or, where savers compute them again, by what that
-// takes. Nothing for a weight without a gradient.
+// Rows that a weight is applied to, for its gradient: by columns or, where there are none, as they were or by what it
+// takes to compute them again. Nothing for a weight without a gradient.
 class SavedOperand {
  public:
   // Whether they are to be kept by columns.
@@ -92,13 +92,13 @@ class SavedOperand {
   }
 
   SavedOperand(Tape& tape, const Var& x, const Var& w, const kernels::Fp8Columns& columns)
-      : columns_(tape, columns), rows_(x.is_rematerialised() ? tape.save_for(w, x) : Saved()) {}
+      : columns_(tape, columns), rows_(columns.values.defined() ? Saved() : tape.save_for(w, x)) {}
 
-  kernels::Fp8Columns value(Backward& b, const kernels::Fp8RowBlocks& blocks) const {
+  kernels::Fp8Columns value(Backward& b, const kernels::Fp8RowBlocks& blocks, const RowIndex& x_rows = {}) const {
     if (columns_.kept()) return columns_.value(b);
     const Tensor rows = as_matrix(b.value(rows_));
     kernels::Fp8Columns out = kernels::Fp8Columns::empty(b.stream(), blocks, rows.size(1));
-    kernels::fp8_quantise(b.stream(), {}, out, rows, blocks);
+    kernels::fp8_quantise(b.stream(), {}, out, rows, blocks, x_rows);
     return out;
   }
 

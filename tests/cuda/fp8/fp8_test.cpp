@@ -22,7 +22,9 @@ using testing::ExactSum;
 using testing::fp8_cases;
 using testing::fp8_groups;
 using testing::fp8_rows_of;
+using testing::fp8_tokens_of;
 using testing::Fp8Case;
+using testing::kFp8Topk;
 using testing::values;
 
 class CudaFp8 : public CudaTest {
@@ -84,7 +86,9 @@ class CudaFp8 : public CudaTest {
     if (!on_cpu.defined() || on_cpu.bytes() == 0) return;
     const Tensor found = to_host(on_gpu);
     const auto *a = reinterpret_cast<const uint8_t*>(found.raw()), *b = reinterpret_cast<const uint8_t*>(on_cpu.raw());
-    for (int64_t i = 0; i < on_cpu.bytes(); ++i)
+    const auto bytes = static_cast<size_t>(on_cpu.bytes());
+    if (std::memcmp(a, b, bytes) == 0) return;
+    for (size_t i = 0; i < bytes; ++i)
       ASSERT_EQ(int{a[i]}, int{b[i]}) << what << " " << on_cpu.shape() << ", byte " << i;
   }
   // To the bit, blocks that are not used and their NaN included.
@@ -122,6 +126,31 @@ TEST_F(CudaFp8, QuantisesToTheBitsOfTheCpu) {
     expect_same({first.blocks, rows, columns}, cpu);
     expect_same(on_gpu(on_cpu(x, {}), x_gpu, {}), on_cpu(x, {}));
   }
+}
+
+// Rows that an index names, of tokens at 16 bytes and elsewhere.
+TEST_F(CudaFp8, QuantisesGatheredRowsToTheBitsOfTheCpu) {
+  for (const Fp8Case& c : fp8_cases())
+    for (const bool aligned : {true, false}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, aligned ? "" : ", at no 16 bytes"));
+      const RowGroups groups = fp8_groups(host, c);
+      const auto [x, index] = fp8_tokens_of(host, c, DType::bf16);
+      Quantised cpu = on_cpu(fp8_rows_of(host, c, c.K, DType::bf16, "shapes"), groups);
+      for (const Tensor& to : {cpu.rows.values, cpu.rows.scales, cpu.columns.values, cpu.columns.scales})
+        if (to.bytes() > 0) std::memset(to.raw(), 0xFF, static_cast<size_t>(to.bytes()));
+      kernels::fp8_quantise(host.stream, cpu.rows, cpu.columns, x, cpu.blocks, {index, kFp8Topk});
+      Tensor tokens = to_gpu(x);
+      if (!aligned) {
+        const Tensor more = poisoned({x.elements() + 1}, DType::bf16).narrow(0, 1, x.elements());
+        gpu().copy(more, tokens.reshape({x.elements()}));
+        tokens = more.reshape(x.shape());
+      }
+      const Quantised found{{to_gpu(cpu.blocks.groups), to_gpu(cpu.blocks.table), cpu.blocks.most},
+                            {like(cpu.rows.values), like(cpu.rows.scales)},
+                            {like(cpu.columns.values), like(cpu.columns.scales)}};
+      kernels::fp8_quantise(gpu(), found.rows, found.columns, tokens, found.blocks, {to_gpu(index), kFp8Topk});
+      expect_same(found, cpu);
+    }
 }
 
 TEST_F(CudaFp8, QuantisesWeightsToTheBitsOfTheCpu) {
@@ -291,6 +320,47 @@ TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
       return std::vector{values(to_host(y)), values(to_host(dx)), values(to_host(dw))};
     };
     EXPECT_EQ(results({}), results(fp8_groups(host, all)));
+  }
+}
+
+// Results of many tiles for each block of threads, and of both shapes of tiles: wide ones, and narrow ones of 128
+// columns or of fewer than 256 rows a call. Sums do not depend on the tile that they are in.
+TEST_F(CudaFp8, TilesOfBothShapesGiveTheSameBits) {
+  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  constexpr int64_t M = 4400, N = 4112, K = 400, kRows = 200, kColumns = 128;
+  const Tensor x = to_gpu(host.normal({M, K}, DType::bf16, "x")), w = to_gpu(host.normal({1, N, K}, DType::bf16, "w"));
+  const Fp8RowBlocks blocks = Fp8RowBlocks::empty(gpu(), {}, M);
+  const Fp8Rows rows = Fp8Rows::empty(gpu(), M, K);
+  kernels::fp8_quantise(gpu(), rows, {}, x, blocks);
+  const Fp8Weights weights{
+      gpu().empty({1, N, K}, DType::f8), {}, gpu().empty({1, fp8_blocks(N), fp8_blocks(K)}, DType::f32)};
+  kernels::fp8_quantise_weights(gpu(), weights, w);
+  const Tensor wide = poisoned({M, N}, DType::bf16), narrow = poisoned({M, N}, DType::bf16);
+  kernels::fp8_product(gpu(), wide, {rows, weights}, {});
+  for (int64_t first = 0; first < M; first += kRows) {
+    RowGroups some{to_gpu(host.tensor<int64_t>({1}, {first})), to_gpu(host.tensor<int64_t>({1}, {kRows}))};
+    some.expected_rows = kRows;
+    kernels::fp8_product(gpu(), narrow, {rows, weights}, some);
+  }
+  expect_bits(wide, to_host(narrow), "products");
+
+  const Tensor dy = to_gpu(host.normal({K, N}, DType::bf16, "dy")), in = to_gpu(host.normal({K, M}, DType::bf16, "in"));
+  const Fp8RowBlocks of_sum = Fp8RowBlocks::empty(gpu(), {}, K);
+  const auto by_columns = [&](const Tensor& matrix) {
+    Fp8Columns out = Fp8Columns::empty(gpu(), of_sum, matrix.size(1));
+    kernels::fp8_quantise(gpu(), {}, out, matrix, of_sum);
+    return out;
+  };
+  const Fp8Columns of_in = by_columns(in);
+  for (const DType out : {DType::f32, DType::bf16}) {
+    const Tensor dw = poisoned({1, N, M}, out), parts = poisoned({1, N, M}, out);
+    kernels::fp8_weight_gradient(gpu(), dw, Write::overwrite, by_columns(dy), of_in, {});
+    for (int64_t first = 0; first < N; first += kColumns) {
+      const int64_t some = std::min(kColumns, N - first);
+      kernels::fp8_weight_gradient(gpu(), parts.narrow(1, first, some), Write::overwrite,
+                                   by_columns(dy.narrow(1, first, some)), of_in, {});
+    }
+    expect_bits(dw, to_host(parts), "gradients of weights");
   }
 }
 

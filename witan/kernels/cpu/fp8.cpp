@@ -24,12 +24,15 @@ struct QuantisedTile {
   int64_t rows = 0, columns = 0;
   std::array<Numbers, kFp8Block> at;
 
-  template <class T>
-  void read(const T* from, int64_t stride, int64_t of_rows, int64_t of_columns) {
+  // row(i): where the columns of its i-th row begin.
+  template <class Row>
+  void read(const Row& row, int64_t of_rows, int64_t of_columns) {
     rows = of_rows, columns = of_columns;
-    for (int64_t i = 0; i < rows; ++i)
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto* from = row(i);
       for (int64_t j = 0; j < columns; ++j)
-        at[static_cast<size_t>(i)][static_cast<size_t>(j)] = static_cast<float>(from[i * stride + j]);
+        at[static_cast<size_t>(i)][static_cast<size_t>(j)] = static_cast<float>(from[j]);
+    }
   }
   float operator()(int64_t i, int64_t j) const { return at[static_cast<size_t>(i)][static_cast<size_t>(j)]; }
   uint32_t largest_of_row(int64_t i) const {
@@ -187,16 +190,20 @@ void fp8_row_blocks(Stream&, const Fp8RowBlocks& blocks, const RowGroups& groups
 }
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks) {
-  const int64_t across = fp8_blocks(x.size(1));
+                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
+  const int64_t across = fp8_blocks(x.size(1)), M = x_rows.capacity(x);
+  const int64_t* const index = x_rows.defined() ? x_rows.index.data<int64_t>() : nullptr;
   dispatch_floating(x.dtype(), [&]<class T>() {
     stream.pool().run(blocks.most * across, [&](int64_t task) {
       const int64_t block = task / across, column = task % across * kFp8Block;
-      const RowRange range = rows_of_block(blocks, block, x.size(0));
+      const RowRange range = rows_of_block(blocks, block, M);
       if (range.rows == 0) return;
+      const auto row = [&](int64_t i) {
+        const int64_t at = index ? index[range.first + i] / x_rows.divisor : range.first + i;
+        return x.data<T>() + at * x.stride(0) + column;
+      };
       QuantisedTile tile;
-      tile.read(x.data<T>() + range.first * x.stride(0) + column, x.stride(0), range.rows,
-                std::min(kFp8Block, x.size(1) - column));
+      tile.read(row, range.rows, std::min(kFp8Block, x.size(1) - column));
       if (rows.values.defined()) write_rows(rows, tile, range.first, column / kFp8Block);
       if (columns.values.defined()) write_columns(columns, tile, block, column);
     });
@@ -210,7 +217,7 @@ void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w)
       const int64_t expert = task / (down * across), n = task / across % down * kFp8Block,
                     k = task % across * kFp8Block;
       QuantisedTile tile;
-      tile.read(w.data<T>() + expert * w.stride(0) + n * w.stride(1) + k, w.stride(1),
+      tile.read([&](int64_t i) { return w.data<T>() + expert * w.stride(0) + (n + i) * w.stride(1) + k; },
                 std::min(kFp8Block, w.size(1) - n), std::min(kFp8Block, w.size(2) - k));
       write_weights(to, tile, expert, n, k);
     });

@@ -47,11 +47,13 @@ struct Part {
   __device__ __forceinline__ int row(int i) const { return down * kEach + i; }
   __device__ __forceinline__ int column(int j) const { return across * kEach + j; }
 
-  // What does not exist is zeros. `columns` is a multiple of 8; `whole`: every 8 of a row lie at 16 bytes.
-  __device__ __forceinline__ void load(const __nv_bfloat16* from, int64_t stride, int rows, int columns, bool whole) {
+  // What does not exist is zeros. from(i): where the columns of the thread's i-th row begin. `columns` is a multiple of
+  // 8; `whole`: every 8 of a row lie at 16 bytes.
+  template <class From>
+  __device__ __forceinline__ void load(const From& from, int rows, int columns, bool whole) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const __nv_bfloat16* const at = from + row(i) * stride + column(0);
+      const __nv_bfloat16* const at = from(i) + column(0);
       uint4 four = make_uint4(0, 0, 0, 0);
       if (row(i) < rows && column(0) < columns) four = whole ? *reinterpret_cast<const uint4*>(at) : one_by_one(at);
       word[i][0] = four.x, word[i][1] = four.y, word[i][2] = four.z, word[i][3] = four.w;
@@ -181,7 +183,24 @@ struct GivenNumbers {
   bool whole;  // rows lie at 16 bytes
 
   __device__ __forceinline__ void load(Part& part, int64_t row, int first, int rows, int columns) const {
-    part.load(x + row * stride + first, stride, rows, columns, whole);
+    part.load([&](int i) { return x + (row + part.row(i)) * stride + first; }, rows, columns, whole);
+  }
+};
+
+// Rows of x that an index names. A thread looks up one of its 8 rows, which 16 threads have in common.
+struct GatheredNumbers {
+  GivenNumbers from;
+  const int64_t* index;
+  uint32_t divisor;
+
+  __device__ __forceinline__ void load(Part& part, int64_t row, int first, int rows, int columns) const {
+    const int which = part.row(part.across % kEach);
+    const uint32_t own = which < rows ? static_cast<uint32_t>(index[row + which]) / divisor : 0;
+    const auto at = [&](int i) {
+      const uint32_t found = __shfl_sync(kAll, own, static_cast<int>(threadIdx.x) % 32 / kPlaces * kPlaces + i);
+      return from.x + found * from.stride + first;
+    };
+    part.load(at, rows, columns, from.whole);
   }
 };
 
@@ -324,7 +343,8 @@ __global__ void __launch_bounds__(kThreads) quantise_weights_kernel(const __grid
   const int n = static_cast<int>(blockIdx.y) * kBlock, k = static_cast<int>(blockIdx.x) * kBlock;
   const int rows = min(kBlock, q.N - n), columns = min(kBlock, q.K - k);
   Part part;
-  part.load(q.w + of_expert + static_cast<int64_t>(n) * q.K + k, q.K, rows, columns, q.whole);
+  const __nv_bfloat16* const tile = q.w + of_expert + static_cast<int64_t>(n) * q.K + k;
+  part.load([&](int i) { return tile + static_cast<int64_t>(part.row(i)) * q.K; }, rows, columns, q.whole);
   uint32_t largest = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) largest = __vmaxu2(largest, part.largest_of_columns(j));
@@ -366,11 +386,16 @@ Quantised quantised(const Fp8Rows& rows, const Fp8Columns& columns, const Shape&
 }  // namespace
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks) {
+                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
   assert(x.dtype() == DType::bf16);
   const GivenNumbers numbers{ptr<__nv_bfloat16>(x), x.stride(0), packs<__nv_bfloat16>(x.raw(), x.stride(0))};
   const dim3 grid(static_cast<unsigned>(blocks.most), blocks_of(x.size(1)));
-  quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(numbers, quantised(rows, columns, x.shape(), blocks));
+  const Quantised to = quantised(rows, columns, {x_rows.capacity(x), x.size(1)}, blocks);
+  if (!x_rows.defined()) return quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(numbers, to);
+  // Indices, and so rows, fit 32 bits.
+  assert(x_rows.divisor > 0 && x.size(0) <= UINT32_MAX / x_rows.divisor);
+  const GatheredNumbers gathered{numbers, ptr<int64_t>(x_rows.index), static_cast<uint32_t>(x_rows.divisor)};
+  quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(gathered, to);
 }
 
 void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& h,

@@ -1,8 +1,9 @@
 #include "witan/kernels/cuda/fp8/fp8_gemm_hopper.cuh"
-#include "witan/kernels/cuda/grouped/grouped_store.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
+
+constexpr int kPiece = 64;  // columns of float32 results that a warp lays out at a time, so that three stages fit
 
 struct Problem {
   const Fp8Columns &dy, &x;
@@ -11,19 +12,8 @@ struct Problem {
 
 template <class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Problem& p) {
-  using Both = OperandLayout<Grouped::sum, Major::steps, Major::steps>;
-  const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
-  const bool grouped = p.groups.begin.defined();
-  GroupedProduct product{grouped ? p.groups.begin.data<int64_t>() : nullptr,
-                         grouped ? p.groups.count.data<int64_t>() : nullptr,
-                         static_cast<int>(dw.size(0)),
-                         static_cast<int>(dw.size(1)),
-                         static_cast<int>(dw.size(2)),
-                         static_cast<int>(p.x.values.size(1) / 2)};
-  product.unit = kWgmmaUnit;  // pairs of a block
-  const ColumnScales scales{ptr<float>(p.dy.scales), ptr<float>(p.x.scales), product.lines, product.columns};
-  with_fp8_shape(dw.size(1) * dw.size(0), dw.size(0), [&]<class Shape>() {
-    launch_fp8_gemm<Shape, Both>(stream, p.dy.values, p.x.values, product, scales, store);
+  with_fp8_shape<ColumnScales>(dw.size(1) * dw.size(0), dw.size(0), dw.size(2), [&]<class Shape>() {
+    launch_fp8_weight_gradient<Shape, Epilogue>(stream, dw, p.dy, p.x, p.groups);
   });
 }
 
@@ -47,7 +37,7 @@ void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp
   if (dw.dtype() == DType::f32) {
     if (!packs)
       return add ? launch<StoreEach<float, true>>(stream, dw, p) : launch<StoreEach<float, false>>(stream, dw, p);
-    return add ? launch<BulkStore<true>>(stream, dw, p) : launch<BulkStore<false>>(stream, dw, p);
+    return add ? launch<BulkStore<true, kPiece>>(stream, dw, p) : launch<BulkStore<false, kPiece>>(stream, dw, p);
   }
   assert(dw.dtype() == DType::bf16);
   if (!packs) return add ? launch<StoreEach<Bf16, true>>(stream, dw, p) : launch<StoreEach<Bf16, false>>(stream, dw, p);

@@ -215,11 +215,18 @@ using GatherFor =
                        std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
                                           GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
 
+// What a stage holds behind its operands: nothing.
+struct NothingBeside {
+  __device__ __forceinline__ uint32_t bytes(const Tile&, int) const { return 0; }
+  __device__ __forceinline__ void load(uint8_t*, uint64_t*, const Tile&, int, int) const {}
+};
+
 // One thread, or all of the warpgroup where rows are gathered: the tiles of every span, as stages become empty. The
-// first thread has the copy engine copy what is not gathered.
-template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles>
+// first thread has the copy engine copy what is not gathered. `beside`: what else it copies into each stage.
+template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles, class Beside = NothingBeside>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
-                        const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank) {
+                        const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank,
+                        const Beside& beside = {}) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum, kGathers = Operands::kGathered != Gathered::none;
   constexpr bool kLoadsA = !Operands::kGathersA, kLoadsB = !Operands::kGathersB;
   static_assert(!(Operands::kGathersA && Shape::kMulticast == Multicast::a) &&
@@ -241,7 +248,9 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
       if (loads) {
         barrier_arrive_and_expect(
-            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)));
+            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)) +
+                      beside.bytes(tile, lines));
+        beside.load(shared.b(ring.stage) + Shape::kStageB, full, tile, lines, block);
         const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
         if constexpr (kLoadsA)
           load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);

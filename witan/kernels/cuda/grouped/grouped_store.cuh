@@ -127,10 +127,11 @@ struct Add {
 
 // In float32, by the copy engine, which adds behind the warps' backs: each warp lays pieces of its 16 rows out in its
 // own shared memory, and each of 16 lanes has one row copied. A call adds to each element once: no order to depend on.
-template <bool kAdd>
+// `kPieceOf`: columns that are laid out at a time; fewer leave more of the block's memory to its ring.
+template <bool kAdd, int kPieceOf = 128>
 struct BulkStore {
   static constexpr bool kAccumulates = kAdd;
-  static constexpr int kPiece = 128;              // columns
+  static constexpr int kPiece = kPieceOf;
   static constexpr int kPitch = kPiece * 4 + 32;  // rows apart: what a warp stores at a time lies in different banks
   template <int kColumns>
   static constexpr int kStaging = 16 * kPitch;
