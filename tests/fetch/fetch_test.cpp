@@ -240,6 +240,28 @@ TEST_F(FetchTest, ANewRevisionReplacesWhatChanged) {
   expect_files(options_.to, next.files);
 }
 
+TEST_F(FetchTest, FilesThatAreNoLongerChosenAreNamed) {
+  std::string notes;
+  FetchHooks hooks;
+  hooks.note = [&](const std::string& note) { notes += note + "\n"; };
+  const auto fetch = [&] {
+    notes.clear();
+    fetch_files(options_, list_files(options_), hooks);
+  };
+  fetch();
+  EXPECT_EQ(notes, "");
+  test::HubRepository next = corpus();
+  next.commit = std::string(40, 'b');
+  next.files["data/renamed.jsonl"] = next.files.extract("data/b.jsonl").mapped();
+  server_.add(next);
+  fetch();
+  expect_piece(notes, "also holds 1 file of an earlier fetch that is not chosen now, or not in the repository any more: "
+                      "data/b.jsonl; what reads the folder reads them too");
+  fs::remove(options_.to / "data/b.jsonl");
+  fetch();
+  EXPECT_EQ(notes, "");
+}
+
 TEST_F(FetchTest, FilesOfOthersAreLeftAlone) {
   fs::create_directories(options_.to);
   std::ofstream(options_.to / "README.md") << "mine";

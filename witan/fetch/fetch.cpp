@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <set>
 
 #include "witan/base/counted.h"
@@ -132,6 +133,21 @@ class Comparison {
   Manifest& manifest_;
 };
 
+// Files of an earlier fetch that are in the folder and not chosen now: whoever reads the folder reads them too.
+void note_others(const FetchOptions& options, const Listing& listing, const Manifest& manifest,
+                 const std::function<void(const std::string&)>& note) {
+  std::set<std::string> chosen, others;
+  for (const HubFile& file : listing.files) chosen.insert(file.path);
+  for (const std::string& path : manifest.paths())
+    if (!chosen.contains(path) && fs::exists(options.to / path)) others.insert(path);
+  if (others.empty() || !note) return;
+  note(cat("warning: ", options.to.string(), " also holds ",
+           counted(static_cast<int64_t>(others.size()), "file"), " of an earlier fetch that ",
+           others.size() == 1 ? "is" : "are", " not chosen now, or not in the repository any more: ",
+           shortened_list(others), "; what reads the folder reads them too: remove them, or fetch to another folder "
+           "(--to)"));
+}
+
 void require_room(const fs::path& folder, uint64_t bytes) {
   const uint64_t free = free_disk_bytes(folder);
   require<DiskFullError>(bytes + kSpareBytes <= free, format_bytes(static_cast<double>(bytes)),
@@ -190,6 +206,7 @@ FetchSummary fetch_files(const FetchOptions& options, const Listing& listing, co
     bytes += file.size - PartFile::bytes_there(parts, part_name(file), file.size);
     wanted.push_back(file);
   }
+  note_others(options, listing, manifest, hooks.note);
   require_room(options.to, bytes);
   if (hooks.begin) hooks.begin(bytes);
   Mutex mutex;

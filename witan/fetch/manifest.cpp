@@ -69,6 +69,13 @@ std::optional<FetchedFile> Manifest::find(const std::string& path) const {
   return found->second;
 }
 
+std::vector<std::string> Manifest::paths() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::string> paths;
+  for (const auto& [path, fetched] : fetched_) paths.push_back(path);
+  return paths;
+}
+
 void Manifest::add(const FetchedFile& fetched) {
   const Json line = {{"path", fetched.file.path},
                      {"size", fetched.file.size},

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "witan/base/append_file.h"
 #include "witan/base/mutex.h"
@@ -26,6 +27,7 @@ class Manifest {
   Manifest(const fs::path& folder, const Repository& repository);
 
   std::optional<FetchedFile> find(const std::string& path) const;
+  std::vector<std::string> paths() const;  // of all files
   void add(const FetchedFile& fetched);
 
  private:
