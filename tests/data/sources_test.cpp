@@ -119,6 +119,22 @@ TEST_F(SourcesTest, LeavesBookkeepingOut) {
   EXPECT_THAT(describe_skipped(sources.skipped), HasSubstr("6 bookkeeping files ("));
 }
 
+// The card of a dataset is no text of its own; a folder of text may have one to learn from.
+TEST_F(SourcesTest, LeavesPapersBesideRowsOut) {
+  put(folder_ / "hub/README.md", "# A card");
+  put(folder_ / "hub/LICENSE", "All rights");
+  put(folder_ / "hub/readings.txt", "a text");
+  put(folder_ / "hub/data/rows.jsonl", "{}");
+  put(folder_ / "text/README.md", "# A text");
+  const Sources hub = find_sources({folder_ / "hub"});
+  EXPECT_EQ(hub.files.size(), 2u);
+  ASSERT_EQ(hub.skipped.size(), 2u);
+  EXPECT_EQ(hub.skipped[0].path, folder_ / "hub/LICENSE");
+  EXPECT_EQ(hub.skipped[1], (SkippedFile{folder_ / "hub/README.md", SkippedFile::Why::bookkeeping}));
+  EXPECT_EQ(names(find_sources({folder_ / "text"})), std::vector<std::string>{"text/README.md"});
+  EXPECT_EQ(find_sources({folder_ / "hub", folder_ / "hub/README.md"}).files.size(), 3u) << "named itself";
+}
+
 TEST_F(SourcesTest, TakesEachFileOnce) {
   const fs::path file = put(folder_ / "a.txt", "a");
   fs::create_symlink(file, folder_ / "link.txt");

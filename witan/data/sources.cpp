@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
@@ -90,10 +93,19 @@ bool has_files_of(const fs::path& folder, SourceKind kind) {
 // What others write beside their tables: descriptions, and copies of the same rows.
 bool is_bookkeeping(const fs::path& path) {
   const std::string name = path.filename().string();
-  if (name == "_metadata" || name == "_common_metadata" || name == "dataset_dict.json") return true;
+  if (name == "_metadata" || name == "_common_metadata" || name == "dataset_dict.json" || name == "dataset_infos.json")
+    return true;
   if (name == "dataset_info.json" || name == "state.json") return has_files_of(path.parent_path(), SourceKind::arrow);
   if (name == "index.json") return has_files_of(path.parent_path(), SourceKind::mds);
   return name.starts_with("cache-") && path.extension() == ".arrow";
+}
+
+// What a dataset's repository says of itself, beside its rows.
+bool is_paper(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  return std::ranges::any_of(std::array{"readme", "license", "licence", "notice", "citation"},
+                             [&](const char* paper) { return name.starts_with(paper); });
 }
 
 class Finder {
@@ -131,6 +143,17 @@ class Finder {
       add_found(*walk);
     }
     require<DataError>(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+    add_all(std::exchange(in_folder_, {}));
+  }
+
+  // Of a folder: where rows lie in it, its papers are not text to learn from.
+  void add_all(const std::vector<std::pair<fs::path, Source>>& found) {
+    const bool rows = std::ranges::any_of(found, [](const auto& one) { return one.second.kind != SourceKind::text; });
+    for (const auto& [path, source] : found)
+      if (rows && source.kind == SourceKind::text && is_paper(path))
+        found_.skipped.push_back({path, SkippedFile::Why::bookkeeping});
+      else
+        keep(source);
   }
 
   // An entry of a folder.
@@ -149,7 +172,7 @@ class Finder {
     if (is_bookkeeping(entry.path())) return skip(Why::bookkeeping);
     const Look look = look_at(entry.path());
     if (look.binary || (look.kind == SourceKind::webdataset && !has_samples(entry.path()))) return skip(Why::binary);
-    keep(describe(entry.path(), look.kind));
+    in_folder_.emplace_back(entry.path(), describe(entry.path(), look.kind));
   }
 
   void keep(const Source& source) {
@@ -158,6 +181,7 @@ class Finder {
 
   Sources found_;
   std::set<fs::path> seen_;
+  std::vector<std::pair<fs::path, Source>> in_folder_;  // of the one that is walked
 };
 
 }  // namespace

@@ -46,7 +46,7 @@ struct Sources {
 // files. All other skipped files are listed in `skipped`: binary files (a NUL byte near the start), symbolic links to
 // folders, broken links, unreadable files, pipes and devices, archives that begin with neither .txt nor .json files, and
 // what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or shards
-// (index.json).
+// (index.json), and in folders with rows or tables their README, LICENSE and the like, which a hub fetches with them.
 // Throws DataError for a missing, unreadable or binary path that was named itself, and if nothing was found.
 Sources find_sources(const std::vector<fs::path>& paths);
 
