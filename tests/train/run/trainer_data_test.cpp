@@ -1,4 +1,6 @@
 // What runs read: samples of several datasets, and data that is read again.
+#include <fstream>
+#include <set>
 #include <string>
 
 #include "support/message_of.h"
@@ -74,6 +76,24 @@ TEST_F(Trainer, ResumesAmongPackedDocumentsOnAnotherLayoutToTheBit) {
   other.data.data_packing = "none";
   EXPECT_EQ(changed_identity(packed("one", 1, 12), other),
             std::vector<std::string>{R"(data_packing = "none" (was "best_fit"))"});
+}
+
+TEST_F(Trainer, WarnsOfEachDatasetThatItReadsAgain) {
+  RunConfig again = config("each");
+  const std::string text = (folder_ / "other.txt").string();
+  std::ofstream(text) << std::string(2000, 'a') << read_file(again.data.data);
+  again.data.data_weights = "3,1";
+  again.data.data += "," + text;
+  again.data.seq_length = 64;
+  again.train.train_iters = 60;
+  again.train.save_interval = 0;
+  again.optimizer.lr_decay_iters = 60;
+  run(again);
+  const std::string log = read_file(folder_ / "each" / "train.log");
+  std::set<std::string> named;
+  for (size_t at = 0; (at = log.find(" was read once, and is read again", at)) != std::string::npos; ++at)
+    EXPECT_TRUE(named.insert(log.substr(log.rfind(' ', at - 1), at - log.rfind(' ', at - 1))).second) << "once each";
+  EXPECT_EQ(named.size(), 2u);
 }
 
 TEST_F(Trainer, WarnsWhereItReadsDataAgain) {

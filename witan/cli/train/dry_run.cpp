@@ -37,10 +37,18 @@ std::string describe_tokenizer(const ResolvedConfig& config, const Tokenizer* to
 
 // How often the run reads samples of which there are so many.
 std::string describe_samples(const ResolvedConfig& config, const RunData& data) {
-  const double each = static_cast<double>(data.train->per_epoch());
-  const double taken = static_cast<double>(config->train.train_iters * config->train.global_batch_size);
-  return fmt::format("samples      {} of {} tokens to train on, {} for validation; the run reads {:.2f} epochs",
-                     data.train->per_epoch(), config->data.seq_length, data.held_out->per_epoch(), taken / each);
+  const int64_t taken = config->train.train_iters * config->train.global_batch_size;
+  const std::vector<SourceUse> uses = data.train->use_of(taken);
+  std::string line = fmt::format("samples      {} of {} tokens to train on, {} for validation; the run reads ",
+                                 data.train->per_epoch(), config->data.seq_length, data.held_out->per_epoch());
+  if (uses.size() < 2)
+    return line + fmt::format("{:.2f} epochs", uses.empty() ? static_cast<double>(taken) /
+                                                                  static_cast<double>(data.train->per_epoch())
+                                                            : uses[0].epochs);
+  for (size_t i = 0; i < uses.size(); ++i)
+    line += fmt::format("{}{:.2f} epochs of {} ({:.1f} % of its samples)", i == 0 ? "" : ", ", uses[i].epochs,
+                        uses[i].name, 100 * static_cast<double>(uses[i].samples) / static_cast<double>(taken));
+  return line;
 }
 
 // Megatron-Core's samples are found by index files, which opening them may write.

@@ -139,29 +139,25 @@ void Recorder::note_overflow(int64_t step, int64_t waves) {
 
 namespace {
 
-// Of the dataset that the first samples read most; null: there is none.
-std::optional<SourceUse> most_read(const SampleSource& train, int64_t samples) {
-  const std::vector<SourceUse> uses = train.use_of(samples);
-  if (uses.empty()) return {};
-  return *std::ranges::max_element(uses, {}, &SourceUse::epochs);
-}
-
 }  // namespace
 
+// Of each dataset, at the step that begins to read it again.
 void Recorder::warn_of_repetition(const TrainState& state) {
   if (!train_) return;
   const int64_t batch = config_->train.global_batch_size;
-  const auto before = most_read_ ? most_read_ : most_read(*train_, state.consumed_samples - batch);
-  most_read_ = most_read(*train_, state.consumed_samples);
-  const auto& now = most_read_;
-  if (!now || now->epochs <= 1 || (before && before->epochs > 1)) return;
-  const auto end = most_read(*train_, config_->train.train_iters * batch);
-  const std::string warning = fmt::format(
-      "step {}: {} was read once, and is read again from here on: {:.2f} times by the "
-      "end of the run",
-      state.step, now->name, end->epochs);
-  progress_.note("warning: " + warning);
-  log_.warn(warning);
+  const std::vector<SourceUse> before = uses_ ? *uses_ : train_->use_of(state.consumed_samples - batch);
+  uses_ = train_->use_of(state.consumed_samples);
+  for (size_t i = 0; i < uses_->size(); ++i) {
+    const SourceUse& now = (*uses_)[i];
+    if (now.epochs <= 1 || before[i].epochs > 1) continue;
+    const SourceUse end = train_->use_of(config_->train.train_iters * batch)[i];
+    const std::string warning = fmt::format(
+        "step {}: {} was read once, and is read again from here on: {:.2f} times by the "
+        "end of the run",
+        state.step, now.name, end.epochs);
+    progress_.note("warning: " + warning);
+    log_.warn(warning);
+  }
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
@@ -231,7 +227,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.skipped = result.skipped;
   if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
   event.elapsed_s = state.elapsed_s;
-  if (most_read_) event.epochs = most_read_->epochs;
+  if (uses_ && !uses_->empty()) event.epochs = std::ranges::max_element(*uses_, {}, &SourceUse::epochs)->epochs;
   for (const StepStatistics::Value& value : result.router.values())
     if (value.model) set_router_statistic(event, value.declared.name, *value.model);
   return event;
@@ -336,7 +332,7 @@ void Recorder::anomaly(const AnomalyEvent& event) {
 
 void Recorder::rewound(int64_t step) {
   waiting_.reset();
-  most_read_.reset();
+  uses_.reset();
   interval_loss_ = interval_s_ = 0;
   interval_steps_ = 0;
   metrics_.truncate_after(step);

@@ -96,7 +96,7 @@ class Recorder {
   RunPlan plan_;
   const RunFolder& folder_;
   std::shared_ptr<const SampleSource> train_;  // null: not told
-  std::optional<SourceUse> most_read_;         // of it, by the last step
+  std::optional<std::vector<SourceUse>> uses_;  // of its datasets, by the last step
   MetricsWriter metrics_;
   std::optional<MetricsWriter> samples_;  // of sample_interval
   Log log_;
