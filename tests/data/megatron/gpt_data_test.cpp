@@ -335,7 +335,7 @@ TEST_F(GptDataTest, RefusesWhatCannotBeRead) {
   EXPECT_THAT(refused(none), HasSubstr("there is no file " + (folder_ / "none.bin").string()));
   GptDataOptions little = options_;
   little.shares = parse_split("1000,1");
-  EXPECT_THAT(refused(little), HasSubstr("of its 60 sequences the split has 0"));
+  EXPECT_THAT(refused(little), HasSubstr("of its 60 sequences the valid split has 0"));
   GptDataOptions whole = options_;
   whole.whole[1] = true;
   EXPECT_THAT(message_of<ConfigError>([&] { open_gpt_data(whole); }),

@@ -17,6 +17,7 @@ class Builder {
 
   // `alone`: a single dataset is read as it is, even with a weight.
   std::shared_ptr<const SampleSource> build(const Blend& blend, Part part, Share share, bool alone) {
+    split_ = cat(kPartNames[static_cast<size_t>(part)], " split");
     std::optional<int64_t> wanted = options_.samples[static_cast<size_t>(part)];
     if (options_.whole[static_cast<size_t>(part)]) {
       require<ConfigError>(blend.weights.empty(), "every sample of the ", kPartNames[static_cast<size_t>(part)],
@@ -37,7 +38,8 @@ class Builder {
                                 .wanted = wanted,
                                 .sequence_length = options_.sequence_length,
                                 .seed = options_.seed,
-                                .cache = cache_beside(prefix)};
+                                .cache = cache_beside(prefix),
+                                .split = split_};
     return std::make_shared<GptSamples>(dataset, one);
   }
 
@@ -84,6 +86,7 @@ class Builder {
   }
 
   const GptDataOptions& options_;
+  std::string split_;  // that is built, for errors
   std::map<std::string, std::shared_ptr<const IndexedDataset>> datasets_;
 };
 

@@ -64,10 +64,12 @@ GptSamples::GptSamples(std::shared_ptr<const IndexedDataset> dataset, const GptS
     : dataset_(std::move(dataset)),
       documents_(std::make_shared<SequenceRange>(dataset_, options.begin, options.end)),
       sequence_length_(options.sequence_length) {
-  const std::string what = cat(dataset_->name(), ": of its ", dataset_->sequences(), " sequences the split has ",
-                               options.end - options.begin, " with ", documents_->tokens(), " tokens");
-  require<DataError>(documents_->tokens() > (options.wanted ? 0 : sequence_length_), what, ", too few for a sample of ",
-                     sequence_length_, " (seq_length): give more text, another split, or a smaller seq_length");
+  const int64_t tokens = documents_->tokens();
+  require<DataError>(tokens > (options.wanted ? 0 : sequence_length_), dataset_->name(), ": of its ",
+                     dataset_->sequences(), " sequences the ", options.split, " has ", options.end - options.begin,
+                     " with ", tokens, " tokens, too few for a sample of ", sequence_length_,
+                     " (seq_length): give more text, or that part a larger share (split)",
+                     tokens > 0 ? ", or a smaller seq_length" : "");
   epochs_ = plan_epochs(documents_->tokens(), options.wanted, sequence_length_);
   index_.emplace(options.cache, "gpt", key_of(*dataset_, options, epochs_), [&]() -> IndexFile::Arrays {
     const GptIndex built =
