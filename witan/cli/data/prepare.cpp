@@ -198,7 +198,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
 }
 
 void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
-  const std::string group = "tokenizer";
+  const std::string group = "tokens";
   add_option(command, "--tokenizer", args.tokenizer, "Tokenizer of any kind, which its content tells")
       .type_name("FILE")
       .group(group);
