@@ -74,10 +74,11 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
       watch_(std::move(watch)),
       nccl_(nccl_calls()),
       sums_(options.sums),
+      collectives_in_peers_(options.peers == PeerAccess::wanted),
       device_(stream.device().index) {
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
-  if (options.peers == PeerAccess::wanted) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
+  if (options.peers != PeerAccess::none) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
   link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
@@ -139,7 +140,7 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
   agree(stream, call);
   met();
-  if (peers_ && PeerExchange::takes(call)) return peers_->perform(stream, call);
+  if (peers_ && collectives_in_peers_ && PeerExchange::takes(call)) return peers_->perform(stream, call);
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:

@@ -52,6 +52,7 @@ class NcclGroup : public Group, public Watched {
   std::shared_ptr<DeviceWatch> watch_;
   const Nccl& nccl_;
   const Sums sums_;
+  const bool collectives_in_peers_;
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::unique_ptr<PeerExchange> peers_;
