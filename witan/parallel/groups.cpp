@@ -16,11 +16,14 @@ bool exchanges_rows(const std::string& axis) {
   return axis == name_of(Axis::expert);
 }
 
-// Experts exchange rows as they were planned to. Collectives within layers take no other memory with peers than
-// without, so that they have them wherever they can.
+// Experts exchange rows as they were planned to. What ranks send each other within layers takes no other memory with
+// peers than without, so that they have them wherever they can. The context axis may be the one along which gradients
+// are reduced beside the backward: calls in peers' memory are of one stream.
 PeerAccess peers_on(const std::string& axis, PeerAccess of_experts) {
   if (exchanges_rows(axis)) return of_experts;
-  return axis == name_of(Axis::tensor) && peers_allowed() ? PeerAccess::wanted : PeerAccess::none;
+  if (!peers_allowed()) return PeerAccess::none;
+  if (axis == name_of(Axis::tensor)) return PeerAccess::wanted;
+  return axis == name_of(Axis::context) ? PeerAccess::moves : PeerAccess::none;
 }
 
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
@@ -51,6 +54,7 @@ ModelAxes Groups::model_axes(const ParallelConfig& config) const {
   axes.expert_tensor = &of(Axis::expert_tensor);
   axes.tensor = &of(Axis::tensor);
   axes.context = &of(Axis::context);
+  axes.context_exchange = config.context_exchange();
   axes.sequence_parallel = config.sequence_parallel;
   axes.values_later = layout_.shards_values();
   axes.loss_parallel = config.loss_parallel;
