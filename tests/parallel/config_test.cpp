@@ -155,6 +155,19 @@ TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
             }),
             "use_distributed_optimizer = true shards the optimizer, but data_parallel_sharding_strategy = no_shard "
             "shards nothing; set it to optim, or use_distributed_optimizer to false");
+  const auto complaint_of_comm = [&](const char* type) {
+    return complaint([&](ParallelConfig& c) { c.cp_comm_type = type; });
+  };
+  EXPECT_EQ(complaint_of_comm("a2a+p2p"),
+            "cp_comm_type = a2a+p2p: rings of groups that exchange heads are not supported; set it to a2a, which needs "
+            "heads for every rank, or to p2p, which does not");
+  EXPECT_EQ(complaint_of_comm("all_gather"),
+            "cp_comm_type = all_gather: keys and values are not gathered; set it to p2p, which passes them on and "
+            "never holds all of them, or to a2a");
+  EXPECT_EQ(complaint_of_comm("p2p a2a"),
+            "cp_comm_type = p2p a2a: all layers have heads of one number and exchange them in one way; give one value, "
+            "auto, p2p or a2a");
+  EXPECT_EQ(complaint_of_comm("ring"), "cp_comm_type = ring: must be one of auto, p2p, a2a");
   EXPECT_EQ(complaint([](ParallelConfig& c) { c.reshard_after_forward = false; }),
             "reshard_after_forward = false, but only data_parallel_sharding_strategy = optim_grads_params gathers "
             "parameters; leave it true");

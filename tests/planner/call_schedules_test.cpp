@@ -80,14 +80,15 @@ const std::vector<Case> kCases = {
        untied(config);
        config.parallel.use_distributed_optimizer = true;
      }},
-    {"context", {"replicate=2,context=2,expert=1"}},
+    {"context", {.mesh = "replicate=2,context=2,expert=1", .comm = "p2p"}},
+    {"context_heads", {.mesh = "replicate=2,context=2,expert=1", .comm = "a2a"}},
     {"expert", {"replicate=4,expert=4"}, without_overlap},
     {"expert_tensor", {"replicate=4,expert=2,expert_tensor=2"}},
     {"expert_on_gpus", {"replicate=2,shard=2,expert=4"}, on_gpus, PeerAccess::wanted},
     {"expert_overlap", {"tensor=2,expert=2,expert_tensor=1"}, overlapping_shared_experts},
     {"mix_fsdp", {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", "optim_grads_params"}, untied},
     {"mix_zero1_without_overlap",
-     {"replicate=2,shard=2,context=2,tensor=2,expert=2,expert_tensor=1", "optim"},
+     {.mesh = "replicate=2,shard=2,context=2,tensor=2,expert=2,expert_tensor=1", .strategy = "optim", .comm = "p2p"},
      without_overlap},
 };
 

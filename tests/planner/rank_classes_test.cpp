@@ -20,10 +20,12 @@ struct Case {
   int64_t experts = 8;
   bool tied = true;
   const char* window = "none";
+  const char* comm = "auto";
 };
 
 std::string describe(const Case& c) {
-  return cat(c.mesh, ", ", c.strategy, ", ", c.experts, " experts", c.tied ? "" : ", untied", ", window ", c.window);
+  return cat(c.mesh, ", ", c.strategy, ", ", c.experts, " experts", c.tied ? "" : ", untied", ", window ", c.window,
+             ", ", c.comm);
 }
 
 // Of matrices large enough for owners to have chunks of their own.
@@ -42,6 +44,7 @@ RunConfig config_of(const Case& c) {
   config.train.sample_tokens = 0;
   config.parallel.data_parallel_sharding_strategy = c.strategy;
   config.parallel.mesh = c.mesh;
+  config.parallel.cp_comm_type = c.comm;
   config.parallel.ranks = 0;
   expand_mesh(config.parallel, {});
   if (c.experts == 0) config.parallel.expert_model_parallel_size = 1;
@@ -72,6 +75,10 @@ const std::vector<Case> kCases = {
     {"context=4,shard=2", "optim_grads_params", 0},
     {"context=4,shard=2", "auto", 0, true, "2,0"},
     {"context=4,pipeline=2,expert=2", "auto", 8, true, "5,0"},
+    {"context=4,shard=2,expert=2", "auto", 8, true, "none", "p2p"},
+    {"context=4,shard=2", "auto", 0, true, "2,0", "p2p"},
+    {"context=4,pipeline=2,expert=2", "auto", 8, true, "5,0", "p2p"},
+    {"context=8", "auto", 0},  // more than there are heads
 };
 
 bool same_costs(const KernelCosts& a, const KernelCosts& b) {

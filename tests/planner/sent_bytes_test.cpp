@@ -115,6 +115,8 @@ TEST(SentBytes, AreThePlansOnEveryAxis) {
     config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
     config.train.micro_batch_size = 2;
   };
+  const auto ring = [](RunConfig& config) { config.parallel.cp_comm_type = "p2p"; };
+  const auto one_group = [](RunConfig& config) { config.model.attention.num_query_groups = 1; };
   const auto interleaved = [](RunConfig& config) { config.parallel.num_virtual_stages_per_pipeline_rank = 2; };
   for (const Case& c : std::vector<Case>{{"replicate=4"},
                                          {"shard=4"},
@@ -130,6 +132,8 @@ TEST(SentBytes, AreThePlansOnEveryAxis) {
                                          {"replicate=4,expert=4", true},
                                          {"tensor=2,replicate=2,expert=2,expert_tensor=2", true},
                                          {"context=4"},
+                                         {"context=4", false, "auto", ring},
+                                         {"context=4", false, "auto", one_group},
                                          {"context=2,expert=2", true},
                                          {"context=2,expert=2", true, "auto", by_sequences},
                                          {"context=2,tensor=2,expert=2,expert_tensor=1", true, "auto", by_sequences},
@@ -204,9 +208,20 @@ TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
 // Keys and values pass all other ranks in the forward and again in the backward, there with the sums of their
 // gradients.
 TEST(SentBytes, KeysAndValuesGoAroundTheRing) {
-  const RunConfig config = on_mesh(dense_config(), "context=4");
+  RunConfig config = on_mesh(dense_config(), "context=4");
+  config.parallel.cp_comm_type = "p2p";
   const double block = kFloat * kLength / 4 * 2 * kGroups * kHeadDim;
   EXPECT_EQ(sent(config, "context", "send"), kMicroBatches * kLayers * (3 + 3 + 3) * block);
+}
+
+// Each other rank gets the queries of its heads, and the keys and values that they meet, and gives what comes of them
+// back; in the backward the other way round.
+TEST(SentBytes, HeadsGoToTheirRanksAndBack) {
+  const RunConfig config = on_mesh(dense_config(), "context=4");
+  const auto heads = static_cast<double>(config.model.attention.num_attention_heads);
+  const double of_rank = 2 * heads / 4 * kHeadDim + 2 * std::max(kGroups / 4.0, 1.0) * kHeadDim;
+  EXPECT_EQ(sent(config, "context", "all_to_all_equal"),
+            2 * kMicroBatches * kLayers * kFloat * kLength / 4 * 3 * of_rank);
 }
 
 // A stage sends its output on and its input's gradient back, but for the first and the last.

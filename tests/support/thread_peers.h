@@ -120,6 +120,25 @@ class ThreadPeers : public PeerMemory {
     through_.reduce_scatter(stream, part, packed);
   }
 
+  void exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) override {
+    for (const kernels::PieceCopy& copy : copies) {
+      const std::vector<Pool> there = pools_of(stream, {copy.to, {}});
+      const auto& [B, chunk, width] = copy.size;
+      const int64_t item = size_of(copy.from.dtype());
+      for (int64_t rank = 0; rank < through_.size(); ++rank)
+        for (int64_t b = 0; b < B; ++b)
+          for (int64_t row = 0; row < 2 * chunk; ++row) {
+            const auto at = [&](const kernels::PieceLayout& in, int64_t piece) {
+              const int64_t first = in.first_row(piece, row >= chunk);
+              return (in.begin(piece) + b * in.sequence + (first + row % chunk) * in.row) * item;
+            };
+            std::memcpy(there[static_cast<size_t>(rank)].rows + at(copy.to_layout, through_.rank()),
+                        copy.from.raw() + at(copy.from_layout, rank), static_cast<size_t>(width * item));
+          }
+    }
+    through_.barrier(stream);
+  }
+
   // Every rank's pool; all have come when it returns.
   std::vector<Pool> pools_of(Stream& stream, const Rows& own) {
     const Tensor mine = stream.empty({2}, DType::i64), all = stream.empty({2 * through_.size()}, DType::i64);

@@ -26,12 +26,15 @@ class MetaPeers : public PeerMemory {
   }
   void gather(Stream& stream, const Tensor&, const Tensor&) override { refuse(stream, group(), "gather_parts"); }
   void sum(Stream& stream, const Tensor&, const Tensor&) override { refuse(stream, group(), "sum_parts"); }
+  void exchange(Stream& stream, const std::vector<kernels::PieceCopy>&) override {
+    refuse(stream, group(), "exchange_pieces");
+  }
 };
 
 }  // namespace
 
 MetaGroup::MetaGroup(int size, int rank, std::string name, PeerAccess peers) : Group(size, rank, std::move(name)) {
-  if (peers == PeerAccess::wanted) peers_ = std::make_unique<MetaPeers>(*this);
+  if (peers != PeerAccess::none) peers_ = std::make_unique<MetaPeers>(*this);
 }
 
 void MetaGroup::perform(Stream& stream, const Collective& call) {

@@ -20,7 +20,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
       unit_(builder.unit),
       attention_(layer.attention.absent ? nullptr
                                         : make_attention(builder / "attention", layer.attention, config.hidden_size,
-                                                         config.linear_bias(), axes.context, config.norm)),
+                                                         config.linear_bias(), axes.sequences(), config.norm)),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {

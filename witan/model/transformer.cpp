@@ -9,6 +9,7 @@
 
 #include "witan/kernels/embedding.h"
 #include "witan/model/freeze.h"
+#include "witan/nn/attention/context_attention.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/redistribute.h"
@@ -73,6 +74,11 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       loss_parallel_(axes.loss_parallel),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       last_(stage.last) {
+  const auto exchanges = [&](const LayerSpec& layer) {
+    return exchanges_heads(axes.context_exchange, layer.attention, builder.tensor_ranks(),
+                           ModelAxes::size(axes.context));
+  };
+  if (std::ranges::any_of(layers_, exchanges)) exchanges_heads_ = axes.context;
   const int64_t experts = config.moe.num_experts, hidden = config.hidden_size;
   require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
                        " is not divisible by ", axes.expert->size(), " expert-parallel ranks");
@@ -205,8 +211,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   const ModuleScope scope(tape, *this);
   const PassGuard pass(tape, units_);
   ModelOutput out;
-  Positions where = input.where;
-  where.tables = rotary_tables(tape.stream(), where);
+  const Positions where = with_shared(tape.stream(), input.where);
   std::vector<Var> values;
   if (!x.defined()) {
     Embedded embedded = embed(tape, input);
@@ -277,6 +282,14 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
     outputs[layer] = x.x;
   }
   return x;
+}
+
+Positions Transformer::with_shared(Stream& stream, const Positions& where) const {
+  Positions with = where;
+  with.tables = rotary_tables(stream, where);
+  if (exchanges_heads_ != nullptr && where.sequence_ids.defined() && !where.hints.one_sequence_per_row)
+    with.whole_ids = gather_sequence_ids(stream, where.sequence_ids, *exchanges_heads_);
+  return with;
 }
 
 // One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.

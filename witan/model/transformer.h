@@ -100,6 +100,8 @@ class Transformer : public Module {
   const Chunk& whole() const;  // all layers, of a rank that holds them
   // `all`: for layers that prepare their heads by themselves too, as they ask for them.
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool all = false) const;
+  // Made once for all layers: rotary tables, and ids of whole sequences.
+  Positions with_shared(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);
   Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
   // Of what the embedding's table gives, the residual stream.
@@ -121,6 +123,7 @@ class Transformer : public Module {
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
   std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it
+  Group* exchanges_heads_ = nullptr;  // the context-parallel ranks, where some layer attends by heads
   Dropout embedding_dropout_;
   bool last_;                                      // the last chunk ends with the head
   std::unique_ptr<Embedding> embedding_;           // null: another stage's

@@ -1,6 +1,7 @@
 // Along which axes a rank shares the work of a model, with the groups that it meets the other ranks in.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "witan/comm/group.h"
@@ -11,6 +12,25 @@ namespace ops {
 class Fp8Rounds;  // ops/fp8_kept.h
 }
 
+// How the ranks of a context axis come to attend to whole sequences.
+enum class ContextExchange : uint8_t {
+  automatic,  // heads, in layers whose heads they divide, else ring
+  ring,       // each keeps its queries and meets all keys and values, which travel (ops/ring_attention)
+  heads,      // each is given some heads of all positions (ops/sequence_heads)
+};
+
+// The ranks that divide sequences, with how they attend; no group, or one of a rank: each has its sequences whole.
+struct ContextAxis {
+  ContextAxis() = default;
+  ContextAxis(Group* ranks, ContextExchange way = ContextExchange::automatic)
+      : group(ranks), exchange(way) {}  // implicit
+
+  bool divides() const { return group != nullptr && group->size() > 1; }
+
+  Group* group = nullptr;
+  ContextExchange exchange = ContextExchange::automatic;
+};
+
 // Groups must outlive the model. A null group, or one of a single rank: that axis divides nothing.
 struct ModelAxes {
   ModelAxes(Group& expert_group) : expert(&expert_group) {}  // implicit: experts alone are divided, or nothing is
@@ -19,10 +39,13 @@ struct ModelAxes {
   Group* expert_tensor = nullptr;  // one expert's matrices divided
   Group* tensor = nullptr;         // one matrix divided
   Group* context = nullptr;        // one sequence divided
+  ContextExchange context_exchange = ContextExchange::automatic;
   bool sequence_parallel = false;  // the residual stream is divided by tokens over `tensor`
   bool values_later = false;       // parameters begin without values (parallel/sharding/unit_store)
   bool loss_parallel = true;       // logits stay divided by vocabulary over `tensor`
   std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // of who trains: while which weights in e4m3 are kept
+
+  ContextAxis sequences() const { return {context, context_exchange}; }
 
   static int size(const Group* group) { return group ? group->size() : 1; }
   static int rank(const Group* group) { return group ? group->rank() : 0; }

@@ -43,6 +43,9 @@ Fields ParallelConfig::fields() {
             "models with tensor parallelism unless it is set"},
       Field{"loss_parallel", &loss_parallel, "Shard logits and loss over tensor-parallel ranks by vocabulary"},
       Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(1, 1 << 20),
+      Field{"cp_comm_type", &cp_comm_type,
+            "How context-parallel ranks attend to whole sequences: p2p (keys and values travel around a ring), a2a (an "
+            "all-to-all gives each rank some heads of all positions); auto: a2a where they divide the heads, else p2p"},
       Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "Pipeline-parallel size"}.between(1,
                                                                                                              1 << 20),
       Field{"num_layers_per_virtual_pipeline_stage", &num_layers_per_virtual_pipeline_stage,
@@ -138,12 +141,37 @@ Sharding ParallelConfig::sharding() const {
   return optimizer ? Sharding::optimizer : Sharding::none;
 }
 
+ContextExchange ParallelConfig::context_exchange() const {
+  if (cp_comm_type == "auto") return ContextExchange::automatic;
+  return cp_comm_type == "a2a" ? ContextExchange::heads : ContextExchange::ring;
+}
+
 bool ParallelConfig::sums_in_tree(int64_t num_experts) const {
   return deterministic && tensor_model_parallel_size == 1 && context_parallel_size == 1 &&
          expert_tensor_ranks(num_experts) == 1;
 }
 
+// Said before ranks are counted: these are Megatron-LM's other values, and lists of a value for each layer.
+void ParallelConfig::validate_comm_type() const {
+  if (cp_comm_type == "auto" || cp_comm_type == "p2p" || cp_comm_type == "a2a") return;
+  const std::string key = cat("cp_comm_type = ", cp_comm_type, ": ");
+  if (cp_comm_type == "a2a+p2p")
+    throw ConfigError(cat(key,
+                          "rings of groups that exchange heads are not supported; set it to a2a, which needs "
+                          "heads for every rank, or to p2p, which does not"));
+  if (cp_comm_type == "all_gather" || cp_comm_type == "allgather")
+    throw ConfigError(cat(key,
+                          "keys and values are not gathered; set it to p2p, which passes them on and never holds "
+                          "all of them, or to a2a"));
+  if (cp_comm_type.find_first_of(" ,[") != std::string::npos)
+    throw ConfigError(cat(key,
+                          "all layers have heads of one number and exchange them in one way; give one value, auto, "
+                          "p2p or a2a"));
+  throw ConfigError(cat(key, "must be one of auto, p2p, a2a"));
+}
+
 void ParallelConfig::validate(int world, int64_t num_experts) const {
+  validate_comm_type();
   validate_model_ranks(world, num_experts);
   validate_optimizer(static_cast<int>(world / model_ranks()));
   validate_experts(static_cast<int>(world / pipeline_model_parallel_size / expert_tensor_ranks(num_experts)),

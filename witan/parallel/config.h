@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "witan/base/fields.h"
+#include "witan/nn/axes.h"
 #include "witan/parallel/stages.h"
 
 namespace witan {
@@ -40,6 +41,7 @@ struct ParallelConfig {
   bool sequence_parallel = false;            // those divide the residual stream too, by tokens
   bool loss_parallel = true;                 // and the logits, by vocabulary
   int64_t context_parallel_size = 1;         // ranks that divide one sequence
+  std::string cp_comm_type = "auto";         // how they attend: auto | p2p (a ring) | a2a (of heads)
   int64_t pipeline_model_parallel_size = 1;  // ranks that divide the layers
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one run of layers per rank
   int64_t num_virtual_stages_per_pipeline_rank = 0;   // the same, said by their number
@@ -59,6 +61,7 @@ struct ParallelConfig {
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
   Sharding sharding() const;
+  ContextExchange context_exchange() const;
   // Whether gradients are summed in one tree over micro-batches, to the bits of one rank: deterministic, and no rank
   // finds summands within a micro-batch, as ranks that divide matrices or sequences do.
   bool sums_in_tree(int64_t num_experts) const;
@@ -81,6 +84,7 @@ struct ParallelConfig {
   StageSplit stage_split(int64_t num_layers) const;
 
  private:
+  void validate_comm_type() const;
   void validate_model_ranks(int world, int64_t num_experts) const;
   void validate_optimizer(int world) const;
   void validate_experts(int world, int64_t num_experts) const;

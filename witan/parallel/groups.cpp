@@ -18,13 +18,13 @@ bool exchanges_rows(const std::string& axis) {
 
 // Experts exchange rows as they were planned to. All else takes no other memory with peers than without, so that groups
 // have them wherever they can: within layers for every call, elsewhere, where gradients are summed and parameters
-// gathered, for those of recorded steps. Stages of a pipeline send and receive, which NCCL does.
+// gathered, for those of recorded steps. Along the context axis heads and positions are exchanged, perhaps while
+// gradients are reduced beside it, which NCCL does. Stages of a pipeline send and receive, which it does, too.
 GroupOptions options_of(const std::string& axis, Sums sums, PeerAccess of_experts) {
   if (exchanges_rows(axis)) return {.sums = sums, .peers = of_experts};
-  const bool wanted = peers_allowed() && axis != name_of(Axis::pipeline);
-  return {.sums = sums,
-          .peers = wanted ? PeerAccess::wanted : PeerAccess::none,
-          .peers_in_graphs = axis != name_of(Axis::tensor)};
+  if (!peers_allowed() || axis == name_of(Axis::pipeline)) return {.sums = sums};
+  if (axis == name_of(Axis::context)) return {.sums = sums, .peers = PeerAccess::moves};
+  return {.sums = sums, .peers = PeerAccess::wanted, .peers_in_graphs = axis != name_of(Axis::tensor)};
 }
 
 std::unique_ptr<HostGroup> host_group(World& world, int rank) {
@@ -55,6 +55,7 @@ ModelAxes Groups::model_axes(const ParallelConfig& config) const {
   axes.expert_tensor = &of(Axis::expert_tensor);
   axes.tensor = &of(Axis::tensor);
   axes.context = &of(Axis::context);
+  axes.context_exchange = config.context_exchange();
   axes.sequence_parallel = config.sequence_parallel;
   axes.values_later = layout_.shards_values();
   axes.loss_parallel = config.loss_parallel;

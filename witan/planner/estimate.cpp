@@ -218,6 +218,23 @@ class Estimator {
     return value_ * (here * (stream + attention + shared) + pool_rows() * ((1 + gathered) * row_width() + inner));
   }
 
+  bool by_heads(const LayerSpec& layer) const {
+    return exchanges_heads(parallel_.context_exchange(), layer.attention, parallel_.tensor_model_parallel_size,
+                           parallel_.context_parallel_size);
+  }
+  // What a layer's attention sends to one context-parallel rank, forward and backward, for each token: keys and values
+  // around the ring, and their gradients; or the rank's heads, of which several may share keys.
+  double ring_bytes(const LayerSpec& layer) const {
+    return by_heads(layer) ? 0 : key_width(layer) / tensor_ * (2 * value_ + 4);
+  }
+  double exchanged_bytes(const LayerSpec& layer) const {
+    if (!by_heads(layer)) return 0;
+    const AttentionSpec& of = layer.attention;
+    const double groups = std::max(static_cast<double>(of.num_query_groups) / tensor_, context_);
+    const double keys = groups * static_cast<double>(of.qk_head_dim + of.v_head_dim);
+    return 2 * value_ * (query_width(layer) / tensor_ + keys) / context_;
+  }
+
   void add_model_exchanges(SentBytes& sent) const {
     const double passes = layers_ * micro_batches_, stream = tokens_ * width_ * value_;
     const auto add = [&](Axis axis, const char* operation, double bytes) {
@@ -232,8 +249,11 @@ class Estimator {
     };
     if (const double norms = of_stage(full_width); norms > 0)
       add(Axis::tensor, "all_reduce", 2 * others * micro_batches_ * norms * tokens_ * kSums);
-    const double keys = tokens_ * of_stage(key_width) / tensor_;
-    add(Axis::context, "send", micro_batches_ * (context_ - 1) * keys * (2 * value_ + 4));
+    const double hops = micro_batches_ * (context_ - 1) * tokens_;
+    if (const double ring = of_stage([&](const LayerSpec& layer) { return ring_bytes(layer); }); ring > 0)
+      add(Axis::context, "send", hops * ring);
+    if (const double heads = of_stage([&](const LayerSpec& layer) { return exchanged_bytes(layer); }); heads > 0)
+      add(Axis::context, "all_to_all_equal", hops * heads);
     add(Axis::pipeline, "send", 2 * micro_batches_ * chunks() * stream / tensor_);
     const double moe_passes = micro_batches_ * of_stage([](const LayerSpec& layer) { return layer.moe ? 1.0 : 0.0; });
     if (moe_passes == 0) return;

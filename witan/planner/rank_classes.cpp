@@ -95,7 +95,11 @@ class Classifier {
       : config_(config),
         layout_(layout),
         windowed_(std::ranges::any_of(config.model.layers(),
-                                      [](const LayerSpec& layer) { return layer.attention.window > 0; })) {}
+                                      [](const LayerSpec& layer) { return layer.attention.window > 0; })),
+        rings_(std::ranges::any_of(config.model.layers(), [&](const LayerSpec& layer) {
+          return !exchanges_heads(config.parallel.context_exchange(), layer.attention,
+                                  config.parallel.tensor_model_parallel_size, config.parallel.context_parallel_size);
+        })) {}
 
   enum class By : uint8_t { all, but_owned };
   std::vector<RankClass> classes(By by) {
@@ -129,12 +133,12 @@ class Classifier {
  private:
   int at(int rank, Axis axis) const { return layout_.mesh().coordinate(rank, axis); }
 
-  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring one sends first, and a
-  // window hides more pairs from some than from others; GPUs need not all reach each other.
+  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring of attention one sends
+  // first, and a window hides more pairs from some than from others; GPUs need not all reach each other.
   Key place_of(int rank) const {
-    const int64_t context = at(rank, Axis::context);
+    const int64_t context = at(rank, Axis::context), of_ring = windowed_ ? context : context % 2;
     return {at(rank, Axis::pipeline), at(rank, Axis::tensor) == 0, at(rank, Axis::expert_tensor) == 0,
-            windowed_ ? context : context % 2, peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
+            rings_ ? of_ring : 0, peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
   }
 
   Held& held_by(int rank) {
@@ -146,6 +150,7 @@ class Classifier {
   const RunConfig& config_;
   const Layout& layout_;
   const bool windowed_;  // some layers have a sliding window
+  const bool rings_;     // in some layers keys and values travel, not heads
   std::map<Key, std::unique_ptr<Held>> held_;
   std::vector<Key> first_owned_;
 };

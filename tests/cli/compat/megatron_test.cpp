@@ -187,6 +187,27 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
             "alltoall");
 }
 
+// One value, or one for each layer.
+TEST(Megatron, WaysOfContextParallelismAreThoseOfAllLayers) {
+  const auto type = [](const Words& values) {
+    Words words = {"--bf16", "--cp-comm-type"};
+    words.insert(words.end(), values.begin(), values.end());
+    return config_of(words).parallel.cp_comm_type;
+  };
+  const auto refused = [](const Words& values) {
+    Words words = {"--bf16", "--cp-comm-type"};
+    words.insert(words.end(), values.begin(), values.end());
+    return config_refused(words);
+  };
+  EXPECT_EQ(config_of({"--bf16"}).parallel.cp_comm_type, "auto");
+  EXPECT_EQ(type({"a2a"}), "a2a");
+  EXPECT_EQ(type({"p2p"}), "p2p");
+  EXPECT_EQ(type({"a2a", "a2a", "a2a"}), "a2a");
+  EXPECT_TRUE(contains(refused({"p2p", "a2a"}), "give one value, p2p or a2a"));
+  EXPECT_TRUE(contains(refused({"a2a+p2p"}), "a2a+p2p"));
+  EXPECT_TRUE(contains(refused({"all_gather"}), "the types are p2p"));
+}
+
 TEST(Megatron, EveryRefusedFlagSaysWhy) {
   for (const auto& section : cli::megatron_sections())
     for (const cli::MegatronFlag& flag : section.flags) {

@@ -85,6 +85,18 @@ const GpuLayout kGpuLayouts[] = {
      false},
     {"Context2", 2, [](ParallelConfig& p) { p.context_parallel_size = 2; }, false},
     {"Context4", 4, [](ParallelConfig& p) { p.context_parallel_size = 4; }, false},
+    {"Context2Ring", 2,
+     [](ParallelConfig& p) {
+       p.context_parallel_size = 2;
+       p.cp_comm_type = "p2p";
+     },
+     false},
+    {"Context4Ring", 4,
+     [](ParallelConfig& p) {
+       p.context_parallel_size = 4;
+       p.cp_comm_type = "p2p";
+     },
+     false},
     {"Context2Zero1", 2,
      [](ParallelConfig& p) {
        p.context_parallel_size = 2;
@@ -101,6 +113,13 @@ const GpuLayout kGpuLayouts[] = {
      [](ParallelConfig& p) {
        tensor(p, 2);
        p.context_parallel_size = 2;
+     },
+     false},
+    {"Tensor2Context2Ring", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.context_parallel_size = 2;
+       p.cp_comm_type = "p2p";
      },
      false},
     {"Tensor2Fsdp2", 4,

@@ -191,6 +191,27 @@ TEST(Resolve, EveryDecisionHasItsReason) {
   EXPECT_EQ(reason_of(config, "seq_length"), "") << "which was not left to Witan";
 }
 
+// One that is given stays, and one rank has none.
+TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
+  RunConfig config = small_config();
+  config.model.attention.num_attention_heads = 8;
+  config.model.attention.num_query_groups = 2;
+  config.model.hidden_size = 48;
+  config.data.seq_length = 48;
+  config.parallel.expert_model_parallel_size = 1;
+  EXPECT_EQ(resolve(config, {})->parallel.cp_comm_type, "auto");
+  const auto chosen = [&](int64_t context, const char* given = "auto") {
+    config.parallel.context_parallel_size = config.parallel.ranks = context;
+    config.parallel.cp_comm_type = given;
+    const ResolvedConfig resolved = resolve(config, {});
+    return cat(resolved->parallel.cp_comm_type, "; ", reason_of(resolved, "cp_comm_type"));
+  };
+  EXPECT_EQ(chosen(4), "a2a; a2a: 4 context-parallel ranks divide 8 heads in 2 query groups");
+  EXPECT_EQ(chosen(3), "p2p; p2p: 3 context-parallel ranks do not divide 8 heads in 2 query groups");
+  EXPECT_EQ(chosen(4, "p2p"), "p2p; ");
+  EXPECT_EQ(chosen(4, "a2a"), "a2a; ");
+}
+
 // What is filled in goes together, or nothing is.
 TEST(Resolve, RefusesWhatIsNotValid) {
   RunConfig config = small_config();

@@ -1,9 +1,10 @@
 // Sequences that are divided among ranks train as whole ones do.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "planner/real_run.h"
 #include "support/message_of.h"
 #include "train/run/run_support.h"
+#include "witan/parallel/context_heads.h"
 
 namespace witan {
 namespace {
@@ -34,6 +35,7 @@ struct Case {
   const char* name;
   int ranks, context, expert;
   bool distributed = false;
+  const char* comm = "auto";
 };
 // Of 2 and 4 ranks that divide sequences, alone and with others; experts are divided over ranks of both kinds.
 const std::vector<Case> kLayouts = {{"2", 2, 2, 1},
@@ -48,14 +50,31 @@ void divide(RunConfig& config, const Case& layout) {
   config.parallel = {layout.ranks, config.model.moe.num_experts > 0 ? layout.expert : 1, 1};
   config.parallel.context_parallel_size = layout.context;
   config.parallel.use_distributed_optimizer = layout.distributed;
+  config.parallel.cp_comm_type = layout.comm;
+}
+
+// The same layouts, each with keys and values that travel around a ring, and with heads that are exchanged where ranks
+// divide them.
+std::vector<Case> in_both_ways(const std::vector<Case>& layouts, const RunConfig& config) {
+  std::vector<Case> both;
+  for (const Case& layout : layouts) {
+    both.push_back(layout);
+    both.back().comm = "p2p";
+    RunConfig divided = config;
+    divide(divided, layout);
+    if (!ContextHeads(divided.model, divided.parallel).divide(layout.context)) continue;
+    both.push_back(layout);
+    both.back().comm = "a2a";
+  }
+  return both;
 }
 
 void expect_equals_one_rank(const RunConfig& config, const std::vector<Case>& layouts) {
   const Trajectory one = run_engine(config, kSteps);
-  for (const Case& layout : layouts) {
+  for (const Case& layout : in_both_ways(layouts, config)) {
     RunConfig divided = config;
     divide(divided, layout);
-    expect_equal(one, run_engine(divided, kSteps), 1e-9, layout.name);
+    expect_equal(one, run_engine(divided, kSteps), 1e-9, cat(layout.name, ", ", layout.comm));
   }
 }
 
@@ -151,9 +170,11 @@ TEST(ContextLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
     RunConfig config = context_config(small_config());
     config.model.dtype = dtype;
     drop(config);
-    divide(config, kLayouts[5]);
-    config.parallel.deterministic = true;
-    testing::expect_repeats(config, kSteps);
+    for (const Case& layout : in_both_ways({kLayouts[5]}, config)) {
+      divide(config, layout);
+      config.parallel.deterministic = true;
+      testing::expect_repeats(config, kSteps);
+    }
   }
 }
 
@@ -164,11 +185,13 @@ TEST(ContextLayouts, TensorRanksOfADividedSequenceEqualOneRankInFloat64) {
     config.model.vocab_size = 62;
     drop(config);
     if (dense) config.model.moe.num_experts = 0;
-    RunConfig divided = config;
-    divide(divided, {"", 4, 2, 2});
-    divided.parallel.tensor_model_parallel_size = 2;
-    divided.parallel.sequence_parallel = true;
-    expect_equal(run_engine(config, kSteps), run_engine(divided, kSteps), 1e-9, dense ? "dense" : "experts");
+    for (const Case& layout : in_both_ways({{"", 4, 2, 2}}, config)) {
+      RunConfig divided = config;
+      divide(divided, layout);
+      divided.parallel.tensor_model_parallel_size = 2;
+      divided.parallel.sequence_parallel = true;
+      expect_equal(run_engine(config, kSteps), run_engine(divided, kSteps), 1e-9, dense ? "dense" : "experts");
+    }
   }
 }
 
@@ -180,26 +203,28 @@ TEST(ContextLayouts, StateChecksPass) {
 }
 
 TEST(ContextLayouts, APlanCoversWhatRanksUse) {
-  for (const Case& layout : kLayouts) {
+  for (const Case& layout : in_both_ways(kLayouts, context_config(small_config()))) {
     RunConfig config = context_config(small_config());
     divide(config, layout);
     EXPECT_EQ(run_engine(config, 2).arena_high_water, make_plan(resolve(config, {})).arena_bytes()) << layout.name;
   }
 }
 
-// What sequences are divided for: a rank's activations shrink with its share of them.
+// What sequences are divided for: a rank's activations shrink with its share of them. Where heads are exchanged it
+// keeps what comes of attention twice, by heads and by positions, and keys that ranks share on each of them.
 TEST(ContextLayouts, ActivationsShrinkWithTheShareOfASequence) {
   RunConfig config = context_config(small_config());
   config.model.moe.num_experts = 0;
   config.data.seq_length = 4096;
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 1;
-  const auto activations = [&](int ranks) {
-    divide(config, {"", ranks, ranks, 1});
+  const auto activations = [&](int ranks, const char* comm) {
+    divide(config, {"", ranks, ranks, 1, false, comm});
     return static_cast<double>(make_plan(resolve(config, {})).ranks[0].tags.at("activations"));
   };
-  const double whole = activations(1);
-  for (const int ranks : {2, 4, 8}) EXPECT_NEAR(activations(ranks) * ranks / whole, 1, 0.1) << ranks;
+  const double whole = activations(1, "p2p");
+  for (const int ranks : {2, 4, 8}) EXPECT_NEAR(activations(ranks, "p2p") * ranks / whole, 1, 0.1) << ranks;
+  for (const int ranks : {2, 4}) EXPECT_NEAR(activations(ranks, "a2a") * ranks / whole, 1.1, 0.1) << ranks;
 }
 
 TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
@@ -215,9 +240,38 @@ TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
   EXPECT_EQ(refusal([](RunConfig& c) {
               drop(c);
               c.data.seq_length = 48;
+              c.parallel.cp_comm_type = "p2p";
             }),
             "context_parallel_size = 4: attention_dropout = 0.2 draws masks in groups of 4, which a chunk of 6 tokens "
             "would split; the nearest seq_length that works is 64");
+}
+
+// A rank that has heads has all chunks, of any length.
+TEST(ContextLayouts, ExchangedHeadsDropInChunksOfAnyLength) {
+  RunConfig config = context_config(small_config());
+  drop(config);
+  config.data.seq_length = 24;
+  const Trajectory one = run_engine(config, kSteps);
+  divide(config, kLayouts[2]);
+  expect_equal(one, run_engine(config, kSteps), 1e-9, "4, of 6 tokens each");
+}
+
+TEST(ContextLayouts, HeadsThatRanksDoNotDivideAreRefusedOrTravelAroundTheRing) {
+  RunConfig config = context_config(small_config());
+  divide(config, kLayouts[2]);
+  EXPECT_EQ(resolve(config, {})->parallel.cp_comm_type, "a2a");
+  config.model.attention.num_attention_heads = 6;
+  config.model.hidden_size = 36;
+  EXPECT_EQ(resolve(config, {})->parallel.cp_comm_type, "p2p");
+  config.parallel.cp_comm_type = "a2a";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "context_parallel_size = 4 with cp_comm_type = a2a: each rank attends with an equal share of the heads, "
+            "and of the query groups or of one of them, which 6 heads in 2 query groups do not allow; set cp_comm_type "
+            "= p2p, or change context_parallel_size: the nearest that work are 2 and 6");
+  config.model.attention.num_query_groups = 3;  // heads of a rank would be of two groups
+  config.parallel.context_parallel_size = config.parallel.ranks = 2;
+  EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }),
+              ::testing::HasSubstr("6 heads in 3 query groups do not allow"));
 }
 
 }  // namespace

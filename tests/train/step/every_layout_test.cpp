@@ -34,6 +34,8 @@ const std::vector<LaidOut> kOfOneAxis = {
     {"shard=4", kFsdp},
     {"context=2"},
     {"context=4"},
+    {.mesh = "context=2", .comm = "p2p"},  // else they divide the heads
+    {.mesh = "context=4", .comm = "p2p"},
     {"tensor=2,expert_tensor=1"},
     {"tensor=4,expert_tensor=1"},
     {"pipeline=2"},
@@ -55,6 +57,7 @@ const std::vector<LaidOut> kOfTwoAxes = {
     {"replicate=4,expert_tensor=2"},
     {"shard=2,context=2"},
     {"shard=2,context=2", kFsdp},
+    {.mesh = "shard=2,context=2", .strategy = kFsdp, .comm = "p2p"},
     {"shard=2,tensor=2,expert_tensor=1"},
     {"shard=2,tensor=2,expert_tensor=1", kFsdp},
     {"shard=2,pipeline=2"},
@@ -64,7 +67,9 @@ const std::vector<LaidOut> kOfTwoAxes = {
     {"shard=4,expert_tensor=2"},
     {"shard=4,expert_tensor=2", kFsdp},
     {"context=2,tensor=2,expert_tensor=1"},
+    {.mesh = "context=2,tensor=2,expert_tensor=1", .comm = "p2p"},
     {"context=2,pipeline=2"},
+    {.mesh = "context=2,pipeline=2", .comm = "p2p"},
     {"context=4,expert=2"},
     {"context=2,expert_tensor=2"},
     {"tensor=2,pipeline=2,expert_tensor=1"},
@@ -107,6 +112,11 @@ const std::vector<LaidOut> kOfEightRanks = {
     {"replicate=2,tensor=2,pipeline=2,expert_tensor=1", "auto", 2},
     {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
     {.mesh = "replicate=2,context=2,tensor=2,expert=2,expert_tensor=1", .loss_parallel = false},
+    // keys and values that travel around a ring
+    {.mesh = "context=4,tensor=2,expert=2,expert_tensor=1", .comm = "p2p"},
+    {.mesh = "context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2", .comm = "p2p"},
+    {.mesh = "shard=2,context=2,tensor=2,expert=2,expert_tensor=1", .strategy = kFsdp, .comm = "p2p"},
+    {.mesh = "shard=2,context=2,pipeline=2,expert=2", .chunks = 2, .comm = "p2p"},
 };
 
 // The default recipe, as deep and as wide as the axes ask for. Every step is clipped.
@@ -231,12 +241,15 @@ TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
     config.data.reset_position_ids = true;
     config.model.recompute_granularity = granularity;
     SCOPED_TRACE(granularity);
-    expect_steps_of_one_rank(config,
-                             {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
-                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1"},
-                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp},
-                              {"shard=2,context=2,pipeline=2,expert=2", "auto", 2}},
-                             3);
+    expect_steps_of_one_rank(
+        config,
+        {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+         {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1"},
+         {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp},
+         {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
+         {.mesh = "context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", .comm = "p2p"},
+         {.mesh = "shard=2,context=2,tensor=2,expert=4,expert_tensor=1", .strategy = kFsdp, .comm = "p2p"}},
+        3);
   }
 }
 
@@ -244,6 +257,7 @@ TEST(MixedLayouts, LayersThatDifferEqualOneRankInFloat64) {
   expect_steps_of_one_rank(mixed_layers(), {{"shard=4"},
                                             {"shard=2", kFsdp},
                                             {"context=4"},
+                                            {.mesh = "context=4", .comm = "p2p"},
                                             {"tensor=4,expert_tensor=1"},
                                             {"tensor=2,expert_tensor=2"},
                                             {"pipeline=4"},
@@ -258,6 +272,7 @@ const std::vector<LaidOut> kOfAttentions = {
     {"shard=4"},
     {"shard=2", kFsdp},
     {"context=4"},
+    {.mesh = "context=4", .comm = "p2p"},
     {"tensor=2,expert_tensor=1"},
     {"tensor=4,expert_tensor=1"},
     {"pipeline=2", "auto", 2},
@@ -275,7 +290,9 @@ TEST(MixedLayouts, NormsOfHeadsBiasesAndSinksEqualOneRankInFloat64) {
   expect_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
 }
 
-const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expert_tensor=1"}};
+const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expert_tensor=1"},
+                                              {"context=4,expert=2"},
+                                              {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"}};
 
 // Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads.
 void expect_shared_groups(RunConfig config) {
@@ -316,6 +333,7 @@ TEST(MixedLayouts, LayersThatDifferInDocumentsWithMasksEqualOneRankInFloat64) {
     SCOPED_TRACE(granularity);
     expect_steps_of_one_rank(config,
                              {{"context=2,tensor=4,expert=2,expert_tensor=1"},
+                              {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"},
                               {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
                               {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp}},
                              3);

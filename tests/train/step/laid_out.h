@@ -14,12 +14,14 @@ struct LaidOut {
   int64_t chunks = 0;             // of layers, of a rank of a pipeline; 0: one
   bool loss_parallel = true;
   bool reshard_after_forward = true;
+  std::string comm = "auto";  // cp_comm_type
 };
 
 inline std::string described(const LaidOut& layout) {
   return cat(layout.mesh.empty() ? "one rank" : layout.mesh, layout.strategy == "auto" ? "" : ", " + layout.strategy,
              layout.chunks > 0 ? cat(", ", layout.chunks, " chunks") : "", layout.loss_parallel ? "" : ", whole logits",
-             layout.reshard_after_forward ? "" : ", kept after forward");
+             layout.reshard_after_forward ? "" : ", kept after forward",
+             layout.comm == "auto" ? "" : ", " + layout.comm);
 }
 
 // The config on these ranks. Experts are divided as the mesh says or, where it does not, as other matrices are; a dense
@@ -34,6 +36,7 @@ inline RunConfig laid_out(RunConfig config, const LaidOut& layout) {
   parallel.data_parallel_sharding_strategy = layout.strategy;
   parallel.reshard_after_forward = layout.reshard_after_forward;
   parallel.num_virtual_stages_per_pipeline_rank = layout.chunks;
+  parallel.cp_comm_type = layout.comm;
   config.parallel = parallel;
   return config;
 }

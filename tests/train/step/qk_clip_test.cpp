@@ -137,6 +137,7 @@ TEST(QkClip, LayoutsOfLatentAttentionEqualOneRankInFloat64) {
   for (const LaidOut& layout : std::vector<LaidOut>{{"shard=4,expert=2", kFsdp},
                                                     {"shard=4", "optim_grads"},
                                                     {"shard=2,context=2"},
+                                                    {.mesh = "shard=2,context=2", .comm = "p2p"},
                                                     {"tensor=2,expert_tensor=2"},
                                                     {"shard=2,pipeline=2", "auto"}}) {
     const Trajectory several = run_engine(laid_out(whole, layout), 3);
@@ -172,6 +173,7 @@ TEST(QkClip, LayoutsEqualOneRankInFloat64) {
                                                     {"shard=4,expert=4", kFsdp},
                                                     {"replicate=2,shard=2", kFsdp},
                                                     {"shard=2,context=2"},
+                                                    {.mesh = "shard=2,context=2", .comm = "p2p"},
                                                     {"tensor=2,expert_tensor=2"},
                                                     {"tensor=8,expert_tensor=1"},  // ranks share a group
                                                     {"shard=2,tensor=2,expert_tensor=2", kFsdp},

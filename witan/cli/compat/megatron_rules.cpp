@@ -272,6 +272,18 @@ void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("moe_token_dispatcher_type", type == "allgather" ? type : "alltoall", given);
 }
 
+// One value, or one for each layer.
+void cp_comm_type(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string& type = given.value();
+  if (std::ranges::any_of(given.values, [&](const std::string& other) { return other != type; }))
+    given.refuse("all layers have heads of one number and exchange them in one way: give one value, p2p or a2a");
+  if (type != "p2p" && type != "a2a")
+    given.refuse(
+        "the types are p2p, a ring, and a2a, an exchange of heads: neither rings of groups that exchange "
+        "heads (a2a+p2p) nor gathered keys and values (all_gather) are supported");
+  settings.set("cp_comm_type", type, given);
+}
+
 void train_samples(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("train_iters", iterations(given, settings, false), given);
 }

@@ -58,6 +58,7 @@ void rope_scaling_factor(const GivenFlag& given, MegatronSettings& settings);
 void rope_type(const GivenFlag& given, MegatronSettings& settings);
 void quick_geglu(const GivenFlag& given, MegatronSettings& settings);
 void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings);
+void cp_comm_type(const GivenFlag& given, MegatronSettings& settings);
 void check_for_spikes(const GivenFlag& given, MegatronSettings& settings);
 void recompute_method(const GivenFlag& given, MegatronSettings& settings);
 void recompute_modules(const GivenFlag& given, MegatronSettings& settings);

@@ -74,11 +74,12 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
       watch_(std::move(watch)),
       nccl_(nccl_calls()),
       sums_(options.sums),
+      collectives_in_peers_(options.peers == PeerAccess::wanted),
       peers_in_graphs_(options.peers_in_graphs),
       device_(stream.device().index) {
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
-  if (options.peers == PeerAccess::wanted) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
+  if (options.peers != PeerAccess::none) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
   link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
@@ -143,7 +144,10 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   const bool captured = is_captured(stream);
   captured ? link_.group().agree(call) : link_.group().agree_later(call);
   met();
-  if (goes_to_peers(call, captured)) return peers_->perform(stream, call);
+  if (goes_to_peers(call, captured)) {
+    if (captured) come_after_last(stream);
+    return peers_->perform(stream, call);
+  }
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:
@@ -172,7 +176,16 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
 }
 
 bool NcclGroup::goes_to_peers(const Collective& call, bool captured) const {
-  return peers_ && (captured || !peers_in_graphs_) && PeerExchange::takes(call);
+  return peers_ && collectives_in_peers_ && (captured || !peers_in_graphs_) && PeerExchange::takes(call);
+}
+
+void NcclGroup::come_after_last(Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long graph = 0;
+  cuda::check(cudaStreamGetCaptureInfo(native(stream), &status, &graph), "asking which graph is captured");
+  if (graph == last_graph_ && last_ != &stream) stream.follow(*last_);
+  last_graph_ = graph;
+  last_ = &stream;
 }
 
 void NcclGroup::reduce(Stream& stream, const Collective& call) {

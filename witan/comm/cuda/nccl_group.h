@@ -29,6 +29,9 @@ class NcclGroup : public Group, public Watched {
   void perform(Stream& stream, const Collective& call) override;
   // Whether this call goes through peer memory; all ranks say the same.
   bool goes_to_peers(const Collective& call, bool captured) const;
+  // Calls in peers' memory are counted, and come one after the other: in a graph, where they may be on several streams,
+  // each waits for the one before it.
+  void come_after_last(Stream& stream);
 
   void reduce(Stream& stream, const Collective& call);
   void all_reduce_in_tree(Stream& stream, const Collective& call);
@@ -53,10 +56,12 @@ class NcclGroup : public Group, public Watched {
   std::shared_ptr<DeviceWatch> watch_;
   const Nccl& nccl_;
   const Sums sums_;
-  const bool peers_in_graphs_;
+  const bool collectives_in_peers_, peers_in_graphs_;
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::unique_ptr<PeerExchange> peers_;
+  unsigned long long last_graph_ = 0;  // with a call in peers' memory, and the stream of its last one
+  Stream* last_ = nullptr;
 };
 
 }  // namespace witan::cuda

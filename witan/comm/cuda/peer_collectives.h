@@ -23,4 +23,13 @@ void launch_peer_reduce(Stream& stream, const Peers& peers, std::byte* out, cons
 void launch_peer_publish(Stream& stream, const Peers& peers, const PeerArrays& to, const std::byte* from, int64_t bytes,
                          unsigned most_blocks);
 
+// The tensors that pieces of each copy go to, of each rank, as this GPU reaches them.
+struct PeerPieces {
+  std::byte* of[kernels::kMostPieceCopies][kMostPeers];
+};
+
+// Piece r of every copy's `from` becomes piece peers.rank of to.of[copy][r].
+void launch_peer_pieces(Stream& stream, const Peers& peers, const PeerPieces& to,
+                        const std::vector<kernels::PieceCopy>& copies, unsigned most_blocks);
+
 }  // namespace witan::cuda

@@ -197,13 +197,14 @@ void PeerExchange::stop() noexcept {
 
 std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& same,
                                          const std::vector<int64_t>& told) {
-  static constexpr std::string_view kNames[] = {"place_rows", "push_rows", "pull_rows", "a reduction", "a gather"};
+  static constexpr std::string_view kNames[] = {"place_rows",  "push_rows", "pull_rows",
+                                                "a reduction", "a gather",  "an exchange of pieces"};
   std::vector<int64_t> mine = {static_cast<int64_t>(call), static_cast<int64_t>(same.size())};
   mine.insert(mine.end(), same.begin(), same.end());
   constexpr size_t kFields = 6;  // one length, whatever the call: ranks may be in different ones
   mine.resize(kFields);
   mine.insert(mine.end(), told.begin(), told.end());
-  const size_t width = kFields + 2;
+  constexpr size_t kTold = kernels::kMostPieceCopies, width = kFields + kTold;
   mine.resize(width);
   const std::vector<int64_t> all = link_.all_gather(mine);
 
@@ -362,6 +363,21 @@ void PeerExchange::sum(Stream& stream, const Tensor& part, const Tensor& whole) 
   in.block = whole.size(2) * size_of(whole.dtype());
   in.apart = in.block * whole.size(1);
   reduce(stream, part.raw(), in, group().rank() * whole.size(2), part.elements(), part.dtype(), Reduce::sum);
+}
+
+void PeerExchange::exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) {
+  std::vector<int64_t> same = {static_cast<int64_t>(copies.size()), 0, size_of(copies.front().from.dtype())}, told;
+  for (const kernels::PieceCopy& copy : copies) {
+    same[1] += copy.size.elements();
+    told.push_back(address(copy.to));
+  }
+  const auto all = agree(Call::exchange, same, told);
+  PeerPieces to{};
+  for (size_t copy = 0; copy < copies.size(); ++copy)
+    for (int rank = 0; rank < group().size(); ++rank)
+      to.of[copy][rank] = found(rank, all[static_cast<size_t>(rank) * copies.size() + copy]);
+  launch_peer_pieces(stream, peers_, to, copies, most_blocks(stream));
+  note_beside(stream);
 }
 
 // In a graph, calls beside the main stream are joined to it.

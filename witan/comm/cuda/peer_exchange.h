@@ -50,7 +50,7 @@ class PeerExchange : public PeerMemory {
   struct Words {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
-  enum class Call : int64_t { place, push, pull, reduce, gather };
+  enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
   // What a rank tells the others of itself and of its memory.
   struct Told {
     int64_t window, device, proof;
@@ -72,6 +72,7 @@ class PeerExchange : public PeerMemory {
   void pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) override;
   void gather(Stream& stream, const Tensor& whole, const Tensor& part) override;
   void sum(Stream& stream, const Tensor& part, const Tensor& whole) override;
+  void exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) override;
 
   // Throws CommError, on every rank, unless all say the same; returns what each tells besides, [n, told.size()].
   std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& told);

@@ -97,4 +97,21 @@ void PeerMemory::sum_parts(Stream& stream, const Tensor& part, const Tensor& who
   if (!stream.is_meta()) sum(stream, part, whole);
 }
 
+void PeerMemory::exchange_pieces(Stream& stream, const std::vector<kernels::PieceCopy>& copies) {
+  require<ShapeError>(!copies.empty() && copies.size() <= kernels::kMostPieceCopies, "exchange_pieces: 1 to ",
+                      kernels::kMostPieceCopies, " tensors, got ", copies.size());
+  const auto& [B, chunk, width] = copies.front().size;
+  double bytes = 0;
+  for (const kernels::PieceCopy& copy : copies) {
+    require<ShapeError>(copy.to.contiguous() && copy.from.contiguous() && copy.to.dtype() == copy.from.dtype() &&
+                            copy.from.dtype() == copies.front().from.dtype() && copy.size.B == B &&
+                            copy.size.chunk == chunk,
+                        "exchange_pieces: tensors must be contiguous, of one dtype and of the same sequences, got ",
+                        copy.to.dtype(), " ", copy.to.shape(), " and ", copy.from.dtype(), " ", copy.from.shape());
+    bytes += static_cast<double>(copy.size.elements() * size_of(copy.from.dtype()));
+  }
+  group_.add_sent("all_to_all_equal", bytes * (group_.size() - 1));
+  if (!stream.is_meta() && bytes > 0) exchange(stream, copies);
+}
+
 }  // namespace witan

@@ -1,6 +1,6 @@
 // Rows that go straight into the memory of the group's other ranks, and come from there: the exchange of experts
 // without the host, so that it can be captured into a graph. Parts of an inner dim travel likewise (gather_parts,
-// sum_parts).
+// sum_parts), and pieces of sequences (exchange_pieces).
 //
 // Dispatch pushes each row into the pool of the rank that holds its expert, where the row stays: by expert, then source
 // rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token and sums
@@ -11,13 +11,20 @@
 // Errors as in group.h: CommError.
 #pragma once
 
+#include <vector>
+
 #include "witan/comm/group.h"
+#include "witan/kernels/sequence_pieces.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan {
 
 // Whether a group is to offer Group::peers(), where its ranks reach each other's memory.
-enum class PeerAccess : uint8_t { none, wanted };
+enum class PeerAccess : uint8_t {
+  none,
+  moves,   // for rows and pieces alone: its collectives, which may be on several streams at once, are made without
+  wanted,  // its collectives too are made in peers' memory
+};
 
 class PeerMemory {
  public:
@@ -56,6 +63,9 @@ class PeerMemory {
   void gather_parts(Stream& stream, const Tensor& whole, const Tensor& part);
   // part [A, B] = the sum over ranks of whole[:, rank] of whole [A, n, B], in the tree of comm/reduce.h
   void sum_parts(Stream& stream, const Tensor& part, const Tensor& whole);
+  // all_to_all_equal of pieces of up to kernels::kMostPieceCopies tensors, without copies that pack them: piece r of
+  // every `from` becomes piece `rank` of rank r's `to`. All ranks give tensors of the same shapes and layouts.
+  void exchange_pieces(Stream& stream, const std::vector<kernels::PieceCopy>& copies);
 
  protected:
   Group& group() const { return group_; }
@@ -68,6 +78,7 @@ class PeerMemory {
   virtual void pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) = 0;
   virtual void gather(Stream& stream, const Tensor& whole, const Tensor& part) = 0;
   virtual void sum(Stream& stream, const Tensor& part, const Tensor& whole) = 0;
+  virtual void exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) = 0;
   void check_parts(const char* what, const Tensor& whole, const Tensor& part) const;
 
   Group& group_;

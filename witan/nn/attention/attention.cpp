@@ -18,7 +18,7 @@ Tensor rotary_angles(Stream& stream, const Positions& where, const kernels::Rope
 }
 
 std::unique_ptr<Attention> make_attention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias,
-                                          Group* context, const NormConfig& norm) {
+                                          const ContextAxis& context, const NormConfig& norm) {
   if (spec.latent.kv_rank > 0) return std::make_unique<LatentAttention>(builder, spec, width, context);
   return std::make_unique<GroupedQueryAttention>(builder, spec, width, bias, context, norm);
 }

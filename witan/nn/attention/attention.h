@@ -27,6 +27,7 @@ struct Positions {
   Tensor sequence_ids;                   // [B, S] int32, or undefined: a token attends to earlier tokens of equal id
   std::vector<RotaryTable> tables = {};  // made once for all layers; a layer makes its own where it is missing here
   kernels::AttentionHints hints = {};
+  Tensor whole_ids = {};  // [B, n S]: sequence_ids of whole sequences, where n ranks divide them and attend by heads
   kernels::CacheTokens cached = {};  // of a step of generation: which sequences of the caches the tokens belong to
 };
 
@@ -68,10 +69,10 @@ class Attention : public Module {
   Tensor max_logits_;
 };
 
-// `context`: the context-parallel ranks, or null. Must outlive the module. `norm`: of queries and keys, where the layer
+// `context`: the context-parallel ranks, which must outlive the module. `norm`: of queries and keys, where the layer
 // normalises them.
 std::unique_ptr<Attention> make_attention(const Builder& builder, const AttentionSpec& spec, int64_t width,
-                                          Bias bias = Bias::none, Group* context = nullptr,
+                                          Bias bias = Bias::none, const ContextAxis& context = {},
                                           const NormConfig& norm = {});
 
 }  // namespace witan

@@ -411,4 +411,16 @@ AttentionConfig AttentionConfig::of_windowed_layers() const {
   return config;
 }
 
+bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t context) {
+  if (spec.absent) return true;
+  const int64_t heads = spec.num_attention_heads / tensor,
+                groups = std::max<int64_t>(spec.num_query_groups / tensor, 1);
+  return heads % context == 0 && (groups % context == 0 || context % groups == 0);
+}
+
+bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context) {
+  if (context == 1 || exchange == ContextExchange::ring) return false;
+  return exchange == ContextExchange::heads || ranks_divide_heads(spec, tensor, context);
+}
+
 }  // namespace witan

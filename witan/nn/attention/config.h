@@ -6,6 +6,7 @@
 
 #include "witan/base/fields.h"
 #include "witan/kernels/rope.h"
+#include "witan/nn/axes.h"
 
 namespace witan {
 
@@ -40,6 +41,12 @@ struct AttentionSpec {
   // What is done to queries and keys before they rotate.
   bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }
 };
+
+// Whether `context` ranks, with the heads that `tensor` ranks leave them, can each attend with some of the heads: they
+// divide the query heads, and divide the groups or are a multiple of them.
+bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t context);
+// Whether they do. False for one rank.
+bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context);
 
 struct AttentionConfig {
   int64_t num_attention_heads = 4;

@@ -6,13 +6,11 @@
 #include <utility>
 
 #include "witan/kernels/attention.h"
-#include "witan/ops/attention.h"
 #include "witan/ops/clamp.h"
 #include "witan/ops/head_norms.h"
 #include "witan/ops/heads.h"
 #include "witan/ops/part.h"
 #include "witan/ops/redistribute.h"
-#include "witan/ops/ring_attention.h"
 #include "witan/ops/rope.h"
 #include "witan/ops/scaled_sum.h"
 #include "witan/ops/view.h"
@@ -43,7 +41,7 @@ Initialization sinks_init(const Builder& builder) {
 }  // namespace
 
 GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width,
-                                             Bias bias, Group* context, const NormConfig& norm)
+                                             Bias bias, const ContextAxis& context, const NormConfig& norm)
     : Attention(builder.path),
       spec_(spec),
       axis_(builder.tensor),
@@ -52,7 +50,7 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Atten
       key_channels_(builder.share(spec.num_query_groups * spec.qk_head_dim)),
       value_channels_(builder.share(spec.num_query_groups * spec.v_head_dim)),
       dropout_(builder / "dropout", spec.dropout),
-      context_(context),
+      context_(context, spec, builder.tensor_ranks()),
       projections_(builder.side_by_side({heads_ * spec.qk_head_dim + key_channels_ + value_channels_, width})),
       q_proj_((builder / "q_proj").at(projections_, 0, heads_ * spec.qk_head_dim), width,
               spec.num_attention_heads * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
@@ -200,9 +198,7 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   if (max_logits_.defined() && tape.training_forward())
     args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
   const Var sinks = sinks_ ? tape.parameter(*sinks_) : Var();
-  if (context_ == nullptr || context_->size() == 1)
-    return ops::attention(tape, q, k, v, where.sequence_ids, args, sinks);
-  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args, nullptr, sinks);
+  return context_.forward(tape, q, k, v, where, args, sinks);
 }
 
 std::vector<Attention::Projection> GroupedQueryAttention::clipped() {

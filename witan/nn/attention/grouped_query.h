@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
+#include "witan/nn/attention/context_attention.h"
 
 namespace witan {
 
@@ -21,7 +22,7 @@ class GroupedQueryAttention : public Attention {
   // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; as the spec has them q_norm and k_norm,
   // [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias = Bias::none,
-                        Group* context = nullptr, const NormConfig& norm = {});
+                        const ContextAxis& context = {}, const NormConfig& norm = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
@@ -56,7 +57,7 @@ class GroupedQueryAttention : public Attention {
   int64_t heads_, groups_;                 // H and G of this rank
   int64_t key_channels_, value_channels_;  // that this rank projects: G hd and G hd_v, or its share of all groups'
   Dropout dropout_;
-  Group* context_;
+  ContextAttention context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::optional<Norm> q_norm_, k_norm_;

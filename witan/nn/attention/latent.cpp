@@ -1,8 +1,6 @@
 #include "witan/nn/attention/latent.h"
 
-#include "witan/ops/attention.h"
 #include "witan/ops/latent_heads.h"
-#include "witan/ops/ring_attention.h"
 #include "witan/ops/view.h"
 
 namespace witan {
@@ -17,13 +15,14 @@ NormConfig latent_norm() {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Group* context)
+LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width,
+                                 const ContextAxis& context)
     : Attention(builder.path),
       spec_(spec),
       axis_(builder.tensor),
       heads_(builder.share(spec.num_attention_heads)),
       dropout_(builder / "dropout", spec.dropout),
-      context_(context) {
+      context_(context, spec, builder.tensor_ranks()) {
   const auto& [q_rank, kv_rank, nope, rope] = spec.latent;
   const int64_t H = spec.num_attention_heads;
   const auto linear = [&](std::optional<Linear>& to, const char* name, int64_t in, int64_t out, Divided divided) {
@@ -77,9 +76,7 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   ops::AttentionArgs args{spec_.scale, dropout, where.hints, spec_.window};
   if (max_logits_.defined() && tape.training_forward())
     args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
-  const Var mixed = context_ == nullptr || context_->size() == 1
-                        ? ops::attention(tape, q, k, v, where.sequence_ids, args)
-                        : ops::ring_attention(tape, q, k, v, where.sequence_ids, *context_, args);
+  const Var mixed = context_.forward(tape, q, k, v, where, args);
   return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
                           randomness);
 }

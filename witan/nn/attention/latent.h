@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
+#include "witan/nn/attention/context_attention.h"
 #include "witan/nn/norm.h"
 
 namespace witan {
@@ -17,7 +18,7 @@ class LatentAttention : public Attention {
   //   kv_a_proj_with_mqa [K + R, D], kv_a_layernorm [K], kv_b_proj [H (n + hd_v), K], o_proj [D, H hd_v]
   // The tensor axis shards the heads. What makes the latents is whole on every rank and applied to the residual stream,
   // to a rank's own tokens where that is divided by tokens: latents are gathered, which are narrower.
-  LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Group* context = nullptr);
+  LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, const ContextAxis& context = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
@@ -40,7 +41,7 @@ class LatentAttention : public Attention {
   std::optional<TensorAxis> axis_;
   int64_t heads_;  // H of this rank
   Dropout dropout_;
-  Group* context_;
+  ContextAttention context_;
   // Built in the order in which a PyTorch program draws them; those of queries as their rank says, the others always.
   std::optional<Linear> q_proj_, q_a_proj_, q_b_proj_, kv_a_proj_, kv_b_proj_, o_proj_;
   std::optional<Norm> q_a_layernorm_, kv_a_layernorm_;

@@ -10,6 +10,7 @@
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/router_limits.h"
 #include "witan/moe/experts.h"
+#include "witan/parallel/context_heads.h"
 #include "witan/parallel/replica_ring.h"
 
 namespace witan {
@@ -276,7 +277,12 @@ void validate_context(const RunConfig& config) {
                          " tokens would split; the nearest seq_length that works is ",
                          std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
   };
-  check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
+  const ContextExchange exchange = config.parallel.context_exchange();
+  const bool by_heads =
+      exchange == ContextExchange::heads ||
+      (exchange == ContextExchange::automatic && ContextHeads(config.model, config.parallel).divide(size));
+  if (!by_heads)  // else a rank has all chunks
+    check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
 }
 
@@ -444,6 +450,8 @@ void RunConfig::validate() const {
   parallel.validate(static_cast<int>(parallel.ranks), model.moe.num_experts);
   validate_context(*this);
   validate_tensor(*this);
+  if (parallel.context_exchange() == ContextExchange::heads)
+    ContextHeads(model, parallel).validate(parallel.context_parallel_size);
   validate_joined_layers(*this);
   validate_mtp(*this);
   parallel.stage_split(model.num_layers).validate();

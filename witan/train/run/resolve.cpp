@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
 #include "witan/comm/peers/peer_place.h"
+#include "witan/parallel/context_heads.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/trained_parameters.h"
 
@@ -46,6 +47,7 @@ class Resolution {
     experts();
     products();
     values_.validate();
+    exchange();
     check_trained(values_.model);
     return {std::move(values_), std::move(decisions_)};
   }
@@ -131,6 +133,18 @@ class Resolution {
       decide("expert_model_parallel_size", parallel.expert_model_parallel_size, size,
              num_experts == 0 ? "the model is dense"
                               : cat("the largest that divides the ranks and the ", num_experts, " experts"));
+  }
+
+  void exchange() {
+    ParallelConfig& parallel = values_.parallel;
+    const int64_t size = parallel.context_parallel_size;
+    if (size == 1 || parallel.context_exchange() != ContextExchange::automatic) return;
+    const ContextHeads heads(values_.model, parallel);
+    const bool divide = heads.divide(size);
+    parallel.cp_comm_type = divide ? "a2a" : "p2p";
+    decisions_.push_back(
+        {"cp_comm_type", parallel.cp_comm_type,
+         cat(counted(size, "context-parallel rank"), divide ? " divide " : " do not divide ", heads.text())});
   }
 
   void products() const {

@@ -83,6 +83,7 @@ class ResolvedConfig {
 //                                GPU each and form groups of expert_model_parallel_size; one group at least
 //   threads                      the cores, shared by the ranks of a host
 //   expert_model_parallel_size   the largest that divides a stage's ranks and the experts
+//   cp_comm_type                 a2a where context-parallel ranks divide the heads, else p2p; one rank has neither
 //   lr_decay_iters               the length of the run that a checkpoint's schedule was made for
 // and checks the whole. Resolving the values of a resolved configuration by the same facts changes nothing. Throws
 // ConfigError.

@@ -1,0 +1,114 @@
+// Attention by heads of sequences that GPUs divide, through NCCL and through peers' memory, against attention of the
+// whole sequence on the CPU.
+#include "witan/ops/sequence_heads.h"
+
+#include "support/attention_blocks.h"
+#include "support/dropout.h"
+#include "support/gpu_world.h"
+#include "witan/autograd/tape.h"
+#include "witan/ops/attention.h"
+
+namespace witan {
+namespace {
+
+using testing::GpuRank;
+using testing::on_gpus;
+using testing::share_of;
+
+class SequenceHeadsOnGpus : public testing::OverNccl {};
+INSTANTIATE_TEST_SUITE_P(Gpus, SequenceHeadsOnGpus, ::testing::Values(2, 4));
+
+struct Case {
+  int64_t B, S, H, G, hd;
+  DType dtype;
+  std::vector<int64_t> documents = {};
+  double dropout = 0;
+  int64_t window = 0;
+  int64_t hd_v = hd;
+};
+
+// y, dq, dk, dv
+using Results = std::vector<Tensor>;
+
+Results differentiate(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
+                      const std::function<Var(Tape&, const std::vector<Var>&)>& attend) {
+  Tape tape(stream);
+  std::vector<Var> in;
+  for (const Tensor& input : inputs) in.push_back(tape.input(input));
+  const Var y = attend(tape, in);
+  tape.backward({{y, dy}});
+  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
+}
+
+void expect_whole(int n, const Case& c, double tolerance) {
+  SCOPED_TRACE(cat(n, " ranks, S=", c.S, " G=", c.G, " hd=", c.hd, " ", c.dtype));
+  on_gpus(n, [&](GpuRank& rank) {
+    const auto host = rank.everyone("host");
+    const auto watch = cuda::watch(rank.gpu, *host);
+    const Shape queries{c.B, c.S, c.H, c.hd}, keys{c.B, c.S, c.G, c.hd};
+    std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
+                                  rank.normal(keys.with(3, c.hd_v), c.dtype, "v")};
+    const Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy");
+    Tensor ids;
+    if (!c.documents.empty()) {
+      std::vector<int32_t> of;
+      for (int64_t b = 0; b < c.B; ++b)
+        for (size_t i = 0; i < c.documents.size(); ++i)
+          of.insert(of.end(), static_cast<size_t>(c.documents[i]), static_cast<int32_t>(i));
+      ids = rank.tensor<int32_t>({c.B, c.S}, of);
+    }
+    kernels::Dropout how = testing::dropout_of(rank, c.dropout);
+    how.heads = c.H;
+    const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
+      return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how, {}, c.window});
+    });
+
+    const auto mine = [&](const Tensor& x) { return rank.to_gpu(share_of(rank, x, n, rank.rank)); };
+    for (Tensor& input : inputs) input = mine(input);
+    how.step = rank.to_gpu(how.step);
+    how.first_head = rank.rank * c.H / n;
+    const Tensor all_ids = ids.defined() ? rank.to_gpu(ids) : Tensor(), my_dy = mine(dy);
+    for (const PeerAccess access : {PeerAccess::none, PeerAccess::moves}) {
+      const bool peers = access == PeerAccess::moves;
+      const auto group = cuda::make_group(rank.everyone(peers ? "peers" : "nccl"), rank.gpu, watch, {.peers = access});
+      const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
+        const std::vector<Var> all = ops::gather_sequence(tape, in, *group);
+        return ops::scatter_sequence(
+            tape, ops::attention(tape, all[0], all[1], all[2], all_ids, {0.2, how, {}, c.window}), *group);
+      });
+      const char* names[] = {"y", "dq", "dk", "dv"};
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(
+            testing::close(rank.to_host(got[i]), share_of(rank, expected[i], n, rank.rank), tolerance, tolerance))
+            << names[i] << " of rank " << rank.rank << (peers ? ", in peers' memory" : ", through NCCL");
+    }
+  });
+}
+
+TEST_P(SequenceHeadsOnGpus, AttendToWholeSequences) {
+  expect_whole(GetParam(), {2, 240, 4, 2, 40, DType::f64}, 1e-12);
+  expect_whole(GetParam(), {2, 240, 8, 4, 40, DType::f64}, 1e-12);
+  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::f32}, 3e-5);
+  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::bf16}, 6e-2);
+  expect_whole(GetParam(), {1, 1024, 8, 8, 128, DType::bf16}, 6e-2);
+}
+
+TEST_P(SequenceHeadsOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
+  for (const int64_t window : {1, 50, 200}) {
+    expect_whole(GetParam(), {.B = 2, .S = 240, .H = 4, .G = 2, .hd = 40, .dtype = DType::f64, .window = window},
+                 1e-12);
+    expect_whole(GetParam(),
+                 {.B = 1, .S = 1024, .H = 4, .G = 1, .hd = 64, .dtype = DType::bf16, .window = window, .hd_v = 32},
+                 6e-2);
+  }
+}
+
+TEST_P(SequenceHeadsOnGpus, DocumentsAndDropoutAreThoseOfTheWhole) {
+  const std::vector<int64_t> documents = {70, 99, 1, 1, 85};
+  expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::f64, documents}, 1e-12);
+  expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::bf16, documents}, 6e-2);
+  expect_whole(GetParam(), {2, 256, 4, 4, 40, DType::f64, documents, 0.3}, 1e-12);
+}
+
+}  // namespace
+}  // namespace witan
