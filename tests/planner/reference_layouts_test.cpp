@@ -69,6 +69,9 @@ std::function<void(RunConfig&)> layers(int64_t number, std::function<void(RunCon
     if (change) change(config);
   };
 }
+std::function<void(RunConfig&)> optimizer(const char* name) {
+  return [=](RunConfig& config) { config.optimizer.optimizer = name; };
+}
 void wide_gradients(RunConfig& config) {
   config.parallel.gradient_dtype = "float32";
 }
@@ -83,6 +86,10 @@ const std::vector<Reference>& references() {
       {"experts on one GPU", kMoe, "h100", 1, 95.0, Use::held_out},
       {"experts on one GPU, gradients in float32", kMoe, "h100", 1, 104.9, Use::held_out, wide_gradients},
       {"experts on one GPU, 12 layers", kMoe, "h100", 1, 54.0, Use::held_out, layers(12)},
+      {"experts on one GPU, Muon", kMoe, "h200", 1, 151.4, Use::fitted, optimizer("muon")},
+      {"dense, Muon", kDense, "h200", 1, 43.1, Use::held_out, optimizer("muon")},
+      {"dense, Lion", kDense, "h200", 1, 41.1, Use::held_out, optimizer("lion")},
+      {"dense, AdEMAMix", kDense, "h200", 1, 42.4, Use::held_out, optimizer("ademamix")},
       {"experts over 2", kMoe, "h200", 2, 67.8, Use::fitted, batches(16, 8, experts_over_all)},
       {"experts over 2", kMoe, "h100", 2, 77.8, Use::held_out, batches(16, 8, experts_over_all)},
       {"experts over 4", kMoe, "h200", 4, 63.1, Use::fitted, batches(32, 8, experts_over_all)},

@@ -376,11 +376,19 @@ class Estimator {
 
 }  // namespace
 
+// Thousands of layouts are estimated: pipelines are not played, but wait as long as even stages like the first would.
 LayoutEstimate estimate_layout(const ResolvedConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
   const Estimator estimator(config);
   Plan plan = plan_outline(config);
-  plan.ranks = estimator.ranks();
-  return {predict_step(plan, config, ceilings, &cluster).seconds, static_cast<int64_t>(estimator.state_bytes()),
+  plan.stages.resize(1);
+  double first = 0, slowest = 0;
+  for (const RankPlan& rank : estimator.ranks()) {
+    plan.ranks = {rank};
+    const double seconds = predict_step(plan, config, ceilings, &cluster).seconds;
+    if (first == 0) first = seconds;
+    slowest = std::max(slowest, seconds);
+  }
+  return {slowest + plan.bubble * first, static_cast<int64_t>(estimator.state_bytes()),
           static_cast<int64_t>(estimator.bytes())};
 }
 

@@ -80,8 +80,8 @@ std::string dropped(const SearchResult& result, const SearchOptions& options) {
 std::string assumptions(const Cluster& cluster) {
   return fmt::format(
       "\nTimes are predicted for {} from its data sheet and what kernels and exchanges of H100s and H200s reach of "
-      "theirs;\nlinks {:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts. Experts are assumed to be "
-      "balanced. What was measured\non H100s and H200s is within a tenth of such predictions.\n",
+      "theirs;\nlinks {:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; experts are taken to be "
+      "balanced. They are for\nranking layouts, not measurements.\n",
       cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
 }
 
