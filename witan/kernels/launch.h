@@ -57,8 +57,7 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)
-#define WITAN_LAUNCH(stream, name, cost, ...) \
-  WITAN_LAUNCH_SHAPED(stream, name, cost, ::witan::CallShape{}, __VA_ARGS__)
+#define WITAN_LAUNCH(stream, name, cost, ...) WITAN_LAUNCH_SHAPED(stream, name, cost, ::witan::CallShape{}, __VA_ARGS__)
 // The same with the shape of the call.
 #define WITAN_LAUNCH_SHAPED(stream, name, cost, shape, ...) \
   ::witan::kernels::charge(                                 \

@@ -83,7 +83,7 @@ Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAc
   const auto end = [&](const std::vector<int>& ranks, const std::string& axis) -> std::unique_ptr<Group> {
     const auto here = std::ranges::find(ranks, rank) - ranks.begin();
     return std::make_unique<MetaGroup>(static_cast<int>(ranks.size()), static_cast<int>(here), axis,
-                                       exchanges_rows(axis)             ? peers
+                                       exchanges_rows(axis)            ? peers
                                        : axis == name_of(Axis::tensor) ? tensor_peers
                                                                        : PeerAccess::none);
   };

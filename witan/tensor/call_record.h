@@ -1,11 +1,10 @@
-// What calls a rank's work consists of: how often each kind of call is made, and what it costs. A plan's time comes from
-// it, since the speed of a call depends on its shape, and on what else goes on at that moment.
+// What calls a rank's work consists of: how often each kind of call is made, and what it costs. A plan's time comes
+// from it, since the speed of a call depends on its shape, and on what else goes on at that moment.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
 
 #include "witan/tensor/trace_context.h"
 
@@ -32,6 +31,7 @@ struct CallKind {
   auto operator<=>(const CallKind&) const = default;
 };
 
-using CallCosts = std::map<CallKind, Cost>;  // Cost::calls says how many; of exchanges bytes are those that a rank sends
+// Cost::calls says how many there are; of exchanges bytes are those that a rank sends.
+using CallCosts = std::map<CallKind, Cost>;
 
 }  // namespace witan
