@@ -46,6 +46,59 @@ TEST(CeilingsFile, KeepsWhatWasMeasured) {
   EXPECT_EQ(file.get({"float32", 2, 4}).between, 0.5) << "kept, not measured again";
 }
 
+Ceilings ceilings_of_a_gpu() {
+  Ceilings c = round_ceilings();
+  c.load = {"bfloat16", 2, 1, "NVIDIA H200"};
+  GpuSpeeds& speeds = c.speeds.emplace();
+  speeds.kernels = {{"", {3e-6, 0, 4e12}}, {"gemm", {2.5e-6, 700e12, 4e12}}};
+  speeds.exchanges = {{"all_reduce", {2e-5, 1e-6, 300e9}}};
+  speeds.products = {{{128, 8192}, {512, 4096}, {512}}, {100e12, 200e12, 300e12, 750.125e12}};
+  speeds.grouped = {{{256, 4096}}, {340e12, 600e12}};
+  speeds.attention_forward = {{{512}}, {300e12}};
+  speeds.multiprocessors = 132;
+  speeds.beside = 0.5;
+  return c;
+}
+
+TEST(CeilingsFile, KeepsSpeedsOfGpus) {
+  const TempFolder folder;
+  const CeilingsFile file(folder / "ceilings.json", "this machine");
+  file.keep(round_ceilings());
+  file.keep(ceilings_of_a_gpu());
+  const auto found = file.find(ceilings_of_a_gpu().load);
+  ASSERT_TRUE(found && found->speeds);
+  EXPECT_EQ(*found->speeds, *ceilings_of_a_gpu().speeds);
+  EXPECT_FALSE(file.find(kLoad)->speeds) << "as in files that older programs wrote";
+}
+
+// Whatever stands there: what is no measurement is measured again.
+TEST(CeilingsFile, DamagedSpeedsCountForNothing) {
+  const TempFolder folder;
+  const fs::path path = folder / "ceilings.json";
+  const CeilingsFile file(path, "this machine");
+  file.keep(ceilings_of_a_gpu());
+  const std::string whole = read_file(path, 1 << 20);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    write_file_atomically(path, whole.substr(0, length));
+    EXPECT_FALSE(file.find(ceilings_of_a_gpu().load)) << length;
+  }
+  const auto damaged = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write_file_atomically(path, text.replace(at, from.size(), to));
+    EXPECT_FALSE(file.find(ceilings_of_a_gpu().load)) << to;
+  };
+  damaged("750125000000000.0", "-1");
+  damaged("750125000000000.0", "0");
+  damaged("750125000000000.0", "1e999");
+  damaged("750125000000000.0", "[1]");
+  damaged("8192.0", "1.0");
+  damaged("\"beside\"", "\"besides\"");
+  damaged("\"multiprocessors\": 132.0", "\"multiprocessors\": \"many\"");
+  damaged("\"multiprocessors\": 132.0", "\"multiprocessors\": -132.0");
+}
+
 TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
   const TempFolder folder;
   const CeilingsFile file(folder / "ceilings.json", "this machine");

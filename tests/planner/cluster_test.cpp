@@ -59,6 +59,19 @@ TEST(Cluster, CeilingsAreThoseThatKernelsReach) {
             std::string::npos);
 }
 
+TEST(Cluster, KnowsDevicesByTheirNames) {
+  for (const auto& [device, model] : {std::pair("NVIDIA H200", "h200"),
+                                      {"NVIDIA H100 80GB HBM3", "h100"},
+                                      {"NVIDIA A100-SXM4-80GB", "a100"},
+                                      {"NVIDIA A100-SXM4-40GB", "a100-40gb"},
+                                      {"NVIDIA B200", "b200"}}) {
+    ASSERT_NE(model_of_device(device), nullptr) << device;
+    EXPECT_EQ(model_of_device(device)->name, model);
+  }
+  EXPECT_EQ(model_of_device("NVIDIA GeForce RTX 4090"), nullptr);
+  EXPECT_EQ(model_of_device(""), nullptr);
+}
+
 TEST(Cluster, KnowsGpusByName) {
   EXPECT_EQ(find_gpu("h200").memory_bytes, 141e9);
   const auto refused = message_of<ConfigError>([] { find_gpu("h201"); });

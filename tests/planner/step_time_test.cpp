@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {
@@ -73,18 +74,20 @@ TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
 
 // A GPU multiplies bfloat16 many times faster than the float32 of these optimizers.
 TEST(StepTime, ProductsOfMatrixOptimizersAreOfFloat32) {
-  Plan plan = plan_of_kernels();
+  Plan plan;
   plan.ranks.resize(1);
-  plan.ranks[0].sent.clear();
-  plan.ranks[0].step = {{"attention", {{"gemm", {80e12, 0}}}}, {"optimizer", {{"gemm", {80e12, 0}}}}};
+  for (const char* part : {"attention", "optimizer"})
+    plan.ranks[0].calls[{.part = part, .name = "batched_gemm"}] = {80e12, 0, 0, 1};
   RunConfig config = small_config();
   config.parallel = {1, 1, 1};
   Ceilings ceilings;
-  ceilings.load = {"bfloat16", 1, 1, "h100"};
+  ceilings.load = {"bfloat16", 1, 1, "NVIDIA H100"};
   ceilings.fma_flops = 800e12;
   ceilings.f32_flops = 50e12;
   ceilings.copy_bytes = 1e12;
-  for (const auto& [optimizer, seconds] : {std::pair("soap", 2.0), {"shampoo", 2.0}, {"muon", 0.125}}) {
+  ceilings.speeds.emplace();
+  ceilings.speeds->kernels["batched_gemm"] = {0, 640e12, 1e12};
+  for (const auto& [optimizer, seconds] : {std::pair("soap", 1.6), {"shampoo", 1.6}, {"muon", 0.125}}) {
     config.optimizer.optimizer = optimizer;
     const StepTime time = predict_step(plan, config, ceilings);
     EXPECT_DOUBLE_EQ(time.parts.at("attention"), 0.125) << optimizer;
@@ -117,54 +120,104 @@ TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
 // 16 GPUs of two hosts, whose kernels take 0.3 s of one micro-batch, 0.2 s of them backward.
 class ClusterStepTest : public ::testing::Test {
  protected:
+  using Phase = TraceContext::Phase;
+
   ClusterStepTest() {
     config_.parallel = {16, 8, 1};
     plan_.ranks.resize(1);
-    plan_.ranks[0].step = {{"attention", {{"gemm", {0.3 * 0.8 * 0.8 * 989e12, 0}}}}};
     plan_.stages = {StageLayers::all(10)};
     plan_.micro_batches = 1;
+    ceilings_.load = {"bfloat16", 16, 1, "h100"};
+    ceilings_.speeds.emplace();
+    ceilings_.speeds->kernels = {{"", {1e-3, 1e12, 1e12}}, {"gemm", {0, 1e12, 0}}};
+    ceilings_.speeds->exchanges = {{"", {0, 0, kRate}}};
   }
   // Of exchanges that are waited for, where a rank sends what takes so long.
-  double waited(const char* axis, const char* operation, double seconds) {
-    constexpr double kRate = 0.75 * 450e9;  // within a host, and of eight adapters of it together
-    plan_.ranks[0].sent = {{axis, {{operation, seconds * kRate}}}};
-    const StepTime time = predict_step(plan_, config_, cluster_.ceilings({"bfloat16", 16, 1}), &cluster_);
+  double waited(CallKind kind, double seconds, double calls = 1e6) {
+    plan_.ranks[0].calls = {{{.phase = Phase::forward, .part = "attention", .name = "gemm"}, {0.1e12, 0, 0, 1}},
+                            {{.phase = Phase::backward, .part = "attention", .name = "gemm"}, {0.2e12, 0, 0, 1}}};
+    plan_.ranks[0].calls[kind] = {0, seconds * kRate, 0, calls};
+    const StepTime time = predict_step(plan_, config_, ceilings_, &cluster_);
     EXPECT_NEAR(time.parts.at("attention"), 0.3, 1e-12);
-    EXPECT_NEAR(time.parts.at("launches"), 10 * 1e-4, 1e-12);
-    const auto found = time.parts.find("exchange");
-    const double waited = found == time.parts.end() ? 0 : found->second;
-    EXPECT_NEAR(time.seconds, 0.301 + waited, 1e-9);
-    return waited;
+    return time.seconds - 0.3;
+  }
+  static CallKind reduction(bool beside) {
+    return {.phase = Phase::backward, .beside = beside, .group = "expert", .name = "all_reduce"};
   }
 
+  static constexpr double kRate = 300e9;
   const Cluster cluster_ = {find_gpu("h100"), 8, 450e9, 50e9};
   RunConfig config_ = small_config();
   Plan plan_;
+  Ceilings ceilings_;
 };
 
 TEST_F(ClusterStepTest, ReductionsHideBehindTheLastBackward) {
-  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0, 1e-9);
-  EXPECT_NEAR(waited("replicate", "all_reduce", 0.5), 0.3, 1e-9);
-  plan_.micro_batches = 2;  // of half as many blocks: as many launches, and half of the backward for the last
-  plan_.stages = {StageLayers::all(5)};
-  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0.05, 1e-9);
-  config_.parallel.overlap_grad_reduce = false;
-  EXPECT_NEAR(waited("replicate", "all_reduce", 0.15), 0.15, 1e-9);
+  EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6);
+  EXPECT_NEAR(waited(reduction(true), 0.5), 0.3, 1e-6);
+  EXPECT_NEAR(waited(reduction(true), 0.15, 3), 0.05, 1e-9) << "the last one has nothing to hide behind";
+  EXPECT_NEAR(waited(reduction(false), 0.15), 0.15, 1e-9);
+  plan_.micro_batches = 2;  // half of the backward is the last one's
+  EXPECT_NEAR(waited(reduction(true), 0.15), 0.05, 1e-6);
+  config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+  EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6) << "of sharded gradients each micro-batch's";
 }
 
-TEST_F(ClusterStepTest, GathersOfParametersHideBehindAllKernels) {
-  config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0, 1e-9);
-  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.35), 0.05, 1e-9);
-  config_.parallel.overlap_param_gather = false;
-  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0.25, 1e-9);
-  config_.parallel.data_parallel_sharding_strategy = "optim";  // of updated values, at the end of a step
-  config_.parallel.overlap_param_gather = true;
-  EXPECT_NEAR(waited("shard", "all_gather_uneven", 0.25), 0.25, 1e-9);
+TEST_F(ClusterStepTest, WhatHidesSlowsDownWhatItHidesBehind) {
+  ceilings_.speeds->beside = 0.5;
+  EXPECT_NEAR(waited(reduction(true), 0.15), 0.075, 1e-6);
+  EXPECT_NEAR(waited(reduction(true), 0.5), 0.3 + 0.1, 1e-6) << "no more of it than there is";
+}
+
+TEST_F(ClusterStepTest, GathersOfParametersHideBehindTheForward) {
+  const auto gather = [](bool beside) {
+    return CallKind{.phase = Phase::forward, .beside = beside, .group = "expert", .name = "all_gather_uneven"};
+  };
+  EXPECT_NEAR(waited(gather(true), 0.08), 0, 1e-6);
+  EXPECT_NEAR(waited(gather(true), 0.25), 0.15, 1e-6);
+  EXPECT_NEAR(waited(gather(false), 0.08), 0.08, 1e-6);
 }
 
 TEST_F(ClusterStepTest, RowsOfExpertsAreWaitedFor) {
-  EXPECT_NEAR(waited("expert", "all_to_all", 0.05), 0.05, 1e-9);
+  EXPECT_NEAR(waited({.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, 0.05), 0.05, 1e-9);
+}
+
+TEST_F(ClusterStepTest, CallsCostWhateverTheyDo) {
+  EXPECT_NEAR(waited({.phase = Phase::forward, .part = "attention of nothing", .name = "norm"}, 0, 20), 0.02, 1e-9);
+  ceilings_.speeds->exchanges[""] = {1e-3, 1e-4, kRate};
+  CallKind kind{.phase = Phase::forward, .group = "expert", .name = "all_reduce", .shape = {0, 8}};
+  EXPECT_NEAR(waited(kind, 0, 20), 20 * (1e-3 + 6e-4), 1e-9) << "six ranks beyond two";
+}
+
+// Groups that span hosts go at their adapters' rate, and each call crosses the network.
+TEST_F(ClusterStepTest, ExchangesBetweenHostsGoByTheNetwork) {
+  const Cluster small{find_gpu("h100"), 4, 450e9, 50e9};
+  plan_.ranks[0].calls = {{{.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, {0, 7e9, 0, 100}}};
+  // Of seven others of the group four are on the other host.
+  EXPECT_NEAR(predict_step(plan_, config_, ceilings_, &small).seconds, 4e9 / 50e9 + 100 * 1e-5, 1e-9);
+}
+
+// Two stages, of which the second has a head that takes as long as all of its layers.
+TEST_F(ClusterStepTest, StagesOfAPipelineArePlayed) {
+  config_.parallel = {2, 1, 1};
+  config_.parallel.pipeline_model_parallel_size = 2;
+  plan_.micro_batches = 4;
+  plan_.stages = {StageLayers::all(5), StageLayers::all(5)};
+  plan_.ranks.resize(2);
+  plan_.ranks[1].rank = 1;
+  for (size_t rank : {0, 1}) {
+    const double times = rank == 0 ? 1 : 2;
+    plan_.ranks[rank].calls = {
+        {{.phase = Phase::forward, .part = "mlp", .name = "gemm"}, {times * 4 * 0.1e12, 0, 0, 4}},
+        {{.phase = Phase::backward, .part = "mlp", .name = "gemm"}, {times * 4 * 0.2e12, 0, 0, 4}},
+        {{.phase = Phase::optimizer, .part = "optimizer", .name = "gemm"}, {0.05e12, 0, 0, 1}}};
+  }
+  plan_.ranks[0].calls[{.phase = Phase::forward, .group = "pipeline", .name = "send"}] = {0, 4 * 0.01 * kRate, 0, 4};
+  const StepTime time = predict_step(plan_, config_, ceilings_, &cluster_);
+  // A forward and a transfer, four micro-batches of the second stage, a transfer and a backward; others hide.
+  EXPECT_GE(time.seconds, 0.1 + 0.01 + 4 * 0.6 + 0.01 + 0.2 + 0.05 - 1e-9);
+  EXPECT_LE(time.seconds, 0.1 + 4 * 0.6 + 0.2 + 0.05 + 8 * 0.01 + 1e-9);
+  EXPECT_NEAR(time.parts.at("bubble"), time.seconds - 4 * 0.6 - 0.05, 1e-9) << "of the second stage";
 }
 
 TEST(StepTime, ARunIsStepsAndLooks) {

@@ -2,6 +2,7 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
+#include "witan/tensor/call_record.h"
 
 namespace witan {
 namespace {
@@ -123,8 +124,41 @@ TEST(Stream, SumsCostsByPartAndKernel) {
   EXPECT_EQ(stream.costs().at("attention").at("gemm").flops, 10);
   EXPECT_EQ(stream.costs().at("attention").at("gemm").bytes, 4);
   EXPECT_EQ(stream.flops(), 20);
+  EXPECT_EQ(stream.costs().at("attention").at("gemm").calls, 2);
   stream.reset_costs();
   EXPECT_EQ(stream.flops(), 0);
+}
+
+TEST(Stream, RecordsCallsByKind) {
+  using Phase = TraceContext::Phase;
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+  Stream side(stream, 512);
+  CallCosts calls;
+  stream.count("gemm", {1, 1});  // before anybody asks
+  stream.record_calls(&calls);
+  stream.set_part("mlp");
+  {
+    const TraceContextScope forward(stream, Phase::forward, 3);
+    forward->chunk = 1;
+    stream.count("gemm", {10, 1}, {2, 3, 4, 1});
+    stream.count("gemm", {10, 1}, {2, 3, 4, 1});
+    stream.count("gemm", {20, 1}, {2, 3, 8, 1});
+    side.count("norm", {1, 1});  // the main stream counts it when it has waited for it
+    side.count_exchange("replicate", "all_reduce", 64, 4);
+  }
+  stream.count_exchange("expert", "all_to_all", 32, 2);
+  stream.record_calls(nullptr);
+  stream.count("gemm", {1, 1});
+  side.count_exchange("replicate", "all_reduce", 64, 4);
+  ASSERT_EQ(calls.size(), 4U);
+  const auto of = [&](const CallKind& kind) { return calls.contains(kind) ? calls.at(kind) : Cost{}; };
+  const CallKind product{Phase::forward, 1, false, "mlp", {}, "gemm", {2, 3, 4, 1}};
+  EXPECT_EQ(of(product).calls, 2);
+  EXPECT_EQ(of(product).flops, 20);
+  EXPECT_EQ(of({Phase::forward, 1, false, "mlp", {}, "gemm", {2, 3, 8, 1}}).flops, 20);
+  EXPECT_EQ(of({Phase::forward, 1, true, {}, "replicate", "all_reduce", {64, 4}}).bytes, 64);
+  EXPECT_EQ(of({Phase::none, 0, false, {}, "expert", "all_to_all", {32, 2}}).calls, 1);
 }
 
 }  // namespace

@@ -101,6 +101,7 @@ void Group::check_begins(const Collective& call) const {
 
 void Group::carry_out(Stream& stream, Collective call, double bytes) {
   add_sent(std::string(name_of(call.kind)), bytes);
+  if (size_ > 1) stream.count_exchange(name_, name_of(call.kind), bytes, size_);
   if (size_ == 1) return stream.is_meta() ? void() : perform_alone(stream, call, name_);
   call.trace_context = &stream.trace_context();
   if (observer_ != nullptr) observer_->begins(*this, call, bytes);

@@ -40,6 +40,10 @@ double head_size(const Tensor& x) {
   return static_cast<double>(x.size(3));
 }
 
+CallShape shape_of(const AttentionInputs& in) {
+  return {in.q.size(1), in.k.size(1), in.q.size(3), in.q.size(0) * in.q.size(2)};
+}
+
 }  // namespace
 
 double visible_pairs(const AttentionInputs& in) {
@@ -50,7 +54,7 @@ double visible_pairs(const AttentionInputs& in) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (head_size(in.q) + head_size(in.v)),
                   bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
-  WITAN_LAUNCH(stream, attention_forward, cost, y, lse, in);
+  WITAN_LAUNCH_SHAPED(stream, attention_forward, cost, shape_of(in), y, lse, in);
 }
 
 // Five products: s again, dy v^T, and one for each gradient; those of dy v^T and dv are of hd_v.
@@ -58,7 +62,7 @@ void attention_backward(Stream& stream, const AttentionGradients& to, const Tens
                         const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (3 * head_size(in.q) + 2 * head_size(in.v)),
                   bytes_of(to.dq, to.dk, to.dv, dy, y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
-  WITAN_LAUNCH(stream, attention_backward, cost, to, dy, y, lse, in);
+  WITAN_LAUNCH_SHAPED(stream, attention_backward, cost, shape_of(in), to, dy, y, lse, in);
 }
 
 // Four operations an element, and a few a row.

@@ -29,12 +29,14 @@ void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& p) {
   const double share = p.symmetric && !stream.plans_for_cuda() ? symmetric_share(d.size(1)) : 1;
   const Cost cost{share * 2.0 * static_cast<double>(d.elements()) * static_cast<double>(K), bytes_of(d, p.a, p.b, p.c)};
   const Tensor packed = stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, d.dtype(), d.dtype(), K);
-  charge(stream, "batched_gemm", cost, [&] {
-    if (stream.is_cuda())
-      WITAN_CALL_CUDA(batched_gemm, stream, d, p);
-    else
-      cpu::batched_gemm(stream, d, p, packed);
-  });
+  charge(stream, "batched_gemm", cost,
+         [&] {
+           if (stream.is_cuda())
+             WITAN_CALL_CUDA(batched_gemm, stream, d, p);
+           else
+             cpu::batched_gemm(stream, d, p, packed);
+         },
+         {d.size(1), d.size(2), K, d.size(0)});
 }
 
 }  // namespace witan::kernels

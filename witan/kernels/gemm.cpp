@@ -23,12 +23,14 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
   assert(b.stride(1) == 1 && c.stride(1) == 1 && a.dtype() == b.dtype());
   const Cost cost{flops_of(c, a, transpose_a), bytes_of(a, b, c) + (write == Write::accumulate ? bytes_of(c) : 0.0)};
   const Tensor packed = stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K);
-  charge(stream, "gemm", cost, [&] {
-    if (stream.is_cuda())
-      WITAN_CALL_CUDA(gemm, stream, c, write, a, transpose_a, b, transpose_b);
-    else
-      cpu::gemm(stream, c, write, a, transpose_a, b, transpose_b, packed);
-  });
+  charge(stream, "gemm", cost,
+         [&] {
+           if (stream.is_cuda())
+             WITAN_CALL_CUDA(gemm, stream, c, write, a, transpose_a, b, transpose_b);
+           else
+             cpu::gemm(stream, c, write, a, transpose_a, b, transpose_b, packed);
+         },
+         {M, N, K, 1});
 }
 
 void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
@@ -39,7 +41,8 @@ void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose 
     return gemm(stream, c, Write::accumulate, a, transpose_a, b, transpose_b);
   }
   charge(stream, "gemm", {flops_of(c, a, transpose_a), bytes_of(a, b, c, bias)},
-         [&] { WITAN_CALL_CUDA(gemm_with_bias, stream, c, a, transpose_a, b, transpose_b, bias); });
+         [&] { WITAN_CALL_CUDA(gemm_with_bias, stream, c, a, transpose_a, b, transpose_b, bias); },
+         {c.size(0), c.size(1), a.size(transpose_a == Transpose::yes ? 0 : 1), 1});
 }
 
 void repeat_row(Stream& stream, const Tensor& y, const Tensor& row) {

@@ -29,6 +29,11 @@ Cost cost_of(const RowGroups& groups, const Side& x, const Side& y, const Tensor
   return {2 * rows * N * K, x.bytes(rows) + y.bytes(rows) + bytes_of(w)};
 }
 
+// Of products whose K and N are those of the forward one, whatever is computed of it.
+CallShape shape_of(const RowGroups& groups, const Side& x, const Tensor& w) {
+  return {groups.rows_of(x.capacity()), w.size(1), w.size(2), w.size(0)};
+}
+
 void check(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
   assert(w.shape().dims() == 3 && groups.experts() == w.size(0) && groups.begin.size(0) == w.size(0));
   assert(x.data.size(1) == w.size(2) && y.data.size(1) == w.size(1) && x.data.dtype() == y.data.dtype());
@@ -58,12 +63,15 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
   const Side from{x, x_rows}, to{y, {}};
   check(groups, from, to, w);
   const Tensor read = as_read(stream, from, groups), packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
-  charge(stream, "grouped_gemm_forward", cost_of(groups, from, to, w), [&] {
-    if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w, x_rows);
-    else
-      cpu::grouped_gemm_forward(stream, y, read, groups, w, packed);
-  });
+  charge(
+      stream, "grouped_gemm_forward", cost_of(groups, from, to, w),
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w, x_rows);
+        else
+          cpu::grouped_gemm_forward(stream, y, read, groups, w, packed);
+      },
+      shape_of(groups, from, w));
 }
 
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
@@ -77,8 +85,10 @@ void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, co
   assert(y.size(0) == h.size(0) && 2 * y.size(1) == h.size(1) && y.dtype() == h.dtype());
   Cost cost = cost_of(groups, from, to, w);
   cost.bytes += static_cast<double>(groups.rows_of(h.size(0)) * y.size(1) * size_of(y.dtype()));
-  charge(stream, "grouped_swiglu_forward", cost,
-         [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s, x_rows); });
+  charge(
+      stream, "grouped_swiglu_forward", cost,
+      [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s, x_rows); },
+      shape_of(groups, from, w));
 }
 
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
@@ -86,12 +96,15 @@ void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor&
   const Side to{dx, {}}, from{dy, dy_rows};
   check(groups, to, from, w);
   const Tensor read = as_read(stream, from, groups), packed = workspace(stream, dy.dtype(), dx.dtype(), dy.size(1));
-  charge(stream, "grouped_gemm_backward_input", cost_of(groups, to, from, w), [&] {
-    if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w, dy_rows);
-    else
-      cpu::grouped_gemm_backward_input(stream, dx, read, groups, w, packed);
-  });
+  charge(
+      stream, "grouped_gemm_backward_input", cost_of(groups, to, from, w),
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w, dy_rows);
+        else
+          cpu::grouped_gemm_backward_input(stream, dx, read, groups, w, packed);
+      },
+      shape_of(groups, to, w));
 }
 
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
@@ -102,12 +115,15 @@ void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write,
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
   const Tensor a = as_read(stream, left, groups), b = as_read(stream, right, groups);
   const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), right.capacity());
-  charge(stream, "grouped_gemm_backward_weight", cost, [&] {
-    if (stream.is_cuda())
-      WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups, rows);
-    else
-      cpu::grouped_gemm_backward_weight(stream, dw, write, a, b, groups, packed);
-  });
+  charge(
+      stream, "grouped_gemm_backward_weight", cost,
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups, rows);
+        else
+          cpu::grouped_gemm_backward_weight(stream, dw, write, a, b, groups, packed);
+      },
+      shape_of(groups, right, dw));
 }
 
 }  // namespace witan::kernels

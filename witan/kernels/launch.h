@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "witan/tensor/call_record.h"
 #include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
 
@@ -30,13 +31,13 @@ namespace witan::kernels {
 #define WITAN_CALL_CUDA(name, ...) (void)0  // such streams cannot be made in this build
 #endif
 
-// Runs `work` where it belongs and charges the stream for it.
+// Runs `work` where it belongs and charges the stream for it. `shape`: what its speed depends on beside its cost.
 template <class Work>
-void charge(Stream& stream, const char* name, const Cost& cost, const Work& work) {
-  if (stream.is_meta()) return stream.count(name, cost);
+void charge(Stream& stream, const char* name, const Cost& cost, const Work& work, const CallShape& shape = {}) {
+  if (stream.is_meta()) return stream.count(name, cost, shape);
   KernelObserver* observer = stream.observer();
   if (!stream.times_kernels() && observer == nullptr) {
-    stream.count(name, cost);
+    stream.count(name, cost, shape);
     LaunchObserver* const launches = stream.launches();
     if (launches != nullptr) launches->begins(stream);
     work();
@@ -51,18 +52,23 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
   stream.queue()->check(name);
   stream.wait();
   const double seconds = stream.times_kernels() ? stream.now() - start : 0;
-  stream.count(name, {cost.flops, cost.bytes, seconds});
+  stream.count(name, {cost.flops, cost.bytes, seconds}, shape);
   if (observer != nullptr) observer->kernel(stream, name, cost, begin_ns, steady_ns());
 }
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)
-#define WITAN_LAUNCH(stream, name, cost, ...)           \
-  ::witan::kernels::charge(stream, #name, cost, [&] {   \
-    if ((stream).is_cuda())                             \
-      WITAN_CALL_CUDA(name, stream, __VA_ARGS__);       \
-    else                                                \
-      ::witan::kernels::cpu::name(stream, __VA_ARGS__); \
-  })
+#define WITAN_LAUNCH(stream, name, cost, ...) WITAN_LAUNCH_SHAPED(stream, name, cost, ::witan::CallShape{}, __VA_ARGS__)
+// The same with the shape of the call.
+#define WITAN_LAUNCH_SHAPED(stream, name, cost, shape, ...) \
+  ::witan::kernels::charge(                                 \
+      stream, #name, cost,                                  \
+      [&] {                                                 \
+        if ((stream).is_cuda())                             \
+          WITAN_CALL_CUDA(name, stream, __VA_ARGS__);       \
+        else                                                \
+          ::witan::kernels::cpu::name(stream, __VA_ARGS__); \
+      },                                                    \
+      shape)
 
 // Bytes that reading or writing each tensor once moves.
 template <class... Tensors>

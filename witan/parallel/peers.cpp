@@ -8,9 +8,11 @@
 
 namespace witan {
 
-PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
+namespace {
+
+PeerAccess peers_along(Axis axis, const ParallelConfig& config, const Layout& layout, int rank) {
   if (!config.on_gpu() || !config.peer_memory) return PeerAccess::none;
-  const std::vector<int> ranks = layout.mesh().ranks(rank, Axis::expert);
+  const std::vector<int> ranks = layout.mesh().ranks(rank, axis);
   if (ranks.size() > static_cast<size_t>(PeerMemory::kMostRanks)) return PeerAccess::none;
   if (config.peer_islands.size() == static_cast<size_t>(layout.world_size())) {
     const auto island = [&](int of) { return config.peer_islands[static_cast<size_t>(of)]; };
@@ -22,6 +24,16 @@ PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank
     return std::ranges::all_of(ranks, [&](int to) { return cuda::can_access_peer(from, to); });
   });
   return all ? PeerAccess::wanted : PeerAccess::none;
+}
+
+}  // namespace
+
+PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
+  return peers_along(Axis::expert, config, layout, rank);
+}
+
+PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
+  return peers_along(Axis::tensor, config, layout, rank);
 }
 
 void require_peers(const Groups& groups, PeerAccess planned) {

@@ -1,4 +1,4 @@
-// Whether experts' rows go straight into the memory of other ranks' GPUs.
+// Whether experts' rows, and what layers gather, go straight into the memory of other ranks' GPUs.
 #pragma once
 
 #include "witan/comm/threads/peer_memory.h"
@@ -10,6 +10,8 @@ namespace witan {
 // What the rank's group of experts will find: GPUs of one host may reach each other's memory, be their ranks threads or
 // processes. Those that are not here are taken to; what was tried out (peer_islands) is believed.
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
+// The same of tensor-parallel ranks, whose collectives within layers go the same way.
+PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 
 // Throws DeviceError where the groups do without, though the run was planned with it.
 void require_peers(const Groups& groups, PeerAccess planned);

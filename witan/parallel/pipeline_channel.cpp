@@ -35,6 +35,7 @@ void PipelineChannel::run(Stream& stream, StageModel& model) {
   for (const auto& [kind, work, peer] : steps_) {
     const bool forward = work.pass == Work::Pass::forward;
     const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, work.micro_batch);
+    trace_context->chunk = work.chunk;
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())

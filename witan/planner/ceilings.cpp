@@ -163,6 +163,7 @@ Ceilings fastest_of(const Ceilings& first, Ceilings second) {
   second.f32_flops = std::max(first.f32_flops, second.f32_flops);
   second.copy_bytes = std::max(first.copy_bytes, second.copy_bytes);
   second.between = std::min(first.between, second.between);
+  if (!second.speeds) second.speeds = first.speeds;
   return second;
 }
 

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
+#include "witan/planner/gpu_speeds.h"
 #include "witan/tensor/device.h"
 #include "witan/train/run/config.h"
 
@@ -29,6 +31,7 @@ struct Ceilings {
   double f32_flops = 0;                    // of GPUs the same in float32; 0: not known, and taken to be as fast
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
   double between = 0;                      // seconds outside kernels and collectives per second within kernels
+  std::optional<GpuSpeeds> speeds;         // of GPUs; nothing: what is typical of them
   bool busy = false;                       // other programs used the machine: all of this is too slow
 };
 

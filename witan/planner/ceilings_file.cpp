@@ -10,15 +10,58 @@
 namespace witan {
 namespace {
 
+Json to_json(const RateTable& table) {
+  return {{"axes", table.axes}, {"values", table.values}};
+}
+
+Json to_json(const GpuSpeeds& speeds) {
+  Json kernels = Json::object(), exchanges = Json::object();
+  for (const auto& [name, speed] : speeds.kernels) kernels[name] = {speed.call, speed.flops, speed.bytes};
+  for (const auto& [name, speed] : speeds.exchanges) exchanges[name] = {speed.call, speed.rank, speed.bytes};
+  return {{"kernels", kernels},
+          {"exchanges", exchanges},
+          {"products", to_json(speeds.products)},
+          {"grouped", to_json(speeds.grouped)},
+          {"attention_forward", to_json(speeds.attention_forward)},
+          {"attention_backward", to_json(speeds.attention_backward)},
+          {"multiprocessors", speeds.multiprocessors},
+          {"product_flops", speeds.product_flops},
+          {"beside", speeds.beside}};
+}
+
 Json to_json(const Ceilings& c) {
   Json kernels = Json::object();
   for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
-  return {{"dtype", c.load.dtype}, {"ranks", c.load.ranks},  {"threads", c.load.threads}, {"gpu", c.load.gpu},
-          {"kernels", kernels},    {"exchange", c.exchange}, {"fma_flops", c.fma_flops},  {"copy_bytes", c.copy_bytes},
-          {"between", c.between},  {"busy", c.busy},         {"f32_flops", c.f32_flops}};
+  Json json = {{"dtype", c.load.dtype},    {"ranks", c.load.ranks},      {"threads", c.load.threads},
+               {"gpu", c.load.gpu},        {"kernels", kernels},         {"exchange", c.exchange},
+               {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between},
+               {"busy", c.busy},           {"f32_flops", c.f32_flops}};
+  if (c.speeds) json["speeds"] = to_json(*c.speeds);
+  return json;
 }
 
-// Throws nlohmann's exceptions for what is no such object.
+RateTable table_from_json(const Json& json) {
+  return {json.at("axes").get<std::vector<std::vector<double>>>(), json.at("values").get<std::vector<double>>()};
+}
+
+GpuSpeeds speeds_from_json(const Json& json) {
+  GpuSpeeds speeds;
+  for (const auto& [name, of] : json.at("kernels").items())
+    speeds.kernels[name] = {of.at(0).get<double>(), of.at(1).get<double>(), of.at(2).get<double>()};
+  for (const auto& [name, of] : json.at("exchanges").items())
+    speeds.exchanges[name] = {of.at(0).get<double>(), of.at(1).get<double>(), of.at(2).get<double>()};
+  speeds.products = table_from_json(json.at("products"));
+  speeds.grouped = table_from_json(json.at("grouped"));
+  speeds.attention_forward = table_from_json(json.at("attention_forward"));
+  speeds.attention_backward = table_from_json(json.at("attention_backward"));
+  speeds.multiprocessors = json.at("multiprocessors").get<double>();
+  speeds.product_flops = json.at("product_flops").get<double>();
+  speeds.beside = json.at("beside").get<double>();
+  require<DataError>(speeds.valid(), "speeds of a GPU that none has");
+  return speeds;
+}
+
+// Throws nlohmann's exceptions for what is no such object, DataError for what is no such GPU.
 Ceilings from_json(const Json& json) {
   Ceilings c;
   c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>(),
@@ -31,6 +74,7 @@ Ceilings from_json(const Json& json) {
   c.between = json.at("between").get<double>();
   c.busy = json.value("busy", false);
   c.f32_flops = json.value("f32_flops", 0.0);
+  if (json.contains("speeds")) c.speeds = speeds_from_json(json.at("speeds"));
   return c;
 }
 

@@ -1,6 +1,7 @@
 #include "witan/planner/cluster.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -22,11 +23,11 @@ bool exchanges_pairs(const std::string& operation) {
 const std::vector<GpuModel>& gpu_models() {
   constexpr double T = 1e12, G = 1e9;
   static const std::vector<GpuModel> models = {
-      {"a100-40gb", 312 * T, 19.5 * T, 40 * G, 1.555 * T, 300 * G},
-      {"a100", 312 * T, 19.5 * T, 80 * G, 2.039 * T, 300 * G},
+      {"a100-40gb", 312 * T, 19.5 * T, 40 * G, 1.555 * T, 300 * G, false, 108},
+      {"a100", 312 * T, 19.5 * T, 80 * G, 2.039 * T, 300 * G, false, 108},
       {"h100", 989 * T, 67 * T, 80 * G, 3.35 * T, 450 * G, true},
       {"h200", 989 * T, 67 * T, 141 * G, 4.8 * T, 450 * G, true},
-      {"b200", 2250 * T, 75 * T, 180 * G, 7.7 * T, 900 * G},
+      {"b200", 2250 * T, 75 * T, 180 * G, 7.7 * T, 900 * G, false, 148},
   };
   return models;
 }
@@ -47,6 +48,19 @@ const GpuModel& find_gpu(std::string_view name) {
       cat("--gpu ", clipped(name), " is not known", suggestion(name, names), "; there are ", gpu_names()));
 }
 
+const GpuModel* model_of_device(std::string_view name) {
+  const auto has = [&](std::string_view part) {
+    return std::ranges::search(
+               name, part, {}, [](char c) { return std::toupper(static_cast<unsigned char>(c)); },
+               [](char c) { return std::toupper(static_cast<unsigned char>(c)); })
+               .size() == part.size();
+  };
+  if (has("a100") && has("40gb")) return &find_gpu("a100-40gb");
+  for (const GpuModel& one : gpu_models())
+    if (has(one.name)) return &one;
+  return nullptr;
+}
+
 Ceilings Cluster::ceilings(const Load& load) const {
   require<ConfigError>(
       load.dtype != "float64", "--gpu ", gpu.name,
@@ -58,6 +72,7 @@ Ceilings Cluster::ceilings(const Load& load) const {
       load.ranks * kReachedFlops * (size_of(dtype_from_name(load.dtype)) == 2 ? gpu.bf16_flops : gpu.f32_flops);
   ceilings.f32_flops = load.ranks * kReachedFlops * gpu.f32_flops;
   ceilings.copy_bytes = kReachedBytes * gpu.memory_bytes_s;
+  ceilings.speeds = typical_speeds(gpu, size_of(dtype_from_name(load.dtype)));
   return ceilings;
 }
 
@@ -66,6 +81,10 @@ std::vector<int> LinkClock::ranks_of(const std::string& group) const {
   for (const Axes& axes : layout_.group_axes())
     if (describe(axes) == group) return layout_.mesh().ranks(rank_, axes);
   return {rank_};
+}
+
+bool LinkClock::within_host(const std::string& group) const {
+  return std::ranges::all_of(ranks_of(group), [&](int other) { return host_of(other) == host_of(rank_); });
 }
 
 double LinkClock::seconds(const std::string& group, const std::string& operation, double bytes) const {

@@ -19,11 +19,14 @@ struct GpuModel {
   double memory_bytes_s;         // read and written
   double link_bytes_s;           // to other GPUs of its host
   bool multiplies_fp8 = false;   // by the kernels that there are: Hopper's
+  double multiprocessors = 132;
 };
 const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"
 // Throws ConfigError for an unknown name, with a suggestion.
 const GpuModel& find_gpu(std::string_view name);
+// The model that a device of this name is, "NVIDIA H200"; null: it is none of these.
+const GpuModel* model_of_device(std::string_view name);
 
 struct Cluster {
   GpuModel gpu;
@@ -47,6 +50,7 @@ class LinkClock {
 
   // `group`: the name of the group in the layout.
   double seconds(const std::string& group, const std::string& operation, double bytes) const;
+  bool within_host(const std::string& group) const;
 
  private:
   std::vector<int> ranks_of(const std::string& group) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "witan/model/counts.h"
@@ -19,6 +20,8 @@
 
 namespace witan {
 namespace {
+
+using Phase = TraceContext::Phase;
 
 // Sizes of the model and of one rank's share of it, in elements and tokens.
 class Estimator {
@@ -41,14 +44,16 @@ class Estimator {
         layers_(static_cast<double>(specs_.size()) / stages_),
         heads_(1 + static_cast<double>(config.model.mtp_num_layers)) {}
 
-  RankPlan rank() const {
-    RankPlan plan;
-    plan.step["kernels"] = {{"products", {flops(), 0}}, {"elementwise", {0, moved()}}};
-    const double updated = trained(false) * owned(false) + trained(true) * owned(true);
-    plan.step["optimizer"] = {{"update", {0, update_bytes() * updated}}};
-    add_model_exchanges(plan.sent);
-    for (const bool experts : {false, true}) add_state_exchanges(plan.sent, experts);
-    return plan;
+  // Of the pipeline's first stage and of its last, which has the head.
+  std::vector<RankPlan> ranks() const {
+    std::vector<RankPlan> plans;
+    const auto stages = static_cast<int>(stages_);
+    for (const int stage : {0, stages - 1}) {
+      if (stage == 0 && !plans.empty()) break;
+      plans.push_back(rank(stage == stages - 1));
+      plans.back().rank = stage * (layout_.world_size() / stages);
+    }
+    return plans;
   }
 
   double state_bytes() const {
@@ -81,6 +86,88 @@ class Estimator {
   }
 
  private:
+  RankPlan rank(bool has_head) const {
+    RankPlan plan;
+    add_products(plan.calls);
+    if (has_head) add_head(plan.calls);
+    const double updated = trained(false) * owned(false) + trained(true) * owned(true);
+    plan.calls[{.phase = Phase::optimizer, .part = "optimizer", .name = "update"}] = {0, update_bytes() * updated, 0,
+                                                                                      1};
+    SentBytes sent;
+    add_model_exchanges(sent);
+    for (const auto& [group, operations] : sent)
+      for (const auto& [operation, bytes] : operations) add_exchange(plan.calls, group, operation, bytes);
+    sent.clear();
+    for (const bool experts : {false, true}) add_state_exchanges(sent, experts);
+    for (const auto& [group, operations] : sent)
+      for (const auto& [operation, bytes] : operations) add_state_exchange(plan.calls, group, operation, bytes);
+    return plan;
+  }
+
+  // Of a kind, with so many FLOPs forward; twice as many backward in twice as many calls.
+  static void add(CallCosts& calls, CallKind kind, const Cost& forward) {
+    kind.phase = Phase::forward;
+    calls[kind] += forward;
+    kind.phase = Phase::backward;
+    calls[kind] += scaled(forward, 2);
+  }
+
+  // A layer's products are taken to be of one shape, its other kernels to be as many as its parts.
+  void add_products(CallCosts& calls) const {
+    constexpr double kProducts = 4, kOthers = 8;  // of a layer's forward
+    const double passes = layers_ * micro_batches_, feature_columns = of_stage(features) / layers_ / tensor_;
+    const CallShape shape{static_cast<int64_t>(tokens_), static_cast<int64_t>(std::max(feature_columns, 1.0)),
+                          static_cast<int64_t>(width_), 1};
+    add(calls, {.part = "kernels", .name = "gemm", .shape = shape}, {flops_of_blocks() / 3, 0, 0, kProducts * passes});
+    add(calls, {.part = "kernels", .name = "elementwise"}, {0, moved() / 3, 0, kOthers * passes});
+    const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / context_), 0, 0};
+    const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length),
+                 ranks = static_cast<double>(parallel_.ranks);
+    double pairs = 0;
+    for (const LayerSpec& layer : specs_) pairs += 2 * seen_of(layer) * query_width(layer);
+    const double forward = recomputed() * tokens * pairs / ranks;
+    for (const auto& [phase, name, times] :
+         {std::tuple(Phase::forward, "attention_forward", 1.0), std::tuple(Phase::backward, "attention_backward", 2.5)})
+      calls[{.phase = phase, .part = "kernels", .name = name, .shape = seen}] = {times * forward, 0, 0,
+                                                                                 context_ * passes};
+  }
+
+  void add_head(CallCosts& calls) const {
+    const double columns = static_cast<double>(model_.padded_vocab_size()) / tensor_;
+    const CallShape shape{static_cast<int64_t>(tokens_), static_cast<int64_t>(columns), static_cast<int64_t>(width_),
+                          1};
+    const double uses = heads_ * micro_batches_, logits = tokens_ * columns * value_;
+    add(calls, {.part = "head", .name = "gemm", .shape = shape}, {uses * 2 * tokens_ * columns * width_, 0, 0, uses});
+    calls[{.phase = Phase::forward, .part = "head", .name = "loss"}] = {0, 2 * uses * logits, 0, uses};
+  }
+
+  // Of what a micro-batch's passes exchange, half each way.
+  void add_exchange(CallCosts& calls, const std::string& group, const std::string& operation, double bytes) const {
+    const double messages = group == name_of(Axis::pipeline)  ? 2.0 * chunks()
+                            : group == name_of(Axis::context) ? 4 * layers_ * (context_ - 1)
+                                                              : 4 * layers_;
+    const CallShape shape{0, static_cast<int64_t>(size_of_group(group))};
+    for (const Phase phase : {Phase::forward, Phase::backward})
+      calls[{.phase = phase, .group = group, .name = operation, .shape = shape}] +=
+          {0, bytes / 2, 0, messages * micro_batches_ / 2};
+  }
+
+  // Of gradients and values, a bucket for each layer.
+  void add_state_exchange(CallCosts& calls, const std::string& group, const std::string& operation,
+                          double bytes) const {
+    const bool gathers = operation.starts_with("all_gather");
+    const bool sharded = parallel_.sharding() >= (gathers ? Sharding::parameters : Sharding::gradients);
+    const bool beside = gathers ? parallel_.overlap_param_gather : parallel_.overlap_grad_reduce;
+    calls[{.phase = gathers ? Phase::forward : Phase::backward, .beside = beside, .group = group, .name = operation}] +=
+        {0, bytes, 0, std::max(layers_, 1.0) * (sharded ? micro_batches_ : 1)};
+  }
+
+  double size_of_group(const std::string& group) const {
+    for (int axis = 0; axis < kAxes; ++axis)
+      if (name_of(static_cast<Axis>(axis)) == group) return size(static_cast<Axis>(axis));
+    return 2;
+  }
+
   double size(Axis axis) const { return layout_.mesh().size(axis); }
   int chunks() const { return static_cast<int>(std::max<int64_t>(parallel_.num_virtual_stages_per_pipeline_rank, 1)); }
 
@@ -117,7 +204,7 @@ class Estimator {
     return static_cast<double>((of.num_attention_heads + of.num_query_groups) * of.qk_head_dim);
   }
   // Positions that a token sees, on average over a sequence.
-  double seen(const LayerSpec& layer) const {
+  double seen_of(const LayerSpec& layer) const {
     const auto length = static_cast<double>(config_.data.seq_length);
     const auto window = static_cast<double>(layer.attention.window);
     return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
@@ -184,20 +271,18 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
-  // Two for a weight and a token, four backward, two where it is frozen; of attention the pairs that are seen, seven
-  // products of each; and blocks once more where they are computed again.
-  double flops() const {
+  // Two for a weight and a token, four backward, two where it is frozen; and once more where blocks are computed again.
+  // Of products of blocks, without attention's, on average over the stages.
+  double flops_of_blocks() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
-    const auto attention = [&](const LayerSpec& layer) { return 7 * seen(layer) * query_width(layer); };
     const double weights = static_cast<double>(counts_.active - counts_.value_embeddings) -
                            table * (model_.untie_embeddings_and_output_weights ? 2 : 1);
     const double share = std::min(
         1.0, (held(false) * trained(false) + held(true) * trained(true)) / std::max(held(false) + held(true), 1.0));
-    const double blocks = (4 + 2 * share) * weights + stages_ * of_stage(attention);
-    const double again = model_.recompute() == Recompute::full ? 4.0 / 3 : 1;
-    return tokens * (again * blocks + 6 * heads_ * table) / static_cast<double>(parallel_.ranks);
+    return recomputed() * tokens * (4 + 2 * share) * weights / static_cast<double>(parallel_.ranks);
   }
+  double recomputed() const { return model_.recompute() == Recompute::full ? 4.0 / 3 : 1; }
   // By what is not a product: norms, activations, rotations, sums, dispatch.
   double moved() const {
     const auto moved = [&](const LayerSpec& layer) {
@@ -311,11 +396,19 @@ class Estimator {
 
 }  // namespace
 
+// Thousands of layouts are estimated: pipelines are not played, but wait as long as even stages like the first would.
 LayoutEstimate estimate_layout(const ResolvedConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
   const Estimator estimator(config);
   Plan plan = plan_outline(config);
-  plan.ranks = {estimator.rank()};
-  return {predict_step(plan, config, ceilings, &cluster).seconds, static_cast<int64_t>(estimator.state_bytes()),
+  plan.stages.resize(1);
+  double first = 0, slowest = 0;
+  for (const RankPlan& rank : estimator.ranks()) {
+    plan.ranks = {rank};
+    const double seconds = predict_step(plan, config, ceilings, &cluster).seconds;
+    if (first == 0) first = seconds;
+    slowest = std::max(slowest, seconds);
+  }
+  return {slowest + plan.bubble * first, static_cast<int64_t>(estimator.state_bytes()),
           static_cast<int64_t>(estimator.bytes())};
 }
 

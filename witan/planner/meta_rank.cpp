@@ -38,8 +38,11 @@ MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank)
     : config_(config),
       pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch by it
       stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
-      groups_(make_meta_groups(layout, rank, peers_of(config->parallel, layout, rank))),
-      engine_(stream_, groups_, config) {}
+      groups_(make_meta_groups(layout, rank, peers_of(config->parallel, layout, rank),
+                               tensor_peers_of(config->parallel, layout, rank))),
+      engine_(stream_, groups_, config) {
+  stream_.record_calls(&calls_);
+}
 
 void MetaRank::step(int64_t micro_batches, int64_t iteration) {
   engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
@@ -81,6 +84,7 @@ std::map<std::string, int64_t> MetaRank::saved_tensors() {
 
 void MetaRank::reset_costs() {
   stream_.reset_costs();
+  calls_.clear();
   for (Group* group : groups_.all()) group->reset_sent();
 }
 

@@ -9,6 +9,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/parallel/groups.h"
+#include "witan/tensor/call_record.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
@@ -16,6 +17,9 @@ namespace witan {
 // By part of the model, then kernel; by axis, then operation: bytes.
 using KernelCosts = std::map<std::string, std::map<std::string, Cost>>;
 using SentBytes = std::map<std::string, std::map<std::string, double>>;
+inline Cost scaled(const Cost& cost, double times) {
+  return {times * cost.flops, times * cost.bytes, times * cost.seconds, times * cost.calls};
+}
 
 Layout layout_of(const RunConfig& config);
 int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
@@ -41,6 +45,7 @@ class MetaRank {
   void reset_costs();
   const KernelCosts& costs() const { return stream_.costs(); }
   SentBytes sent() const;
+  const CallCosts& calls() const { return calls_; }  // of the same time
   Arena& arena() { return stream_.arena(); }
   // What a checkpoint has of the rank: names of tensors, and bytes.
   std::map<std::string, int64_t> saved_tensors();
@@ -48,6 +53,7 @@ class MetaRank {
 
  private:
   const ResolvedConfig config_;
+  CallCosts calls_;
   ThreadPool pool_;
   Stream stream_;
   const Groups groups_;

@@ -18,8 +18,12 @@ namespace {
 // Of so many alike, what one costs.
 KernelCosts each(KernelCosts costs, double count) {
   for (auto& [part, kernels] : costs)
-    for (auto& [kernel, cost] : kernels) cost = {cost.flops / count, cost.bytes / count};
+    for (auto& [kernel, cost] : kernels) cost = scaled(cost, 1 / count);
   return costs;
+}
+CallCosts each(CallCosts calls, double count) {
+  for (auto& [kind, cost] : calls) cost = scaled(cost, 1 / count);
+  return calls;
 }
 SentBytes each(SentBytes sent, double count) {
   for (auto& [group, operations] : sent)
@@ -36,6 +40,7 @@ RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
   plan.rank = rank;
   plan.step = meta.costs();
   plan.sent = meta.sent();
+  plan.calls = meta.calls();
 
   meta.overflow(micro_batches_of_a_rank(config), 2);
   meta.gather_values();
@@ -46,6 +51,7 @@ RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
   const auto together = static_cast<double>(meta.evaluate());
   plan.evaluation = each(meta.costs(), together);
   plan.eval_sent = each(meta.sent(), together);
+  plan.eval_calls = each(meta.calls(), together);
   meta.sample(prompt_tokens);
 
   plan.why_eager = meta.why_eager();

@@ -23,8 +23,10 @@ struct RankPlan {
   std::map<std::string, int64_t> tags;  // largest bytes of each memory tag, likewise
   KernelCosts step;                     // of one step
   SentBytes sent;                       // in one step
+  CallCosts calls;                      // of one step: both of the former, by kind
   KernelCosts evaluation;               // of evaluating one micro-batch
   SentBytes eval_sent;
+  CallCosts eval_calls;
   std::string why_eager;  // Engine::why_eager()
 };
 

@@ -55,13 +55,20 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   plan.exact = false;
   plan.step = meta.costs();
   plan.sent = meta.sent();
+  plan.calls = meta.calls();
   const double times = static_cast<double>(all) / static_cast<double>(some);
   for (auto& [part, kernels] : plan.step)
     if (is_of_micro_batches(config, part))
-      for (auto& [kernel, cost] : kernels) cost = {times * cost.flops, times * cost.bytes};
+      for (auto& [kernel, cost] : kernels) cost = scaled(cost, times);
   for (auto& [axis, operations] : plan.sent)
     for (auto& [operation, bytes] : operations)
       if (travels_with_micro_batches(config, axis, operation)) bytes *= times;
+  for (auto& [kind, cost] : plan.calls) {
+    const bool in_pass = kind.phase == TraceContext::Phase::forward || kind.phase == TraceContext::Phase::backward;
+    if (in_pass && (kind.group.empty() ? is_of_micro_batches(config, kind.part)
+                                       : travels_with_micro_batches(config, kind.group, kind.name)))
+      cost = scaled(cost, times);
+  }
   plan.arena_bytes = meta.arena().high_water() + step_buffers_bytes(config, all) - step_buffers_bytes(config, some);
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));

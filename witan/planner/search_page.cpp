@@ -79,10 +79,9 @@ std::string dropped(const SearchResult& result, const SearchOptions& options) {
 
 std::string assumptions(const Cluster& cluster) {
   return fmt::format(
-      "\nTimes are estimates from the data sheet of {}: kernels of any size reach 64 % of its FLOP/s or 72 % of its "
-      "bytes/s;\nlinks {:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; reductions of gradients "
-      "overlap with the backward, and\nall-gathers of sharded parameters with all kernels. They are for ranking "
-      "layouts, not measurements.\n",
+      "\nTimes are predicted for {} from its data sheet and what kernels and exchanges of H100s and H200s reach of "
+      "theirs;\nlinks {:.0f} GB/s within a host of {}, {:.0f} GB/s a GPU between hosts; experts are taken to be "
+      "balanced. They are for\nranking layouts, not measurements.\n",
       cluster.gpu.name, cluster.link_bytes_s / 1e9, cluster.gpus_per_host, cluster.network_bytes_s / 1e9);
 }
 

@@ -4,51 +4,42 @@
 #include <string>
 
 #include "witan/optim/param_groups.h"
+#include "witan/planner/gpu_host.h"
+#include "witan/planner/rank_time.h"
 
 namespace witan {
 namespace {
 
-// Of its ceiling that a GPU's kernel reaches, as a rule: they are not measured one by one.
-constexpr double kUsualShare = 0.8;
-
 // Of a thread's multiply-adds that LAPACK reaches where it decomposes a matrix.
 constexpr double kLapackShare = 0.08;
 
-// How a run's optimizers decompose matrices, and in which dtype they multiply them.
+// How a run's optimizers decompose matrices.
 struct MatrixWork {
   explicit MatrixWork(const RunConfig& config) {
     const ParamGroups groups(config.optimizer);
-    for (const ParamGroup& group : groups.all()) {
-      const bool shampoo = group.settings.optimizer == "shampoo";
-      eigen = eigen || (shampoo && group.settings.shampoo_root == "eigen");
-      wide = wide || shampoo || group.settings.optimizer == "soap";
-    }
+    for (const ParamGroup& group : groups.all())
+      eigen = eigen || (group.settings.optimizer == "shampoo" && group.settings.shampoo_root == "eigen");
   }
   bool by_lapack(const std::string& kernel) const {
     return kernel == "renew_basis" || (kernel == "inverse_root" && eigen);
   }
 
   bool eigen = false;  // Shampoo's roots are of eigenvectors
-  bool wide = false;   // products are of float32 at least
 };
 
-// Seconds of a rank's kernels and of its exchanges, on cores of its own.
+// Seconds of a rank's kernels and of its exchanges, on cores of its own, of a CPU.
 class RankClock {
  public:
   RankClock(const Ceilings& ceilings, const RunConfig& config) : ceilings_(ceilings), work_(config) {
-    const double ranks = ceilings.load.ranks;
-    flops_ = ceilings.fma_flops / ranks;
-    wide_flops_ = ceilings.f32_flops > 0 ? std::min(ceilings.f32_flops / ranks, flops_) : flops_;
+    flops_ = ceilings.fma_flops / ceilings.load.ranks;
     for (const auto& [kernel, cost] : ceilings.kernels) all_ += cost;
   }
 
   double lapack(const Cost& cost) const { return cost.flops * ceilings_.load.threads / (kLapackShare * flops_); }
   bool by_lapack(const std::string& name) const { return ceilings_.load.gpu.empty() && work_.by_lapack(name); }
 
-  double kernel(const std::string& part, const std::string& name, const Cost& cost) const {
+  double kernel(const std::string& name, const Cost& cost) const {
     if (by_lapack(name)) return lapack(cost);
-    const double flops = work_.wide && part == "optimizer" ? wide_flops_ : flops_;
-    if (ceilings_.kernels.empty()) return std::max(cost.flops / flops, cost.bytes / ceilings_.copy_bytes) / kUsualShare;
     const auto found = ceilings_.kernels.find(name);
     const Cost& measured = found != ceilings_.kernels.end() && found->second.seconds > 0 ? found->second : all_;
     // Which of the two the kernel ran nearer to its ceiling in is what bounds it.
@@ -62,7 +53,7 @@ class RankClock {
     double sum = 0;
     for (const auto& [part, kernels] : costs)
       for (const auto& [name, cost] : kernels) {
-        const double seconds = kernel(part, name, cost) * (1 + ceilings_.between);
+        const double seconds = kernel(name, cost) * (1 + ceilings_.between);
         parts[part] += seconds;
         sum += seconds;
       }
@@ -72,104 +63,133 @@ class RankClock {
   double exchange(const SentBytes& sent) const {
     double sum = 0;
     for (const auto& [axis, operations] : sent)
-      for (const auto& [operation, bytes] : operations) {
-        const auto rate = ceilings_.exchange.find(operation == "all_reduce" ? operation : "all_to_all_equal");
-        if (rate != ceilings_.exchange.end()) sum += bytes / rate->second;
-      }
+      for (const auto& [operation, bytes] : operations) sum += exchange(operation, bytes);
     return sum;
   }
 
+  // All of a step that is no pass of a pipeline's stage is rest: without a pipeline it does not matter which is which.
+  RankTime time_of(const RankPlan& rank, int64_t micro_batches) const {
+    RankTime time;
+    time.rest = parts(rank.step, time.parts);
+    const double exchanging = exchange(rank.sent);
+    if (exchanging > 0) time.parts["exchange"] = exchanging;
+    time.rest += exchanging;
+    for (const auto& [kind, cost] : rank.calls) {
+      const bool is_forward = kind.phase == TraceContext::Phase::forward;
+      if (!is_forward && kind.phase != TraceContext::Phase::backward) continue;
+      const double seconds =
+          kind.group.empty() ? kernel(kind.name, cost) * (1 + ceilings_.between) : exchange(kind.name, cost.bytes);
+      time.rest -= seconds;
+      if (is_transfer(kind)) {
+        time.transfer = std::max(time.transfer, seconds / cost.calls);
+        continue;
+      }
+      auto& passes = is_forward ? time.passes.forward : time.passes.backward;
+      passes.resize(std::max(passes.size(), static_cast<size_t>(kind.chunk) + 1));
+      passes[static_cast<size_t>(kind.chunk)] += seconds / static_cast<double>(micro_batches);
+    }
+    const size_t chunks = std::max(time.passes.forward.size(), time.passes.backward.size());
+    time.passes.forward.resize(chunks);
+    time.passes.backward.resize(chunks);
+    return time;
+  }
+
  private:
+  double exchange(const std::string& operation, double bytes) const {
+    const auto rate = ceilings_.exchange.find(operation == "all_reduce" ? operation : "all_to_all_equal");
+    return rate != ceilings_.exchange.end() ? bytes / rate->second : 0;
+  }
+
   const Ceilings& ceilings_;
   const MatrixWork work_;
-  double flops_ = 0, wide_flops_ = 0;
+  double flops_ = 0;
   Cost all_;
 };
 
-// Exchanges of a rank on a cluster, as far as they are waited for, and what blocks cost beside their kernels.
-class ClusterClock {
+// What the ranks of a plan take, played together.
+class StagesOfPlan {
  public:
-  ClusterClock(const Plan& plan, const RunConfig& config, const Cluster& cluster)
+  StagesOfPlan(const Plan& plan, const RunConfig& config)
       : plan_(plan),
-        parallel_(config.parallel),
-        cluster_(cluster),
-        layout_(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts) {}
+        layout_(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts),
+        pipeline_{static_cast<int>(plan.stages.size()),
+                  static_cast<int>(std::max<int64_t>(config.parallel.num_virtual_stages_per_pipeline_rank, 1)),
+                  std::max<int64_t>(plan.micro_batches, 1)} {}
 
-  double waited(const RankPlan& rank, double kernel_seconds) const {
-    const LinkClock links(cluster_, layout_, rank.rank);
-    double waited = 0, reductions = 0, gathers = 0;
-    for (const auto& [group, operations] : rank.sent)
-      for (const auto& [operation, bytes] : operations)
-        (is_reduction(group, operation) ? reductions
-         : is_gather(group, operation)  ? gathers
-                                        : waited) += links.seconds(group, operation, bytes);
-    const bool divided = layout_.shards_gradients(false) || layout_.shards_gradients(true);
-    const double backward = kBackward * kernel_seconds / (divided ? 1 : static_cast<double>(plan_.micro_batches));
-    return waited + std::max(reductions - backward, 0.0) + std::max(gathers - kernel_seconds, 0.0);
-  }
-  double looked(const RankPlan& rank) const {
-    const LinkClock links(cluster_, layout_, rank.rank);
-    double sum = 0;
-    for (const auto& [group, operations] : rank.eval_sent)
-      for (const auto& [operation, bytes] : operations) sum += links.seconds(group, operation, bytes);
-    return sum;
-  }
-
-  double beside_kernels(const RankPlan& rank) const {
-    constexpr double kBlock = 1e-4;
-    int64_t blocks = 0;
-    const int stage = layout_.mesh().coordinate(rank.rank, Axis::pipeline);
-    for (const auto& [first, last] : plan_.stages[static_cast<size_t>(stage)].chunks) blocks += last - first;
-    return kBlock * static_cast<double>(blocks * plan_.micro_batches);
+  // Of the rank whose step is the longest on its own; with what it waits for. `times`: of the plan's ranks.
+  StepTime play(const std::vector<RankTime>& times) const {
+    const auto micro_batches = static_cast<double>(pipeline_.micro_batches);
+    const auto alone = [&](const RankTime& time) { return micro_batches * time.passes.of_all_chunks() + time.rest; };
+    const RankTime* slowest = &times.front();
+    double rest = 0, transfer = 0;
+    for (const RankTime& time : times) {
+      if (alone(time) > alone(*slowest)) slowest = &time;
+      rest = std::max(rest, time.rest);
+      transfer = std::max(transfer, time.transfer);
+    }
+    StepTime step;
+    step.parts = slowest->parts;
+    step.seconds = alone(*slowest);
+    if (pipeline_.stages <= 1) return step;
+    step.seconds = play_pipeline(pipeline_, passes_of_stages(times), transfer).seconds + rest;
+    step.parts["bubble"] = std::max(step.seconds - alone(*slowest), 0.0);
+    return step;
   }
 
  private:
-  static constexpr double kBackward = 2.0 / 3;  // of a micro-batch's time
-
-  // Of gradients, or of as little as losses and counts.
-  bool is_reduction(const std::string& group, const std::string& operation) const {
-    const bool reduces = operation == "all_reduce" || operation.starts_with("reduce_scatter");
-    return parallel_.overlap_grad_reduce && reduces &&
-           (group.find("replicate") != std::string::npos || group.find("shard") != std::string::npos);
-  }
-  bool is_gather(const std::string& group, const std::string& operation) const {
-    return parallel_.sharding() == Sharding::parameters && parallel_.overlap_param_gather &&
-           operation == "all_gather_uneven" && group.find("shard") != std::string::npos;
+  // Of each stage the slowest rank's; one of which no rank was planned is like the first.
+  std::vector<StagePassTimes> passes_of_stages(const std::vector<RankTime>& times) const {
+    std::vector<StagePassTimes> passes(static_cast<size_t>(pipeline_.stages));
+    for (size_t i = 0; i < times.size(); ++i) {
+      const int stage = layout_.mesh().coordinate(plan_.ranks[i].rank, Axis::pipeline);
+      StagePassTimes& known = passes[static_cast<size_t>(stage)];
+      if (times[i].passes.of_all_chunks() > known.of_all_chunks()) known = times[i].passes;
+    }
+    for (StagePassTimes& stage : passes)
+      if (stage.forward.empty()) stage = passes.front();
+    return passes;
   }
 
   const Plan& plan_;
-  const ParallelConfig& parallel_;
-  const Cluster& cluster_;
   const Layout layout_;
+  const Pipeline pipeline_;
 };
+
+// Of a GPU's rank, whose calls say more than sums by kernel.
+StepTime predict_on_gpus(const Plan& plan, const RunConfig& config, const Ceilings& ceilings, const Cluster& cluster) {
+  const GpuSpeeds speeds = speeds_of(ceilings);
+  const GpuClock clock(plan, config, speeds, cluster, ceilings.f32_flops / ceilings.load.ranks);
+  std::vector<RankTime> times;
+  double evaluation = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    times.push_back(clock.time_of(rank));
+    evaluation = std::max(evaluation, clock.evaluation_seconds(rank));
+  }
+  StepTime step = StagesOfPlan(plan, config).play(times);
+  step.eval_seconds = evaluation;
+  return step;
+}
 
 }  // namespace
 
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings, const Cluster* cluster) {
+  if (cluster != nullptr) return predict_on_gpus(plan, config, ceilings, *cluster);
+  if (!ceilings.load.gpu.empty()) return predict_on_gpus(plan, config, ceilings, host_of(ceilings));
   const RankClock clock(ceilings, config);
-  std::optional<ClusterClock> far;
-  if (cluster) far.emplace(plan, config, *cluster);
-  StepTime slowest;
+  std::vector<RankTime> times;
+  double evaluation = 0;
   for (const RankPlan& rank : plan.ranks) {
-    StepTime time;
-    time.seconds = clock.parts(rank.step, time.parts);
-    const double exchange = far ? far->waited(rank, time.seconds) : clock.exchange(rank.sent);
-    if (exchange > 0) time.parts["exchange"] = exchange;
-    time.seconds += exchange;
-    if (far) time.seconds += time.parts["launches"] = far->beside_kernels(rank);
+    times.push_back(clock.time_of(rank, plan.micro_batches));
     std::map<std::string, double> ignored;
-    time.eval_seconds =
-        clock.parts(rank.evaluation, ignored) + (far ? far->looked(rank) : clock.exchange(rank.eval_sent));
-    if (time.seconds > slowest.seconds) slowest = time;
+    evaluation = std::max(evaluation, clock.parts(rank.evaluation, ignored) + clock.exchange(rank.eval_sent));
   }
-  // Stages wait for the first micro-batch to reach them, and for the last to leave the others.
-  if (plan.bubble > 0) slowest.parts["bubble"] = slowest.seconds * plan.bubble;
-  slowest.seconds *= 1 + plan.bubble;
+  StepTime step = StagesOfPlan(plan, config).play(times);
+  step.eval_seconds = evaluation;
   const double turns = static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
-  slowest.seconds *= turns;
-  slowest.eval_seconds *= turns;
-  for (auto& [part, seconds] : slowest.parts) seconds *= turns;
-  return slowest;
+  step.seconds *= turns;
+  step.eval_seconds *= turns;
+  for (auto& [part, seconds] : step.parts) seconds *= turns;
+  return step;
 }
 
 double lapack_seconds(const Plan& plan, const RunConfig& config, const Ceilings& ceilings) {

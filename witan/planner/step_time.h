@@ -17,19 +17,18 @@ struct StepTime {
   double eval_seconds = 0;              // of evaluating one micro-batch on every rank
 };
 
-// Of the rank that takes longest, with an even load of the experts. A kernel takes its FLOPs or its bytes, whichever
-// bound it when it was measured, over its measured rate; one that was not measured goes at the mean rate of all.
-// Exchanges take their bytes over the measured rate, without waiting for peers; of a pipeline's stages the bubble says
-// how long they wait. More ranks than were measured at once, which is as many as there are cores, take turns.
+// Of the rank that takes longest, with an even load of the experts; of a pipeline, whose schedule is played with the
+// times of each stage's passes (planner/pipeline_time.h), of all stages together, and "bubble" is what the slowest one
+// waits.
 //
-// The work of Shampoo and SOAP is unlike all others. Their products are of float32 at least, which GPUs compute at
-// f32_flops; and the QR decompositions and eigenvectors that a CPU has of LAPACK take one thread of a rank, at 8 % of
-// its multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
+// On a CPU a kernel takes its FLOPs or its bytes, whichever bound it when it was measured, over its measured rate; one
+// that was not measured goes at the mean rate of all. Exchanges take their bytes over the measured rate, without
+// waiting for peers. More ranks than were measured at once, which is as many as there are cores, take turns. The QR
+// decompositions and eigenvectors that Shampoo and SOAP have of LAPACK take one thread of a rank, at 8 % of its
+// multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
 //
-// On a cluster that is not here kernels reach 0.8 of the ceilings, each block's passes of a micro-batch cost 0.1 ms of
-// launches and tails besides, and exchanges take what LinkClock says. Reductions of gradients hide behind the backward
-// of the last micro-batch, or of all where gradients are divided, and gathers of divided parameters behind all
-// kernels, unless overlap_grad_reduce or overlap_param_gather is off; all other exchanges are waited for.
+// On GPUs each kind of call takes what Ceilings::speeds says of it (planner/gpu_speeds.h), and what is beside kernels
+// hides behind them (planner/rank_time.h). `cluster`: GPUs that need not be here; null: those of the ceilings' load.
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings,
                       const Cluster* cluster = nullptr);
 

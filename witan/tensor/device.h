@@ -7,6 +7,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "witan/tensor/dtype.h"
@@ -20,6 +21,8 @@ class KernelObserver;
 class LaunchObserver;
 class Tensor;
 class ThreadPool;
+struct CallKind;
+struct CallShape;
 struct TraceContext;
 enum class MemoryTag : uint8_t;
 
@@ -40,10 +43,12 @@ struct Cost {
   double flops = 0;
   double bytes = 0;
   double seconds = 0;  // its time; 0 unless its stream times kernels
+  double calls = 0;    // how many calls this is the sum of; 0: one that is not summed yet
   Cost& operator+=(const Cost& other) {
     flops += other.flops;
     bytes += other.bytes;
     seconds += other.seconds;
+    calls += other.calls;
     return *this;
   }
 };
@@ -98,11 +103,17 @@ class Stream {
   std::byte* scratch(int64_t bytes);
 
   // Costs are summed per (part, kernel). Parts have names that users know: "attention", "experts", "head" …
-  void count(const char* kernel, const Cost& cost) { costs_[part_][kernel] += cost; }
+  void count(const char* kernel, const Cost& cost);
+  void count(const char* kernel, const Cost& cost, const CallShape& shape);
+  // An exchange with others of a group, which the group counts, is part of this stream's work.
+  void count_exchange(const std::string& group, std::string_view operation, double bytes, int ranks);
   std::string set_part(std::string part) { return std::exchange(part_, std::move(part)); }  // returns the previous one
   const std::map<std::string, std::map<std::string, Cost>>& costs() const { return costs_; }
   double flops() const;
   void reset_costs() { costs_.clear(); }
+  // From now on calls are recorded by kind, those on side streams too, but for kernels there, which are recorded when
+  // the main stream counts them; null: they are not.
+  void record_calls(std::map<CallKind, Cost>* calls) { calls_ = calls; }
   // From now on costs include the time of each kernel: this costs two clock reads per kernel, and a synchronisation on
   // an asynchronous device.
   void time_kernels() { times_kernels_ = true; }
@@ -133,6 +144,7 @@ class Stream {
   bool times_kernels_ = false;
   std::string part_ = "other";
   std::map<std::string, std::map<std::string, Cost>> costs_;
+  std::map<CallKind, Cost>* calls_ = nullptr;
 };
 
 }  // namespace witan

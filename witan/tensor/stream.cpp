@@ -4,6 +4,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/tensor/arena.h"
+#include "witan/tensor/call_record.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/device.h"
 #include "witan/tensor/observer.h"
@@ -130,6 +131,25 @@ double Stream::now() const {
   const bool alone = pool_.threads() == 1 && !is_cuda();
   ::clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void Stream::count(const char* kernel, const Cost& cost) {
+  count(kernel, cost, {});
+}
+void Stream::count(const char* kernel, const Cost& cost, const CallShape& shape) {
+  Cost counted = cost;
+  if (counted.calls == 0) counted.calls = 1;
+  costs_[part_][kernel] += counted;
+  if (calls_ == nullptr || is_side()) return;
+  const TraceContext& at = trace_context();
+  (*calls_)[{at.phase, at.chunk, false, part_, {}, kernel, shape}] += counted;
+}
+void Stream::count_exchange(const std::string& group, std::string_view operation, double bytes, int ranks) {
+  auto* const calls = main_ == nullptr ? calls_ : main_->calls_;
+  if (calls == nullptr) return;
+  const TraceContext& at = trace_context();
+  const CallShape shape{static_cast<int64_t>(bytes), ranks};
+  (*calls)[{at.phase, at.chunk, is_side(), {}, group, std::string(operation), shape}] += {0, bytes, 0, 1};
 }
 
 double Stream::flops() const {

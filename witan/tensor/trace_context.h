@@ -33,6 +33,7 @@ struct TraceContext {
   int64_t micro_batch = -1;      // of this rank, from 0; -1: none
   std::string_view module = {};  // path of a module, "layers.2.moe", or a parameter's name
   std::string_view op = {};      // in a backward: the name under which its op was recorded
+  int chunk = 0;                 // of a pipeline rank's layers that it passes through
 
   bool operator==(const TraceContext&) const = default;
 };

@@ -1,7 +1,11 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
+#include "witan/cli/train/planning.h"
 #include "witan/data/route_file.h"
 #include "witan/tensor/cuda.h"
 
@@ -257,6 +261,32 @@ TEST(BenchTest, StepMeasuresAConfiguration) {
   EXPECT_NEAR(result.json["tokens_per_s"].get<double>() * seconds, 16, 1e-6);
   EXPECT_NEAR(result.json["first_loss"].get<double>(), std::log(64), 0.5);
   EXPECT_GT(result.json["arena_bytes"].get<double>(), 0);
+}
+
+// Of kept ceilings alone: nothing is measured for it.
+TEST(BenchTest, StepSaysWhatWasPredicted) {
+  const TempFolder folder;
+  const std::vector<std::string> step = {"step", "--steps",      "1", "--num-layers", "1",  "--hidden-size",
+                                         "32",   "--seq-length", "8", "--vocab-size", "64", "--ranks",
+                                         "1"};
+  const char* before = std::getenv("XDG_CACHE_HOME");
+  const std::string restored = before == nullptr ? "" : before;
+  ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  EXPECT_FALSE(bench(folder, step).json.contains("predicted_s"));
+  Ceilings ceilings;
+  ceilings.load = {"float32", 1, 1};
+  ceilings.fma_flops = 1e11;
+  ceilings.copy_bytes = 1e10;
+  ceilings.kernels["gemm"] = {1e9, 1e6, 1};  // and so all others
+  cli::ceilings_file().keep(ceilings);
+  const Result result = bench(folder, step);
+  before == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", restored.c_str(), 1);
+  const double predicted = result.json.at("predicted_s").get<double>(),
+               seconds = result.json["lines"][0]["seconds"].get<double>();
+  EXPECT_GT(predicted, 0);
+  const std::string expected =
+      fmt::format("{:.1f} ms ({:+.0f} %) by what was measured here", 1e3 * predicted, 100 * (predicted / seconds - 1));
+  EXPECT_TRUE(contains(result.said.out, expected)) << result.said.out << expected;
 }
 
 TEST(BenchTest, StepTakesMegatronsFlags) {

@@ -114,6 +114,13 @@ std::optional<kernels::DeviceCeilings> ceilings_of_job(const ResolvedConfig& con
   return measure_job(*world, config->parallel.ranks_per_process, config->parallel.threads, measure).ceilings;
 }
 
+// Beside the measured time, how far off it was.
+BenchFigure figure_of(const Prediction& predicted, double measured) {
+  const double off = 100 * (predicted.seconds / measured - 1);
+  return {"predicted_s", predicted.seconds, "predicted",
+          fmt::format("{:.1f} ms ({:+.0f} %) by {}", 1e3 * predicted.seconds, off, predicted.source)};
+}
+
 // `local_ranks`: of this host. `job`: the ceilings of all processes; nothing: those of this device are measured.
 BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
                       const std::optional<kernels::DeviceCeilings>& job) {
@@ -140,6 +147,8 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
        format_bytes(static_cast<double>(measured.arena_peak))},
       {"first_loss", measured.first_loss, "loss of the first step", fmt::format("{:.4f}", measured.first_loss)},
       {"last_loss", measured.last_loss, "loss of the last step", fmt::format("{:.4f}", measured.last_loss)}};
+  if (const auto predicted = job ? std::nullopt : known_prediction(plan, config))
+    report.figures.push_back(figure_of(*predicted, seconds));
   if (const auto load = measured.load_max_over_mean)
     report.figures.push_back({"load_max_over_mean", *load, "largest load of an expert over the mean",
                               fmt::format("{:.2f}, worst layer of the last step", *load)});

@@ -270,8 +270,9 @@ void add_doctor(CLI::App& app, Context& context) {
       {"doctor", "Check what this machine can do and what is missing",
        "Reads the hardware, measures disk, arithmetic and the kernels of a step, and lets two ranks (threads) "
        "communicate. It takes a few seconds on an idle machine and up to a minute on a busy one, where the figures are "
-       "too low. With --gpu it checks the GPUs instead: devices, links, driver and libraries, and the speed of copies "
-       "and matrix products; without a usable GPU it prints the reason and exits with code 10.",
+       "too low. With --gpu it checks the GPUs instead: devices, links, driver and libraries, the speed of copies and "
+       "matrix products, and how fast the calls of a step are by their shapes, which `witan plan` and `witan bench "
+       "step` predict times from; without a usable GPU it prints the reason and exits with code 10.",
        "witan doctor\nwitan doctor --gpu\nwitan doctor --json"},
       [&context, state] {
         if (state->gpu) return doctor_gpu(context, state->json);

@@ -10,6 +10,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/doctor/speeds_for_plans.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/device_ceiling.h"
 #include "witan/tensor/arena.h"
@@ -33,6 +34,7 @@ struct GpuFindings {
   std::vector<Gpu> gpus;
   std::vector<cuda::Link> links;
   std::vector<BenchLine> collectives;  // between all GPUs
+  std::optional<SpeedsForPlans> speeds;
   std::vector<cuda::LibraryState> libraries;
   std::vector<std::string> problems;  // each with its way out
 };
@@ -87,6 +89,12 @@ GpuFindings examine() {
       if (from != to) found.links.push_back(examine_link(from, to, found.problems));
   for (const cuda::LibraryState& library : found.libraries)
     if (!library.missing.empty()) found.problems.push_back(library.missing);
+  if (devices == 0) return found;
+  try {
+    found.speeds = measure_for_plans(devices);
+  } catch (const Error& error) {
+    found.problems.push_back(cat("speeds for plans: ", error.what()));
+  }
   if (devices < 2) return found;
   try {
     found.collectives = measure_collectives(devices);
@@ -160,6 +168,30 @@ void print_collectives(std::FILE* out, const std::vector<BenchLine>& collectives
   }
 }
 
+void print_speeds(std::FILE* out, const GpuFindings& found) {
+  if (!found.speeds) return;
+  const GpuSpeeds& speeds = *found.speeds->ceilings.front().speeds;
+  const auto kernel = [&](const char* name) { return speeds.kernels.at(name); };
+  fmt::print(
+      out,
+      "for plans     {} products at up to {:.0f} TFLOP/s, attention forward {:.0f} and backward {:.0f} at {:.0f} "
+      "keys; memory {:.0f} GB/s; a call takes {:.1f} us\n",
+      speeds.products.values.size(), speeds.product_flops * 1e-12, speeds.attention_forward.of({2048}) * 1e-12,
+      speeds.attention_backward.of({2048}) * 1e-12, 2048.0, kernel("").bytes * 1e-9, kernel("").call * 1e6);
+  for (const Ceilings& ceilings : found.speeds->ceilings) {
+    if (ceilings.load.ranks == 1) continue;
+    fmt::print(out, "              exchanges of {} ranks, us a call and GB/s:", ceilings.load.ranks);
+    for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "send", "gather_parts", "sum_parts"}) {
+      const ExchangeSpeed& speed = ceilings.speeds->exchange(name);
+      fmt::print(out, " {} {:.0f}, {:.0f};", name, speed.call * 1e6, speed.bytes * 1e-9);
+    }
+    fmt::print(out, "\n");
+  }
+  fmt::print(out, "              measured in {:.0f} s; {}\n", found.speeds->seconds,
+             found.speeds->kept_in.empty() ? "not saved: no cache folder is writable"
+                                           : "saved for `plan` and `bench step` in " + found.speeds->kept_in);
+}
+
 void print_software(std::FILE* out, const GpuFindings& found) {
   const cuda::Software& s = found.software;
   fmt::print(out, "driver        {}\n",
@@ -191,6 +223,7 @@ void print_gpu_text(std::FILE* out, const GpuFindings& found) {
                                          : fmt::format("{}: unused", fmt::join(found.driver_sees, ", ")));
   print_links(out, found);
   print_collectives(out, found.collectives);
+  print_speeds(out, found);
   print_software(out, found);
   for (const std::string& problem : found.problems) fmt::print(out, "problem       {}\n", problem);
   fmt::print(out, "\n{}\n", gpu_verdict(found));
@@ -235,6 +268,7 @@ void print_gpu_json(std::FILE* out, const GpuFindings& found) {
   json["collectives"] = Json::array();
   for (const BenchLine& line : found.collectives)
     json["collectives"].push_back({{"name", line.name}, {"bytes_per_s", line.bytes / line.seconds}});
+  json["speeds_kept_in"] = found.speeds ? Json(found.speeds->kept_in) : Json(nullptr);
   json["libraries"] = Json::array();
   for (const cuda::LibraryState& library : found.libraries)
     json["libraries"].push_back(

@@ -129,6 +129,20 @@ std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedCon
   return quick_timing_of(plan, config, done, held_out, std::nullopt);
 }
 
+std::optional<Prediction> known_prediction(const Plan& plan, const ResolvedConfig& config) {
+  const Load load = load_of(config, usable_cores());
+  std::optional<Ceilings> known = ceilings_file().find(load);
+  const bool measured = known && (load.gpu.empty() || known->speeds);
+  if (!measured) {
+    const GpuModel* model = model_of_device(load.gpu);
+    if (model == nullptr || load.dtype == "float64") return std::nullopt;
+    known = Cluster{*model}.ceilings(load);
+  }
+  known->load.gpu = load.gpu;
+  return Prediction{predict_step(plan, config, *known).seconds,
+                    measured ? "what was measured here" : "what is typical of its model"};
+}
+
 void note_speed(const ResolvedConfig& config, double gflops) {
   ceilings_file().raise(load_of(config, usable_cores()), 1e9 * gflops);
 }

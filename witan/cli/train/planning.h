@@ -42,6 +42,14 @@ Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t d
 std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,
                                              int64_t held_out);
 
+// What a step takes by what is known without measuring anything: kept ceilings, or the typical speeds of GPUs that are
+// here; and where that comes from. Nothing where there is neither.
+struct Prediction {
+  double seconds = 0;
+  std::string source;
+};
+std::optional<Prediction> known_prediction(const Plan& plan, const ResolvedConfig& config);
+
 // A run of this config, in one process or on GPUs, had a step of so many GFLOP/s: kept ceilings that are below it are
 // raised.
 void note_speed(const ResolvedConfig& config, double gflops);

@@ -40,6 +40,11 @@ void check_rows(const char* what, const Rows& pool, const Rows& own, int64_t ass
 
 }  // namespace
 
+void PeerMemory::count_sent(Stream& stream, const char* operation, double bytes, const char* call) {
+  group_.add_sent(operation, bytes);
+  stream.count_exchange(group_.name(), call == nullptr ? operation : call, bytes, group_.size());
+}
+
 void PeerMemory::place_rows(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
                             int64_t capacity) {
   const int64_t E = counts.elements(), R = group_.size();
@@ -48,7 +53,7 @@ void PeerMemory::place_rows(Stream& stream, const RowGroups& groups, const Tenso
                       "place_rows: ", E, " experts on ", R, " ranks, at most ", kMostExperts, ", into groups ",
                       groups.count.shape());
   const double told = bytes_of(counts) * static_cast<double>(R - 1);
-  group_.add_sent("place_rows", told);
+  count_sent(stream, "place_rows", told);
   kernels::charge(stream, "place_rows", {0, told + bytes_of(groups.source_count, remote)},
                   [&] { place(stream, groups, remote, counts, capacity); });
 }
@@ -59,7 +64,7 @@ void PeerMemory::push_rows(Stream& stream, const Rows& to, const Rows& from, con
   require<ShapeError>(source.shape() == remote.shape() && source.contiguous() && remote.contiguous(),
                       "push_rows: source ", source.shape(), " and remote ", remote.shape(), " must be [N]");
   const double bytes = bytes_per_row(to) * static_cast<double>(remote.elements());
-  group_.add_sent("push_rows", bytes * (group_.size() - 1) / group_.size());
+  count_sent(stream, "push_rows", bytes * (group_.size() - 1) / group_.size());
   kernels::charge(stream, "push_rows", {0, 2 * bytes + bytes_of(source, remote)},
                   [&] { push(stream, to, from, source, topk, remote); });
 }
@@ -72,7 +77,7 @@ void PeerMemory::pull_rows(Stream& stream, const Rows& to, const Rows& from, con
   const auto assignments = static_cast<double>(slot.elements());
   const double bytes = bytes_per_row(from) * assignments;
   const double added = to.rows.defined() ? assignments * static_cast<double>(to.rows.size(1)) : 0;
-  group_.add_sent("pull_rows", bytes * (group_.size() - 1) / group_.size());
+  count_sent(stream, "pull_rows", bytes * (group_.size() - 1) / group_.size());
   kernels::charge(stream, "pull_rows", {added, bytes + bytes_of(to.rows, to.weights, slot)},
                   [&] { pull(stream, to, from, slot, remote); });
 }
@@ -87,13 +92,13 @@ void PeerMemory::check_parts(const char* what, const Tensor& whole, const Tensor
 
 void PeerMemory::gather_parts(Stream& stream, const Tensor& whole, const Tensor& part) {
   check_parts("gather_parts", whole, part);
-  group_.add_sent("all_gather", bytes_of(part) * (group_.size() - 1));
+  count_sent(stream, "all_gather", bytes_of(part) * (group_.size() - 1), "gather_parts");
   if (!stream.is_meta()) gather(stream, whole, part);
 }
 
 void PeerMemory::sum_parts(Stream& stream, const Tensor& part, const Tensor& whole) {
   check_parts("sum_parts", whole, part);
-  group_.add_sent("reduce_scatter", bytes_of(part) * (group_.size() - 1));
+  count_sent(stream, "reduce_scatter", bytes_of(part) * (group_.size() - 1), "sum_parts");
   if (!stream.is_meta()) sum(stream, part, whole);
 }
 
@@ -110,7 +115,7 @@ void PeerMemory::exchange_pieces(Stream& stream, const std::vector<kernels::Piec
                         copy.to.dtype(), " ", copy.to.shape(), " and ", copy.from.dtype(), " ", copy.from.shape());
     bytes += static_cast<double>(copy.size.elements() * size_of(copy.from.dtype()));
   }
-  group_.add_sent("all_to_all_equal", bytes * (group_.size() - 1));
+  count_sent(stream, "all_to_all_equal", bytes * (group_.size() - 1), "exchange_pieces");
   if (!stream.is_meta() && bytes > 0) exchange(stream, copies);
 }
 

@@ -79,6 +79,8 @@ class PeerMemory {
   virtual void gather(Stream& stream, const Tensor& whole, const Tensor& part) = 0;
   virtual void sum(Stream& stream, const Tensor& part, const Tensor& whole) = 0;
   virtual void exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) = 0;
+  // `call`: its own name, where it counts as another operation.
+  void count_sent(Stream& stream, const char* operation, double bytes, const char* call = nullptr);
   void check_parts(const char* what, const Tensor& whole, const Tensor& part) const;
 
   Group& group_;
