@@ -291,7 +291,8 @@ TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
   const Plan plan = make_plan(config);
   EXPECT_FALSE(plan.peers);
   EXPECT_EQ(plan.why_eager(),
-            "experts' rows are exchanged over NCCL, which needs their counts on the host (WITAN_COMM_PEERS = 0)");
+            "experts' rows are exchanged over NCCL, which needs their counts on the host (WITAN_COMM_PEERS = 0); "
+            "moe_exchange_factor = 1.5 does without");
   const std::string page = format_plan(plan, 0, std::nullopt);
   EXPECT_NE(page.find("are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"), std::string::npos) << page;
 }

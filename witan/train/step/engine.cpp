@@ -132,10 +132,17 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
   return make();
 }
 
+// Whether experts' rows go straight to other ranks' memory, as make_dispatch_map() has it.
+bool Engine::rows_go_by_peers() const {
+  return groups_.of(Axis::expert).peers() != nullptr && config_->model.moe.num_experts <= PeerMemory::kMostExperts;
+}
+
 std::unique_ptr<ExpertPools> Engine::make_pools() const {
-  const double factor = config_->model.moe.moe_pool_factor;
-  if (config_->model.moe.num_experts == 0 || factor == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
-  return std::make_unique<ExpertPools>(stream_, factor);
+  const MoeConfig& moe = config_->model.moe;
+  if (moe.num_experts == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
+  const double exchange_factor = rows_go_by_peers() ? 0 : moe.moe_exchange_factor;
+  if (moe.moe_pool_factor == 0 && exchange_factor == 0) return nullptr;
+  return std::make_unique<ExpertPools>(stream_, moe.moe_pool_factor, exchange_factor);
 }
 
 // A stream of its own: gradients that are reduced beside the backward would be in the way of rows.
@@ -179,6 +186,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   const Count count{iteration, updates};
   begin(own, count);
   times_ = {};
+  if (pools_ && exchange_backoff_.waits()) pools_->divide(1);
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
     report_->write_stop(stream_, stop && stop());
@@ -202,14 +210,18 @@ void Engine::begin(const std::vector<Batch>& own, Count count) {
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
 }
 
-// A step that left out rows of experts has updated nothing: it is made again, in more waves until each has room, as
-// one of a single expert always has.
+// A step that left out rows of experts has updated nothing: it is made again, with rows exchanged as they come, in more
+// waves until each has room, as one of a single expert always has.
 StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read) {
+  const bool in_parts = pools_ && pools_->in_parts();
+  const double first_fill = read.step[kernels::step_value::skip];
   int64_t waves = 1;
   for (const int64_t more : wave_counts()) {
     const double fill = read.step[kernels::step_value::skip];  // of what was computed last
     if (fill <= 1) break;
-    if (static_cast<double>(more) < fill && more < wave_counts().back()) continue;  // too few, whatever they divide
+    if (more == 1 && !in_parts) continue;  // it was that
+    // Too few, whatever they divide. What one wave does for parts, their fill does not say.
+    if (more > 1 && static_cast<double>(more) < fill && more < wave_counts().back()) continue;
     waves = more;
     read = compute_again(own, count, waves);
   }
@@ -217,12 +229,17 @@ StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, Step
     throw Error(ExitCode::internal, cat("a step in ", waves, " waves left out rows of experts"));
   StepResult result = result_of(read);
   result.waves = waves;
+  if (in_parts && first_fill > 1 && waves == 1) result.exchange_fill = first_fill;
+  if (bounds_exchanges()) in_parts ? exchange_backoff_.tried(result.exchange_fill > 0) : exchange_backoff_.waited();
+  if (pools_) pools_->restore();
   return result;
 }
 
 std::vector<int64_t> Engine::wave_counts() const {
   std::vector<int64_t> counts;
   if (!pools_) return counts;
+  if (pools_->bounds_exchanges()) counts.push_back(1);
+  if (!pools_->bounds_pools()) return counts;
   const MoeConfig& moe = config_->model.moe;
   const int64_t ranks = groups_.of(Axis::expert).size();
   const int64_t experts = moe.num_experts / ranks + replica_slots(moe, ranks);
@@ -236,7 +253,7 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
   begin(own, count);
   pools_->divide(waves);
   compute(Mode::again, {});
-  pools_->divide(1);
+  pools_->restore();
   return report_->read(stream_, measures());
 }
 
@@ -300,10 +317,15 @@ std::string Engine::why_eager() const {
   if (moe.num_experts > 0 && expert_backend(moe) == ExpertBackend::sequential)
     return cat(moe.moe_grouped_gemm ? "moe_expert_backend = sequential" : "moe_grouped_gemm = false",
                " reads the row count of each expert on the host");
-  if (moe.moe_token_dispatcher_type == "alltoall" && groups_.of(Axis::expert).size() > 1 &&
-      groups_.of(Axis::expert).peers() == nullptr)
-    return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
-               config_->parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)");
+  const int64_t expert_ranks = groups_.of(Axis::expert).size();
+  if (moe.moe_token_dispatcher_type == "alltoall" && expert_ranks > 1 && !rows_go_by_peers()) {
+    if (moe.moe_exchange_factor == 0)
+      return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
+                 config_->parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)",
+                 "; moe_exchange_factor = 1.5 does without");
+    if (replica_slots(moe, expert_ranks) > 0)
+      return "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host";
+  }
   for (const ParamGroup& group : param_groups_.all())
     if (optimizer_traits(group.settings.optimizer).eager)
       return cat("optimizer = ", group.settings.optimizer, " makes preconditioners in some steps alone");
@@ -311,6 +333,7 @@ std::string Engine::why_eager() const {
 }
 
 bool Engine::recordable() const {
+  if (bounds_exchanges() && !pools_->in_parts()) return false;  // this step
   return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
 }
 
