@@ -107,6 +107,28 @@ TEST(BoundedExchanges, OverflowWhereAllTokensVisitOneExpert) {
   EXPECT_EQ(run_engine(config, 1).exchange_fills.front(), 4) << "all tokens for a rank, of which a quarter has room";
 }
 
+// Rank 2 alone has more for another than parts hold: rank 0, whose expert axis has room, makes the step again too.
+TEST(BoundedExchanges, OverflowOnAllRanksWhereOneHasNoRoom) {
+  RunConfig config = laid_out(testing::small_config(), {"replicate=4,expert=2"});
+  config.parallel.deterministic = true;
+  config.model.moe.moe_router_topk = 1;
+  config.model.moe.moe_router_pre_softmax = true;
+  const auto batches = [](int uneven_rank) {
+    return [uneven_rank](const RunConfig& of, const Layout& layout, int rank, int64_t step) {
+      std::vector<Batch> own = testing::own_batches(of, layout, rank, step);
+      if (rank == uneven_rank)  // one token again and again, all for the same expert
+        for (Batch& batch : own) std::ranges::fill(batch.tokens, 5);
+      return own;
+    };
+  };
+  const Trajectory as_they_come = run_engine(config, 3, batches(2));
+  config.model.moe.moe_exchange_factor = 1.9;
+  const Trajectory in_parts = run_engine(config, 3, batches(2));
+  EXPECT_EQ(in_parts.exchange_fills.front(), 24 / 23.0) << "all 24 tokens, and 1.9 times 12 rows, rounded up";
+  expect_same_bits_of_steps(as_they_come, in_parts);
+  EXPECT_EQ(std::ranges::max(run_engine(config, 3, batches(-1)).exchange_fills), 0) << "otherwise none overflows";
+}
+
 TEST(BoundedExchanges, OfMatricesThatAreDividedGiveTheBitsOfRowsAsTheyCome) {
   RunConfig config = with_uneven_loads("float64");
   config.parallel.deterministic = false;
