@@ -51,6 +51,20 @@ TEST(LimitToPool, AWaveIsSomeOfEachRanksExperts) {
   EXPECT_EQ(limit(rank, {.rows = 4, .rank = 1, .wave = 1, .waves = 2}, 3).fill, 3) << "the largest of all layers";
 }
 
+// Rank 0 has 3 rows for itself and 3 for rank 1; rank 1 has 3 and 1.
+TEST(LimitToPool, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
+  Rank rank;
+  const Limited fits = limit(rank, {.rows = 8, .rank = 0, .part_rows = 3});
+  EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
+  EXPECT_EQ(fits.fill, 1) << "the part, not the pool, is full";
+  for (const int64_t of : {0, 1}) {
+    const Limited not_all = limit(rank, {.rows = 8, .rank = of, .part_rows = 2});
+    EXPECT_EQ(not_all.counts, Integers(4, 0)) << "ranks decide alike";
+    EXPECT_EQ(not_all.fill, 1.5);
+  }
+  EXPECT_EQ(limit(rank, {.rows = 3, .rank = 0, .part_rows = 2}).fill, 2) << "the larger of pool and part";
+}
+
 TEST(SkipOverflow, SkipsWhatLeftRowsOut) {
   Rank rank;
   for (const double found : {0.0, 1.0, 1.25})

@@ -88,6 +88,20 @@ TEST(MoeConfig, PoolsHoldAnEvenLoad) {
             "gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
 }
 
+TEST(MoeConfig, PartsHoldAnEvenLoad) {
+  MoeConfig config;
+  config.moe_exchange_factor = 0.5;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { config.validate(1); }),
+      "moe_exchange_factor = 0.5 has no room for an even load: set 1 or more, as 1.5, or 0 for rows as they come");
+  config.moe_exchange_factor = 1;
+  config.validate(1);
+  config.moe_token_dispatcher_type = "allgather";
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_exchange_factor bounds what a rank sends to another, but moe_token_dispatcher_type = \"allgather\" "
+            "gathers all tokens: set \"alltoall\", or moe_exchange_factor = 0");
+}
+
 TEST(MoeConfig, ReplicasNeedRowsThatTravelAndProductsOfTwoStacks) {
   MoeConfig config;
   config.moe_replicated_experts = 2;
@@ -203,6 +217,7 @@ TEST(MoeConfig, FieldsHaveBounds) {
                                                         {"moe_z_loss_coeff", "-1"},
                                                         {"moe_expert_capacity_factor", "-1"},
                                                         {"moe_pool_factor", "-1"},
+                                                        {"moe_exchange_factor", "-1"},
                                                         {"moe_replicated_experts", "-1"},
                                                         {"moe_token_drop_policy", "random"},
                                                         {"moe_router_load_balancing_type", "sinkhorn"},

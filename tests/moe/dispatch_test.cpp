@@ -248,11 +248,14 @@ struct Exchanged {
   bool operator==(const Exchanged&) const = default;
 };
 Exchanged exchange(ThreadRank& rank, Group& group, DType dtype, int64_t K, int64_t E, int64_t most,
-                   const ops::Meanwhile* meanwhile = nullptr) {
+                   const ops::Meanwhile* meanwhile = nullptr, int64_t part_rows = 0) {
   const int64_t T = 13, D = 5;
   Tape tape(rank.stream);
   const Routing all = routing_of(rank, random_ids(T, K, E, cat("ids ", rank.rank)), K, E);
-  const DispatchMap map = make_dispatch_map(rank.stream, testing::limited(rank, all, most), group);
+  Routing routing = testing::limited(rank, all, most);
+  routing.part_rows = part_rows;
+  const DispatchMap map = make_dispatch_map(rank.stream, routing, group);
+  EXPECT_EQ(map.part_rows > 0, part_rows > 0 && !group.peers());
   const Var x = tape.input(rank.own_normal({T, D}, dtype, "x")),
             weights = tape.input(rank.own_normal({T, K}, accumulator(dtype), "w"));
   const Dispatched out = dispatch(tape, x, weights, map, meanwhile);
@@ -279,6 +282,47 @@ TEST(Dispatch, ThroughPeerMemoryGivesTheSameBits) {
         testing::PeeredGroup peered(*group);
         EXPECT_EQ(exchange(rank, peered, dtype, K, E, most), exchange(rank, *group, dtype, K, E, most));
       });
+}
+
+// Dropped assignments, experts and whole ranks without any, and parts that are full or far from it.
+TEST(Dispatch, InPartsOfOneSizeGivesTheSameBits) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const auto& [ranks, K, E, most] : std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{
+             {2, 1, 4, 13}, {2, 3, 4, 13}, {2, 3, 4, 2}, {4, 2, 8, 13}, {4, 4, 4, 3}, {4, 1, 64, 13}, {2, 8, 8, 13}})
+      on_ranks(ranks, [&, K = K, E = E, most = most](ThreadRank& rank) {
+        const auto group = rank.everyone("expert");
+        const Exchanged as_they_come = exchange(rank, *group, dtype, K, E, most);
+        Stream side(rank.stream, 512);
+        const ops::Meanwhile meanwhile{&side, [](Tape&) {}};
+        for (const int64_t part_rows : {13 * K, 20 * K}) {
+          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, nullptr, part_rows), as_they_come) << part_rows;
+          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, &meanwhile, part_rows), as_they_come) << part_rows;
+        }
+        testing::PeeredGroup peered(*group);
+        EXPECT_EQ(exchange(rank, peered, dtype, K, E, most, nullptr, 13 * K), as_they_come) << "needs no parts";
+      });
+}
+
+TEST(Dispatch, InPartsSendsWhatTheyHoldAndBoundsThePool) {
+  on_ranks(4, [](ThreadRank& rank) {
+    const auto group = rank.everyone("expert");
+    Tape tape(rank.stream);
+    Routing routing = routing_of(rank, {6, 7, 7, 6, 6, 7}, 2, 8);  // all for one rank, none for the others
+    routing.part_rows = 6;
+    DispatchMap map = make_dispatch_map(rank.stream, routing, *group);
+    EXPECT_EQ(map.source.size(0), 4 * 6);
+    EXPECT_EQ(map.capacity, 4 * 3 * 2);
+    routing.kept = routing.counts = rank.stream.zeros({8}, DType::i64);
+    routing.ids = rank.tensor<int32_t>({3, 2}, std::vector<int32_t>(6, -1));
+    routing.part_rows = 2;
+    map = make_dispatch_map(rank.stream, routing, *group);
+    EXPECT_EQ(map.capacity, 4 * 2);
+    const Var x = tape.input(rank.own_normal({3, 4}, DType::f32, "x"));
+    group->reset_sent();
+    const Dispatched out = dispatch(tape, x, tape.constant(rank.own_normal({3, 2}, DType::f32, "w")), map);
+    EXPECT_EQ(group->sent().at("all_to_all_equal"), 3 * 2 * (4 + 1) * 4.0) << "rows and weights, though there are none";
+    EXPECT_EQ(values(combine(tape, out.rows, map).value()), std::vector<double>(12));
+  });
 }
 
 TEST(Dispatch, WhileSomethingIsComputedGivesTheSameBits) {

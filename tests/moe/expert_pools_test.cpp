@@ -27,6 +27,28 @@ TEST(ExpertPools, AreNeverSmallerThanWhatOneExpertIsSent) {
   EXPECT_EQ(even.rows(0, 2, 8, 0), 1);
 }
 
+TEST(ExpertPools, PartsHoldAMultipleOfTheEvenLoad) {
+  Rank rank;
+  ExpertPools pools(rank.stream, 0, 1.5);
+  EXPECT_TRUE(pools.in_parts());
+  EXPECT_FALSE(pools.bounds_pools());
+  EXPECT_EQ(pools.part_rows(100, 2, 4, 2, 100), 75);
+  EXPECT_EQ(pools.part_rows(5, 1, 2, 4, 5), 4) << "rounded up";
+  EXPECT_EQ(pools.part_rows(100, 2, 2, 1, 100), 100) << "a token visits an expert once";
+  EXPECT_EQ(pools.part_rows(100, 2, 4, 2, 10), 20) << "experts keep their capacity";
+  EXPECT_EQ(pools.part_rows(0, 2, 4, 2, 0), 1);
+  EXPECT_EQ(pools.rows(100, 2, 4, 100), 800) << "all that comes";
+  pools.divide(1);
+  EXPECT_FALSE(pools.bounds());
+  EXPECT_EQ(pools.part_rows(100, 2, 4, 2, 100), 0);
+  pools.restore();
+  EXPECT_TRUE(pools.in_parts());
+  ExpertPools without(rank.stream, 1.5);
+  without.restore();
+  EXPECT_FALSE(without.in_parts());
+  EXPECT_TRUE(without.bounds());
+}
+
 // What waves make of tokens is what one pass makes, to the bit, and so are the gradients' differences.
 TEST(ExpertPools, WavesPassWhatOnePassDoes) {
   Rank rank;

@@ -337,6 +337,13 @@ TEST(ExchangeRows, GradientsMatchDifferences) {
                      {rank.normal({5, 2}, DType::f64, "rows")});
 }
 
+TEST(ExchangeParts, AreTheirOwnAdjoint) {
+  const Placement part = Placement::shard(0);
+  for (const int ranks : {1, 2, 4})
+    testing::check_adjoint("exchange_parts", ranks, {3 * ranks, 2}, part, part,
+                           [](Tape& tape, const Var& x, Group& group) { return ops::exchange_parts(tape, x, group); });
+}
+
 TEST(ExchangeRows, IsPlannedOnMeta) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

@@ -84,5 +84,12 @@ TEST(Estimate, LooksAtEveryLayer) {
   }
 }
 
+TEST(Estimate, CountsTheRoomOfPartsThatRanksSend) {
+  RunConfig config = config_on("shard=8,expert=8", "auto", 8);
+  config.parallel.peer_memory = false;
+  config.model.moe.moe_exchange_factor = 3;
+  expect_near_plan(config);
+}
+
 }  // namespace
 }  // namespace witan

@@ -291,9 +291,33 @@ TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
   const Plan plan = make_plan(config);
   EXPECT_FALSE(plan.peers);
   EXPECT_EQ(plan.why_eager(),
-            "experts' rows are exchanged over NCCL, which needs their counts on the host (WITAN_COMM_PEERS = 0)");
+            "experts' rows are exchanged over NCCL, which needs their counts on the host (WITAN_COMM_PEERS = 0); "
+            "moe_exchange_factor = 1.5 does without");
   const std::string page = format_plan(plan, 0, std::nullopt);
   EXPECT_NE(page.find("are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"), std::string::npos) << page;
+}
+
+// Parts of a bounded size need no counts on the host: steps are recorded without peer memory too. With it they
+// make no difference.
+TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
+  RunConfig config = divided_on_gpus();
+  config.model.moe.moe_exchange_factor = 1.5;
+  const Plan without = make_plan(resolve(config, {.peer_memory = false}));
+  EXPECT_EQ(without.why_eager(), "");
+  EXPECT_FALSE(without.peers);
+  EXPECT_EQ(without.ranks[0].sent.at("expert").count("all_to_all"), 0u);
+  config.parallel.ranks_per_process = 1;
+  config.parallel.peer_islands = {0, 0, 0, 0};
+  const Plan with = make_plan(resolve(config, {}));
+  EXPECT_EQ(with.why_eager(), "");
+  EXPECT_EQ(with.ranks[0].sent.at("expert").count("all_to_all_equal"), 0u);
+  config.model.moe.moe_exchange_factor = 0;
+  EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), with.arena_bytes());
+
+  config.model.moe.moe_exchange_factor = 1.5;
+  config.model.moe.moe_replicated_experts = 1;
+  EXPECT_EQ(make_plan(resolve(config, {.peer_memory = false})).why_eager(),
+            "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host");
 }
 
 // The pools of dropless routing hold what all ranks could send.

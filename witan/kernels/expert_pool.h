@@ -2,7 +2,8 @@
 // which more would come.
 //
 // The ranks of an expert axis all know how many rows each of them has for each expert, [R, E], and so decide alike.
-// What does not fit is not sent, so that nobody writes beyond a pool, and the step's updates are skipped.
+// What does not fit is not sent, so that nobody writes beyond a pool, and the step's updates are skipped. So it is with
+// what a rank may send to another at once, where that is bounded (bounded_exchange.h).
 #pragma once
 
 #include "witan/kernels/launch.h"
@@ -16,6 +17,7 @@ struct PoolWave {
   int64_t rows;  // that a rank's pool has room for
   int64_t rank;  // this one, of R
   int64_t wave = 0, waves = 1;
+  int64_t part_rows = 0;  // that a rank may send to a rank; 0: as many as there are
 };
 
 struct PoolAssignments {
@@ -24,9 +26,10 @@ struct PoolAssignments {
 };
 
 // counts [R, E] int64: assignments of each rank to each expert, E / R consecutive experts on each rank; ids [n] int32:
-// those of this rank. If each rank's experts of the wave are sent at most `rows` rows, `sent` is what this rank has for
-// them; else it is nothing, on all ranks. fill [1] float64 becomes the largest of itself and the rows that a rank would
-// get in the wave over `rows`: above 1 for what does not fit.
+// those of this rank. If each rank's experts of the wave are sent at most `rows` rows, and `part_rows` by each rank,
+// `sent` is what this rank has for them; else it is nothing, on all ranks. fill [1] float64 becomes the largest of
+// itself, the rows that a rank would get in the wave over `rows` and those that it would get of one rank over
+// `part_rows`: above 1 for what does not fit.
 void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
                    const Tensor& counts, const PoolWave& wave);
 WITAN_KERNEL_TWINS(limit_to_pool)

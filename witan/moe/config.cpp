@@ -163,6 +163,11 @@ Fields MoeConfig::fields() {
             "Rows that a rank's experts have room for, relative to an even load; more make a step run again in waves "
             "(0: room for the worst case)"}
           .at_least(0),
+      Field{"moe_exchange_factor", &moe_exchange_factor,
+            "Rows that a rank sends each other rank where they do not reach each other's memory, relative to an even "
+            "load, whatever there are, so that the host need not know; more make a step run again (0: as many as there "
+            "are)"}
+          .at_least(0),
       Field{
           "moe_replicated_experts", &moe_replicated_experts,
           "Experts of other ranks that a rank may compute beside its own in a layer and micro-batch, copied from ranks "
@@ -291,6 +296,13 @@ void MoeConfig::validate(int64_t num_layers) const {
   require<ConfigError>(moe_pool_factor == 0 || moe_token_dispatcher_type == "alltoall",
                        "moe_pool_factor bounds what other ranks send to a rank, but moe_token_dispatcher_type = \"",
                        moe_token_dispatcher_type, "\" gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
+  require<ConfigError>(moe_exchange_factor == 0 || moe_exchange_factor >= 1,
+                       "moe_exchange_factor = ", moe_exchange_factor,
+                       " has no room for an even load: set 1 or more, as 1.5, or 0 for rows as they come");
+  require<ConfigError>(moe_exchange_factor == 0 || moe_token_dispatcher_type == "alltoall",
+                       "moe_exchange_factor bounds what a rank sends to another, but moe_token_dispatcher_type = \"",
+                       moe_token_dispatcher_type,
+                       "\" gathers all tokens: set \"alltoall\", or moe_exchange_factor = 0");
   require<ConfigError>(moe_replicated_experts == 0 || moe_token_dispatcher_type == "alltoall",
                        "moe_replicated_experts = ", moe_replicated_experts,
                        " says which ranks rows of hot experts go to, but moe_token_dispatcher_type = \"",

@@ -52,6 +52,7 @@ struct MoeConfig {
   int64_t moe_latent_size = 0;  // 0: experts read the residual stream as it is
   std::string moe_token_dispatcher_type = "alltoall";
   double moe_pool_factor = 0;                       // 0: room for the worst case
+  double moe_exchange_factor = 0;                   // 0: rows travel as they come
   int64_t moe_replicated_experts = 0;               // replicas that a rank may hold of others' experts; 0: none
   int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
   bool moe_shared_expert_gate = false;

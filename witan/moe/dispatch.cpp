@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "witan/kernels/blocks.h"
+#include "witan/kernels/bounded_exchange.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/ops/redistribute.h"
 #include "witan/ops/view.h"
@@ -54,30 +55,55 @@ Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
                      });
 }
 
-// rows [capacity, D] as they arrived -> grouped by expert
+// How rows get from one order to the other: rows as they arrived know their place in the pool, or rows of the pool
+// where they arrived. The first sum(counts) rows of the side that knows are there.
+struct Reordering {
+  const Tensor& index;  // of the side that knows
+  const Tensor& counts;
+  bool to_pool_gathers;  // the pool's side knows
+};
+Reordering reordering(const DispatchMap& map) {
+  if (map.part_rows > 0) return {map.arrival, map.groups.count, true};
+  return {map.place, map.recv_counts, false};
+}
+
+void move_first_rows(Stream& stream, bool gathers, const Tensor& y, const Tensor& x, const Tensor& index,
+                     const Tensor& counts) {
+  gathers ? kernels::gather_first_rows(stream, y, x, index, counts)
+          : kernels::scatter_first_rows(stream, y, x, index, counts);
+}
+
+// Rows of the tensors in which rows arrive, in parts those that are not there included.
+int64_t arriving_rows(const DispatchMap& map) {
+  return map.part_rows > 0 ? map.source.size(0) : map.capacity;
+}
+
+// rows [arriving_rows, D] as they arrived -> [capacity, D] grouped by expert
 Var to_expert_order(Tape& tape, const Var& rows, const DispatchMap& map) {
   Stream& s = tape.stream();
-  const Tensor y = s.empty_like(rows.value());
-  kernels::scatter_first_rows(s, y, rows.value(), map.place, map.recv_counts);
+  const auto [index, counts, gathers] = reordering(map);
+  const Tensor y = s.empty(rows.shape().with(0, map.capacity), rows.dtype());
+  move_first_rows(s, gathers, y, rows.value(), index, counts);
   return tape.record("to_expert_order", y, {rows},
-                     [rows = tape.slot(rows), place = tape.save(map.place), counts = tape.save(map.recv_counts)](
-                         Backward& b, const Tensor& dy) {
-                       const Tensor d = b.stream().empty_like(dy);
-                       kernels::gather_first_rows(b.stream(), d, dy, b.value(place), b.value(counts));
+                     [rows = tape.slot(rows), shape = rows.shape(), index = tape.save(index),
+                      counts = tape.save(counts), gathers = gathers](Backward& b, const Tensor& dy) {
+                       const Tensor d = b.stream().empty(shape, dy.dtype());
+                       move_first_rows(b.stream(), !gathers, d, dy, b.value(index), b.value(counts));
                        b.add(rows, d);
                      });
 }
 
-// The inverse: grouped by expert -> as they arrived
+// The inverse: [capacity, D] grouped by expert -> [arriving_rows, D] as they arrived
 Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
   Stream& s = tape.stream();
-  const Tensor y = s.empty_like(rows.value());
-  kernels::gather_first_rows(s, y, rows.value(), map.place, map.recv_counts);
+  const auto [index, counts, gathers] = reordering(map);
+  const Tensor y = s.empty(rows.shape().with(0, arriving_rows(map)), rows.dtype());
+  move_first_rows(s, !gathers, y, rows.value(), index, counts);
   return tape.record("to_arrival_order", y, {rows},
-                     [rows = tape.slot(rows), place = tape.save(map.place), counts = tape.save(map.recv_counts)](
-                         Backward& b, const Tensor& dy) {
-                       const Tensor d = b.stream().empty_like(dy);
-                       kernels::scatter_first_rows(b.stream(), d, dy, b.value(place), b.value(counts));
+                     [rows = tape.slot(rows), shape = rows.shape(), index = tape.save(index),
+                      counts = tape.save(counts), gathers = gathers](Backward& b, const Tensor& dy) {
+                       const Tensor d = b.stream().empty(shape, dy.dtype());
+                       move_first_rows(b.stream(), gathers, d, dy, b.value(index), b.value(counts));
                        b.add(rows, d);
                      });
 }
@@ -131,11 +157,32 @@ Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
                      });
 }
 
+// Rows in parts with their weights -> as they arrive.
+std::vector<Var> exchange_parts_of_both(Tape& tape, const Var& rows, const Var& weights, const DispatchMap& map,
+                                        const ops::Meanwhile& meanwhile) {
+  const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
+  const std::vector<Tensor> arrived = {tape.stream().empty_like(sent[0]), tape.stream().empty_like(sent[1])};
+  const auto there = [sent, arrived, group = map.group](Stream& on) {
+    for (const size_t i : {0U, 1U}) group->all_to_all_equal(on, arrived[i], sent[i]);
+  };
+  const auto back = [group = map.group](Backward&, Stream& on, const std::vector<Tensor>& gradients) {
+    std::vector<Tensor> returned(2);
+    for (const size_t i : {0U, 1U}) {
+      if (!gradients[i].defined()) continue;
+      returned[i] = on.empty_like(gradients[i]);
+      group->all_to_all_equal(on, returned[i], gradients[i]);
+    }
+    return returned;
+  };
+  return ops::overlapped(tape, {{rows, weights}, arrived, there, back}, meanwhile);
+}
+
 // Send rows [N, D] with their weights [N, 1] -> as they arrive, [capacity, D] and [capacity, 1]: ops::exchange_rows of
 // both. The small one goes first: where the host has to know how many rows travel, it learns so before the large one
 // begins.
 std::vector<Var> exchange_both(Tape& tape, const Var& rows, const Var& weights, const DispatchMap& map,
                                const ops::Meanwhile& meanwhile) {
+  if (map.part_rows > 0) return exchange_parts_of_both(tape, rows, weights, map, meanwhile);
   const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
   std::vector<Tensor> arrived;
   for (const Tensor& one : sent) arrived.push_back(tape.stream().empty(one.shape().with(0, map.capacity), one.dtype()));
@@ -160,6 +207,7 @@ std::vector<Var> exchange_both(Tape& tape, const Var& rows, const Var& weights, 
 // Send rows -> this rank's expert pool.
 Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
   if (!map.group) return rows;
+  if (map.part_rows > 0) return to_expert_order(tape, ops::exchange_parts(tape, rows, *map.group), map);
   return to_expert_order(
       tape, ops::exchange_rows(tape, rows, *map.group, map.send_counts, map.recv_counts, map.capacity), map);
 }
@@ -169,6 +217,24 @@ void check_dispatched(const Var& x, const Var& weights, const DispatchMap& map) 
                       ", D], got ", x.shape());
   require<ShapeError>(weights.shape() == Shape({map.tokens, map.topk}), "dispatch: weights must be [T=", map.tokens,
                       ", K=", map.topk, "], got ", weights.shape());
+}
+
+// The rest of a map whose rows travel in parts: kept [E], this rank's rows for each expert.
+DispatchMap in_parts(Stream& stream, DispatchMap map, const Tensor& kept, Group& group, int64_t part_rows) {
+  const int64_t R = group.size(), local = kept.elements() / R;
+  const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
+  map.group = &group;
+  map.part_rows = part_rows;
+  map.capacity = std::min(map.capacity, R * part_rows);
+  const Tensor counts = integers({R}), parts = integers({R * part_rows}), received = integers({R, local});
+  kernels::rank_counts(stream, counts, kept);
+  kernels::spread_to_parts(stream, map.slot, parts, map.source, counts);
+  map.source = parts;
+  group.all_to_all_equal(stream, received, kept.reshape({R, local}));
+  kernels::gathered_groups(stream, map.groups, received);
+  map.arrival = integers({map.capacity});
+  kernels::find_in_parts(stream, map.arrival, map.groups, part_rows);
+  return map;
 }
 
 }  // namespace
@@ -203,6 +269,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
     peers->place_rows(stream, map.groups, map.remote, routing.kept, map.capacity);
     return map;
   }
+  if (routing.part_rows > 0) return in_parts(stream, std::move(map), routing.kept, group, routing.part_rows);
   map.group = &group;
   map.send_counts = integers({R});
   map.recv_counts = integers({R});
@@ -244,6 +311,8 @@ Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
                       "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
   if (map.peers) return pull_sums(tape, rows, map);
   if (!map.group) return sum_assignments(tape, rows, map);
+  if (map.part_rows > 0)
+    return sum_assignments(tape, ops::exchange_parts(tape, to_arrival_order(tape, rows, map), *map.group), map);
   const Var back = ops::exchange_rows(tape, to_arrival_order(tape, rows, map), *map.group, map.recv_counts,
                                       map.send_counts, map.source.size(0));
   return sum_assignments(tape, back, map);

@@ -24,12 +24,18 @@ struct DispatchMap {
   Tensor send_counts, recv_counts;  // [R] int64
   Tensor place;                     // [capacity] int64: pool row of each received row
 
+  // Where rows travel in parts of one size (Routing::part_rows), instead of counts and place: `slot` and `source` are
+  // of the rows of these parts, [R part_rows], one for each rank.
+  int64_t part_rows = 0;  // 0: they do not
+  Tensor arrival;         // [capacity] int64: received row of each pool row
+
   // Where ranks reach each other's memory, instead: rows go straight to where they belong.
   PeerMemory* peers = nullptr;
   Tensor remote;  // [N] int64: where each send row goes
 };
 
-// `group` is the expert axis. Exchanges counts when it has more than one rank.
+// `group` is the expert axis. Exchanges counts when it has more than one rank. Parts of routing.part_rows must have
+// room for what each rank has for each other; ranks that reach each other's memory need no parts.
 DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group);
 
 // What a rank's experts compute: their rows, and whose weights those of its slots are.

@@ -45,7 +45,8 @@ class RowDispatcher : public TokenDispatcher {
     const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
       return once(on, x, of, experts, beside);
     };
-    if (routing.pools && expert_.size() > 1) return pass_within_pools(tape, tokens, routing, expert_, pass);
+    if (routing.pools && routing.pools->bounds() && expert_.size() > 1)
+      return pass_within_pools(tape, tokens, routing, expert_, pass);
     return pass(tape, tokens, routing);
   }
 
@@ -53,7 +54,8 @@ class RowDispatcher : public TokenDispatcher {
   Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
            const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    if (runner_.in_place(map)) return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), {map.groups});
+    if (runner_.in_place(map))
+      return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), {map.groups});
     const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
     return combine(tape, runner_.run(tape, in, map, routing.replicas, experts), map);
   }

@@ -52,6 +52,7 @@ Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, con
   fits.counts = fits.kept;
   fits.capacity = capacity;
   fits.pool_rows = wave.rows;
+  fits.part_rows = wave.part_rows;
   kernels::limit_to_pool(stream, {fits.ids, fits.kept}, pools.fill(), ids, counts, wave);
   return fits;
 }
@@ -92,12 +93,30 @@ Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const T
 
 }  // namespace
 
-ExpertPools::ExpertPools(Stream& stream, double factor)
-    : stream_(stream), factor_(factor), fill_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {}
+ExpertPools::ExpertPools(Stream& stream, double factor, double exchange_factor)
+    : stream_(stream),
+      factor_(factor),
+      exchange_factor_(exchange_factor),
+      fill_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {
+  restore();
+}
 
 int64_t ExpertPools::rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const {
-  const double all = static_cast<double>(ranks * T * K), even = factor_ * static_cast<double>(T * K);
+  const double all = static_cast<double>(ranks * T * K);
+  const double even = bounds_pools() ? factor_ * static_cast<double>(T * K) : all;
   return std::max({static_cast<int64_t>(std::min(all, std::ceil(even))), ranks * std::min(T, capacity), int64_t{1}});
+}
+
+int64_t ExpertPools::part_rows(int64_t T, int64_t K, int64_t ranks, int64_t experts, int64_t capacity) const {
+  if (!in_parts()) return 0;
+  const int64_t all = std::min(T * std::min(K, experts), experts * std::min(T, capacity));
+  const double even = std::ceil(exchange_factor_ * static_cast<double>(T * K) / static_cast<double>(ranks));
+  return std::max(static_cast<int64_t>(std::min(static_cast<double>(all), even)), int64_t{1});
+}
+
+void ExpertPools::divide(int64_t waves, Exchange exchange) {
+  waves_ = waves;
+  exchange_ = bounds_exchanges() ? exchange : Exchange::as_they_come;
 }
 
 void ExpertPools::begin_step() const {
@@ -109,8 +128,10 @@ Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Gro
   const int64_t R = group.size(), E = routing.kept.elements();
   const Tensor counts = s.empty({R, E}, DType::i64);
   group.all_gather(s, counts, routing.kept.reshape({1, E}));
-  const kernels::PoolWave wave{
-      .rows = routing.pools->rows(routing.ids.size(0), routing.ids.size(1), R, routing.capacity), .rank = group.rank()};
+  const int64_t T = routing.ids.size(0), K = routing.ids.size(1);
+  const kernels::PoolWave wave{.rows = routing.pools->rows(T, K, R, routing.capacity),
+                               .rank = group.rank(),
+                               .part_rows = routing.pools->part_rows(T, K, R, E / R, routing.capacity)};
   if (routing.pools->waves() > 1) return pass_in_waves(tape, tokens, routing, counts, wave, pass);
   Routing fits = fitting(s, *routing.pools, routing.ids, counts, routing.capacity, wave);
   fits.weights = routing.weights;

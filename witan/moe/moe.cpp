@@ -42,7 +42,7 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
     routing.replica_slots = replica_slots_;
   }
   // What is bounded is to be small: the activation, which costs little, is not kept either.
-  const bool activations = again.activations || routing.pools != nullptr;
+  const bool activations = again.activations || (routing.pools && routing.pools->bounds_pools());
   const auto run = [this, activations](Tape& on, const Dispatched& in, const ExpertRows& rows) {
     return experts_.forward(on, in, rows, activations);
   };

@@ -18,6 +18,7 @@ struct Routing {
   int64_t capacity = 0;   // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
   RouterRecord record;    // of all of a micro-batch's tokens
   int64_t pool_rows = 0;  // most that come to a rank together; 0: all that ranks may send
+  int64_t part_rows = 0;  // most of one rank for one: so many travel, whatever there are; 0: as many as there are
   const ExpertPools* pools = nullptr;  // which bound those rows (expert_pools.h); null: nothing does
   int64_t replica_slots = 0;           // of each rank, for replicas of other ranks' experts (replicas.h)
   // Where there are any, experts are places: ids are of R (E/R + S), and so many have counts and kept.

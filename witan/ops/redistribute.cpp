@@ -189,4 +189,14 @@ Var exchange_rows(Tape& tape, const Var& rows, Group& group, const Tensor& send_
                      });
 }
 
+Var exchange_parts(Tape& tape, const Var& rows, Group& group) {
+  const Tensor y = tape.stream().empty_like(rows.value());
+  group.all_to_all_equal(tape.stream(), y, rows.value());
+  return tape.record("exchange_parts", y, {rows}, [x = tape.slot(rows), &group](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty_like(dy);
+    group.all_to_all_equal(b.stream(), dx, dy);
+    b.add(x, dx);
+  });
+}
+
 }  // namespace witan::ops

@@ -47,4 +47,8 @@ Var gather_columns(Tape& tape, const Var& x, Group& group, std::span<const int64
 Var exchange_rows(Tape& tape, const Var& rows, Group& group, const Tensor& send_counts, const Tensor& recv_counts,
                   int64_t capacity);
 
+// Group::all_to_all_equal as an op, its own adjoint: rows [n R, D], R for each of n ranks -> [n R, D], R of each. Rows
+// that nobody reads may be undefined, and so their gradients.
+Var exchange_parts(Tape& tape, const Var& rows, Group& group);
+
 }  // namespace witan::ops

@@ -12,6 +12,7 @@
 #include "witan/moe/replicas.h"
 #include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/peers.h"
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
@@ -271,6 +272,13 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
+  // Of the even load, what ranks send each other where that is bounded (moe/expert_pools.h); 0: rows go as they come.
+  double part_factor() const {
+    if (peers_of(parallel_, layout_, 0) == PeerAccess::wanted) return 0;
+    const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
+    return std::min(model_.moe.moe_exchange_factor, std::min(chosen, own_experts()) * size(Axis::expert) / chosen);
+  }
+
   // Two for a weight and a token, four backward, two where it is frozen; and once more where blocks are computed again.
   // Of products of blocks, without attention's, on average over the stages.
   double flops_of_blocks() const {
@@ -349,7 +357,9 @@ class Estimator {
       add(Axis::expert, "all_gather", 2 * moe_passes * rows * (experts - 1));
       add(Axis::expert, "reduce_scatter", 2 * moe_passes * rows * (experts - 1));
     } else {
-      add(Axis::expert, "all_to_all", 4 * moe_passes * chosen * rows * (experts - 1) / experts);
+      const double even = 4 * moe_passes * chosen * rows * (experts - 1) / experts;
+      const double parts = part_factor();
+      add(Axis::expert, parts > 0 ? "all_to_all_equal" : "all_to_all", parts > 0 ? parts * even : even);
       const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * trained(true);
       const double of_expert = held(true) / own_experts() * (2 * value_ + gradient);  // in all layers
       add(Axis::expert, "all_to_all", micro_batches_ * replicas() * of_expert * (experts - 1) / experts);

@@ -55,6 +55,7 @@ void visit(Archive& a, StepEvent& e) {
   a("load_max_over_mean", e.load_max_over_mean);
   a("dropped_share", e.dropped_share);
   a("pool_overflows", e.pool_overflows);
+  a("exchange_overflows", e.exchange_overflows);
   a("router", e.router);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);

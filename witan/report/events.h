@@ -54,13 +54,14 @@ struct StepEvent {
   double ceiling_share = 0;  // gflops over the measured ceiling, 0 to 1
   double data_wait_s = 0;    // part of step_s
   double step_s = 0;
-  std::optional<double> load_max_over_mean;   // busiest expert over the mean, worst layer
-  std::optional<double> dropped_share;        // of assignments, 0 to 1; where experts have a capacity
-  std::optional<double> pool_overflows;       // steps of this call so far that ran again in waves; bounded pools only
-  std::map<std::string, double> router = {};  // what else routers record, by name, of all layers
-  bool skipped = false;                       // non-finite gradients, or a spike: nothing was updated
-  double elapsed_s = 0;                       // training time so far, over all resumptions
-  std::optional<double> epochs = {};          // how often the dataset was read that was read most
+  std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
+  std::optional<double> dropped_share;       // of assignments, 0 to 1; where experts have a capacity
+  std::optional<double> pool_overflows;      // steps of this call so far that ran again in waves; bounded pools only
+  std::optional<double> exchange_overflows = {};  // likewise that ran again with rows exchanged as they come
+  std::map<std::string, double> router = {};      // what else routers record, by name, of all layers
+  bool skipped = false;                           // non-finite gradients, or a spike: nothing was updated
+  double elapsed_s = 0;                           // training time so far, over all resumptions
+  std::optional<double> epochs = {};              // how often the dataset was read that was read most
 };
 
 // A statistic of routers by its name, wherever it stands: the first ones have keys of their own.

@@ -25,9 +25,10 @@ TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
         if (id >= 0) ++all[static_cast<size_t>(E + id)];
       }
       const Tensor counts = host.tensor<int64_t>({R, E}, all), own = host.tensor<int32_t>({n}, ids);
-      for (const int64_t rows : {1000000, 20, 1})
+      for (const auto& [rows, part_rows] :
+           std::vector<std::pair<int64_t, int64_t>>{{1000000, 0}, {20, 0}, {1, 0}, {1000000, 100000}, {1000000, 40}})
         for (int64_t wave = 0; wave < waves; ++wave) {
-          const kernels::PoolWave part{.rows = rows, .rank = 1, .wave = wave, .waves = waves};
+          const kernels::PoolWave part{.rows = rows, .rank = 1, .wave = wave, .waves = waves, .part_rows = part_rows};
           const Tensor kept = host.stream.empty({n}, DType::i32), sums = host.stream.empty({E}, DType::i64);
           const Tensor fill = host.tensor<double>({1}, {0.5}), gpu_fill = to_gpu(fill);
           kernels::limit_to_pool(host.stream, {kept, sums}, fill, own, counts, part);

@@ -264,6 +264,14 @@ TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
                                       "on the host (WITAN_COMM_PEERS = 0)"));
   EXPECT_EQ(losses("nccl"), losses("threads"));
 
+  Words in_parts = flags;
+  in_parts.insert(in_parts.end(), {"--moe-exchange-factor", "1.25"});
+  const Ended parts = train_in_processes("parts", in_parts, {"WITAN_COMM_PEERS=0", "WITAN_COMM_PEERS=0"});
+  ASSERT_EQ(parts.code, 0) << parts.said;
+  EXPECT_THAT(parts.said, HasSubstr("captured as one CUDA graph; rows of experts are exchanged with NCCL"));
+  EXPECT_EQ(losses("parts"), losses("threads"));
+  EXPECT_TRUE(state("parts", 12) == state("threads", 12));
+
   const Ended mixed = train_in_processes("mixed", flags, {"WITAN_COMM_PEERS=0", "WITAN_COMM_PEERS=1"});
   EXPECT_EQ(mixed.code, static_cast<int>(ExitCode::config)) << mixed.said;
   EXPECT_THAT(mixed.said, HasSubstr("WITAN_COMM_PEERS = 0 on rank 0, but 1 on rank 1"));

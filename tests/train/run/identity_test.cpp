@@ -40,6 +40,7 @@ TEST(Identity, EveryPartIsNamed) {
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_router_topk = 1; }), "moe_router_topk");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_pool_factor = 1.5; }), "0 changes");
+  EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_exchange_factor = 1.5; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_replicated_experts = 2; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.fp8_keep_weights = true; }), "0 changes");
   EXPECT_EQ(change([](RunConfig& c) { c.model.moe.moe_shared_expert_overlap = true; }), "0 changes");

@@ -150,6 +150,11 @@ TEST(ReplayConfig, RefusesWhatCannotBeCompared) {
               }),
               HasSubstr("with moe_pool_factor above 0"));
   EXPECT_THAT(refusal([](RunConfig& config) {
+                config.parallel = {4, 2, 1};
+                config.model.moe.moe_exchange_factor = 1.5;
+              }),
+              HasSubstr("with moe_exchange_factor above 0"));
+  EXPECT_THAT(refusal([](RunConfig& config) {
                 config.train.replay_interval = 0;
                 config.train.check_messages = true;
                 config.parallel.device = "cuda";

@@ -16,6 +16,7 @@
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/router.h"
 #include "witan/moe/topk.h"
+#include "witan/parallel/peers.h"
 #include "witan/planner/plan.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
@@ -56,6 +57,7 @@ struct Trajectory {
   std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
   std::vector<int64_t> waves;                   // in which each step ran again; 1: it did not
+  std::vector<double> exchange_fills;           // of each step that ran again with rows as they come; 0: it did not
   int64_t arena_high_water = 0;                 // of the rank that needed most
 };
 
@@ -134,7 +136,8 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
   world.run([&](int rank) {
     ThreadPool pool(static_cast<int>(config.parallel.threads));
     Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
+    const Groups groups =
+        make_groups(world, layout, rank, stream, sums_of(config), peers_of(config.parallel, layout, rank));
     Engine engine(stream, groups, resolved);
     for (int64_t step = 0; step < steps; ++step) {
       const StepResult out = engine.step(batches(config, layout, rank, step), step + 1, step);
@@ -147,6 +150,7 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       layers_of(kLoadMaxOverMean, result.loads);
       result.losses.push_back(out.loss);
       result.waves.push_back(out.waves);
+      result.exchange_fills.push_back(out.exchange_fill);
       result.norms.push_back(out.gradient_norm);
       const LayerNorms norms = engine.layer_norms(out);
       result.layer_norms.push_back(norms.embedding);

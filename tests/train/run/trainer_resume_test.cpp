@@ -56,6 +56,31 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   EXPECT_FALSE(steps("whole")[6].pool_overflows);
 }
 
+// Parts of the even load overflow in the first step of each call, after which some steps exchange rows as they come: a
+// run that resumes begins anew with that, and no bit depends on it.
+TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
+  RunConfig whole = config("whole"), first = config("parts");
+  whole.parallel.deterministic = first.parallel.deterministic = true;
+  RunConfig second = first;
+  run(whole);
+  first.model.moe.moe_exchange_factor = 1;
+  first.train.train_iters = 7;  // the last one overflows
+  run(first);
+  second.model.moe.moe_exchange_factor = 1.01;
+  EXPECT_EQ(run(second).resumed_from, 7);
+  EXPECT_EQ(weights("whole", 4), weights("parts", 4));
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  expect_same_steps("whole", "parts");
+  const std::string log = read_file(folder_ / "parts" / "train.log");
+  for (const int step : {1, 2, 4, 7, 8, 9, 11})
+    EXPECT_NE(log.find(cat("exchange overflow: step ", step, " ran again with rows exchanged as they come")),
+              std::string::npos)
+        << step;
+  EXPECT_EQ(steps("parts")[6].exchange_overflows, 4) << "of the call: steps 1, 2, 4 and 7";
+  EXPECT_EQ(steps("parts")[11].exchange_overflows, 3);
+  EXPECT_FALSE(steps("whole")[6].exchange_overflows);
+}
+
 // Which experts are computed on several ranks follows from each micro-batch alone: nothing of it has to be saved. In
 // deterministic mode a run may resume with others, or with none.
 TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {

@@ -10,39 +10,20 @@
 #include "support/processes.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/uneven_loads.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_same_bits_of_steps;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::own_batches;
 using testing::run_engine;
-using testing::small_config;
 using testing::Trajectory;
+using testing::with_uneven_loads;
 
 const int64_t kSteps = testing::steps_of(3, 20);
-
-// A router that nothing balances, whose inputs are few different tokens: loads are uneven.
-RunConfig skewed(const char* dtype) {
-  RunConfig config = small_config();
-  config.model.dtype = dtype;
-  config.model.vocab_size = 7;
-  config.model.moe.moe_router_load_balancing_type = "none";
-  config.model.moe.moe_aux_loss_coeff = "0";
-  config.parallel.deterministic = true;
-  return config;
-}
-
-void expect_same_bits(const Trajectory& a, const Trajectory& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.norms, b.norms);
-  EXPECT_EQ(a.balances, b.balances);
-  EXPECT_EQ(a.zs, b.zs);
-  EXPECT_EQ(a.loads, b.loads);
-  ASSERT_EQ(a.weights.size(), b.weights.size());
-  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i] == b.weights[i]) << "parameter " << i;
-}
 
 // Of a config in whose layout some step overflows.
 void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
@@ -50,7 +31,7 @@ void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
   const Trajectory bounded = run_engine(config, kSteps);
   EXPECT_GT(std::ranges::max(bounded.waves), 1) << "no step overflowed: nothing is shown";
   config.model.moe.moe_pool_factor = 0;
-  expect_same_bits(run_engine(config, kSteps), bounded);
+  expect_same_bits_of_steps(run_engine(config, kSteps), bounded);
 }
 
 class BoundedPools : public ::testing::TestWithParam<const char*> {};
@@ -66,7 +47,7 @@ TEST_P(BoundedPools, GiveTheBitsOfUnboundedOnes) {
                                                {{"shard=4,expert=2", "optim_grads_params"}, 1.0},
                                                {{"replicate=2,pipeline=2,expert=2"}, 1.0}}) {
     SCOPED_TRACE(cat(described(layout), ", pools of ", factor));
-    RunConfig config = laid_out(skewed(GetParam()), layout);
+    RunConfig config = laid_out(with_uneven_loads(GetParam()), layout);
     if (layout.mesh.ends_with("expert=4")) config.model.moe.moe_router_topk = 4;  // one expert fits the even load
     expect_the_bits_of_unbounded_pools(config, factor);
   }
@@ -75,7 +56,7 @@ TEST_P(BoundedPools, GiveTheBitsOfUnboundedOnes) {
 TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
-    RunConfig config = laid_out(skewed("float32"), {"replicate=2,expert=2"});
+    RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
     change(config);
     expect_the_bits_of_unbounded_pools(config, 1);
   };
@@ -98,7 +79,7 @@ TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
 }
 
 TEST(ExpertPools, OfMatricesThatAreDividedGiveTheBitsOfUnboundedOnes) {
-  RunConfig config = skewed("float64");
+  RunConfig config = with_uneven_loads("float64");
   config.parallel.deterministic = false;
   config = laid_out(config, {"replicate=2,tensor=2,expert=2,expert_tensor=2"});
   expect_the_bits_of_unbounded_pools(config, 1);
@@ -123,7 +104,7 @@ std::string steps_of_process(const RunConfig& config, testing::ProcessRank& proc
 }
 
 TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
-  RunConfig config = laid_out(skewed("float32"), {"replicate=2,expert=2"});
+  RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
   const auto run = [&](double factor) {
     config.model.moe.moe_pool_factor = factor;
@@ -152,7 +133,7 @@ TEST(ExpertPools, TakeWhatIsPlanned) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{
              {"replicate=2,expert=2"}, {"replicate=4,expert=2"}, {"shard=2,expert=2", "optim_grads_params"}}) {
-      RunConfig config = laid_out(skewed("float32"), layout);
+      RunConfig config = laid_out(with_uneven_loads("float32"), layout);
       config.model.recompute_granularity = granularity;
       config.model.moe.moe_pool_factor = 1;
       config.train.sample_tokens = 0;

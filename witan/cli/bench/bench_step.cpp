@@ -47,6 +47,7 @@ struct Measured {
   double first_loss = 0, last_loss = 0;
   std::optional<double> load_max_over_mean;         // of the last step's worst layer; of a model with experts
   std::vector<std::vector<int64_t>> expert_counts;  // [layers][E] of the last step
+  int64_t again = 0;                                // timed steps that ran twice or more (moe/expert_pools.h)
   int64_t arena_peak = 0;
   KernelCosts kernels;  // of one more step, each waited for; where it was asked for
 };
@@ -81,7 +82,9 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
     measured.last_loss = result.loss;
     measured.load_max_over_mean = result.router.model(kLoadMaxOverMean);
     measured.expert_counts = result.router.counts(kExpertCounts);
-    if (step > kWarmUpSteps) measured.seconds.push_back(whole.seconds());
+    if (step <= kWarmUpSteps) continue;
+    measured.seconds.push_back(whole.seconds());
+    if (result.waves > 1 || result.exchange_fill > 0) ++measured.again;
   }
   measured.arena_peak = stream.arena().high_water();
   if (state.kernels) {
@@ -149,6 +152,10 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
       {"last_loss", measured.last_loss, "loss of the last step", fmt::format("{:.4f}", measured.last_loss)}};
   if (const auto predicted = job ? std::nullopt : known_prediction(plan, config))
     report.figures.push_back(figure_of(*predicted, seconds));
+  if (measured.again > 0)
+    report.figures.push_back(
+        {"steps_again", static_cast<double>(measured.again), "steps that ran again",
+         fmt::format("{} of {}, as rows of experts had no room", measured.again, measured.seconds.size())});
   if (const auto load = measured.load_max_over_mean)
     report.figures.push_back({"load_max_over_mean", *load, "largest load of an expert over the mean",
                               fmt::format("{:.2f}, worst layer of the last step", *load)});

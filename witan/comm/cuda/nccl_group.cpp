@@ -139,15 +139,12 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
   watch_->look(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
-  // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other they
-  // need not wait for each other's hosts: NCCL makes their devices wait.
+  // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other
+  // they need not wait for each other's hosts: NCCL makes their devices wait.
   const bool captured = is_captured(stream);
   captured ? link_.group().agree(call) : link_.group().agree_later(call);
   met();
-  if (goes_to_peers(call, captured)) {
-    if (captured) come_after_last(stream);
-    return peers_->perform(stream, call);
-  }
+  if (goes_to_peers(call, captured)) return peers_->perform(stream, call);
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
     case Kind::all_reduce:
@@ -177,15 +174,6 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
 
 bool NcclGroup::goes_to_peers(const Collective& call, bool captured) const {
   return peers_ && collectives_in_peers_ && (captured || !peers_in_graphs_) && PeerExchange::takes(call);
-}
-
-void NcclGroup::come_after_last(Stream& stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long graph = 0;
-  cuda::check(cudaStreamGetCaptureInfo(native(stream), &status, &graph), "asking which graph is captured");
-  if (graph == last_graph_ && last_ != &stream) stream.follow(*last_);
-  last_graph_ = graph;
-  last_ = &stream;
 }
 
 void NcclGroup::reduce(Stream& stream, const Collective& call) {

@@ -29,9 +29,6 @@ class NcclGroup : public Group, public Watched {
   void perform(Stream& stream, const Collective& call) override;
   // Whether this call goes through peer memory; all ranks say the same.
   bool goes_to_peers(const Collective& call, bool captured) const;
-  // Calls in peers' memory are counted, and come one after the other: in a graph, where they may be on several streams,
-  // each waits for the one before it.
-  void come_after_last(Stream& stream);
 
   void reduce(Stream& stream, const Collective& call);
   void all_reduce_in_tree(Stream& stream, const Collective& call);
@@ -60,8 +57,6 @@ class NcclGroup : public Group, public Watched {
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::unique_ptr<PeerExchange> peers_;
-  unsigned long long last_graph_ = 0;  // with a call in peers' memory, and the stream of its last one
-  Stream* last_ = nullptr;
 };
 
 }  // namespace witan::cuda

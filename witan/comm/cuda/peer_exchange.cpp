@@ -87,7 +87,8 @@ PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceW
   words_ = std::shared_ptr<Words>(new (page) Words, [](Words* words) { cudaFreeHost(words); });
   abort_ = std::shared_ptr<std::atomic<uint32_t>>(words_, &words_->abort);
   watch.failure()->watch(abort_);
-  cuda::check(cudaEventCreateWithFlags(&beside_, cudaEventDisableTiming), "creating an event");
+  for (cudaEvent_t* event : {&last_, &beside_})
+    cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
 
   constexpr int64_t kBytes = (sizeof(Window) + kSharedBlock - 1) / kSharedBlock * kSharedBlock;
   window_ = allocate(device_, kBytes);
@@ -102,6 +103,7 @@ PeerExchange::~PeerExchange() {
   for (auto& one : opened_)
     if (!done) [[maybe_unused]]
       const MappedMemory* left_open = one.release();
+  cudaEventDestroy(last_);
   cudaEventDestroy(beside_);
 }
 
@@ -255,19 +257,22 @@ Pools PeerExchange::pools(Call call, const Rows& own) {
 void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
                          int64_t capacity) {
   agree(Call::place, {counts.elements(), capacity}, {});
+  begin_call(stream);
   launch_place(stream, peers_, groups, remote, counts, capacity);
-  note_beside(stream);
+  end_call(stream);
 }
 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                         const Tensor& remote) {
+  begin_call(stream);
   launch_push(stream, peers_, pools(Call::push, to), from, source, topk, remote, most_blocks(stream));
-  note_beside(stream);
+  end_call(stream);
 }
 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
+  begin_call(stream);
   launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote, most_blocks(stream));
-  note_beside(stream);
+  end_call(stream);
 }
 
 PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
@@ -280,14 +285,16 @@ PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
 void PeerExchange::reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype,
                           Reduce how) {
   for (int rank = 0; rank < group().size(); ++rank) in.of[rank] += begin * size_of(dtype);
+  begin_call(stream);
   launch_peer_reduce(stream, peers_, out, in, count, dtype, how, most_blocks(stream));
-  note_beside(stream);
+  end_call(stream);
 }
 
 void PeerExchange::publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes) {
   for (int rank = 0; rank < group().size(); ++rank) to.of[rank] += begin;
+  begin_call(stream);
   launch_peer_publish(stream, peers_, to, from, bytes, most_blocks(stream));
-  note_beside(stream);
+  end_call(stream);
 }
 
 bool PeerExchange::takes(const Collective& call) {
@@ -336,6 +343,7 @@ void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
   for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
   const std::vector<int64_t> all = link_.all_gather(own);
   const int ranks = group().size(), me = group().rank();
+  begin_call(stream);
   launch_barrier(stream, peers_);  // what peers' work before this call reads or writes is theirs until now
   for (int p = 1; p < ranks; ++p) {
     const int peer = (me + p) % ranks;
@@ -347,7 +355,7 @@ void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
                     "copying to another GPU");
   }
   launch_barrier(stream, peers_);
-  note_beside(stream);
+  end_call(stream);
 }
 
 void PeerExchange::gather(Stream& stream, const Tensor& whole, const Tensor& part) {
@@ -376,17 +384,37 @@ void PeerExchange::exchange(Stream& stream, const std::vector<kernels::PieceCopy
   for (size_t copy = 0; copy < copies.size(); ++copy)
     for (int rank = 0; rank < group().size(); ++rank)
       to.of[copy][rank] = found(rank, all[static_cast<size_t>(rank) * copies.size() + copy]);
+  begin_call(stream);
   launch_peer_pieces(stream, peers_, to, copies, most_blocks(stream));
-  note_beside(stream);
+  end_call(stream);
+}
+
+namespace {
+
+// The graph that a stream's work is captured into; 0: none.
+unsigned long long captured_graph(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long graph = 0;
+  check(cudaStreamGetCaptureInfo(stream, &status, &graph), "asking which graph is captured");
+  return status == cudaStreamCaptureStatusNone ? 0 : graph;
+}
+
+}  // namespace
+
+// A graph begins when its stream has done all else, so that what was called outside of it has ended.
+void PeerExchange::begin_call(Stream& stream) {
+  const cudaStream_t on = native(stream);
+  if (last_stream_ == nullptr || last_stream_ == on || captured_graph(on) != last_graph_) return;
+  cuda::check(cudaStreamWaitEvent(on, last_, 0), "waiting for the call before");
 }
 
 // In a graph, calls beside the main stream are joined to it.
-void PeerExchange::note_beside(Stream& stream) {
-  if (&stream == &link_.main()) return;
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda::check(cudaStreamIsCapturing(native(stream), &status), "asking whether a graph is captured");
-  if (status == cudaStreamCaptureStatusNone)
-    cuda::check(cudaEventRecord(beside_, native(stream)), "recording an event");
+void PeerExchange::end_call(Stream& stream) {
+  const cudaStream_t on = native(stream);
+  last_graph_ = captured_graph(on);
+  last_stream_ = on;
+  cuda::check(cudaEventRecord(last_, on), "recording an event");
+  if (&stream != &link_.main() && last_graph_ == 0) cuda::check(cudaEventRecord(beside_, on), "recording an event");
 }
 
 }  // namespace witan::cuda

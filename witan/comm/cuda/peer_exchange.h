@@ -34,13 +34,17 @@ class PeerExchange : public PeerMemory {
   static std::unique_ptr<PeerExchange> make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   ~PeerExchange() override;
 
-  // The group's calls that each rank does alone in its peers' memory, by a kernel or, for pieces of any size, by copies;
-  // others are NCCL's. All ranks say the same. Sums have the bits of the tree of comm/reduce.h.
+  // The group's calls that each rank does alone in its peers' memory, by a kernel or, for pieces of any size, by
+  // copies; others are NCCL's. All ranks say the same. Sums have the bits of the tree of comm/reduce.h.
   static bool takes(const Collective& call);
   void perform(Stream& stream, const Collective& call);
 
   // Work of this stream after it begins when all ranks' work before it is done. Agrees about nothing: for graphs.
-  void barrier(Stream& stream) { launch_barrier(stream, peers_); }
+  void barrier(Stream& stream) {
+    begin_call(stream);
+    launch_barrier(stream, peers_);
+    end_call(stream);
+  }
 
   std::string complaint() const;  // see Watched
   void stop() noexcept;
@@ -87,8 +91,10 @@ class PeerExchange : public PeerMemory {
   int64_t address(const Tensor& tensor) const;        // for others; 0: none
   std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU
   unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }
-  // Called behind each call on a stream that is not the rank's main one.
-  void note_beside(Stream& stream);
+  // Around the kernels of each call. Calls are counted by the device, and come one after the other: one on another
+  // stream than the last waits for it.
+  void begin_call(Stream& stream);
+  void end_call(Stream& stream);
 
   HostLink& link_;
   const int device_;
@@ -100,6 +106,9 @@ class PeerExchange : public PeerMemory {
   bool exports_ = false;                               // some ranks are other processes
   std::vector<std::unique_ptr<MappedMemory>> opened_;  // of other processes
   int64_t shift_[kMostPeers] = {};                     // from a rank's own addresses to those that it has here
+  cudaEvent_t last_ = nullptr;                         // behind the last call
+  cudaStream_t last_stream_ = nullptr;                 // which it is on
+  unsigned long long last_graph_ = 0;                  // in which it is captured; 0: in none
   cudaEvent_t beside_ = nullptr;                       // behind the last call that ran beside the main stream
 };
 

@@ -137,6 +137,19 @@ void Recorder::note_overflow(int64_t step, int64_t waves) {
   log_.info(note);
 }
 
+// Each is in the log, and the first one on the screen, as the key that avoids them is always the same.
+void Recorder::note_exchange_overflow(int64_t step, double fill) {
+  ++exchange_overflows_;
+  const double factor = config_->model.moe.moe_exchange_factor;
+  const std::string note = fmt::format(
+      "exchange overflow: step {} ran again with rows exchanged as they come ({} of {} steps so far): a rank had "
+      "{:.3g} times the even load for another, and moe_exchange_factor = {:.3g} has room for {:.3g}; raise it if many "
+      "do",
+      step, exchange_overflows_, step - first_step_ + 1, fill * factor, factor, factor);
+  if (exchange_overflows_ == 1) progress_.note("note: " + note);
+  log_.info(note);
+}
+
 namespace {
 
 }  // namespace
@@ -168,6 +181,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   rate_.update(progress_.now(), static_cast<double>(state.step));
   raise_ceiling(gflops_of(step_s));
   if (result.waves > 1) note_overflow(state.step, result.waves);
+  if (result.exchange_fill > 0) note_exchange_overflow(state.step, result.exchange_fill);
   warn_of_repetition(state);
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   if (result.params_norm) params_norm_ = result.params_norm;
@@ -226,6 +240,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
   if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
+  if (config_->model.moe.moe_exchange_factor > 0) event.exchange_overflows = static_cast<double>(exchange_overflows_);
   event.elapsed_s = state.elapsed_s;
   if (uses_ && !uses_->empty()) event.epochs = std::ranges::max_element(*uses_, {}, &SourceUse::epochs)->epochs;
   for (const StepStatistics::Value& value : result.router.values())

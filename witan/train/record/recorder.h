@@ -87,6 +87,7 @@ class Recorder {
   // No share of the ceiling is above 1: what a step reaches the machine can do.
   void raise_ceiling(double gflops);
   void note_overflow(int64_t step, int64_t waves);
+  void note_exchange_overflow(int64_t step, double fill);
   void warn_of_repetition(const TrainState& state);
   double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
@@ -105,6 +106,7 @@ class Recorder {
   std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
   int64_t first_step_ = 1;             // of this call
   int64_t overflows_ = 0;              // steps of this call that ran again in waves
+  int64_t exchange_overflows_ = 0;     // and with rows exchanged as they come
   double interval_loss_ = 0;           // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;

@@ -400,6 +400,9 @@ void validate_checks(const RunConfig& config) {
   if (config.model.moe.moe_pool_factor > 0 && config.parallel.expert_model_parallel_size > 1)
     refuse("moe_pool_factor above 0",
            "passes that leave out rows of experts are made again, and have no one result; set moe_pool_factor = 0");
+  if (config.model.moe.moe_exchange_factor > 0 && config.parallel.expert_model_parallel_size > 1)
+    refuse("moe_exchange_factor above 0",
+           "passes that leave out rows of experts are made again, and have no one result; set moe_exchange_factor = 0");
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   if (layout.world_size() > 1 && ReplicaRing(layout).replicas() < 2)  // alone, the key has no effect (idle_keys.h)
     refuse(cat("ranks = ", config.parallel.ranks),

@@ -37,11 +37,12 @@ bool says_the_same(const Field& before, const Field& now) {
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
   constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
-  constexpr std::array<std::string_view, 14> free = {"recompute_granularity",
+  constexpr std::array<std::string_view, 15> free = {"recompute_granularity",
                                                      "recompute_modules",
                                                      "moe_grouped_gemm",
                                                      "moe_expert_backend",
                                                      "moe_pool_factor",
+                                                     "moe_exchange_factor",
                                                      "moe_token_dispatcher_type",
                                                      "hidden_dropout",
                                                      "attention_dropout",

@@ -144,7 +144,7 @@ std::vector<KeyUse> expert_uses() {
        "moe_expert_capacity_factor above 0",
        "moe_expert_capacity_factor",
        [](Config c) { return c.model.moe.moe_expert_capacity_factor > 0; }},
-      {{"moe_token_dispatcher_type", "moe_pool_factor", "moe_replicated_experts"},
+      {{"moe_token_dispatcher_type", "moe_pool_factor", "moe_exchange_factor", "moe_replicated_experts"},
        "expert_model_parallel_size above 1",
        "expert_model_parallel_size",
        [](Config c) { return c.parallel.expert_model_parallel_size > 1; }},

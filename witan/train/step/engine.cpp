@@ -132,12 +132,6 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
   return make();
 }
 
-std::unique_ptr<ExpertPools> Engine::make_pools() const {
-  const double factor = config_->model.moe.moe_pool_factor;
-  if (config_->model.moe.num_experts == 0 || factor == 0 || groups_.of(Axis::expert).size() == 1) return nullptr;
-  return std::make_unique<ExpertPools>(stream_, factor);
-}
-
 // A stream of its own: gradients that are reduced beside the backward would be in the way of rows.
 std::unique_ptr<Stream> Engine::make_expert_side() {
   if (!config_->model.moe.moe_shared_expert_overlap || groups_.of(Axis::expert).size() == 1) return nullptr;
@@ -179,6 +173,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   const Count count{iteration, updates};
   begin(own, count);
   times_ = {};
+  if (pools_ && exchange_backoff_.waits()) pools_->divide(1);
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who wants to stop during it is heard after the next.
     report_->write_stop(stream_, stop && stop());
@@ -200,51 +195,6 @@ void Engine::begin(const std::vector<Batch>& own, Count count) {
   if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
-}
-
-// A step that left out rows of experts has updated nothing: it is made again, in more waves until each has room, as
-// one of a single expert always has.
-StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read) {
-  int64_t waves = 1;
-  for (const int64_t more : wave_counts()) {
-    const double fill = read.step[kernels::step_value::skip];  // of what was computed last
-    if (fill <= 1) break;
-    if (static_cast<double>(more) < fill && more < wave_counts().back()) continue;  // too few, whatever they divide
-    waves = more;
-    read = compute_again(own, count, waves);
-  }
-  if (read.step[kernels::step_value::skip] > 1)
-    throw Error(ExitCode::internal, cat("a step in ", waves, " waves left out rows of experts"));
-  StepResult result = result_of(read);
-  result.waves = waves;
-  return result;
-}
-
-std::vector<int64_t> Engine::wave_counts() const {
-  std::vector<int64_t> counts;
-  if (!pools_) return counts;
-  const MoeConfig& moe = config_->model.moe;
-  const int64_t ranks = groups_.of(Axis::expert).size();
-  const int64_t experts = moe.num_experts / ranks + replica_slots(moe, ranks);
-  for (int64_t waves = 2; waves < experts; waves *= 2) counts.push_back(waves);
-  if (experts > 1) counts.push_back(experts);
-  return counts;
-}
-
-StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count count, int64_t waves) {
-  buffer_sums_.undo_step(stream_);
-  begin(own, count);
-  pools_->divide(waves);
-  compute(Mode::again, {});
-  pools_->divide(1);
-  return report_->read(stream_, measures());
-}
-
-void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves) {
-  const TraceContextScope trace_context(stream_);
-  trace_context->step = iteration;
-  look_ahead_of(micro_batches);
-  compute_again(own_part(micro_batches), {iteration, updates}, waves);
 }
 
 // Of whole sequences, before ranks divide them: what is ahead of a rank's last place is another rank's.
@@ -300,10 +250,15 @@ std::string Engine::why_eager() const {
   if (moe.num_experts > 0 && expert_backend(moe) == ExpertBackend::sequential)
     return cat(moe.moe_grouped_gemm ? "moe_expert_backend = sequential" : "moe_grouped_gemm = false",
                " reads the row count of each expert on the host");
-  if (moe.moe_token_dispatcher_type == "alltoall" && groups_.of(Axis::expert).size() > 1 &&
-      groups_.of(Axis::expert).peers() == nullptr)
-    return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
-               config_->parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)");
+  const int64_t expert_ranks = groups_.of(Axis::expert).size();
+  if (moe.moe_token_dispatcher_type == "alltoall" && expert_ranks > 1 && !rows_go_by_peers()) {
+    if (moe.moe_exchange_factor == 0)
+      return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
+                 config_->parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)",
+                 "; moe_exchange_factor = 1.5 does without");
+    if (replica_slots(moe, expert_ranks) > 0)
+      return "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host";
+  }
   for (const ParamGroup& group : param_groups_.all())
     if (optimizer_traits(group.settings.optimizer).eager)
       return cat("optimizer = ", group.settings.optimizer, " makes preconditioners in some steps alone");
@@ -311,6 +266,7 @@ std::string Engine::why_eager() const {
 }
 
 bool Engine::recordable() const {
+  if (bounds_exchanges() && !pools_->in_parts()) return false;  // this step
   return stream_.is_cuda() && !stream_.times_kernels() && stream_.observer() == nullptr && why_eager().empty();
 }
 

@@ -29,6 +29,7 @@
 #include "witan/train/record/times.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/evaluate.h"
+#include "witan/train/step/exchange_backoff.h"
 #include "witan/train/step/loss_gather.h"
 #include "witan/train/step/non_finite.h"
 #include "witan/train/step/pass_digest.h"
@@ -65,7 +66,10 @@ struct StepResult {
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;
-  int64_t waves = 1;      // in which it ran again; 1: all rows had room (moe/expert_pools.h)
+  int64_t waves = 1;  // in which it ran again; 1: all rows had room in pools (moe/expert_pools.h)
+  // Of a step that ran again with rows exchanged as they come: what a rank had for another, over what parts have room
+  // for. 0: it did not.
+  double exchange_fill = 0;
   StepStatistics router;  // of all micro-batches; empty in a dense model
   bool stop = false;      // some rank asked to stop after this step
   StepTimes times;        // of this rank
@@ -85,7 +89,7 @@ class Engine {
                   const std::function<bool()>& stop = {});
 
   // The numbers of waves in which a step may run again, each at least twice the one before; none where experts have
-  // room for whatever comes.
+  // room for whatever comes. The first is 1 where exchanges are bounded: all rows at once, as they come.
   std::vector<int64_t> wave_counts() const;
   // Collective. The step that was made last, again in so many waves: for plans, which otherwise do not come to it.
   void step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates, int64_t waves);
@@ -185,7 +189,9 @@ class Engine {
   };
 
   std::unique_ptr<UnitStore> make_unit_store();
+  bool rows_go_by_peers() const;
   std::unique_ptr<ExpertPools> make_pools() const;
+  bool bounds_exchanges() const { return pools_ && pools_->bounds_exchanges(); }
   std::unique_ptr<Stream> make_expert_side();
   std::unique_ptr<GlobalLoad> make_global_load();
   std::optional<LossScaler> make_loss_scaler() const;
@@ -223,7 +229,8 @@ class Engine {
   ShardingPolicy policy_;
   ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
-  std::unique_ptr<ExpertPools> pools_;       // null: experts have room for whatever comes
+  std::unique_ptr<ExpertPools> pools_;  // null: experts have room for whatever comes
+  ExchangeBackoff exchange_backoff_;
   std::unique_ptr<Stream> expert_side_;      // null: nothing computes while tokens travel to experts
   std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances it
   GradientBuckets gradients_;

@@ -40,7 +40,7 @@ std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<
     throw;
   }
   stream_.observe(before);
-  if (pools_) pools_->divide(1);
+  if (pools_) pools_->restore();
   return search.found();
 }
 

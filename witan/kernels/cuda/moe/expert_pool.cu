@@ -17,21 +17,30 @@ struct Limit {
 // One block: all ranks' counts are a few thousand numbers.
 __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
   extern __shared__ unsigned long long loads[];  // [R] rows for each rank; whole numbers: any order gives the same
+  __shared__ unsigned long long most_of_one;     // rows that one rank has for one
   __shared__ bool fits;
   const int local = l.experts / l.ranks;
   const auto in_wave = [&](int expert) { return expert % local * l.wave.waves / local == l.wave.wave; };
   for (int r = threadIdx.x; r < l.ranks; r += kLimitThreads) loads[r] = 0;
+  if (threadIdx.x == 0) most_of_one = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < l.ranks * l.experts; i += kLimitThreads) {
-    const int expert = i % l.experts;
-    if (in_wave(expert)) atomicAdd(&loads[expert / local], static_cast<unsigned long long>(l.counts[i]));
+  for (int pair = threadIdx.x; pair < l.ranks * l.ranks; pair += kLimitThreads) {
+    const int from = pair / l.ranks, to = pair % l.ranks;
+    unsigned long long part = 0;
+    for (int expert = to * local; expert < (to + 1) * local; ++expert)
+      if (in_wave(expert)) part += static_cast<unsigned long long>(l.counts[from * l.experts + expert]);
+    atomicAdd(&loads[to], part);
+    atomicMax(&most_of_one, part);
   }
   __syncthreads();
   if (threadIdx.x == 0) {
     int64_t most = 0;
     for (int r = 0; r < l.ranks; ++r) most = max(most, static_cast<int64_t>(loads[r]));
-    fits = most <= l.wave.rows;
-    *l.fill = fmax(*l.fill, static_cast<double>(most) / static_cast<double>(l.wave.rows));
+    double found = static_cast<double>(most) / static_cast<double>(l.wave.rows);
+    if (l.wave.part_rows > 0)
+      found = fmax(found, static_cast<double>(most_of_one) / static_cast<double>(l.wave.part_rows));
+    fits = found <= 1;
+    *l.fill = fmax(*l.fill, found);
   }
   __syncthreads();
   const int64_t* own = l.counts + l.wave.rank * l.experts;

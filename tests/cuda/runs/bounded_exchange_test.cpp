@@ -1,0 +1,120 @@
+// moe_exchange_factor on GPUs that do not use each other's memory: NCCL carries parts of one size within recorded
+// steps, and those that overflow are made again with rows as they come.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/runs/engine_support.h"
+
+namespace witan::testing {
+namespace {
+
+constexpr int64_t kPartSteps = 6;    // of which the last are replays
+constexpr double kRoomForAll = 100;  // more than any rank may have for another
+constexpr double kRoomForTheEvenLoad = 1;
+
+RunConfig without_peers(const std::string& dtype, int64_t ranks) {
+  RunConfig config = gpu_config(dtype);
+  config.model.vocab_size = 7;  // few different tokens, and nothing that balances them
+  config.model.moe.moe_router_load_balancing_type = "none";
+  config.parallel = {.ranks = ranks, .expert_model_parallel_size = ranks, .threads = 1, .deterministic = true};
+  config.parallel.device = "cuda";
+  config.parallel.peer_memory = false;
+  return config;
+}
+
+// Recorded steps in parts against eager ones with rows as they come.
+void expect_the_bits_of_rows_as_they_come(RunConfig config) {
+  EXPECT_NE(make_plan(resolve(config, {})).why_eager(), "");
+  const Trajectory as_they_come = run_engine(config, kPartSteps);
+  for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
+    SCOPED_TRACE(cat("parts of ", factor));
+    config.model.moe.moe_exchange_factor = factor;
+    const Plan plan = make_plan(resolve(config, {}));
+    EXPECT_EQ(plan.why_eager(), "");
+    const Trajectory in_parts = run_engine(config, kPartSteps);
+    EXPECT_EQ(std::ranges::max(in_parts.exchange_fills) > 1, factor == kRoomForTheEvenLoad);
+    expect_same_bits(as_they_come, in_parts);
+    EXPECT_EQ(in_parts.arena_high_water, plan.arena_bytes());
+  }
+}
+
+class BoundedExchangeOnGpus : public EngineOnGpus, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    EngineOnGpus::SetUp();
+    if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Dtypes, BoundedExchangeOnGpus, ::testing::Values("float32", "bfloat16", "float64"));
+
+TEST_P(BoundedExchangeOnGpus, GivesTheBitsOfRowsAsTheyCome) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(cat("recompute ", granularity));
+    RunConfig config = without_peers(GetParam(), 2);
+    config.model.recompute_granularity = granularity;
+    expect_the_bits_of_rows_as_they_come(config);
+  }
+}
+
+TEST_P(BoundedExchangeOnGpus, GivesThemBesideSharedExperts) {
+  RunConfig config = without_peers(GetParam(), 2);
+  config.model.moe.moe_shared_expert_intermediate_size = 96;
+  config.model.moe.moe_shared_expert_overlap = true;
+  expect_the_bits_of_rows_as_they_come(config);
+}
+
+TEST_P(BoundedExchangeOnGpus, GivesThemWithShardedParameters) {
+  RunConfig config = without_peers(GetParam(), 2);
+  config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+  expect_the_bits_of_rows_as_they_come(config);
+}
+
+TEST_P(BoundedExchangeOnGpus, GivesThemWithBoundedPools) {
+  RunConfig config = without_peers(GetParam(), 2);
+  const Trajectory unbounded = run_engine(config, kPartSteps);
+  config.model.moe.moe_pool_factor = 1;
+  for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
+    config.model.moe.moe_exchange_factor = factor;
+    const Trajectory bounded = run_engine(config, kPartSteps);
+    EXPECT_GT(std::ranges::max(bounded.waves), 1) << "no pool overflowed: nothing is shown";
+    expect_same_bits(unbounded, bounded);
+    EXPECT_EQ(bounded.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  }
+}
+
+using BoundedExchangesOnGpus = EngineOnGpus;
+
+// The way of peers has the same bits, so that a run may change between them.
+TEST_F(BoundedExchangesOnGpus, GiveTheBitsOfPeerMemory) {
+  if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  RunConfig config = without_peers("bfloat16", 2);
+  config.model.moe.moe_exchange_factor = 1.5;
+  const Trajectory in_parts = run_engine(config, kPartSteps);
+  config.parallel.peer_memory = true;
+  const Trajectory by_peers = run_engine(config, kPartSteps);
+  EXPECT_EQ(std::ranges::max(by_peers.exchange_fills), 0) << "peers need no parts";
+  expect_same_bits(in_parts, by_peers);
+}
+
+TEST_F(BoundedExchangesOnGpus, OfFourRanksAgreeWithTheCpu) {
+  if (cuda::devices() < 4) GTEST_SKIP() << "needs 4 GPUs, there are " << cuda::devices();
+  for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
+    RunConfig config = without_peers("float64", 4);
+    config.model.moe.moe_exchange_factor = factor;
+    expect_trained_as_on_cpu(config, kPartSteps);
+  }
+}
+
+TEST_F(BoundedExchangesOnGpus, OfTwoRanksAgreeWithTheCpu) {
+  if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
+    RunConfig config = without_peers("float64", 2);
+    config.model.moe.moe_exchange_factor = factor;
+    expect_trained_as_on_cpu(config, kPartSteps);
+  }
+}
+
+}  // namespace
+}  // namespace witan::testing
