@@ -32,13 +32,17 @@ void TokenBin::check_header() {
   const auto fail = [&](int64_t offset, const auto&... pieces) {
     throw CorruptionError(cat(name(), ": byte ", offset, ": ", pieces...));
   };
-  if (size < kTokenHeaderBytes) fail(size, "the file ends inside its header of ", kTokenHeaderBytes, " bytes");
+  constexpr const char* kOthers =
+      " (a Megatron .bin needs its .idx beside it; nanoGPT's .bin, uint16 tokens without a header, is read under a name "
+      "in .npy)";
+  if (size < kTokenHeaderBytes)
+    fail(size, "the file ends inside its header of ", kTokenHeaderBytes, " bytes", kOthers);
   const auto field = [&](int i) { return load<int32_t>(file_.bytes().data() + i * 4); };
   for (const Version& v : kVersions)
     if (field(0) == v.magic && field(1) == v.version) width_ = v.width;
   if (width_ == 0)
     fail(0, "magic ", field(0), " with version ", field(1),
-         " is no token file; wanted 20240520 with 1 or 20240801 with 7", " (a Megatron .bin needs its .idx beside it)");
+         " is no token file; wanted 20240520 with 1 or 20240801 with 7", kOthers);
   const int64_t count = field(2);
   if (count < 0 || size != kTokenHeaderBytes + count * width_)
     fail(8, "the header says ", count, " tokens of ", width_, " bytes, so the file must have ",
