@@ -100,8 +100,7 @@ Var GroupedQueryAttention::mix_values(Tape& tape, const Var& v, const Var& embed
 GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where,
                                                             const Var& embedded, const Randomness& randomness) {
   const int64_t B = x.size(0), S = x.size(1);
-  Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness),
-      v = v_proj_.forward(tape, x, randomness);
+  auto [q, k, v] = project_channels(tape, x, randomness);
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
   v = mix_values(tape, v, embedded);
   if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
@@ -110,6 +109,23 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Va
                   ops::reshape(tape, k, {B, S, groups_, spec_.qk_head_dim}),
                   ops::reshape(tape, v, {B, S, groups_, spec_.v_head_dim})},
                  where);
+}
+
+// In one product where that is possible. What ranks share of a group's channels is fewer than a head has: a rank's
+// queries, keys and values are cut into heads as wide as its keys.
+GroupedQueryAttention::Channels GroupedQueryAttention::project_channels(Tape& tape, const Var& x,
+                                                                        const Randomness& randomness) {
+  if (projects_alone())
+    return {q_proj_.forward(tape, x, randomness), k_proj_.forward(tape, x, randomness),
+            v_proj_.forward(tape, x, randomness)};
+  const int64_t queries = heads_ * spec_.qk_head_dim;
+  const auto [q, k, v] = ops::project_heads(
+      tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
+      {}, {queries / key_channels_, 1, key_channels_, value_channels_, {}});
+  const auto as_rows = [&](const Var& heads, int64_t channels) {
+    return ops::reshape(tape, heads, {x.size(0), x.size(1), channels});
+  };
+  return {as_rows(q, queries), as_rows(k, key_channels_), as_rows(v, value_channels_)};
 }
 
 void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
@@ -174,16 +190,16 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 }
 
 bool GroupedQueryAttention::projects_alone() const {
-  return q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || shares_groups() || q_proj_.has_adapters() ||
-         k_proj_.has_adapters() || v_proj_.has_adapters();
+  return q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || q_proj_.has_adapters() || k_proj_.has_adapters() ||
+         v_proj_.has_adapters();
 }
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
                                    const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Heads heads = projects_alone() ? project(tape, tokens, where, embedded, randomness)
-                                       : project_together(tape, tokens, where, embedded);
+  const Heads heads = projects_alone() || shares_groups() ? project(tape, tokens, where, embedded, randomness)
+                                                          : project_together(tape, tokens, where, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
                          randomness);

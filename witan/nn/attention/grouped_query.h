@@ -37,8 +37,12 @@ class GroupedQueryAttention : public Attention {
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded,
                 const Randomness& randomness = {});
-  // Whether each projection is a product of its own: some have a bias, an adapter, or keys and values of other ranks.
+  // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
   bool projects_alone() const;
+  struct Channels {
+    Var q, k, v;  // [B, S, channels that this rank projects]
+  };
+  Channels project_channels(Tape& tape, const Var& x, const Randomness& randomness);
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
   // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
