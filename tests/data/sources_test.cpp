@@ -124,15 +124,16 @@ TEST_F(SourcesTest, LeavesPapersBesideRowsOut) {
   put(folder_ / "hub/README.md", "# A card");
   put(folder_ / "hub/LICENSE", "All rights");
   put(folder_ / "hub/readings.txt", "a text");
+  put(folder_ / "hub/licenses.txt", "another");
   put(folder_ / "hub/data/rows.jsonl", "{}");
   put(folder_ / "text/README.md", "# A text");
   const Sources hub = find_sources({folder_ / "hub"});
-  EXPECT_EQ(hub.files.size(), 2u);
+  EXPECT_EQ(hub.files.size(), 3u);
   ASSERT_EQ(hub.skipped.size(), 2u);
   EXPECT_EQ(hub.skipped[0].path, folder_ / "hub/LICENSE");
   EXPECT_EQ(hub.skipped[1], (SkippedFile{folder_ / "hub/README.md", SkippedFile::Why::bookkeeping}));
   EXPECT_EQ(names(find_sources({folder_ / "text"})), std::vector<std::string>{"text/README.md"});
-  EXPECT_EQ(find_sources({folder_ / "hub", folder_ / "hub/README.md"}).files.size(), 3u) << "named itself";
+  EXPECT_EQ(find_sources({folder_ / "hub", folder_ / "hub/README.md"}).files.size(), 4u) << "named itself";
 }
 
 TEST_F(SourcesTest, TakesEachFileOnce) {

@@ -32,6 +32,7 @@ Plan plan_on(const std::string& mesh, int64_t ranks, bool cuda) {
 // The operation that a call counts as.
 std::string counted_as(const std::string& call) {
   if (call == "gather_parts") return "all_gather";
+  if (call == "exchange_pieces") return "all_to_all_equal";
   return call == "sum_parts" ? "reduce_scatter" : call;
 }
 

@@ -68,7 +68,8 @@ TEST(Cluster, KnowsDevicesByTheirNames) {
     ASSERT_NE(model_of_device(device), nullptr) << device;
     EXPECT_EQ(model_of_device(device)->name, model);
   }
-  EXPECT_EQ(model_of_device("NVIDIA GeForce RTX 4090"), nullptr);
+  for (const char* other : {"NVIDIA GeForce RTX 4090", "NVIDIA RTX A1000", "NVIDIA GH200 480GB"})
+    EXPECT_EQ(model_of_device(other), nullptr) << other;
   EXPECT_EQ(model_of_device(""), nullptr);
 }
 

@@ -105,7 +105,10 @@ bool is_paper(const fs::path& path) {
   std::string name = path.filename().string();
   std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return std::ranges::any_of(std::array{"readme", "license", "licence", "notice", "citation"},
-                             [&](const char* paper) { return name.starts_with(paper); });
+                             [&](const std::string& paper) {
+                               return name == paper || name.starts_with(paper + ".") || name.starts_with(paper + "_") ||
+                                      name.starts_with(paper + "-");
+                             });
 }
 
 class Finder {

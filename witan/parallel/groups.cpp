@@ -84,13 +84,15 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
           }};
 }
 
-Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAccess tensor_peers) {
+Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAccess tensor_peers,
+                        PeerAccess context_peers) {
   const auto end = [&](const std::vector<int>& ranks, const std::string& axis) -> std::unique_ptr<Group> {
     const auto here = std::ranges::find(ranks, rank) - ranks.begin();
     return std::make_unique<MetaGroup>(static_cast<int>(ranks.size()), static_cast<int>(here), axis,
-                                       exchanges_rows(axis)            ? peers
-                                       : axis == name_of(Axis::tensor) ? tensor_peers
-                                                                       : PeerAccess::none);
+                                       exchanges_rows(axis)             ? peers
+                                       : axis == name_of(Axis::tensor)  ? tensor_peers
+                                       : axis == name_of(Axis::context) ? context_peers
+                                                                        : PeerAccess::none);
   };
   return {layout, rank, std::make_unique<MetaGroup>(layout.mesh().world_size(), rank, "host"), end};
 }

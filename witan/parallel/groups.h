@@ -51,8 +51,9 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
                    PeerAccess peers = PeerAccess::wanted);
 // Groups without peers: for planning on the meta device, and for a world of one rank.
 // `peers` says whether the run they stand for exchanges experts' rows through peer memory: it allocates otherwise then.
-// `tensor_peers`: whether tensor-parallel ranks reach each other's, which decides only what calls they make.
+// `tensor_peers`, `context_peers`: whether the ranks along these axes reach each other's, which decides only what calls
+// they make.
 Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers = PeerAccess::none,
-                        PeerAccess tensor_peers = PeerAccess::none);
+                        PeerAccess tensor_peers = PeerAccess::none, PeerAccess context_peers = PeerAccess::none);
 
 }  // namespace witan

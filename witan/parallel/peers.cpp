@@ -36,6 +36,10 @@ PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, i
   return peers_along(Axis::tensor, config, layout, rank);
 }
 
+PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
+  return peers_along(Axis::context, config, layout, rank);
+}
+
 void require_peers(const Groups& groups, PeerAccess planned) {
   const Group& expert = groups.of(Axis::expert);
   if (planned == PeerAccess::none || expert.size() == 1) return;

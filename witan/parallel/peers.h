@@ -12,6 +12,8 @@ namespace witan {
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 // The same of tensor-parallel ranks, whose collectives within layers go the same way.
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
+// Of context-parallel ranks, which exchange heads so.
+PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 
 // Throws DeviceError where the groups do without, though the run was planned with it.
 void require_peers(const Groups& groups, PeerAccess planned);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -49,12 +52,16 @@ const GpuModel& find_gpu(std::string_view name) {
 }
 
 const GpuModel* model_of_device(std::string_view name) {
-  const auto has = [&](std::string_view part) {
-    return std::ranges::search(
-               name, part, {}, [](char c) { return std::toupper(static_cast<unsigned char>(c)); },
-               [](char c) { return std::toupper(static_cast<unsigned char>(c)); })
-               .size() == part.size();
-  };
+  // Whole words: a GH200 is no H200.
+  std::set<std::string> words(1);
+  std::string word;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else
+      words.insert(std::exchange(word, {}));
+  words.insert(word);
+  const auto has = [&](std::string_view part) { return words.contains(std::string(part)); };
   if (has("a100") && has("40gb")) return &find_gpu("a100-40gb");
   for (const GpuModel& one : gpu_models())
     if (has(one.name)) return &one;

@@ -1,5 +1,5 @@
 // How long calls take on GPUs: kernels by their shape, exchanges by their size. They are measured on the GPUs at hand
-// (planner/gpu_ceilings.h), or typical of a model of GPU.
+// (planner/gpu_measure.h), or typical of a model of GPU.
 #pragma once
 
 #include <map>

@@ -39,7 +39,8 @@ MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank)
       pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch by it
       stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
       groups_(make_meta_groups(layout, rank, peers_of(config->parallel, layout, rank),
-                               tensor_peers_of(config->parallel, layout, rank))),
+                               tensor_peers_of(config->parallel, layout, rank),
+                               context_peers_of(config->parallel, layout, rank))),
       engine_(stream_, groups_, config) {
   stream_.record_calls(&calls_);
 }

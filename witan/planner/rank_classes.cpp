@@ -137,8 +137,13 @@ class Classifier {
   // first, and a window hides more pairs from some than from others; GPUs need not all reach each other.
   Key place_of(int rank) const {
     const int64_t context = at(rank, Axis::context), of_ring = windowed_ ? context : context % 2;
-    return {at(rank, Axis::pipeline), at(rank, Axis::tensor) == 0, at(rank, Axis::expert_tensor) == 0,
-            rings_ ? of_ring : 0, peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
+    return {at(rank, Axis::pipeline),
+            at(rank, Axis::tensor) == 0,
+            at(rank, Axis::expert_tensor) == 0,
+            rings_ ? of_ring : 0,
+            peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
+            tensor_peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
+            context_peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
   }
 
   Held& held_by(int rank) {

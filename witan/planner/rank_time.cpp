@@ -51,6 +51,7 @@ RankTime GpuClock::time_of(const RankPlan& rank) const {
     const double seconds = seconds_of(links, kind, cost);
     if (is_transfer(kind)) {
       time.transfer = std::max(time.transfer, seconds / cost.calls);
+      time.transfers += seconds;
       continue;
     }
     const bool is_forward = kind.phase == Phase::forward, is_backward = kind.phase == Phase::backward;

@@ -18,6 +18,7 @@ struct RankTime {
   double rest = 0;                      // of a step, outside the passes
   std::map<std::string, double> parts;  // of a step, by part of the model; "exchange": between ranks
   double transfer = 0;                  // of one between stages
+  double transfers = 0;                 // of all of a step
 };
 
 // On GPUs. Kernels and exchanges take what `speeds` says, one after the other, but for what is beside them: reductions

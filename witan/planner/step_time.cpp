@@ -130,7 +130,11 @@ class StagesOfPlan {
     StepTime step;
     step.parts = slowest->parts;
     step.seconds = alone(*slowest);
-    if (pipeline_.stages <= 1) return step;
+    if (pipeline_.stages <= 1) {  // or stages that are not played, whose transfers are waited for
+      step.seconds += slowest->transfers;
+      if (slowest->transfers > 0) step.parts["exchange"] += slowest->transfers;
+      return step;
+    }
     step.seconds = play_pipeline(pipeline_, passes_of_stages(times), transfer).seconds + rest;
     step.parts["bubble"] = std::max(step.seconds - alone(*slowest), 0.0);
     return step;

@@ -261,9 +261,9 @@ TEST_P(NcclGroups, ARankThatThrowsEndsReplaysOfOthers) {
   }
 }
 
-// Groups of which recorded calls alone go to peers: replays move the values of their time, and calls in between, which
-// NCCL carries, do not disturb them.
-TEST_P(NcclGroups, RecordedCallsReachPeersWhereOthersDoNot) {
+// Groups of which recorded calls alone go to peers: replays move the values of their time, on whichever streams calls
+// are, and calls in between, which NCCL carries, do not disturb them.
+TEST_P(NcclGroups, RecordedCallsAlternateWithOthersAndOnTwoStreams) {
   on_gpus(GetParam(), [](GpuRank& rank) {
     const Ends ends(rank, Sums::in_tree, PeerAccess::wanted, /*peers_in_graphs=*/true);
     EXPECT_EQ(ends.gpu->peers(), nullptr);

@@ -21,7 +21,8 @@ ContextAttention::ContextAttention(const ContextAxis& context, const AttentionSp
   by_heads_ = true;
   require<ConfigError>(ranks_divide_heads(spec, tensor, group_->size()), "cp_comm_type = a2a: ", group_->size(),
                        " context-parallel ranks do not divide the ", spec.num_attention_heads / tensor,
-                       " heads that tensor parallelism leaves them; set it to p2p");
+                       " heads that tensor parallelism leaves them, or their groups of ", spec.num_query_groups,
+                       "; set it to p2p");
 }
 
 Var ContextAttention::forward(Tape& tape, const Var& q, const Var& k, const Var& v, const Positions& where,

@@ -111,11 +111,11 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Va
                  where);
 }
 
-// In one product where that is possible. What ranks share of a group's channels is fewer than a head has: a rank's
-// queries, keys and values are cut into heads as wide as its keys.
+// In one product where that is possible. Where ranks share groups, a rank projects only a part of a key head's
+// channels: the product is told of heads as wide as that part, of which the queries fill several.
 GroupedQueryAttention::Channels GroupedQueryAttention::project_channels(Tape& tape, const Var& x,
                                                                         const Randomness& randomness) {
-  if (projects_alone())
+  if (projects_separately())
     return {q_proj_.forward(tape, x, randomness), k_proj_.forward(tape, x, randomness),
             v_proj_.forward(tape, x, randomness)};
   const int64_t queries = heads_ * spec_.qk_head_dim;
@@ -189,7 +189,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
   return prepare(tape, std::move(all), where);
 }
 
-bool GroupedQueryAttention::projects_alone() const {
+bool GroupedQueryAttention::projects_separately() const {
   return q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || q_proj_.has_adapters() || k_proj_.has_adapters() ||
          v_proj_.has_adapters();
 }
@@ -198,8 +198,8 @@ Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& wh
                                    const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Heads heads = projects_alone() || shares_groups() ? project(tape, tokens, where, embedded, randomness)
-                                                          : project_together(tape, tokens, where, embedded);
+  const Heads heads = projects_separately() || shares_groups() ? project(tape, tokens, where, embedded, randomness)
+                                                               : project_together(tape, tokens, where, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
                          randomness);

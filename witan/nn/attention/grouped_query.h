@@ -38,7 +38,7 @@ class GroupedQueryAttention : public Attention {
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded,
                 const Randomness& randomness = {});
   // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
-  bool projects_alone() const;
+  bool projects_separately() const;
   struct Channels {
     Var q, k, v;  // [B, S, channels that this rank projects]
   };

@@ -150,10 +150,6 @@ void Recorder::note_exchange_overflow(int64_t step, double fill) {
   log_.info(note);
 }
 
-namespace {
-
-}  // namespace
-
 // Of each dataset, at the step that begins to read it again.
 void Recorder::warn_of_repetition(const TrainState& state) {
   if (!train_) return;

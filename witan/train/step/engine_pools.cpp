@@ -41,7 +41,7 @@ StepResult Engine::within_pools(const std::vector<Batch>& own, Count count, Step
   StepResult result = result_of(read);
   result.waves = waves;
   if (in_parts && first_fill > 1 && waves == 1) result.exchange_fill = first_fill;
-  if (bounds_exchanges()) in_parts ? exchange_backoff_.tried(result.exchange_fill > 0) : exchange_backoff_.waited();
+  if (bounds_exchanges()) in_parts ? exchange_backoff_.tried(first_fill > 1) : exchange_backoff_.waited();
   if (pools_) pools_->restore();
   return result;
 }
