@@ -20,7 +20,7 @@ namespace {
 
 // Others wait longer for rank 0, which gives up first and says who is missing; and rank 0 longer for what they say of
 // each other in the second step.
-constexpr double kLongerSeconds = 5, kReportSeconds = 1;
+constexpr double kLongerSeconds = 4, kReportSeconds = 1;
 
 std::string host_name() {
   std::array<char, 256> name{};
