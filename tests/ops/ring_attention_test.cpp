@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "support/attention_blocks.h"
+#include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
@@ -17,6 +18,7 @@ namespace witan {
 namespace {
 
 using test::message_of;
+using testing::attention_pass;
 using testing::close;
 using ::testing::HasSubstr;
 using testing::on_ranks;
@@ -36,14 +38,7 @@ struct Case {
   int64_t window = 0;
   int64_t hd_v = hd;
 
-  Tensor ids(Rank& rank) const {
-    if (documents.empty()) return {};
-    std::vector<int32_t> ids;
-    for (int64_t b = 0; b < B; ++b)
-      for (size_t i = 0; i < documents.size(); ++i)
-        ids.insert(ids.end(), static_cast<size_t>(documents[i]), static_cast<int32_t>(i));
-    return rank.tensor<int32_t>({B, S}, ids);
-  }
+  Tensor ids(Rank& rank) const { return testing::document_ids(rank, B, S, documents); }
   std::vector<Tensor> inputs(Rank& rank) const {
     const Shape keys{B, S, G, hd};
     return {rank.normal({B, S, H, hd}, dtype, "q"), rank.normal(keys, dtype, "k"),
@@ -54,20 +49,10 @@ struct Case {
 
 // y, dq, dk, dv
 using Results = std::vector<Tensor>;
-using Attend = std::function<Var(Tape&, const std::vector<Var>&)>;
-
-Results run(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy, const Attend& attend) {
-  Tape tape(stream);
-  std::vector<Var> in;
-  for (const Tensor& input : inputs) in.push_back(tape.input(input));
-  const Var y = attend(tape, in);
-  tape.backward({{y, dy}});
-  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
-}
 
 Results whole(Rank& rank, const Case& c) {
   const auto how = testing::dropout_of(rank, c.dropout);
-  return run(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
+  return attention_pass(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
     return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), {0.4, how, {}, c.window});
   });
 }
@@ -79,7 +64,7 @@ Results ring(Rank& rank, Group& group, const Case& c) {
   for (Tensor& input : inputs) input = mine(input);
   Stream side(rank.stream.device(), rank.stream.shared_arena(), rank.pool);
   const ops::AttentionArgs args{0.4, how, {.one_sequence_per_row = c.promised}, c.window};
-  return run(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
+  return attention_pass(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
     return ops::ring_attention(tape, in[0], in[1], in[2], mine(c.ids(rank)), group, args, c.beside ? &side : nullptr);
   });
 }
@@ -289,13 +274,13 @@ Planned planned(int n, int rank, int64_t tokens, int64_t hd_v = 16, int64_t wind
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   MetaGroup group(n, rank, "context");
   const Shape keys{1, tokens, 2, 16};
-  run(meta,
-      {meta.empty({1, tokens, 4, 16}, DType::bf16), meta.empty(keys, DType::bf16),
-       meta.empty(keys.with(3, hd_v), DType::bf16)},
-      {}, [&](Tape& tape, const std::vector<Var>& in) {
-        return ops::ring_attention(tape, in[0], in[1], in[2], meta.empty({1, tokens}, DType::i32), group,
-                                   {.scale = 0.4, .window = window});
-      });
+  attention_pass(meta,
+                 {meta.empty({1, tokens, 4, 16}, DType::bf16), meta.empty(keys, DType::bf16),
+                  meta.empty(keys.with(3, hd_v), DType::bf16)},
+                 {}, [&](Tape& tape, const std::vector<Var>& in) {
+                   return ops::ring_attention(tape, in[0], in[1], in[2], meta.empty({1, tokens}, DType::i32), group,
+                                              {.scale = 0.4, .window = window});
+                 });
   return {n > 1 ? group.sent().at("send") : 0, meta.flops(), meta.arena().high_water()};
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/adjoint.h"
+#include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/message_of.h"
 #include "support/sequence_heads.h"
@@ -15,6 +16,7 @@ namespace witan {
 namespace {
 
 using test::message_of;
+using testing::attention_pass;
 using testing::close;
 using ::testing::HasSubstr;
 using testing::on_ranks;
@@ -33,14 +35,7 @@ struct Case {
   int64_t window = 0;
   int64_t hd_v = hd;
 
-  Tensor ids(Rank& rank) const {
-    if (documents.empty()) return {};
-    std::vector<int32_t> ids;
-    for (int64_t b = 0; b < B; ++b)
-      for (size_t i = 0; i < documents.size(); ++i)
-        ids.insert(ids.end(), static_cast<size_t>(documents[i]), static_cast<int32_t>(i));
-    return rank.tensor<int32_t>({B, S}, ids);
-  }
+  Tensor ids(Rank& rank) const { return testing::document_ids(rank, B, S, documents); }
   std::vector<Tensor> inputs(Rank& rank) const {
     const Shape keys{B, S, G, hd};
     return {rank.normal({B, S, H, hd}, dtype, "q"), rank.normal(keys, dtype, "k"),
@@ -52,16 +47,6 @@ struct Case {
 
 using Results = std::vector<Tensor>;  // y, dq, dk, dv
 
-Results run(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
-            const std::function<Var(Tape&, const std::vector<Var>&)>& attend) {
-  Tape tape(stream);
-  std::vector<Var> in;
-  for (const Tensor& input : inputs) in.push_back(tape.input(input));
-  const Var y = attend(tape, in);
-  tape.backward({{y, dy}});
-  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
-}
-
 ops::AttentionArgs args_of(Rank& rank, const Case& c, int64_t first_head) {
   kernels::Dropout how = testing::dropout_of(rank, c.dropout);
   how.heads = c.H;
@@ -70,7 +55,7 @@ ops::AttentionArgs args_of(Rank& rank, const Case& c, int64_t first_head) {
 }
 
 Results whole(Rank& rank, const Case& c) {
-  return run(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
+  return attention_pass(rank.stream, c.inputs(rank), c.dy(rank), [&](Tape& tape, const std::vector<Var>& in) {
     return ops::attention(tape, in[0], in[1], in[2], c.ids(rank), args_of(rank, c, 0));
   });
 }
@@ -80,7 +65,7 @@ Results by_heads(Rank& rank, Group& group, const Case& c) {
   std::vector<Tensor> inputs = c.inputs(rank);
   for (Tensor& input : inputs) input = mine(input);
   const auto args = args_of(rank, c, group.rank() * c.H / group.size());
-  return run(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
+  return attention_pass(rank.stream, inputs, mine(c.dy(rank)), [&](Tape& tape, const std::vector<Var>& in) {
     const std::vector<Var> all = ops::gather_sequence(tape, in, group);
     return ops::scatter_sequence(tape, ops::attention(tape, all[0], all[1], all[2], c.ids(rank), args), group);
   });
@@ -221,7 +206,7 @@ TEST(SequenceHeads, PlansAreKept) {
       Stream meta({Device::Kind::meta}, Arena::meta(), pool);
       MetaGroup planned(4, rank.rank, "context");
       const auto part = [&](int64_t heads, int64_t w) { return meta.empty({1, 64, heads, w}, DType::bf16); };
-      run(meta, {part(8, 16), part(2, 16), part(2, 24)}, {}, [&](Tape& tape, const std::vector<Var>& in) {
+      attention_pass(meta, {part(8, 16), part(2, 16), part(2, 24)}, {}, [&](Tape& tape, const std::vector<Var>& in) {
         const std::vector<Var> all = ops::gather_sequence(tape, in, planned);
         return ops::scatter_sequence(
             tape, ops::attention(tape, all[0], all[1], all[2], {}, {.scale = 0.4, .window = window}), planned);

@@ -2,6 +2,7 @@
 #include "witan/ops/ring_attention.h"
 
 #include "support/attention_blocks.h"
+#include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
@@ -10,6 +11,7 @@
 namespace witan {
 namespace {
 
+using testing::attention_pass;
 using testing::GpuRank;
 using testing::on_gpus;
 using testing::share_of;
@@ -29,16 +31,6 @@ struct Case {
 // y, dq, dk, dv
 using Results = std::vector<Tensor>;
 
-Results differentiate(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
-                      const std::function<Var(Tape&, const std::vector<Var>&)>& attend) {
-  Tape tape(stream);
-  std::vector<Var> in;
-  for (const Tensor& input : inputs) in.push_back(tape.input(input));
-  const Var y = attend(tape, in);
-  tape.backward({{y, dy}});
-  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
-}
-
 void expect_whole(int n, const Case& c, double tolerance) {
   SCOPED_TRACE(::testing::Message() << n << " ranks, S=" << c.S << " hd=" << c.hd << " " << name_of(c.dtype));
   on_gpus(n, [&](GpuRank& rank) {
@@ -47,16 +39,10 @@ void expect_whole(int n, const Case& c, double tolerance) {
     const Shape queries{c.B, c.S, c.H, c.hd}, keys{c.B, c.S, c.G, c.hd};
     std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
                                   rank.normal(keys.with(3, c.hd_v), c.dtype, "v")};
-    Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy"), ids;
-    if (!c.documents.empty()) {
-      std::vector<int32_t> of;
-      for (int64_t b = 0; b < c.B; ++b)
-        for (size_t i = 0; i < c.documents.size(); ++i)
-          of.insert(of.end(), static_cast<size_t>(c.documents[i]), static_cast<int32_t>(i));
-      ids = rank.tensor<int32_t>({c.B, c.S}, of);
-    }
+    Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy"),
+           ids = testing::document_ids(rank, c.B, c.S, c.documents);
     kernels::Dropout how = testing::dropout_of(rank, c.dropout);
-    const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
+    const Results expected = attention_pass(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
       return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how, {}, c.window});
     });
 
@@ -67,7 +53,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     const Tensor my_dy = mine(dy);
     Stream side(rank.gpu.device(), rank.gpu.shared_arena(), rank.pool, int64_t{1} << 20);
     for (Stream* beside : {static_cast<Stream*>(nullptr), &side}) {
-      const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
+      const Results got = attention_pass(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
         return ops::ring_attention(tape, in[0], in[1], in[2], my_ids, *group, {0.2, how, {}, c.window}, beside);
       });
       const char* names[] = {"y", "dq", "dk", "dv"};

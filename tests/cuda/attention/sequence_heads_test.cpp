@@ -3,6 +3,7 @@
 #include "witan/ops/sequence_heads.h"
 
 #include "support/attention_blocks.h"
+#include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
@@ -11,6 +12,7 @@
 namespace witan {
 namespace {
 
+using testing::attention_pass;
 using testing::GpuRank;
 using testing::on_gpus;
 using testing::share_of;
@@ -30,16 +32,6 @@ struct Case {
 // y, dq, dk, dv
 using Results = std::vector<Tensor>;
 
-Results differentiate(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
-                      const std::function<Var(Tape&, const std::vector<Var>&)>& attend) {
-  Tape tape(stream);
-  std::vector<Var> in;
-  for (const Tensor& input : inputs) in.push_back(tape.input(input));
-  const Var y = attend(tape, in);
-  tape.backward({{y, dy}});
-  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
-}
-
 void expect_whole(int n, const Case& c, double tolerance) {
   SCOPED_TRACE(cat(n, " ranks, S=", c.S, " G=", c.G, " hd=", c.hd, " ", c.dtype));
   on_gpus(n, [&](GpuRank& rank) {
@@ -49,17 +41,10 @@ void expect_whole(int n, const Case& c, double tolerance) {
     std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
                                   rank.normal(keys.with(3, c.hd_v), c.dtype, "v")};
     const Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy");
-    Tensor ids;
-    if (!c.documents.empty()) {
-      std::vector<int32_t> of;
-      for (int64_t b = 0; b < c.B; ++b)
-        for (size_t i = 0; i < c.documents.size(); ++i)
-          of.insert(of.end(), static_cast<size_t>(c.documents[i]), static_cast<int32_t>(i));
-      ids = rank.tensor<int32_t>({c.B, c.S}, of);
-    }
+    const Tensor ids = testing::document_ids(rank, c.B, c.S, c.documents);
     kernels::Dropout how = testing::dropout_of(rank, c.dropout);
     how.heads = c.H;
-    const Results expected = differentiate(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
+    const Results expected = attention_pass(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
       return ops::attention(tape, in[0], in[1], in[2], ids, {0.2, how, {}, c.window});
     });
 
@@ -71,7 +56,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
     for (const PeerAccess access : {PeerAccess::none, PeerAccess::moves}) {
       const bool peers = access == PeerAccess::moves;
       const auto group = cuda::make_group(rank.everyone(peers ? "peers" : "nccl"), rank.gpu, watch, {.peers = access});
-      const Results got = differentiate(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
+      const Results got = attention_pass(rank.gpu, inputs, my_dy, [&](Tape& tape, const std::vector<Var>& in) {
         const std::vector<Var> all = ops::gather_sequence(tape, in, *group);
         return ops::scatter_sequence(
             tape, ops::attention(tape, all[0], all[1], all[2], all_ids, {0.2, how, {}, c.window}), *group);

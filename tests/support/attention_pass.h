@@ -1,0 +1,36 @@
+// Attention of whole sequences, forward and backward, which attention of divided ones is compared with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "support/rank.h"
+#include "witan/autograd/tape.h"
+
+namespace witan::testing {
+
+// [B, S] int32: rows of documents of these lengths, one after the other; none: no ids.
+inline Tensor document_ids(Rank& rank, int64_t B, int64_t S, const std::vector<int64_t>& lengths) {
+  if (lengths.empty()) return {};
+  std::vector<int32_t> ids;
+  for (int64_t b = 0; b < B; ++b)
+    for (size_t i = 0; i < lengths.size(); ++i)
+      ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
+  return rank.tensor<int32_t>({B, S}, ids);
+}
+
+using Attend = std::function<Var(Tape&, const std::vector<Var>&)>;  // of q, k and v
+
+// y, dq, dk, dv
+inline std::vector<Tensor> attention_pass(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,
+                                          const Attend& attend) {
+  Tape tape(stream);
+  std::vector<Var> in;
+  for (const Tensor& input : inputs) in.push_back(tape.input(input));
+  const Var y = attend(tape, in);
+  tape.backward({{y, dy}});
+  return {y.value(), tape.gradient(in[0]), tape.gradient(in[1]), tape.gradient(in[2])};
+}
+
+}  // namespace witan::testing
