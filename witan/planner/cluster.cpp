@@ -53,7 +53,7 @@ const GpuModel& find_gpu(std::string_view name) {
 
 const GpuModel* model_of_device(std::string_view name) {
   // Whole words: a GH200 is no H200.
-  std::set<std::string> words(1);
+  std::set<std::string> words;
   std::string word;
   for (const char c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) != 0)
