@@ -18,7 +18,7 @@ constexpr double kReachedFlops = 0.8, kReachedBytes = 0.9;
 constexpr double kReachedLink = 0.75;  // likewise: NCCL moves 285 to 340 of 450 GB/s
 
 bool exchanges_pairs(const std::string& operation) {
-  return operation.starts_with("all_to_all") || operation.ends_with("_rows");
+  return operation.starts_with("all_to_all") || operation.ends_with("_rows") || operation == "exchange_pieces";
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ class Estimator {
                           static_cast<int64_t>(width_), 1};
     add(calls, {.part = "kernels", .name = "gemm", .shape = shape}, {flops_of_blocks() / 3, 0, 0, kProducts * passes});
     add(calls, {.part = "kernels", .name = "elementwise"}, {0, moved() / 3, 0, kOthers * passes});
-    const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / context_), 0, 0};
+    const double parts = attends_by_heads() ? 1 : context_;  // of a sequence, each of which is attended to by itself
+    const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / parts), 0, 0};
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length),
                  ranks = static_cast<double>(parallel_.ranks);
     double pairs = 0;
@@ -129,8 +130,7 @@ class Estimator {
     const double forward = recomputed() * tokens * pairs / ranks;
     for (const auto& [phase, name, times] :
          {std::tuple(Phase::forward, "attention_forward", 1.0), std::tuple(Phase::backward, "attention_backward", 2.5)})
-      calls[{.phase = phase, .part = "kernels", .name = name, .shape = seen}] = {times * forward, 0, 0,
-                                                                                 context_ * passes};
+      calls[{.phase = phase, .part = "kernels", .name = name, .shape = seen}] = {times * forward, 0, 0, parts * passes};
   }
 
   void add_head(CallCosts& calls) const {
@@ -144,13 +144,26 @@ class Estimator {
 
   // Of what a micro-batch's passes exchange, half each way.
   void add_exchange(CallCosts& calls, const std::string& group, const std::string& operation, double bytes) const {
-    const double messages = group == name_of(Axis::pipeline)  ? 2.0 * chunks()
-                            : group == name_of(Axis::context) ? 4 * layers_ * (context_ - 1)
-                                                              : 4 * layers_;
+    const bool ring = group == name_of(Axis::context) && operation == "send";
+    const double messages = group == name_of(Axis::pipeline) ? 2.0 * chunks() : 4 * layers_ * (ring ? context_ - 1 : 1);
     const CallShape shape{0, static_cast<int64_t>(size_of_group(group))};
     for (const Phase phase : {Phase::forward, Phase::backward})
-      calls[{.phase = phase, .group = group, .name = operation, .shape = shape}] +=
+      calls[{.phase = phase, .group = group, .name = call_of(group, operation), .shape = shape}] +=
           {0, bytes / 2, 0, messages * micro_batches_ / 2};
+  }
+
+  // The call that a layer makes for it: in peers' memory, where its ranks reach that, another one.
+  std::string call_of(const std::string& group, const std::string& operation) const {
+    if (group == name_of(Axis::tensor) && tensor_peers_of(parallel_, layout_, 0) == PeerAccess::wanted) {
+      if (operation == "all_gather") return "gather_parts";
+      if (operation == "reduce_scatter") return "sum_parts";
+    }
+    const bool heads = group == name_of(Axis::context) && operation == "all_to_all_equal";
+    return heads && context_peers_of(parallel_, layout_, 0) == PeerAccess::wanted ? "exchange_pieces" : operation;
+  }
+
+  bool attends_by_heads() const {
+    return of_stage([&](const LayerSpec& layer) { return exchanged_bytes(layer); }) > 0;
   }
 
   // Of gradients and values, a bucket for each layer.
