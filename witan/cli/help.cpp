@@ -65,7 +65,8 @@ class HelpFormatter : public CLI::Formatter {
     std::string left = make_option_name(option, is_positional);
     if (!option->get_type_name().empty()) left += " " + option->get_type_name();
     std::string meaning = option->get_description();
-    if (!option->get_default_str().empty()) meaning += " [" + option->get_default_str() + "]";
+    const std::string standard = option->get_default_str();  // of a list with brackets of its own
+    if (!standard.empty()) meaning += standard.starts_with('[') ? " " + standard : " [" + standard + "]";
     return entry(left, meaning);
   }
 

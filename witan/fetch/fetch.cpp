@@ -133,7 +133,7 @@ class Comparison {
   Manifest& manifest_;
 };
 
-// Files of an earlier fetch that are in the folder and not chosen now: whoever reads the folder reads them too.
+// Files of an earlier fetch that are in the folder but not chosen now: commands that read the folder read them too.
 void note_others(const FetchOptions& options, const Listing& listing, const Manifest& manifest,
                  const std::function<void(const std::string&)>& note) {
   std::set<std::string> chosen, others;
