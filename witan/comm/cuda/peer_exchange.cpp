@@ -338,7 +338,7 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
 
 // By the GPUs' copy engines: parameters are gathered beside products, whose multiprocessors copies leave alone. Ranks
 // begin with different peers, so that all links are busy at any time. Where the world has failed, copies run all the
-// same: parameters that they write are read by nobody any more, and memory stays until the stream is done.
+// same, unlike the kernels of other calls: parameters that they write belong to a step that no rank finishes.
 void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
   std::vector<int64_t> own;
   for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
