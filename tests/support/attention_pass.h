@@ -20,6 +20,24 @@ inline Tensor document_ids(Rank& rank, int64_t B, int64_t S, const std::vector<i
   return rank.tensor<int32_t>({B, S}, ids);
 }
 
+// A whole sequence, which every rank of a test can make: queries [B, S, H, hd], keys [B, S, G, hd], values [B, S, G,
+// hd_v].
+struct WholeSequence {
+  int64_t B, S, H, G, hd;
+  DType dtype;
+  std::vector<int64_t> documents = {};  // lengths, in every row; none: no ids
+  double dropout = 0;
+  int64_t window = 0;
+  int64_t hd_v = hd;
+
+  Tensor ids(Rank& rank) const { return document_ids(rank, B, S, documents); }
+  std::vector<Tensor> inputs(Rank& rank) const {
+    return {rank.normal({B, S, H, hd}, dtype, "q"), rank.normal({B, S, G, hd}, dtype, "k"),
+            rank.normal({B, S, G, hd_v}, dtype, "v")};
+  }
+  Tensor dy(Rank& rank) const { return rank.normal({B, S, H, hd_v}, dtype, "dy"); }
+};
+
 using Attend = std::function<Var(Tape&, const std::vector<Var>&)>;  // of q, k and v
 
 // y, dq, dk, dv

@@ -20,14 +20,7 @@ using testing::share_of;
 class SequenceHeadsOnGpus : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, SequenceHeadsOnGpus, ::testing::Values(2, 4));
 
-struct Case {
-  int64_t B, S, H, G, hd;
-  DType dtype;
-  std::vector<int64_t> documents = {};
-  double dropout = 0;
-  int64_t window = 0;
-  int64_t hd_v = hd;
-};
+using Case = testing::WholeSequence;
 
 // y, dq, dk, dv
 using Results = std::vector<Tensor>;
@@ -37,11 +30,8 @@ void expect_whole(int n, const Case& c, double tolerance) {
   on_gpus(n, [&](GpuRank& rank) {
     const auto host = rank.everyone("host");
     const auto watch = cuda::watch(rank.gpu, *host);
-    const Shape queries{c.B, c.S, c.H, c.hd}, keys{c.B, c.S, c.G, c.hd};
-    std::vector<Tensor> inputs = {rank.normal(queries, c.dtype, "q"), rank.normal(keys, c.dtype, "k"),
-                                  rank.normal(keys.with(3, c.hd_v), c.dtype, "v")};
-    const Tensor dy = rank.normal(queries.with(3, c.hd_v), c.dtype, "dy");
-    const Tensor ids = testing::document_ids(rank, c.B, c.S, c.documents);
+    std::vector<Tensor> inputs = c.inputs(rank);
+    const Tensor dy = c.dy(rank), ids = c.ids(rank);
     kernels::Dropout how = testing::dropout_of(rank, c.dropout);
     how.heads = c.H;
     const Results expected = attention_pass(rank.stream, inputs, dy, [&](Tape& tape, const std::vector<Var>& in) {
