@@ -56,7 +56,7 @@ Slot Tape::slot(const Var& var) const {
   slot.slot_ = var.data_->slot;
   slot.leaf_ = var.data_->leaf;
   slot.shape_ = var.shape();
-  slot.dtype_ = var.dtype();
+  slot.dtype_ = var.data_->gradient_dtype.value_or(var.dtype());
   return slot;
 }
 
@@ -84,6 +84,13 @@ Var Tape::with_recipe(const Var& var, std::function<Tensor(Backward&)> compute) 
   Var::Data data = *var.data_;
   data.recipe = std::make_shared<Var::Recipe>();
   data.recipe->compute = std::move(compute);
+  return Var(std::move(data));
+}
+
+Var Tape::with_wide_gradient(const Var& var) {
+  if (!var.needs_gradient()) return var;
+  Var::Data data = *var.data_;
+  data.gradient_dtype = accumulator(var.dtype());
   return Var(std::move(data));
 }
 

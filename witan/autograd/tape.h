@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -64,8 +65,9 @@ class Var {
   struct Remade;  // that, and the value while its savers need it
   struct Data {
     Tensor value;
-    int64_t slot = -1;     // where the tape stores the gradient; -1: none is wanted
-    Leaf* leaf = nullptr;  // gradients of leaves live in the leaf
+    int64_t slot = -1;                    // where the tape stores the gradient; -1: none is wanted
+    Leaf* leaf = nullptr;                 // gradients of leaves live in the leaf
+    std::optional<DType> gradient_dtype;  // none: that of the value
     std::shared_ptr<Recipe> recipe;
   };
   friend std::vector<Var> recomputed(Tape&, const std::vector<Var>&,
@@ -143,6 +145,10 @@ class Tape {
   // what it captured by save(). The result is shared among its savers and freed after the last of them. See
   // rematerialised() in recompute.h.
   Var with_recipe(const Var& var, std::function<Tensor(Backward&)> compute);
+
+  // `var` as a value whose gradient is summed in the accumulator dtype: for weights on their way from a parameter to
+  // products, which write a parameter's gradient in such a dtype too.
+  Var with_wide_gradient(const Var& var);
 
   // A node that only calls back when backward reaches it; modules use it to detect where their backward begins and
   // ends. Returns its place.

@@ -1,7 +1,9 @@
 #include "witan/ops/heads.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "witan/kernels/gemm.h"
@@ -20,15 +22,18 @@ int64_t packed_width(const HeadSizes& n) {
   return q + k + v;
 }
 
-void check(const Var& x, const std::array<Var, 3>& weights, const Tensor& table, const HeadSizes& n) {
+void check(const Var& x, const std::vector<Var>& weights, const Tensor& table, const HeadSizes& n) {
   require<ShapeError>(x.shape().dims() == 3 && x.value().contiguous(),
                       "project_heads: x must be [B, S, D] and contiguous, got ", x.shape());
+  require<ShapeError>(weights.size() == 1 || weights.size() == 3, "project_heads: takes one weight or three, got ",
+                      weights.size());
   const std::array<int64_t, 3> rows = widths(n);
-  for (size_t i = 0; i < 3; ++i) {
-    const Shape expected{rows[i], x.size(2)};
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const bool one = weights.size() == 1;
+    const Shape expected{one ? packed_width(n) : rows[i], x.size(2)};
     require<ShapeError>(weights[i].shape() == expected && weights[i].dtype() == x.dtype(),
-                        "project_heads: the weight of ", "qkv"[i], " must be ", x.dtype(), " ", expected, ", got ",
-                        weights[i].dtype(), " ", weights[i].shape());
+                        "project_heads: the weight of ", std::string_view("qkv").substr(i, one ? 3 : 1), " must be ",
+                        x.dtype(), " ", expected, ", got ", weights[i].dtype(), " ", weights[i].shape());
   }
   const Shape angles{x.size(0) * x.size(1), n.rope.dims};
   require<ShapeError>(n.rope.dims == 0 || (table.defined() && table.shape() == angles),
@@ -56,7 +61,7 @@ void project(Stream& stream, const Tensor& packed, const Tensor& x, const std::v
 void project_back(Stream& stream, const Tensor& dx, Write how, const Tensor& dpacked,
                   const std::vector<Tensor>& weights, const HeadSizes& n) {
   const Tensor all = joined_rows(weights);
-  if (stream.plans_for_cuda() && all.defined())
+  if (weights.size() == 1 || (stream.plans_for_cuda() && all.defined()))
     return kernels::gemm(stream, dx, how, dpacked, Transpose::no, all, Transpose::no);
   for (size_t i = 3; i-- > 0;)
     kernels::gemm(stream, dx, i == 2 ? how : Write::accumulate, columns(dpacked, i, n), Transpose::no, weights[i],
@@ -71,6 +76,8 @@ struct WeightGradient {
 // dw = dpacked^T x
 void write_weights(Stream& stream, const std::vector<WeightGradient>& gradients, const Tensor& dpacked, const Tensor& x,
                    const HeadSizes& n) {
+  if (gradients.size() == 1)
+    return kernels::gemm(stream, gradients[0].to, gradients[0].how, dpacked, Transpose::yes, x, Transpose::no);
   const auto write = [&](size_t i) {
     const auto& [to, how] = gradients[i];
     kernels::gemm(stream, to, how, columns(dpacked, i, n), Transpose::yes, x, Transpose::no);
@@ -89,7 +96,7 @@ void write_weights(Stream& stream, const std::vector<WeightGradient>& gradients,
 
 }  // namespace
 
-ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>& weights, const Tensor& table,
+ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& weights, const Tensor& table,
                              const HeadSizes& sizes) {
   check(x, weights, table, sizes);
   Stream& s = tape.stream();
@@ -101,15 +108,17 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>&
                              s.empty(shapes[2], x.dtype())};
   {
     const Tensor packed = s.empty({B * S, packed_width(sizes)}, x.dtype());
-    project(s, packed, x.value().reshape({B * S, D}), {weights[0].value(), weights[1].value(), weights[2].value()},
-            sizes);
+    std::vector<Tensor> values;
+    for (const Var& weight : weights) values.push_back(weight.value());
+    project(s, packed, x.value().reshape({B * S, D}), values, sizes);
     kernels::split_heads(s, heads, packed, table, sizes.rope);
   }
   const bool trained = std::ranges::any_of(weights, &Var::needs_gradient);
+  std::vector<Saved> of_weights;
+  for (const Var& weight : weights) of_weights.push_back(tape.save(weight));
   auto backward = [x = tape.slot(x), saved = trained ? tape.save(x) : Saved(), dtype = x.dtype(),
-                   wq = tape.save(weights[0]), wk = tape.save(weights[1]), wv = tape.save(weights[2]),
-                   table = table.defined() ? tape.save(table) : Saved(), sizes, shapes, B, S,
-                   D](Backward& b, const std::vector<Tensor>& gradients) {
+                   of = std::move(of_weights), table = table.defined() ? tape.save(table) : Saved(), sizes, shapes, B,
+                   S, D](Backward& b, const std::vector<Tensor>& gradients) {
     Stream& stream = b.stream();
     const auto or_zeros = [&](size_t i) {
       return gradients[i].defined() ? gradients[i] : stream.zeros(shapes[i], dtype);
@@ -117,23 +126,26 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::array<Var, 3>&
     const kernels::Heads from{or_zeros(0), or_zeros(1), or_zeros(2)};
     const Tensor dpacked = stream.empty({B * S, packed_width(sizes)}, dtype);
     kernels::merge_heads(stream, dpacked, from, b.value(table), sizes.rope);
-    std::vector<WeightGradient> gradients_of(3);
-    const std::array<const Saved*, 3> of = {&wq, &wk, &wv};
+    std::vector<WeightGradient> gradients_of(of.size());
     const std::function<void(size_t)> write_from = [&](size_t i) {  // all that are wanted, then at once
-      if (i == 3) return write_weights(stream, gradients_of, dpacked, b.value(saved).reshape({B * S, D}), sizes);
-      if (!b.wants(*of[i])) return write_from(i + 1);
-      b.write(*of[i], [&](const Tensor& to, Write how) {
+      if (i == of.size())
+        return write_weights(stream, gradients_of, dpacked, b.value(saved).reshape({B * S, D}), sizes);
+      if (!b.wants(of[i])) return write_from(i + 1);
+      b.write(of[i], [&](const Tensor& to, Write how) {
         gradients_of[i] = {to, how};
         write_from(i + 1);
       });
     };
-    if (b.wants(wq) || b.wants(wk) || b.wants(wv)) write_from(0);
+    if (std::ranges::any_of(of, [&](const Saved& weight) { return b.wants(weight); })) write_from(0);
     b.write(x, [&](const Tensor& dx, Write how) {
-      project_back(stream, dx.reshape({B * S, D}), how, dpacked, {b.value(wq), b.value(wk), b.value(wv)}, sizes);
+      std::vector<Tensor> values;
+      for (const Saved& weight : of) values.push_back(b.value(weight));
+      project_back(stream, dx.reshape({B * S, D}), how, dpacked, values, sizes);
     });
   };
-  const auto vars = tape.record("project_heads", std::vector{heads.q, heads.k, heads.v},
-                                {x, weights[0], weights[1], weights[2]}, std::move(backward));
+  std::vector<Var> inputs = {x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  const auto vars = tape.record("project_heads", std::vector{heads.q, heads.k, heads.v}, inputs, std::move(backward));
   return {vars[0], vars[1], vars[2]};
 }
 

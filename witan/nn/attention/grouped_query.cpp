@@ -7,6 +7,7 @@
 
 #include "witan/kernels/attention.h"
 #include "witan/ops/clamp.h"
+#include "witan/ops/group_weights.h"
 #include "witan/ops/head_norms.h"
 #include "witan/ops/heads.h"
 #include "witan/ops/part.h"
@@ -100,7 +101,8 @@ Var GroupedQueryAttention::mix_values(Tape& tape, const Var& v, const Var& embed
 GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Var& x, const Positions& where,
                                                             const Var& embedded, const Randomness& randomness) {
   const int64_t B = x.size(0), S = x.size(1);
-  auto [q, k, v] = project_channels(tape, x, randomness);
+  Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness),
+      v = v_proj_.forward(tape, x, randomness);
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
   v = mix_values(tape, v, embedded);
   if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
@@ -109,23 +111,6 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Va
                   ops::reshape(tape, k, {B, S, groups_, spec_.qk_head_dim}),
                   ops::reshape(tape, v, {B, S, groups_, spec_.v_head_dim})},
                  where);
-}
-
-// In one product where that is possible. Where ranks share groups, a rank projects only a part of a key head's
-// channels: the product is told of heads as wide as that part, of which the queries fill several.
-GroupedQueryAttention::Channels GroupedQueryAttention::project_channels(Tape& tape, const Var& x,
-                                                                        const Randomness& randomness) {
-  if (projects_separately())
-    return {q_proj_.forward(tape, x, randomness), k_proj_.forward(tape, x, randomness),
-            v_proj_.forward(tape, x, randomness)};
-  const int64_t queries = heads_ * spec_.qk_head_dim;
-  const auto [q, k, v] = ops::project_heads(
-      tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
-      {}, {queries / key_channels_, 1, key_channels_, value_channels_, {}});
-  const auto as_rows = [&](const Var& heads, int64_t channels) {
-    return ops::reshape(tape, heads, {x.size(0), x.size(1), channels});
-  };
-  return {as_rows(q, queries), as_rows(k, key_channels_), as_rows(v, value_channels_)};
 }
 
 void GroupedQueryAttention::normalise_width(Tape& tape, Var& q, Var& k) {
@@ -179,14 +164,19 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
   const kernels::RopeArgs rope = spec_.prepares_heads() ? kernels::RopeArgs{} : spec_.rope;  // else prepare() rotates
   const ops::HeadSizes sizes{heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, rope};
   const Tensor angles = rotary_angles(tape.stream(), where, rope, accumulator(x.dtype()));
-  const auto heads = ops::project_heads(
-      tape, x, {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())},
-      angles, sizes);
+  const auto heads = ops::project_heads(tape, x, projection_weights(tape), angles, sizes);
   Heads all{heads.q, heads.k, heads.v};
   all.v = mix_values(tape, all.v, embedded);
   if (!spec_.prepares_heads()) return all;
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, all.q, all.k);
   return prepare(tape, std::move(all), where);
+}
+
+std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
+  const Var q = tape.parameter(q_proj_.weight()), k = tape.parameter(k_proj_.weight()),
+            v = tape.parameter(v_proj_.weight());
+  if (!shares_groups()) return {q, k, v};
+  return {ops::gather_group_weights(tape, {q, k, v, spec_.num_query_groups}, axis_->group)};
 }
 
 bool GroupedQueryAttention::projects_separately() const {
@@ -198,8 +188,8 @@ Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& wh
                                    const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Heads heads = projects_separately() || shares_groups() ? project(tape, tokens, where, embedded, randomness)
-                                                               : project_together(tape, tokens, where, embedded);
+  const Heads heads = projects_separately() || gathers_channels() ? project(tape, tokens, where, embedded, randomness)
+                                                                  : project_together(tape, tokens, where, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
   return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
                          randomness);
@@ -229,7 +219,7 @@ std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || shares_groups()
+  const Heads heads = q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || gathers_channels()
                           ? project(tape, x, where, embedded)
                           : project_together(tape, x, where, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();

@@ -39,10 +39,6 @@ class GroupedQueryAttention : public Attention {
                 const Randomness& randomness = {});
   // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
   bool projects_separately() const;
-  struct Channels {
-    Var q, k, v;  // [B, S, channels that this rank projects]
-  };
-  Channels project_channels(Tape& tape, const Var& x, const Randomness& randomness);
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
   // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
@@ -51,8 +47,14 @@ class GroupedQueryAttention : public Attention {
   bool normalises_in_one_pass() const;  // with their rotation
   Heads prepare(Tape& tape, Heads heads, const Positions& where);
   // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks shard the channels of keys
-  // and values then, of all groups, and gather them: a rank's own is its group's, whose gradients are sums of theirs.
+  // and values then, of all groups, and gather either their weights or, where something is done to the channels first,
+  // the channels of all tokens: a rank's own is its group's, whose gradients are sums of theirs.
   bool shares_groups() const { return axis_ && axis_->group.size() > spec_.num_query_groups; }
+  bool gathers_channels() const {
+    return shares_groups() && (projects_separately() || spec_.qk_norm == QkNorm::full_width || embedded_scale_);
+  }
+  // Of q, k and v; one, of this rank's heads and its group, where those are gathered.
+  std::vector<Var> projection_weights(Tape& tape);
   Var own_group(Tape& tape, Var channels) const;
   double scale() const;
 
