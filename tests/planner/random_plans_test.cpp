@@ -216,6 +216,7 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trai
     if (!config.model.joins_layers() && of_groups.rarely()) config.model.mtp_num_layers = of_groups.between(1, 2);
     draw_trained(of_trained, config);
     if (of_trained.rarely(2)) config.parallel.cp_comm_type = "p2p";
+    config.parallel.tp_comm_overlap = of_trained.rarely(2);
     resolve(config, {});
   } catch (const ConfigError&) {
     return std::nullopt;

@@ -116,9 +116,9 @@ std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> 
   const bool wanted =
       recording() && (!leaves.empty() || std::any_of(inputs.begin(), inputs.end(),
                                                      [](const Var& input) { return input.needs_gradient(); }));
-  if (TensorObserver* observer = TensorObserver::of(stream_)) observer->computed(stream_, name, outputs);
+  if (TensorObserver* observer = TensorObserver::of(*stream_)) observer->computed(*stream_, name, outputs);
   std::vector<Var> vars;
-  Node node{name, stream_.trace_context().module, {}, std::move(leaves), std::move(backward), {}};
+  Node node{name, stream_->trace_context().module, {}, std::move(leaves), std::move(backward), {}, stream_};
   for (Tensor& output : outputs) {
     const bool differentiable = wanted && is_floating(output.dtype());
     Var var = differentiable ? input(std::move(output)) : constant(std::move(output));
@@ -132,7 +132,7 @@ std::vector<Var> Tape::record_with_leaves(const char* name, std::vector<Tensor> 
 }
 
 size_t Tape::mark(std::function<void()> on_backward) {
-  if (recording()) nodes_.push_back({"mark", {}, {}, {}, {}, std::move(on_backward)});
+  if (recording()) nodes_.push_back({"mark", {}, {}, {}, {}, std::move(on_backward), nullptr});
   return nodes_.size() - (recording() ? 1 : 0);
 }
 
@@ -150,13 +150,14 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
     if (!root.needs_gradient()) continue;
     Tensor seed = gradient;
     if (!seed.defined()) {
-      seed = stream_.empty_like(root.value());
-      kernels::fill(stream_, seed, 1);
+      seed = stream_->empty_like(root.value());
+      kernels::fill(*stream_, seed, 1);
     }
     add(slot(root), std::move(seed));
   }
   Backward context(*this);
-  const TraceContextScope trace_context(stream_);
+  const TraceContextScope trace_context(*stream_);  // that of the streams beside it too
+  Stream* const main = stream_;
   while (!nodes_.empty()) {
     const Node node = std::move(nodes_.back());
     nodes_.pop_back();
@@ -164,6 +165,7 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
       node.mark();
       continue;
     }
+    stream_ = node.stream;
     trace_context->module = node.module;
     trace_context->op = node.name;
     std::vector<Tensor> gradients;
@@ -172,22 +174,30 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
       gradients.push_back(slot < 0 ? Tensor() : std::exchange(gradients_[static_cast<size_t>(slot)], Tensor()));
       used = used || gradients.back().defined();
     }
-    if (TensorObserver* observer = used ? TensorObserver::of(stream_) : nullptr)
-      observer->gradients_of(stream_, gradients);
+    if (TensorObserver* observer = used ? TensorObserver::of(*stream_) : nullptr)
+      observer->gradients_of(*stream_, gradients);
     if (used) node.backward(context, gradients);
     finish_uses(node);
   }
+  stream_ = main;
 }
 
 void Tape::finish_uses(const Node& node) {
-  TensorObserver* const observer = TensorObserver::of(stream_);
   for (Leaf* leaf : node.leaves) {
     if (--uses_[leaf] > 0 || !signals_ready_) continue;
-    if (observer != nullptr && leaf->gradient_written)
-      for (int64_t part = 0; part < leaf->gradient_parts(); ++part)
-        observer->parameter_gradient(stream_, leaf->gradient_part(part));
-    leaf->on_gradient_ready();
+    if (concurrent_)
+      ready_after_.push_back(leaf);
+    else
+      signal_ready(*leaf);
   }
+}
+
+void Tape::signal_ready(Leaf& leaf) {
+  TensorObserver* const observer = TensorObserver::of(*stream_);
+  if (observer != nullptr && leaf.gradient_written)
+    for (int64_t part = 0; part < leaf.gradient_parts(); ++part)
+      observer->parameter_gradient(*stream_, leaf.gradient_part(part));
+  leaf.on_gradient_ready();
 }
 
 Tensor Tape::gradient(const Slot& input) const {
@@ -203,7 +213,7 @@ void Tape::add(const Slot& to, Tensor gradient) {
     assert(to.leaf_->gradient_parts() == 1);
     const Tensor& sum = to.leaf_->gradient();
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
-    add_into(stream_, sum, gradient, write);
+    add_into(*stream_, sum, gradient, write);
     return;
   }
   Tensor& sum = gradients_[static_cast<size_t>(to.slot_)];
@@ -211,11 +221,11 @@ void Tape::add(const Slot& to, Tensor gradient) {
     sum = std::move(gradient);
     return;
   }
-  if (sum.unique()) return add_into(stream_, sum, gradient, Write::accumulate);
+  if (sum.unique()) return add_into(*stream_, sum, gradient, Write::accumulate);
   // Shared: an addition hands the same tensor to both its inputs.
   assert(sum.dtype() == gradient.dtype());
-  Tensor total = stream_.empty_like(sum);
-  kernels::add(stream_, total, sum, gradient);
+  Tensor total = stream_->empty_like(sum);
+  kernels::add(*stream_, total, sum, gradient);
   sum = std::move(total);
 }
 

@@ -112,11 +112,12 @@ class Tape {
   enum class Mode : uint8_t { record, off };
 
   explicit Tape(Stream& stream, Mode mode = Mode::record)
-      : stream_(stream), mode_(mode), training_forward_(mode == Mode::record) {}
+      : stream_(&stream), mode_(mode), training_forward_(mode == Mode::record) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  Stream& stream() { return stream_; }
+  // What ops are queued on: the stream it was made with, but within concurrently() (concurrent.h).
+  Stream& stream() { return *stream_; }
   bool recording() const { return mode_ == Mode::record; }
   // Whether this is the first forward of a pass whose backward follows: what a step counts is counted in it, neither in
   // a forward without a backward nor in one that recomputes a segment.
@@ -180,28 +181,33 @@ class Tape {
     std::vector<Leaf*> leaves;     // with uses counted by this node
     BackwardFn backward;
     std::function<void()> mark;
+    Stream* stream = nullptr;  // on which it was recorded, and runs; of marks: any
   };
+  friend void concurrently(Tape&, Stream&, const std::function<void(Tape&)>&, const std::function<void(Tape&)>&);
 
   std::vector<Var> record_with_leaves(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
                                       std::vector<Leaf*> leaves, BackwardFn backward);
   void add(const Slot& to, Tensor gradient);
   void finish_uses(const Node& node);
+  void signal_ready(Leaf& leaf);
 
-  Stream& stream_;
+  Stream* stream_;
   Mode mode_;
   bool training_forward_;
   std::vector<Node> nodes_;
   std::vector<Tensor> gradients_;  // by slot
   std::vector<Leaf*> leaves_;
   std::unordered_map<Leaf*, int> uses_;
-  bool signals_ready_ = true;  // false inside a recomputed segment: its outer node signals instead
+  bool signals_ready_ = true;       // false inside a recomputed segment: its outer node signals instead
+  bool concurrent_ = false;         // the backward of parts that ran at the same time goes on
+  std::vector<Leaf*> ready_after_;  // leaves whose gradients are complete once both parts are over
 };
 
 // The interface of backward for a node's closure.
 class Backward {
  public:
   explicit Backward(Tape& tape) : tape_(tape) {}
-  Stream& stream() { return tape_.stream_; }
+  Stream& stream() { return *tape_.stream_; }
 
   Tensor value(const Saved& saved);  // unpacks; recomputes a rematerialised value
   bool wants(const Slot& slot) const { return slot.wanted(); }

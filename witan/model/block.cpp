@@ -17,6 +17,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
       recompute_all_(config.recompute() == Recompute::full),
       post_norm_(config.norm_placement == "post"),
       recompute_(read_recompute_modules(config)),
+      axis_(builder.tensor),
       unit_(builder.unit),
       attention_(layer.attention.absent ? nullptr
                                         : make_attention(builder / "attention", layer.attention, config.hidden_size,
@@ -139,6 +140,54 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   if (mlp_) return {to_stream(mlp_forward(tape, input, source.randomness)), {}};
   MoeOutput moe = moe_forward(tape, input, source, dropping);
   return {to_stream(moe.y), std::move(moe.record)};
+}
+
+GroupedQueryAttention& Block::grouped_query() {
+  return dynamic_cast<GroupedQueryAttention&>(*attention_);
+}
+
+std::vector<Var> Block::attention_weights(Tape& tape) {
+  const ModuleScope scope(tape, *this);
+  return grouped_query().projection_weights(tape);
+}
+
+void Block::gather_for_attention(Tape& tape, Lane& lane) {
+  const ModuleScope scope(tape, *this);
+  const auto [x, input] = read(tape, *attention_norm_, std::exchange(lane.stream, {}));
+  lane.stream = {x, {}};
+  lane.tokens = to_sharded_layer(tape, input, *axis_);
+}
+
+void Block::attend(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
+  const ModuleScope scope(tape, *this);
+  lane.summands = grouped_query().summands(tape, std::exchange(lane.tokens, {}), lane.where, weights);
+}
+
+void Block::add_attention(Tape& tape, Lane& lane) {
+  const ModuleScope scope(tape, *this);
+  lane.stream.added = added(tape, *attention_norm_, grouped_query().total(tape, std::exchange(lane.summands, {})));
+}
+
+void Block::gather_for_mlp(Tape& tape, Lane& lane) {
+  const ModuleScope scope(tape, *this);
+  const auto [x, input] = read(tape, mlp_norm_, std::exchange(lane.stream, {}));
+  lane.stream = {x, {}};
+  lane.tokens = to_sharded_layer(tape, input, *axis_);
+}
+
+void Block::apply_mlp(Tape& tape, Lane& lane) {
+  const ModuleScope scope(tape, *this);
+  lane.summands = mlp_->summands(tape, std::exchange(lane.tokens, {}), recompute_.mlp_act);
+}
+
+void Block::add_mlp(Tape& tape, Lane& lane) {
+  const ModuleScope scope(tape, *this);
+  lane.stream.added = added(tape, mlp_norm_, mlp_->total(tape, std::exchange(lane.summands, {})));
+}
+
+BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping) {
+  const ModuleScope scope(tape, *this);
+  return feed_forward(tape, x.x, x.added, source, dropping);
 }
 
 void Block::measure(Tape& tape, Activation of, const Var& x, const Var& added) {

@@ -11,6 +11,7 @@
 #include "witan/model/unit.h"
 #include "witan/moe/moe.h"
 #include "witan/nn/attention/attention.h"
+#include "witan/nn/attention/grouped_query.h"
 
 namespace witan {
 
@@ -33,6 +34,14 @@ struct BlockOutput {
   RouterRecord router;  // empty in a dense block
 };
 
+// A part of a micro-batch on its way through blocks in lanes (model/lanes.h); S / n of its tokens are each of n ranks'.
+struct Lane {
+  Residual stream;    // [B, S / n, D]
+  Var tokens = {};    // [B, S, D]: what heads or inner features are computed from, of all ranks' tokens
+  Var summands = {};  // [B, S, D]: what they give, to be summed over the ranks
+  Positions where = {};
+};
+
 class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
@@ -40,6 +49,21 @@ class Block : public Module {
   // x [B, S, D] of the tokens of `source`
   BlockOutput forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                       const TokenSource& source, Dropping dropping);
+
+  // The same for a lane, in parts: those that exchange tokens over the tensor axis, with all that is done to a rank's
+  // own tokens, and those between them. Of blocks with grouped-query attention, without dropout; the MLP's parts of
+  // dense ones. guard() lives from the first part to the last, and outlives no other block's.
+  std::unique_ptr<UnitGuard> guard(Tape& tape) { return std::make_unique<UnitGuard>(tape, units_, unit_); }
+  std::vector<Var> attention_weights(Tape& tape);  // for all lanes; exchanges
+  void gather_for_attention(Tape& tape, Lane& lane);
+  void attend(Tape& tape, Lane& lane, const std::vector<Var>& weights);
+  void add_attention(Tape& tape, Lane& lane);
+  void gather_for_mlp(Tape& tape, Lane& lane);
+  void apply_mlp(Tape& tape, Lane& lane);
+  void add_mlp(Tape& tape, Lane& lane);
+  // What is behind attention, x + added, of an MoE block; x [B, S / n, D], of all lanes.
+  BlockOutput apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping);
+
   // x [1, T, D], tokens [1, T] int32
   Residual decode(Tape& tape, Residual x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
                   const KvCache& cache);
@@ -76,9 +100,12 @@ class Block : public Module {
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
+  GroupedQueryAttention& grouped_query();
+
   bool recompute_all_;
   bool post_norm_;
   RecomputeModules recompute_;
+  std::optional<TensorAxis> axis_;
   UnitAccess* units_ = nullptr;
   int unit_;
   ActivationAccess* activations_ = nullptr;

@@ -9,6 +9,7 @@
 
 #include "witan/kernels/embedding.h"
 #include "witan/model/freeze.h"
+#include "witan/model/lanes.h"
 #include "witan/nn/attention/context_attention.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/elementwise.h"
@@ -32,7 +33,8 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   builder.expert_tensor_ranks = ModelAxes::size(axes.expert_tensor);
   builder.expert_tensor_rank = ModelAxes::rank(axes.expert_tensor);
   if (ModelAxes::size(axes.tensor) > 1)
-    builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate());
+    builder.tensor.emplace(*axes.tensor, axes.sequence_parallel ? Placement::shard(1) : Placement::replicate(),
+                           axes.tensor_overlap ? TensorAxis::Keeps::all : TensorAxis::Keeps::own);
   builder.values_later = axes.values_later;
   builder.lora = lora_of(config);
   builder.fp8 = config.fp8();
@@ -218,14 +220,21 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
     x = embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness);
     values = std::move(embedded.values);
   }
-  const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
-    BlockOutput next =
-        block.forward(tape, std::move(in), beside, where, {input.tokens, input.randomness}, input.dropping);
+  const TokenSource source{input.tokens, input.randomness};
+  const auto took = [&](const Block& block, BlockOutput next) {
     if (block.is_moe()) out.routers.push_back(std::move(next.router));
     return std::move(next.x);
   };
-  const Residual residual =
-      through(tape, chunks_[static_cast<size_t>(chunk)], {std::move(x), {}}, std::move(values), run);  // [B, S, D]
+  const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
+    return took(block, block.forward(tape, std::move(in), beside, where, source, input.dropping));
+  };
+  const auto experts = [&](Block& block, const Residual& in) {
+    return took(block, block.apply_moe(tape, in, source, input.dropping));
+  };
+  const Chunk& blocks = chunks_[static_cast<size_t>(chunk)];
+  const bool lanes = tensor_side_ != nullptr && x.size(0) % 2 == 0 && !blocks.empty();
+  const Residual residual = lanes ? through_in_lanes(tape, *tensor_side_, blocks, {std::move(x), {}}, where, experts)
+                                  : through(tape, blocks, {std::move(x), {}}, std::move(values), run);  // [B, S, D]
   if (!last_ || chunk + 1 < chunks()) {
     out.x = residual.sum(tape);
     return out;

@@ -77,6 +77,9 @@ class Transformer : public Module {
   void use_units(UnitAccess* units);
   // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
   void use_pools(const ExpertPools* pools);
+  // A side stream on which the tensor axis's ranks exchange tokens while they compute others (model/lanes.h); null:
+  // there is none. Of models whose layers are lanes' (train/run/config.cpp says which). It must outlive its use.
+  void overlap_tensor_exchanges(Stream* side) { tensor_side_ = side; }
   // Where training forwards leave the moments of their layers' activations; null: nowhere. It must outlive its use.
   void use_activations(ActivationAccess* activations);
   // This stage's attention layers, each with its number in the whole model: those of MTP modules follow the layers.
@@ -123,6 +126,7 @@ class Transformer : public Module {
   std::optional<TensorAxis> tensor_;  // none: matrices are whole
   std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it
+  Stream* tensor_side_ = nullptr;
   Group* exchanges_heads_ = nullptr;  // the context-parallel ranks, where some layer attends by heads
   Dropout embedding_dropout_;
   bool last_;                                      // the last chunk ends with the head

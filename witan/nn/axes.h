@@ -41,6 +41,7 @@ struct ModelAxes {
   Group* context = nullptr;        // one sequence divided
   ContextExchange context_exchange = ContextExchange::automatic;
   bool sequence_parallel = false;  // the residual stream is divided by tokens over `tensor`
+  bool tensor_overlap = false;     // exchanges over `tensor` beside computation (model/lanes.h)
   bool values_later = false;       // parameters begin without values (parallel/sharding/unit_store)
   bool loss_parallel = true;       // logits stay divided by vocabulary over `tensor`
   std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // of who trains: while which weights in e4m3 are kept

@@ -48,24 +48,33 @@ void Linear::add_adapters(const Builder& builder, int64_t in, int64_t out, const
     if (builder.lora->adapts(part)) add(builder / part, Divided::out(), out / 2, first);
 }
 
-Var Linear::product(Tape& tape, const Var& x, const Var& weight, const Var& bias) const {
-  if (!fp8_) return ops::linear(tape, x, weight, bias);
-  const Var y = ops::fp8_linear(tape, x, weight, kept_);
-  return bias.defined() ? ops::add_bias(tape, y, bias) : y;
+Var Linear::product(Tape& tape, const Var& x, const Randomness& randomness) {
+  const Var weight = tape.parameter(weight_), bias = bias_ && !has_summands() ? tape.parameter(*bias_) : Var();
+  Var y = fp8_ ? ops::fp8_linear(tape, x, weight, kept_) : ops::linear(tape, x, weight, bias);
+  if (fp8_ && bias.defined()) y = ops::add_bias(tape, y, bias);
+  for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
+  return y;
+}
+
+Var Linear::sum(Tape& tape, Var y) {
+  y = from_sharded_layer(tape, std::move(y), *sums_over_);
+  return bias_ ? ops::add_bias(tape, y, tape.parameter(*bias_)) : y;
 }
 
 Var Linear::forward(Tape& tape, const Var& x, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const Var weight = tape.parameter(weight_), bias = bias_ ? tape.parameter(*bias_) : Var();
-  if (!adapters_.empty() || fp8_) {
-    const bool summands = sums_over_ && sums_over_->group.size() > 1;
-    Var y = product(tape, x, weight, summands ? Var() : bias);
-    for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
-    if (!summands) return y;
-    y = from_sharded_layer(tape, std::move(y), *sums_over_);
-    return bias.defined() ? ops::add_bias(tape, y, bias) : y;
-  }
-  return sums_over_ ? row_parallel_linear(tape, x, weight, bias, *sums_over_) : ops::linear(tape, x, weight, bias);
+  Var y = product(tape, x, randomness);
+  return has_summands() ? sum(tape, std::move(y)) : y;
+}
+
+Var Linear::summands(Tape& tape, const Var& x, const Randomness& randomness) {
+  const ModuleScope scope(tape, *this);
+  return product(tape, x, randomness);
+}
+
+Var Linear::total(Tape& tape, Var y) {
+  const ModuleScope scope(tape, *this);
+  return sum(tape, std::move(y));
 }
 
 }  // namespace witan

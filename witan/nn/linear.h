@@ -38,6 +38,10 @@ class Linear : public Module {
   // x [.., in] -> [.., out]. Divided by out: x as to_sharded_layer() gives it -> [.., out/n]. Divided by in: x
   // [.., in/n] -> the residual stream. `randomness`: of the dropout of adapters.
   Var forward(Tape& tape, const Var& x, const Randomness& randomness = {});
+  // The halves of it where features are divided by in: x [.., in/n] -> this rank's summands [.., out], without a bias
+  Var summands(Tape& tape, const Var& x, const Randomness& randomness = {});
+  // -> their sum over the ranks, in the residual stream; move y in.
+  Var total(Tape& tape, Var y);
 
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
@@ -49,7 +53,9 @@ class Linear : public Module {
  private:
   void add_adapters(const Builder& builder, int64_t in, int64_t out, const Divided& divided);
 
-  Var product(Tape& tape, const Var& x, const Var& weight, const Var& bias) const;
+  Var product(Tape& tape, const Var& x, const Randomness& randomness);
+  Var sum(Tape& tape, Var y);
+  bool has_summands() const { return sums_over_ && sums_over_->group.size() > 1; }
 
   std::optional<TensorAxis> sums_over_;  // where ranks have summands of y
   Parameter& weight_;

@@ -81,10 +81,19 @@ Mlp::Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bi
   add_child(second_);
 }
 
+Var Mlp::inner(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness) {
+  return activation(tape, config_, first_.forward(tape, x, randomness), {}, nullptr, rematerialise);
+}
+
 Var Mlp::forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness) {
   const ModuleScope scope(tape, *this);
-  const Var h = first_.forward(tape, axis_ ? to_sharded_layer(tape, x, *axis_) : x, randomness);
-  return second_.forward(tape, activation(tape, config_, h, {}, nullptr, rematerialise), randomness);
+  const Var whole = axis_ ? to_sharded_layer(tape, x, *axis_) : x;
+  return second_.forward(tape, inner(tape, whole, rematerialise, randomness), randomness);
+}
+
+Var Mlp::summands(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness) {
+  const ModuleScope scope(tape, *this);
+  return second_.summands(tape, inner(tape, x, rematerialise, randomness), randomness);
 }
 
 }  // namespace witan

@@ -36,8 +36,14 @@ class Mlp : public Module {
 
   // x [.., D] of the residual stream -> the same
   Var forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
+  // The same without exchanges, between which it is: x of all ranks' tokens -> this rank's summands, of which total()
+  // makes their sum in the residual stream.
+  Var summands(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
+  Var total(Tape& tape, Var y) { return second_.total(tape, std::move(y)); }
 
  private:
+  Var inner(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness);  // what the second map reads
+
   MlpConfig config_;
   std::optional<TensorAxis> axis_;
   Linear first_, second_;

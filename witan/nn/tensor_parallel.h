@@ -23,7 +23,8 @@
 namespace witan {
 
 struct TensorAxis {
-  // What backward keeps of the tokens gathered from all ranks: all of them, or the rank's own, to gather them again.
+  // What backward keeps of the tokens gathered from all ranks: all of them, so that nothing waits for another gather,
+  // or the rank's own, to gather them again.
   enum class Keeps : uint8_t { all, own };
 
   Group& group;

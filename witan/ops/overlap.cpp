@@ -3,22 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "witan/autograd/concurrent.h"
+
 namespace witan::ops {
 namespace {
-
-// From here on the side stream works, with what the main one has done so far.
-void fork(Stream& main, Stream& side) {
-  if (main.times_kernels()) side.time_kernels();
-  side.follow(main);
-}
-
-// From here on the main stream has what the side stream did, its costs included.
-void join(Stream& main, Stream& side) {
-  main.follow(side);
-  for (const auto& [part, kernels] : side.costs())
-    for (const auto& [kernel, cost] : kernels) main.count(kernel.c_str(), cost);
-  side.reset_costs();
-}
 
 // A backward between its two nodes. It lives as long as the second one, and with it what the side stream reads.
 struct UnderWay {

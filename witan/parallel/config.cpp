@@ -41,6 +41,9 @@ Fields ParallelConfig::fields() {
       Field{"sequence_parallel", &sequence_parallel,
             "Sequence parallelism: shard norms and dropout over tensor-parallel ranks by tokens; switched on for MoE "
             "models with tensor parallelism unless it is set"},
+      Field{"tp_comm_overlap", &tp_comm_overlap,
+            "Exchange tokens of one half of a micro-batch over tensor-parallel ranks while those of the other half are "
+            "computed; needs sequence_parallel, and keeps the tokens gathered for the backward"},
       Field{"loss_parallel", &loss_parallel, "Shard logits and loss over tensor-parallel ranks by vocabulary"},
       Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(1, 1 << 20),
       Field{"cp_comm_type", &cp_comm_type,

@@ -166,7 +166,14 @@ void Arena::free(int64_t offset, int64_t bytes, MemoryTag tag) {
   live_[static_cast<size_t>(tag)] -= size;
   assert(live_[static_cast<size_t>(tag)] >= 0);
   if (gpu_ < 0) set_poison(address(offset), size, true);
-  release_block(offset, size);
+  if (holds_ > 0)
+    held_.emplace_back(offset, size);
+  else
+    release_block(offset, size);
+}
+
+void Arena::release_held() {
+  for (const auto& [offset, bytes] : std::exchange(held_, {})) release_block(offset, bytes);
 }
 
 void Arena::release_block(int64_t offset, int64_t bytes) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "witan/tensor/memory_block.h"
 
@@ -33,6 +34,21 @@ class Arena {
   int64_t allocate(int64_t bytes, MemoryTag tag);
   void free(int64_t offset, int64_t bytes, MemoryTag tag);
   std::byte* address(int64_t offset) const { return base_ ? base_ + offset : nullptr; }
+
+  // While one lives, what is freed is handed out to nobody: for work that is queued on streams which do not wait for
+  // each other, and so may use what the host has done with.
+  class Hold {
+   public:
+    explicit Hold(Arena& arena) : arena_(&arena) { ++arena.holds_; }
+    Hold(Hold&& other) noexcept : arena_(std::exchange(other.arena_, nullptr)) {}
+    Hold& operator=(Hold&&) = delete;
+    ~Hold() {
+      if (arena_ != nullptr && --arena_->holds_ == 0) arena_->release_held();
+    }
+
+   private:
+    Arena* arena_;
+  };
 
   // The record of a block that was just allocated, until its owner forgets it before it is freed. Blocks without one
   // are live too, but unknown.
@@ -63,6 +79,7 @@ class Arena {
  private:
   Arena() { planned_.fill(std::numeric_limits<int64_t>::max()); }
   void release_block(int64_t offset, int64_t bytes);
+  void release_held();
   [[noreturn]] void refuse(int64_t bytes, MemoryTag tag);
   void tell_not_planned(int64_t bytes, MemoryTag tag);
 
@@ -74,6 +91,8 @@ class Arena {
   Listener listener_;
   Record* records_ = nullptr;  // the last one
   const TraceContext* context_ = nullptr;
+  int holds_ = 0;
+  std::vector<std::pair<int64_t, int64_t>> held_;       // (offset, bytes) that are free once nothing holds them
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent
   std::set<std::pair<int64_t, int64_t>> free_by_size_;  // (bytes, offset)
 };

@@ -70,6 +70,25 @@ const GpuLayout kGpuLayouts[] = {
      }},
     {"Tensor2", 2, [](ParallelConfig& p) { tensor(p, 2); }, false},
     {"Tensor4", 4, [](ParallelConfig& p) { tensor(p, 4); }, false},
+    {"Tensor2Overlap", 2,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       p.tp_comm_overlap = true;
+     },
+     false},
+    {"Tensor4Overlap", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 4);
+       p.tp_comm_overlap = true;
+     },
+     false},
+    {"Tensor2Fsdp2Overlap", 4,
+     [](ParallelConfig& p) {
+       tensor(p, 2);
+       shard(p, "optim_grads_params");
+       p.tp_comm_overlap = true;
+     },
+     false},
     {"Tensor2WholeLogits", 2,
      [](ParallelConfig& p) {
        tensor(p, 2);

@@ -123,6 +123,9 @@ std::vector<Case> cases() {
   add({"sequence_parallel", "loss_parallel"}, {},
       {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
       "tensor_model_parallel_size above 1");
+  add({"tp_comm_overlap"}, {},
+      {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true", "tp_comm_overlap = true"},
+      "log_activations, or recomputation of whole layers or MLPs");
   add({"cp_comm_type"}, {}, {"context_parallel_size = 2", "ranks = 2"}, "context_parallel_size above 1");
   add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
       "pipeline_model_parallel_size above 1");

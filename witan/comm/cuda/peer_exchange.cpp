@@ -292,8 +292,35 @@ void PeerExchange::reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t
 
 void PeerExchange::publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes) {
   for (int rank = 0; rank < group().size(); ++rank) to.of[rank] += begin;
+  if (stream.is_side()) return copy_to_all(stream, to, from, bytes);
   begin_call(stream);
   launch_peer_publish(stream, peers_, to, from, bytes, most_blocks(stream));
+  end_call(stream);
+}
+
+namespace {
+
+// Between GPUs, by their copy engines: `bytes` in blocks that are `apart` there and side by side here.
+void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int64_t bytes, int64_t block,
+                 int64_t apart) {
+  const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+  const cudaError_t status = block >= bytes ? cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream)
+                                            : cudaMemcpy2DAsync(to, size(apart), from, size(block), size(block),
+                                                                size(bytes / block), cudaMemcpyDefault, stream);
+  check(status, "copying to another GPU");
+}
+
+}  // namespace
+
+// As copy() does it, and for its reasons.
+void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
+  begin_call(stream);
+  launch_barrier(stream, peers_);
+  for (int p = 1; p <= group().size(); ++p) {
+    std::byte* const there = to.of[(group().rank() + p) % group().size()];
+    if (there != from) copy_blocks(native(stream), there, from, bytes, to.block, to.apart);
+  }
+  launch_barrier(stream, peers_);
   end_call(stream);
 }
 
@@ -351,9 +378,8 @@ void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
     const auto theirs = all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(peer) * pieces.size());
     for (size_t i = 0; i < pieces.size(); ++i)
       if (const auto& [tensor, owner] = pieces[i]; owner == me && tensor.bytes() > 0)
-        cuda::check(cudaMemcpyAsync(found(peer, theirs[static_cast<ptrdiff_t>(i)]), tensor.raw(),
-                                    static_cast<size_t>(tensor.bytes()), cudaMemcpyDefault, native(stream)),
-                    "copying to another GPU");
+        copy_blocks(native(stream), found(peer, theirs[static_cast<ptrdiff_t>(i)]), tensor.raw(), tensor.bytes(),
+                    tensor.bytes(), 0);
   }
   launch_barrier(stream, peers_);
   end_call(stream);

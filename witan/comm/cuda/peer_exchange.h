@@ -87,6 +87,7 @@ class PeerExchange : public PeerMemory {
   // own.
   void reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype, Reduce how);
   void publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes);
+  void copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes);
   void copy(Stream& stream, std::span<const OwnedTensor> pieces);
   int64_t address(const Tensor& tensor) const;        // for others; 0: none
   std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU

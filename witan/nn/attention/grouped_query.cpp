@@ -160,11 +160,12 @@ Var GroupedQueryAttention::own_group(Tape& tape, Var channels) const {
 }
 
 GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape, const Var& x, const Positions& where,
+                                                                     const std::vector<Var>& weights,
                                                                      const Var& embedded) {
   const kernels::RopeArgs rope = spec_.prepares_heads() ? kernels::RopeArgs{} : spec_.rope;  // else prepare() rotates
   const ops::HeadSizes sizes{heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, rope};
   const Tensor angles = rotary_angles(tape.stream(), where, rope, accumulator(x.dtype()));
-  const auto heads = ops::project_heads(tape, x, projection_weights(tape), angles, sizes);
+  const auto heads = ops::project_heads(tape, x, weights, angles, sizes);
   Heads all{heads.q, heads.k, heads.v};
   all.v = mix_values(tape, all.v, embedded);
   if (!spec_.prepares_heads()) return all;
@@ -175,7 +176,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
   const Var q = tape.parameter(q_proj_.weight()), k = tape.parameter(k_proj_.weight()),
             v = tape.parameter(v_proj_.weight());
-  if (!shares_groups()) return {q, k, v};
+  if (!shares_groups() || gathers_channels()) return {q, k, v};
   return {ops::gather_group_weights(tape, {q, k, v, spec_.num_query_groups}, axis_->group)};
 }
 
@@ -188,11 +189,22 @@ Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& wh
                                    const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Heads heads = projects_separately() || gathers_channels() ? project(tape, tokens, where, embedded, randomness)
-                                                                  : project_together(tape, tokens, where, embedded);
+  const Var mixed = attend(tape, tokens, where, projection_weights(tape), randomness, embedded);
+  return o_proj_.forward(tape, mixed, randomness);
+}
+
+Var GroupedQueryAttention::summands(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+                                    const Randomness& randomness, const Var& embedded) {
+  const ModuleScope scope(tape, *this);
+  return o_proj_.summands(tape, attend(tape, x, where, weights, randomness, embedded), randomness);
+}
+
+Var GroupedQueryAttention::attend(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+                                  const Randomness& randomness, const Var& embedded) {
+  const Heads heads = projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
+                                                                  : project_together(tape, x, where, weights, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
-  return o_proj_.forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
-                         randomness);
+  return ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim});
 }
 
 Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness) {
@@ -221,7 +233,7 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
   const ModuleScope scope(tape, *this);
   const Heads heads = q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || gathers_channels()
                           ? project(tape, x, where, embedded)
-                          : project_together(tape, x, where, embedded);
+                          : project_together(tape, x, where, projection_weights(tape), embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,

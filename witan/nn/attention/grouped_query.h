@@ -26,6 +26,14 @@ class GroupedQueryAttention : public Attention {
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
+  // The same without exchanges of tokens, between which it is: x [B, S, D] of all ranks' tokens -> this rank's
+  // summands, of which total() makes their sum in the residual stream. `weights`: as projection_weights() gave them.
+  Var summands(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+               const Randomness& randomness = {}, const Var& embedded = {});
+  Var total(Tape& tape, Var y) { return o_proj_.total(tape, std::move(y)); }
+  // Of q, k and v; one, of this rank's heads and its group, where ranks share groups and gather their weights: a
+  // collective, forward and backward.
+  std::vector<Var> projection_weights(Tape& tape);
   Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
   KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const override;
   std::vector<Projection> clipped() override;
@@ -34,13 +42,17 @@ class GroupedQueryAttention : public Attention {
   struct Heads {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd_v]
   };
+  // What o_proj reads [B, S, H hd_v].
+  Var attend(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+             const Randomness& randomness, const Var& embedded);
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded,
                 const Randomness& randomness = {});
   // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
   bool projects_separately() const;
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
-  Heads project_together(Tape& tape, const Var& x, const Positions& where, const Var& embedded);
+  Heads project_together(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+                         const Var& embedded);
   // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
   void normalise_width(Tape& tape, Var& q, Var& k);
   // What else is done to heads before the softmax: each normalised, held between bounds, rotated.
@@ -53,8 +65,6 @@ class GroupedQueryAttention : public Attention {
   bool gathers_channels() const {
     return shares_groups() && (projects_separately() || spec_.qk_norm == QkNorm::full_width || embedded_scale_);
   }
-  // Of q, k and v; one, of this rank's heads and its group, where those are gathered.
-  std::vector<Var> projection_weights(Tape& tape);
   Var own_group(Tape& tape, Var channels) const;
   double scale() const;
 

@@ -187,10 +187,14 @@ void UnitStore::end_backward() {
   in_backward_ = false;
 }
 
-// A block's forward begins, or its backward: the forward once more, where it is recomputed, or the gradients.
+// A block's forward begins, or its backward: the forward once more, where it is recomputed, or the gradients. The block
+// before it may still be in use, in lanes.
 void UnitStore::enter(size_t unit) {
-  for (size_t other = 0; other < entries_.size(); ++other)
-    if (reshard_after_forward_ && other != unit && !entries_[other].under_way) give_back(entries_[other]);
+  for (size_t other = 0; other < entries_.size(); ++other) {
+    Entry& entry = entries_[other];
+    const bool used = other == unit || entry.under_way || entry.state.guards > 0;
+    if (reshard_after_forward_ && !used) give_back(entry);
+  }
   need(unit);
   if (!in_backward_)
     prefetch(unit + 1, entries_[unit].chunk);

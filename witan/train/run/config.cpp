@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/router_limits.h"
+#include "witan/model/recompute_modules.h"
 #include "witan/moe/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/replica_ring.h"
@@ -439,6 +440,20 @@ void validate_full_validation(const RunConfig& config) {
 }
 
 }  // namespace
+
+// Lanes are halves of a micro-batch, for which nothing is drawn or measured; what is recomputed as a whole exchanges
+// within.
+bool RunConfig::overlaps_tensor_exchanges() const {
+  const bool divides =
+      parallel.tensor_model_parallel_size > 1 && parallel.sequence_parallel && train.micro_batch_size % 2 == 0;
+  if (!parallel.tp_comm_overlap || !divides) return false;
+  const bool draws = model.hidden_dropout > 0 || model.attention.attention_dropout > 0 ||
+                     (model.lora_rank > 0 && model.lora_dropout > 0);
+  const bool recomputes = model.recompute() == Recompute::full || read_recompute_modules(model).mlp;
+  if (draws || recomputes || model.joins_layers() || log.log_activations > 0) return false;
+  return !model.attention.multi_latent_attention &&
+         std::ranges::none_of(model.layers(), [](const LayerSpec& layer) { return layer.attention.absent; });
+}
 
 void RunConfig::validate() const {
   validate_experts_use(train, model.moe);

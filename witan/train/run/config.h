@@ -144,6 +144,8 @@ struct RunConfig {  // as given; train/run/resolve.h makes of it the configurati
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
   // Whether the run generates samples: that takes ranks that hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
+  // Whether tensor-parallel ranks exchange tokens beside computation: tp_comm_overlap, where layers can be lanes'.
+  bool overlaps_tensor_exchanges() const;
   // float64 for float64 models, else what parallel.gradient_dtype says.
   DType gradient_dtype() const;
 };

@@ -275,6 +275,11 @@ std::vector<KeyUse> parallel_uses() {
        "tensor_model_parallel_size above 1",
        "tensor_model_parallel_size",
        [](Config c) { return c.parallel.tensor_model_parallel_size > 1; }},
+      {{"tp_comm_overlap"},
+       "tensor-parallel ranks with sequence_parallel, an even micro_batch_size, and layers of grouped-query attention "
+       "without dropout, value embeddings, skips, log_activations, or recomputation of whole layers or MLPs",
+       "tensor_model_parallel_size",
+       [](Config c) { return c.overlaps_tensor_exchanges(); }},
       {{"cp_comm_type"},
        "context_parallel_size above 1",
        "context_parallel_size",

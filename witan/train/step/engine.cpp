@@ -58,9 +58,10 @@ Shape residual_shape(const RunConfig& config, const Batch& batch) {
   return {batch.sequences, batch.sequence_length / ranks, config.model.hidden_size};
 }
 
-ModelAxes training_axes(const Groups& groups, const ParallelConfig& parallel,
+ModelAxes training_axes(const Groups& groups, const RunConfig& config,
                         std::shared_ptr<const ops::Fp8Rounds> fp8_rounds) {
-  ModelAxes axes = groups.model_axes(parallel);
+  ModelAxes axes = groups.model_axes(config.parallel);
+  axes.tensor_overlap = config.overlaps_tensor_exchanges();
   axes.fp8_rounds = std::move(fp8_rounds);
   return axes;
 }
@@ -74,7 +75,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       stages_(config->parallel.stage_split(config->model.num_layers)),
       fp8_rounds_(config->model.fp8() && config->model.fp8_keep_weights ? std::make_shared<ops::Fp8Rounds>() : nullptr),
       model_(stream, config->model, static_cast<uint64_t>(config->train.seed),
-             training_axes(groups, config->parallel, fp8_rounds_), stages_.held_by(groups.of(Axis::pipeline).rank())),
+             training_axes(groups, *config, fp8_rounds_), stages_.held_by(groups.of(Axis::pipeline).rank())),
       parameters_(model_.parameters()),
       buffers_(model_.buffers()),
       param_groups_(config->optimizer),
@@ -82,6 +83,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
       units_(make_unit_store()),
       pools_(make_pools()),
+      tensor_side_(make_tensor_side()),
       expert_side_(make_expert_side()),
       global_load_(make_global_load()),
       gradients_(stream, parameters_, groups,
@@ -130,6 +132,17 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
   Transformer whole(stream, config_->model, 0, groups_.model_axes(config_->parallel));
   for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
   return make();
+}
+
+// Norms, too, run on it, and sum gradients of their weights in its scratch. Exchanges that are not in peers' memory
+// stay on the main stream, where other groups' may be: NCCL's calls take multiprocessors that wait for each other.
+std::unique_ptr<Stream> Engine::make_tensor_side() {
+  if (!config_->overlaps_tensor_exchanges()) return nullptr;
+  constexpr int64_t kScratch = int64_t{16} << 20;
+  auto side = std::make_unique<Stream>(stream_, kScratch);
+  const bool beside = !stream_.is_cuda() || groups_.of(Axis::tensor).peers() != nullptr;
+  model_.overlap_tensor_exchanges(beside ? side.get() : &stream_);
+  return side;
 }
 
 // A stream of its own: gradients that are reduced beside the backward would be in the way of rows.

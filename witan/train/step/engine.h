@@ -192,6 +192,7 @@ class Engine {
   bool rows_go_by_peers() const;
   std::unique_ptr<ExpertPools> make_pools() const;
   bool bounds_exchanges() const { return pools_ && pools_->bounds_exchanges(); }
+  std::unique_ptr<Stream> make_tensor_side();
   std::unique_ptr<Stream> make_expert_side();
   std::unique_ptr<GlobalLoad> make_global_load();
   std::optional<LossScaler> make_loss_scaler() const;
@@ -231,6 +232,7 @@ class Engine {
   std::unique_ptr<UnitStore> units_;
   std::unique_ptr<ExpertPools> pools_;  // null: experts have room for whatever comes
   ExchangeBackoff exchange_backoff_;
+  std::unique_ptr<Stream> tensor_side_;      // null: nothing computes while tokens travel over the tensor axis
   std::unique_ptr<Stream> expert_side_;      // null: nothing computes while tokens travel to experts
   std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances it
   GradientBuckets gradients_;
