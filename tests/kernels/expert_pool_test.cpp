@@ -65,6 +65,32 @@ TEST(LimitToPool, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
   EXPECT_EQ(limit(rank, {.rows = 3, .rank = 0, .part_rows = 2}).fill, 2) << "the larger of pool and part";
 }
 
+// Four ranks of two hosts, an expert each: what the first ranks of both hosts have goes through the first, and so on.
+TEST(LimitToPool, ByHostsBoundsWhatPlacesHaveForRanksAndForHosts) {
+  Rank rank;
+  // Of each rank, the first of host 0 first: rows for each expert, tokens for each host.
+  const std::vector<Integers> all = {{1, 0, 3, 0, 1, 3}, {0, 2, 0, 1, 2, 1}, {2, 0, 1, 1, 2, 2}, {0, 0, 0, 0, 0, 0}};
+  Integers table;
+  for (const Integers& of_rank : all) table.insert(table.end(), of_rank.begin(), of_rank.end());
+  const auto limit = [&](int64_t part_rows, int64_t send_rows, int64_t copies) {
+    const kernels::PoolWave wave{
+        .rows = 100, .rank = 0, .part_rows = part_rows, .hosts = 2, .send_rows = send_rows, .copies = copies};
+    const Tensor ids = rank.stream.empty({4}, DType::i32), sums = rank.stream.empty({4}, DType::i64);
+    const Tensor fill = rank.tensor<double>({1}, {0});
+    kernels::limit_to_pool(rank.stream, {ids, sums}, fill, rank.tensor<int32_t>({4}, {0, 2, 2, 2}),
+                           rank.tensor<int64_t>({4, 6}, table), wave);
+    EXPECT_EQ(sums.to_vector<int64_t>(), *fill.data<double>() > 1 ? Integers(4, 0) : (Integers{1, 0, 3, 0}));
+    return *fill.data<double>();
+  };
+  EXPECT_EQ(limit(4, 0, 0), 1) << "the first ranks have 3 and 1 rows for rank 2";
+  EXPECT_EQ(limit(2, 0, 0), 2);
+  EXPECT_EQ(limit(0, 5, 0), 1) << "and 4 + 1 for host 1";
+  EXPECT_EQ(limit(0, 4, 0), 1.25);
+  EXPECT_EQ(limit(0, 0, 3), 1) << "rank 0 has 3 tokens for host 1";
+  EXPECT_EQ(limit(0, 0, 2), 1.5);
+  EXPECT_EQ(limit(0, 0, 0), 0.04) << "rank 2 gets 4 rows, as ever";
+}
+
 TEST(SkipOverflow, SkipsWhatLeftRowsOut) {
   Rank rank;
   for (const double found : {0.0, 1.0, 1.25})

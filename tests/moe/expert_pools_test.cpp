@@ -66,7 +66,7 @@ TEST(ExpertPools, WavesPassWhatOnePassDoes) {
         const DispatchMap map = make_dispatch_map(on.stream(), part, alone);
         return combine(on, dispatch(on, rows, part.weights, map).rows, map);
       };
-      return std::vector{pass_within_pools(tape, in[0], routing, alone, pass)};
+      return std::vector{pass_within_pools(tape, in[0], routing, alone, {}, pass)};
     };
     gradcheck(rank, "one_row_each", run, {x});
     gradcheck(rank, "sum_of_each", run, {x});

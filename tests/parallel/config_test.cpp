@@ -54,6 +54,30 @@ TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
             "a pipeline stage; the nearest that works is 2");
 }
 
+TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {
+  ParallelConfig config = with_expert_ranks(8);
+  config.hierarchical_expert_parallel_size = 3;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
+            "hierarchical_expert_parallel_size = 3 does not divide the 8 expert-parallel ranks into hosts of as many "
+            "each; the nearest that work are 2 and 4");
+  EXPECT_EQ(config.hierarchical_expert_ranks(1, 8), 3);
+  config.expert_model_parallel_size = 1;
+  config.validate(8, 8);  // without effect
+  EXPECT_EQ(config.hierarchical_expert_ranks(8, 8), 0);
+  config.expert_model_parallel_size = 0;
+  config.hierarchical_expert_parallel_size = 4;
+  config.deterministic = true;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
+            "hierarchical_expert_parallel_size = 4 sums what a token's experts make of it host by host, but "
+            "deterministic = true promises the bits of layouts that do not; set hierarchical_expert_parallel_size = 0, "
+            "or deterministic = false");
+  config.validate(4, 8);  // one host
+  EXPECT_EQ(config.hierarchical_expert_ranks(4, 8), 0);
+  config.tensor_model_parallel_size = 2;
+  config.validate(16, 8);  // whose bits are another layout's anyway
+  EXPECT_EQ(config.hierarchical_expert_ranks(16, 8), 4);
+}
+
 TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 3;

@@ -53,6 +53,22 @@ TEST(Layout, OwnersAreAlongSequencesToo) {
   EXPECT_EQ(layout.data_rank(5), 2) << "samples are those of ranks that share a sequence";
 }
 
+// Two replicas of two hosts with two ranks each, whose experts are divided further among neighbours.
+TEST(Layout, HostsOfExpertsAreNeighboursOnTheirAxis) {
+  ParallelConfig config = expert_ranks(4);
+  config.expert_tensor_parallel_size = 2;
+  EXPECT_EQ(Layout(config, 16, 8).expert_ranks_of_host(11), (std::vector{9, 11, 13, 15}));
+  EXPECT_EQ(Layout(config, 16, 8).expert_ranks_between_hosts(11), std::vector{11});
+  EXPECT_FALSE(Layout(config, 16, 8).has_expert_hosts());
+  config.hierarchical_expert_parallel_size = 2;
+  const Layout layout(config, 16, 8);
+  EXPECT_TRUE(layout.has_expert_hosts());
+  EXPECT_EQ(layout.expert_ranks_of_host(11), (std::vector{9, 11}));
+  EXPECT_EQ(layout.expert_ranks_between_hosts(11), (std::vector{11, 15}));
+  EXPECT_EQ(layout.expert_ranks_of_host(4), (std::vector{4, 6}));
+  EXPECT_EQ(layout.expert_ranks_between_hosts(4), (std::vector{0, 4}));
+}
+
 TEST(Layout, RefusesAsTheConfigDoes) {
   EXPECT_THROW(Layout(expert_ranks(3), 6, 8), ConfigError);
 }

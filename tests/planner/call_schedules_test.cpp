@@ -59,6 +59,10 @@ void overlapping_shared_experts(RunConfig& config) {
   config.model.moe.moe_shared_expert_intermediate_size = 16;
   config.model.moe.moe_shared_expert_overlap = true;
 }
+void by_hosts(RunConfig& config) {
+  config.parallel.hierarchical_expert_parallel_size = 2;
+  config.model.moe.moe_exchange_factor = 1.5;
+}
 void on_gpus(RunConfig& config) {
   config.parallel.device = "cuda";
   config.model.dtype = "bfloat16";
@@ -85,6 +89,14 @@ const std::vector<Case> kCases = {
     {"expert", {"replicate=4,expert=4"}, without_overlap},
     {"expert_tensor", {"replicate=4,expert=2,expert_tensor=2"}},
     {"expert_on_gpus", {"replicate=2,shard=2,expert=4"}, on_gpus, PeerAccess::wanted},
+    {"expert_hosts", {"replicate=4,expert=4"}, by_hosts},
+    {"expert_hosts_on_gpus",
+     {"replicate=4,expert=4"},
+     [](RunConfig& config) {
+       by_hosts(config);
+       on_gpus(config);
+     },
+     PeerAccess::wanted},
     {"expert_overlap", {"tensor=2,expert=2,expert_tensor=1"}, overlapping_shared_experts},
     {"mix_fsdp", {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", "optim_grads_params"}, untied},
     {"mix_zero1_without_overlap",

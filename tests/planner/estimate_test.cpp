@@ -91,5 +91,15 @@ TEST(Estimate, CountsTheRoomOfPartsThatRanksSend) {
   expect_near_plan(config);
 }
 
+TEST(Estimate, CountsRowsThatGoToHostsOnce) {
+  for (const double factor : {0.0, 1.2}) {
+    SCOPED_TRACE(cat("parts of ", factor));
+    RunConfig config = config_on("shard=8,expert=8", "auto", 8);
+    config.parallel.hierarchical_expert_parallel_size = 4;
+    config.model.moe.moe_exchange_factor = factor;
+    expect_near_plan(config);
+  }
+}
+
 }  // namespace
 }  // namespace witan

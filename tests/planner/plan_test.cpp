@@ -320,6 +320,30 @@ TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
             "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host");
 }
 
+// Two islands, of two GPUs each, are two hosts: within them rows go through memory, and between them in parts.
+TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {
+  RunConfig config = divided_on_gpus();
+  config.parallel.ranks_per_process = 1;
+  config.parallel.peer_islands = {0, 0, 1, 1};
+  config.parallel.expert_model_parallel_size = 4;
+  config.parallel.hierarchical_expert_parallel_size = 2;
+  EXPECT_NE(make_plan(resolve(config, {})).why_eager().find("moe_exchange_factor = 1.5 does without"),
+            std::string::npos);
+  config.model.moe.moe_exchange_factor = 1.5;
+  const Plan plan = make_plan(resolve(config, {}));
+  EXPECT_EQ(plan.why_eager(), "");
+  EXPECT_TRUE(plan.peers);
+  EXPECT_EQ(plan.ranks[0].sent.at("experts of host").count("push_rows"), 1u);
+  EXPECT_EQ(plan.ranks[0].sent.at("experts between hosts").count("all_to_all"), 0u);
+  const std::string page = format_plan(plan, 0, std::nullopt);
+  EXPECT_NE(page.find("tokens for experts go to each host once, and within it are written directly into the memory of "
+                      "the expert's GPU"),
+            std::string::npos)
+      << page;
+  config.parallel.peer_islands = {0, 1, 0, 1};
+  EXPECT_FALSE(make_plan(resolve(config, {})).peers) << "neighbours are not of one host";
+}
+
 // The pools of dropless routing hold what all ranks could send.
 TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
   RunConfig config = divided_on_gpus();

@@ -194,6 +194,25 @@ TEST(SentBytes, RowsOfExpertsTravelFourTimes) {
   expect_about(sent(config, "expert", "all_to_all"), 3.0 / 4 * kFloat * rows * (4 * kWidth + 2));
 }
 
+// Of eight ranks of four hosts. A token that visits four of eight experts crosses the network once for each other host
+// that it visits, not for each expert there: in parts, four ways, of the tokens that visit a host if their experts are
+// drawn at random, and all of them at most. Beside them go the weights of its experts, there and back, and their
+// numbers.
+TEST(SentBytes, RowsOfExpertsGoToEachHostOnce) {
+  RunConfig config = on_mesh(moe_config(), "replicate=8,expert=8");
+  config.train.global_batch_size = 8;
+  config.model.moe.moe_router_topk = 4;
+  config.parallel.hierarchical_expert_parallel_size = 2;
+  config.model.moe.moe_exchange_factor = 1;
+  const double copies = std::ceil(kLength * (1 - 6.0 / 8 * 5 / 7 * 4 / 6 * 3 / 5));
+  EXPECT_EQ(sent(config, "experts between hosts", "all_to_all_equal"),
+            kLayers * 3 * copies * kFloat * (4 * kWidth + 2 * 4 + 4));
+  config.parallel.hierarchical_expert_parallel_size = 0;
+  const double straight = sent(config, "expert", "all_to_all_equal");
+  EXPECT_GT(straight, kLayers * 7.0 / 8 * 4 * kLength * kFloat * 4 * kWidth)
+      << "each rank is sent the rows of its experts";
+}
+
 // Beside a micro-batch's sums and counts those of each of its sequences: probabilities in float32, counts in int64.
 TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
   constexpr double kSequences = 2, kBatches = 2, kLong = 8;

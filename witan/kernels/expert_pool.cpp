@@ -4,8 +4,8 @@ namespace witan::kernels {
 
 void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
                    const Tensor& counts, const PoolWave& wave) {
-  WITAN_LAUNCH(stream, limit_to_pool, (Cost{0, bytes_of(sent.ids, sent.counts, ids, counts)}), sent, fill, ids, counts,
-               wave);
+  WITAN_LAUNCH(stream, limit_to_pool, (Cost{0, bytes_of(sent.ids, sent.counts, ids, counts)}), sent, fill, ids,
+               counts, wave);
 }
 
 void number_rows(Stream& stream, const Tensor& index) {

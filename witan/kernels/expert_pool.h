@@ -18,6 +18,10 @@ struct PoolWave {
   int64_t rank;  // this one, of R
   int64_t wave = 0, waves = 1;
   int64_t part_rows = 0;  // that a rank may send to a rank; 0: as many as there are
+  // Where rows travel by hosts, R / H consecutive ranks each (moe/host_dispatch.h): a rank then sends what has come to
+  // it from its place on every host, so that part_rows bounds the rows of those together, and send_rows what it has for
+  // all ranks of its host. `copies`: most tokens that a rank may send to a host. 0: as many as there are.
+  int64_t hosts = 1, send_rows = 0, copies = 0;
 };
 
 struct PoolAssignments {
@@ -25,11 +29,12 @@ struct PoolAssignments {
   Tensor counts;  // [E] int64: the histogram of ids
 };
 
-// counts [R, E] int64: assignments of each rank to each expert, E / R consecutive experts on each rank; ids [n] int32:
-// those of this rank. If each rank's experts of the wave are sent at most `rows` rows, and `part_rows` by each rank,
-// `sent` is what this rank has for them; else it is nothing, on all ranks. fill [1] float64 becomes the largest of
-// itself, the rows that a rank would get in the wave over `rows` and those that it would get of one rank over
-// `part_rows`: above 1 for what does not fit.
+// counts [R, E] int64: assignments of each rank to each expert, E / R consecutive experts on each rank; where `copies`
+// bounds them [R, E + H]: behind those, the tokens of each rank that visit each host. ids [n] int32: assignments of this
+// rank. If each rank's experts of the wave are sent at most `rows` rows, and
+// `part_rows` by each rank, `sent` is what this rank has for them; else it is nothing, on all ranks. fill [1] float64
+// becomes the largest of itself, the rows that a rank would get in the wave over `rows` and those that it would get of
+// one rank over `part_rows`, and so for the other bounds: above 1 for what does not fit.
 void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
                    const Tensor& counts, const PoolWave& wave);
 WITAN_KERNEL_TWINS(limit_to_pool)

@@ -1,44 +1,14 @@
 #include "witan/moe/dispatch.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
-#include "witan/kernels/blocks.h"
 #include "witan/kernels/bounded_exchange.h"
 #include "witan/kernels/dispatch.h"
-#include "witan/ops/redistribute.h"
 #include "witan/ops/view.h"
 
 namespace witan {
 namespace {
-
-// x [T, D] -> [N, D] in send order
-Var copy_to_assignments(Tape& tape, const Var& x, const DispatchMap& map) {
-  Stream& s = tape.stream();
-  const Tensor y = s.empty({map.source.size(0), x.size(1)}, x.dtype());
-  kernels::gather_rows(s, y, x.value(), map.source, map.topk);
-  return tape.record("copy_to_assignments", y, {x},
-                     [x = tape.slot(x), shape = x.shape(), slot = tape.save(map.slot)](Backward& b, const Tensor& dy) {
-                       const Tensor dx = b.stream().empty(shape, dy.dtype());
-                       kernels::sum_assignments(b.stream(), dx, dy, b.value(slot));
-                       b.add(x, dx);
-                     });
-}
-
-// rows [N, D] in send order -> [T, D]
-Var sum_assignments(Tape& tape, const Var& rows, const DispatchMap& map) {
-  Stream& s = tape.stream();
-  const Tensor y = s.empty({map.tokens, rows.size(1)}, rows.dtype());
-  kernels::sum_assignments(s, y, rows.value(), map.slot);
-  return tape.record("sum_assignments", y, {rows},
-                     [rows = tape.slot(rows), shape = rows.shape(), topk = map.topk, source = tape.save(map.source)](
-                         Backward& b, const Tensor& dy) {
-                       const Tensor drows = b.stream().empty(shape, dy.dtype());
-                       kernels::gather_rows(b.stream(), drows, dy, b.value(source), topk);
-                       b.add(rows, drows);
-                     });
-}
 
 // weights [T, K] -> [N, 1] in send order
 Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
@@ -73,11 +43,6 @@ void move_first_rows(Stream& stream, bool gathers, const Tensor& y, const Tensor
           : kernels::scatter_first_rows(stream, y, x, index, counts);
 }
 
-// Rows of the tensors in which rows arrive, in parts those that are not there included.
-int64_t arriving_rows(const DispatchMap& map) {
-  return map.part_rows > 0 ? map.source.size(0) : map.capacity;
-}
-
 // rows [arriving_rows, D] as they arrived -> [capacity, D] grouped by expert
 Var to_expert_order(Tape& tape, const Var& rows, const DispatchMap& map) {
   Stream& s = tape.stream();
@@ -97,7 +62,7 @@ Var to_expert_order(Tape& tape, const Var& rows, const DispatchMap& map) {
 Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
   Stream& s = tape.stream();
   const auto [index, counts, gathers] = reordering(map);
-  const Tensor y = s.empty(rows.shape().with(0, arriving_rows(map)), rows.dtype());
+  const Tensor y = s.empty(rows.shape().with(0, map.arriving_rows()), rows.dtype());
   move_first_rows(s, !gathers, y, rows.value(), index, counts);
   return tape.record("to_arrival_order", y, {rows},
                      [rows = tape.slot(rows), shape = rows.shape(), index = tape.save(index),
@@ -157,59 +122,9 @@ Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
                      });
 }
 
-// Rows in parts with their weights -> as they arrive.
-std::vector<Var> exchange_parts_of_both(Tape& tape, const Var& rows, const Var& weights, const DispatchMap& map,
-                                        const ops::Meanwhile& meanwhile) {
-  const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
-  const std::vector<Tensor> arrived = {tape.stream().empty_like(sent[0]), tape.stream().empty_like(sent[1])};
-  const auto there = [sent, arrived, group = map.group](Stream& on) {
-    for (const size_t i : {0U, 1U}) group->all_to_all_equal(on, arrived[i], sent[i]);
-  };
-  const auto back = [group = map.group](Backward&, Stream& on, const std::vector<Tensor>& gradients) {
-    std::vector<Tensor> returned(2);
-    for (const size_t i : {0U, 1U}) {
-      if (!gradients[i].defined()) continue;
-      returned[i] = on.empty_like(gradients[i]);
-      group->all_to_all_equal(on, returned[i], gradients[i]);
-    }
-    return returned;
-  };
-  return ops::overlapped(tape, {{rows, weights}, arrived, there, back}, meanwhile);
-}
-
-// Send rows [N, D] with their weights [N, 1] -> as they arrive, [capacity, D] and [capacity, 1]: ops::exchange_rows of
-// both. The small one goes first: where the host has to know how many rows travel, it learns so before the large one
-// begins.
-std::vector<Var> exchange_both(Tape& tape, const Var& rows, const Var& weights, const DispatchMap& map,
-                               const ops::Meanwhile& meanwhile) {
-  if (map.part_rows > 0) return exchange_parts_of_both(tape, rows, weights, map, meanwhile);
-  const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
-  std::vector<Tensor> arrived;
-  for (const Tensor& one : sent) arrived.push_back(tape.stream().empty(one.shape().with(0, map.capacity), one.dtype()));
-  const auto there = [sent, arrived, &map](Stream& on) {
-    for (const size_t i : {1U, 0U}) map.group->all_to_all(on, arrived[i], map.recv_counts, sent[i], map.send_counts);
-  };
-  const auto back = [group = map.group, shapes = std::array{rows.shape(), weights.shape()},
-                     sends = tape.save(map.send_counts), receives = tape.save(map.recv_counts)](
-                        Backward& b, Stream& on, const std::vector<Tensor>& gradients) {
-    std::vector<Tensor> returned(2);
-    for (const size_t i : {1U, 0U}) {
-      if (!gradients[i].defined()) continue;
-      returned[i] = on.empty(shapes[i], gradients[i].dtype());
-      group->all_to_all(on, returned[i], b.value(sends), gradients[i], b.value(receives));
-      kernels::zero_last_rows(on, returned[i], b.value(sends));
-    }
-    return returned;
-  };
-  return ops::overlapped(tape, {{rows, weights}, arrived, there, back}, meanwhile);
-}
-
 // Send rows -> this rank's expert pool.
 Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
-  if (!map.group) return rows;
-  if (map.part_rows > 0) return to_expert_order(tape, ops::exchange_parts(tape, rows, *map.group), map);
-  return to_expert_order(
-      tape, ops::exchange_rows(tape, rows, *map.group, map.send_counts, map.recv_counts, map.capacity), map);
+  return map.group ? to_expert_order(tape, exchange_there(tape, rows, map), map) : rows;
 }
 
 void check_dispatched(const Var& x, const Var& weights, const DispatchMap& map) {
@@ -239,6 +154,10 @@ DispatchMap in_parts(Stream& stream, DispatchMap map, const Tensor& kept, Group&
 
 }  // namespace
 
+bool rows_go_by_peers(Group& group, int64_t experts) {
+  return group.peers() != nullptr && experts <= PeerMemory::kMostExperts;
+}
+
 DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& group) {
   DispatchMap map;
   map.tokens = routing.ids.size(0);
@@ -247,7 +166,8 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   require<ShapeError>(E % R == 0, "dispatch: ", E, " experts are not divisible by ", R, " expert-parallel ranks");
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
   const int64_t experts = routing.replicas.any() ? routing.replicas.choice.place.size(1) : E;
-  const int64_t rows = std::min(assignments, experts * routing.capacity);
+  int64_t rows = std::min(assignments, experts * routing.capacity);
+  if (routing.send_rows > 0) rows = std::min(rows, routing.send_rows);
   map.slot = integers({assignments});
   map.source = integers({rows});
   map.groups = {integers({local}), integers({local})};
@@ -263,10 +183,10 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   if (routing.pool_rows > 0) map.capacity = std::min(map.capacity, routing.pool_rows);
   map.groups.source_begin = integers({R, local});
   map.groups.source_count = integers({R, local});
-  if (PeerMemory* peers = group.peers(); peers && E <= PeerMemory::kMostExperts) {
-    map.peers = peers;
+  if (rows_go_by_peers(group, E)) {
+    map.peers = group.peers();
     map.remote = integers({rows});
-    peers->place_rows(stream, map.groups, map.remote, routing.kept, map.capacity);
+    map.peers->place_rows(stream, map.groups, map.remote, routing.kept, map.capacity);
     return map;
   }
   if (routing.part_rows > 0) return in_parts(stream, std::move(map), routing.kept, group, routing.part_rows);
@@ -311,11 +231,7 @@ Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
                       "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
   if (map.peers) return pull_sums(tape, rows, map);
   if (!map.group) return sum_assignments(tape, rows, map);
-  if (map.part_rows > 0)
-    return sum_assignments(tape, ops::exchange_parts(tape, to_arrival_order(tape, rows, map), *map.group), map);
-  const Var back = ops::exchange_rows(tape, to_arrival_order(tape, rows, map), *map.group, map.recv_counts,
-                                      map.send_counts, map.source.size(0));
-  return sum_assignments(tape, back, map);
+  return sum_assignments(tape, exchange_back(tape, to_arrival_order(tape, rows, map), map), map);
 }
 
 }  // namespace witan

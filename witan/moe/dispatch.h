@@ -5,34 +5,27 @@
 #include "witan/comm/group.h"
 #include "witan/comm/threads/peer_memory.h"
 #include "witan/moe/routing.h"
-#include "witan/ops/overlap.h"
+#include "witan/moe/row_exchange.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan {
 
 // Where every assignment goes. Immutable; shared by dispatch, combine and their backwards. All counts stay on the
-// device.
-struct DispatchMap {
-  int64_t tokens = 0, topk = 0;
-  int64_t capacity = 0;  // rows of this rank's expert pool: a bound, never exceeded
-  Tensor slot;           // [T K] int64: send row of each assignment; -1: dropped
-  Tensor source;         // [N] int64: assignment of each send row; -1: none, the row is not sent
-  RowGroups groups;      // of the experts on this rank, within the pool
+// device. `capacity` is the rows of this rank's expert pool.
+struct DispatchMap : RowExchange {
+  RowGroups groups;  // of the experts on this rank, within the pool
 
-  // Only where experts are divided among ranks: send rows travel, and are put into expert order where they arrive.
-  Group* group = nullptr;           // null: this rank holds all experts
-  Tensor send_counts, recv_counts;  // [R] int64
-  Tensor place;                     // [capacity] int64: pool row of each received row
-
-  // Where rows travel in parts of one size (Routing::part_rows), instead of counts and place: `slot` and `source` are
-  // of the rows of these parts, [R part_rows], one for each rank.
-  int64_t part_rows = 0;  // 0: they do not
-  Tensor arrival;         // [capacity] int64: received row of each pool row
+  // Only where experts are divided among ranks: rows are put into expert order where they arrive.
+  Tensor place;    // [capacity] int64: pool row of each received row
+  Tensor arrival;  // in parts, instead. [capacity] int64: received row of each pool row
 
   // Where ranks reach each other's memory, instead: rows go straight to where they belong.
   PeerMemory* peers = nullptr;
   Tensor remote;  // [N] int64: where each send row goes
 };
+
+// Whether rows for so many experts go straight into the memory of the group's ranks.
+bool rows_go_by_peers(Group& group, int64_t experts);
 
 // `group` is the expert axis. Exchanges counts when it has more than one rank. Parts of routing.part_rows must have
 // room for what each rank has for each other; ranks that reach each other's memory need no parts.

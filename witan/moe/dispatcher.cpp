@@ -1,8 +1,11 @@
 #include "witan/moe/dispatcher.h"
 
+#include <algorithm>
+
 #include "witan/moe/expert_pools.h"
 #include "witan/moe/expert_tensor.h"
 #include "witan/moe/gathered_tokens.h"
+#include "witan/moe/host_dispatch.h"
 #include "witan/moe/replicas.h"
 
 namespace witan {
@@ -16,7 +19,9 @@ class ExpertRunner {
 
   Group* expert_tensor() const { return expert_tensor_; }  // null: it divides nothing
   // Whether experts may read the tokens where they lie: all rows are this rank's own.
-  bool in_place(const DispatchMap& map) const { return !expert_tensor_ && !map.group && !map.peers; }
+  bool in_place(const DispatchMap& map, const ops::ExpertReplicas& replicas) const {
+    return !expert_tensor_ && !map.group && !map.peers && !replicas.any();
+  }
 
   // The pool's rows, [capacity, D].
   Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const ops::ExpertReplicas& replicas,
@@ -31,10 +36,11 @@ class ExpertRunner {
   Group* expert_tensor_;  // null: experts' matrices are whole
 };
 
-// Rows go to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory.
+// Rows go to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory; and to
+// those of other hosts by way of one rank there, so that a token's goes to a host once.
 class RowDispatcher : public TokenDispatcher {
  public:
-  explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
+  explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), hosts_(axes.expert_hosts), runner_(axes) {}
 
   Var forward(Tape& tape, const Var& tokens, const Routing& given, const RunExperts& experts,
               const ops::Meanwhile* meanwhile) override {
@@ -43,10 +49,10 @@ class RowDispatcher : public TokenDispatcher {
     // A wave is computed again in the backward, with nothing beside it.
     const bool waves = routing.pools && routing.pools->waves() > 1;
     const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
-      return once(on, x, of, experts, beside);
+      return hosts_.any() ? by_hosts(on, x, of, experts, beside) : once(on, x, of, experts, beside);
     };
     if (routing.pools && routing.pools->bounds() && expert_.size() > 1)
-      return pass_within_pools(tape, tokens, routing, expert_, pass);
+      return pass_within_pools(tape, tokens, routing, expert_, hosts_, pass);
     return pass(tape, tokens, routing);
   }
 
@@ -54,13 +60,31 @@ class RowDispatcher : public TokenDispatcher {
   Var once(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
            const ops::Meanwhile* meanwhile) {
     const DispatchMap map = make_dispatch_map(tape.stream(), routing, expert_);
-    if (runner_.in_place(map))
-      return experts(tape, dispatch_in_place(tape, tokens, routing.weights, map), {map.groups});
-    const Dispatched in = dispatch(tape, tokens, routing.weights, map, meanwhile);
-    return combine(tape, runner_.run(tape, in, map, routing.replicas, experts), map);
+    return through(tape, tokens, routing.weights, map, routing.replicas, experts, meanwhile);
+  }
+
+  Var by_hosts(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+               const ops::Meanwhile* meanwhile) {
+    const HostMap to_hosts = make_host_map(tape.stream(), routing, hosts_);
+    DispatchMap map = make_dispatch_map(tape.stream(), to_hosts.arrived, *hosts_.within);
+    // However many tokens may arrive: as many assignments as leave, on average.
+    map.groups.expected_rows = std::min(map.groups.expected_rows, routing.ids.elements());
+    const HostArrivals in = copy_to_hosts(tape, tokens, routing.weights, to_hosts, meanwhile);
+    return sum_over_hosts(tape, through(tape, in.tokens, in.weights, map, routing.replicas, experts, nullptr),
+                          to_hosts);
+  }
+
+  // tokens [T, D], weights [T, K] -> [T, D], through the experts of the map's ranks
+  Var through(Tape& tape, const Var& tokens, const Var& weights, const DispatchMap& map,
+              const ops::ExpertReplicas& replicas, const RunExperts& experts, const ops::Meanwhile* meanwhile) {
+    if (runner_.in_place(map, replicas))
+      return experts(tape, dispatch_in_place(tape, tokens, weights, map), {map.groups});
+    const Dispatched in = dispatch(tape, tokens, weights, map, meanwhile);
+    return combine(tape, runner_.run(tape, in, map, replicas, experts), map);
   }
 
   Group& expert_;
+  const ExpertHosts hosts_;
   const ExpertRunner runner_;
 };
 

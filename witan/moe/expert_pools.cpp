@@ -7,6 +7,7 @@
 #include "witan/autograd/recompute.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/expert_pool.h"
+#include "witan/moe/host_dispatch.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/view.h"
 
@@ -43,16 +44,18 @@ Var sum_of_each(Tape& tape, const Var& rows, const Tensor& number, int64_t token
       });
 }
 
-// What a routing's ids, of this rank, and counts [R, E], of all, leave in a wave. Its weights are the caller's.
-Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, const Tensor& counts, int64_t capacity,
-                const kernels::PoolWave& wave) {
+// What a routing's ids, of this rank, and counts of all, for so many experts, leave in a wave. Its weights are the
+// caller's.
+Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, const Tensor& counts, int64_t experts,
+                int64_t capacity, const kernels::PoolWave& wave) {
   Routing fits;
   fits.ids = stream.empty_like(ids);
-  fits.kept = stream.empty({counts.size(1)}, DType::i64);
+  fits.kept = stream.empty({experts}, DType::i64);
   fits.counts = fits.kept;
   fits.capacity = capacity;
   fits.pool_rows = wave.rows;
   fits.part_rows = wave.part_rows;
+  fits.host_bounds = {wave.copies, wave.send_rows, wave.part_rows};
   kernels::limit_to_pool(stream, {fits.ids, fits.kept}, pools.fill(), ids, counts, wave);
   return fits;
 }
@@ -80,7 +83,8 @@ Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const T
     wave.waves = waves;
     const auto run = [pass, wave, pools = routing.pools, capacity = routing.capacity, group = replicas.group](
                          Tape& on, const std::vector<Var>& in) {
-      Routing part = fitting(on.stream(), *pools, in[2].value(), in[3].value(), capacity, wave);
+      const Tensor& of_all = in[3].value();  // [R, E]
+      Routing part = fitting(on.stream(), *pools, in[2].value(), of_all, of_all.size(1), capacity, wave);
       part.weights = in[1];
       if (group) part.replicas = {group, {in[4].value(), in[5].value()}};
       return std::vector{pass(on, in[0], part)};
@@ -92,6 +96,14 @@ Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const T
 }
 
 }  // namespace
+
+double share_of_host(int64_t K, int64_t hosts, int64_t experts) {
+  double without = 1;
+  for (int64_t k = 0; k < std::min(K, hosts * experts); ++k)
+    without *=
+        static_cast<double>(std::max<int64_t>((hosts - 1) * experts - k, 0)) / static_cast<double>(hosts * experts - k);
+  return 1 - without;
+}
 
 ExpertPools::ExpertPools(Stream& stream, double factor, double exchange_factor)
     : stream_(stream),
@@ -114,6 +126,23 @@ int64_t ExpertPools::part_rows(int64_t T, int64_t K, int64_t ranks, int64_t expe
   return std::max(static_cast<int64_t>(std::min(static_cast<double>(all), even)), int64_t{1});
 }
 
+HostBounds ExpertPools::host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t ranks, int64_t experts,
+                                    int64_t capacity) const {
+  if (!in_parts()) return {};
+  const auto bound = [&](double even, int64_t all) {
+    const double wanted = std::ceil(exchange_factor_ * even);
+    return std::max(static_cast<int64_t>(std::min(static_cast<double>(all), wanted)), int64_t{1});
+  };
+  const auto tokens = static_cast<double>(T), chosen = static_cast<double>(K);
+  const int64_t kept = std::min(T, capacity), local = experts / ranks;
+  HostBounds bounds;
+  bounds.copies = bound(tokens * share_of_host(K, hosts, experts), std::min(T, experts * kept));
+  bounds.send_rows = bound(tokens * chosen, hosts * std::min(bounds.copies * std::min(K, experts), experts * kept));
+  bounds.part_rows = bound(tokens * chosen / static_cast<double>(ranks),
+                           hosts * std::min(bounds.copies * std::min(K, local), local * kept));
+  return bounds;
+}
+
 void ExpertPools::divide(int64_t waves, Exchange exchange) {
   waves_ = waves;
   exchange_ = bounds_exchanges() ? exchange : Exchange::as_they_come;
@@ -123,17 +152,49 @@ void ExpertPools::begin_step() const {
   stream_.zero(fill_);
 }
 
-Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertPass& pass) {
+namespace {
+
+// The bounds of a wave where rows travel by hosts.
+void bound_by_hosts(kernels::PoolWave& wave, const Routing& routing, const ExpertHosts& hosts) {
+  wave.hosts = hosts.between->size();
+  const int64_t experts = routing.kept.elements() / wave.hosts;
+  const HostBounds bounds = routing.pools->host_bounds(routing.ids.size(0), routing.ids.size(1), wave.hosts,
+                                                       hosts.within->size(), experts, routing.capacity);
+  wave.copies = bounds.copies;
+  wave.send_rows = bounds.send_rows;
+  if (!rows_go_by_peers(*hosts.within, experts)) wave.part_rows = bounds.part_rows;
+}
+
+// What ranks know of each other, [R, E]: rows for each expert; and if a wave bounds them, [R, E + H], copies of tokens
+// for each host.
+Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, const kernels::PoolWave& wave) {
+  const int64_t E = routing.kept.elements(), H = wave.copies > 0 ? wave.hosts : 0;
+  const Tensor all = stream.empty({group.size(), E + H}, DType::i64);
+  if (H == 0) {
+    group.all_gather(stream, all, routing.kept.reshape({1, E}));
+    return all;
+  }
+  const Tensor own = stream.empty({1, E + H}, DType::i64), flat = own.reshape({E + H});
+  stream.copy(flat.narrow(0, 0, E), routing.kept);
+  stream.copy(flat.narrow(0, E, H), visits_of_hosts(stream, routing.ids, H, E / H).counts);
+  group.all_gather(stream, all, own);
+  return all;
+}
+
+}  // namespace
+
+Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
+                      const ExpertPass& pass) {
   Stream& s = tape.stream();
-  const int64_t R = group.size(), E = routing.kept.elements();
-  const Tensor counts = s.empty({R, E}, DType::i64);
-  group.all_gather(s, counts, routing.kept.reshape({1, E}));
-  const int64_t T = routing.ids.size(0), K = routing.ids.size(1);
-  const kernels::PoolWave wave{.rows = routing.pools->rows(T, K, R, routing.capacity),
-                               .rank = group.rank(),
-                               .part_rows = routing.pools->part_rows(T, K, R, E / R, routing.capacity)};
+  const int64_t R = group.size(), E = routing.kept.elements(), T = routing.ids.size(0), K = routing.ids.size(1);
+  kernels::PoolWave wave{.rows = routing.pools->rows(T, K, R, routing.capacity), .rank = group.rank()};
+  if (hosts.any())
+    bound_by_hosts(wave, routing, hosts);
+  else
+    wave.part_rows = routing.pools->part_rows(T, K, R, E / R, routing.capacity);
+  const Tensor counts = gathered_counts(s, routing, group, wave);
   if (routing.pools->waves() > 1) return pass_in_waves(tape, tokens, routing, counts, wave, pass);
-  Routing fits = fitting(s, *routing.pools, routing.ids, counts, routing.capacity, wave);
+  Routing fits = fitting(s, *routing.pools, routing.ids, counts, E, routing.capacity, wave);
   fits.weights = routing.weights;
   fits.replicas = routing.replicas;
   return pass(tape, tokens, fits);

@@ -17,8 +17,12 @@
 
 #include "witan/comm/group.h"
 #include "witan/moe/routing.h"
+#include "witan/nn/axes.h"
 
 namespace witan {
+
+// The share of tokens that visit a host of so many experts, one of `hosts`, if each visits K of all experts at random.
+double share_of_host(int64_t K, int64_t hosts, int64_t experts);
 
 // Of all layers of a rank's model.
 class ExpertPools {
@@ -35,6 +39,9 @@ class ExpertPools {
   int64_t rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const;
   // Rows of a part, likewise, with `experts` on each rank: no more than can come. 0: rows travel as they come.
   int64_t part_rows(int64_t T, int64_t K, int64_t ranks, int64_t experts, int64_t capacity) const;
+  // The same where rows travel by hosts (host_dispatch.h): of `hosts` hosts of `ranks` ranks each, with `experts`
+  // experts on each host.
+  HostBounds host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t ranks, int64_t experts, int64_t capacity) const;
 
   bool bounds_pools() const { return factor_ > 0; }
   bool bounds_exchanges() const { return exchange_factor_ > 0; }
@@ -64,8 +71,9 @@ class ExpertPools {
 
 // tokens [T, D] -> [T, D], as pass() computes it of the routing, within pools that routing.pools bounds. pass must keep
 // to the routing that it is given, whose tokens may be assignments, and use only its arguments and what outlives the
-// tape. `group` is the expert axis; a collective of it.
+// tape. `group` is the expert axis; a collective of it. Rows travel by `hosts` where there are any.
 using ExpertPass = std::function<Var(Tape& tape, const Var& tokens, const Routing& routing)>;
-Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertPass& pass);
+Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
+                      const ExpertPass& pass);
 
 }  // namespace witan

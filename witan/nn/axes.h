@@ -31,11 +31,21 @@ struct ContextAxis {
   ContextExchange exchange = ContextExchange::automatic;
 };
 
+// The expert axis as hosts with as many of its ranks each, in their order; no groups: rows travel straight to the ranks
+// of their experts.
+struct ExpertHosts {
+  bool any() const { return between != nullptr; }
+
+  Group* between = nullptr;  // the ranks at this one's place on every host
+  Group* within = nullptr;   // the ranks of its host
+};
+
 // Groups must outlive the model. A null group, or one of a single rank: that axis divides nothing.
 struct ModelAxes {
   ModelAxes(Group& expert_group) : expert(&expert_group) {}  // implicit: experts alone are divided, or nothing is
 
   Group* expert;                   // experts divided
+  ExpertHosts expert_hosts = {};   // over these
   Group* expert_tensor = nullptr;  // one expert's matrices divided
   Group* tensor = nullptr;         // one matrix divided
   Group* context = nullptr;        // one sequence divided

@@ -34,6 +34,11 @@ Fields ParallelConfig::fields() {
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "Expert-parallel size (0: as large as ranks and experts allow)"}
           .between(0, 1 << 20),
+      Field{
+          "hierarchical_expert_parallel_size", &hierarchical_expert_parallel_size,
+          "Expert-parallel ranks that share a host: a token travels once to each host that has any of its experts, and "
+          "within the host to their ranks (0: from rank to rank)"}
+          .between(0, 1 << 20),
       Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
             "Tensor-parallel size within an expert (0: same as tensor_model_parallel_size)"}
           .between(0, 1 << 20),
@@ -179,6 +184,7 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
   validate_optimizer(static_cast<int>(world / model_ranks()));
   validate_experts(static_cast<int>(world / pipeline_model_parallel_size / expert_tensor_ranks(num_experts)),
                    num_experts);
+  validate_hosts(world, num_experts);
 }
 
 // Of so many ranks with samples of their own.
@@ -229,6 +235,24 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   refuse_unless(world % size == 0, cat(key, " does not divide the ", world, " ranks",
                                        tensor > 1 ? cat(" that expert_tensor_parallel_size = ", tensor, " leaves") : "",
                                        " of a pipeline stage"));
+}
+
+// A key without effect, as with one rank, is no error.
+void ParallelConfig::validate_hosts(int world, int64_t num_experts) const {
+  const int64_t size = hierarchical_expert_parallel_size, ranks = expert_ranks(world, num_experts);
+  if (size == 0 || ranks == 1) return;
+  require<ConfigError>(ranks % size == 0, "hierarchical_expert_parallel_size = ", size, " does not divide the ", ranks,
+                       " expert-parallel ranks into hosts of as many each; ", nearest_divisors(size, ranks));
+  require<ConfigError>(hierarchical_expert_ranks(world, num_experts) == 0 || !sums_in_tree(num_experts),
+                       "hierarchical_expert_parallel_size = ", size,
+                       " sums what a token's experts make of it host by host, but deterministic = true promises the "
+                       "bits of layouts that do not; set hierarchical_expert_parallel_size = 0, or deterministic = "
+                       "false");
+}
+
+int ParallelConfig::hierarchical_expert_ranks(int world, int64_t num_experts) const {
+  const int64_t size = hierarchical_expert_parallel_size;
+  return size > 0 && size < expert_ranks(world, num_experts) ? static_cast<int>(size) : 0;
 }
 
 void ParallelConfig::validate_tree(int world, int64_t num_experts, int64_t per_rank) const {

@@ -33,17 +33,19 @@ struct ParallelConfig {
   int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
   // no_shard | optim | optim_grads | optim_grads_params; auto: optim if use_distributed_optimizer
   std::string data_parallel_sharding_strategy = "auto";
-  bool reshard_after_forward = true;         // whole values are given back after the forward, and gathered again
-  bool overlap_param_gather = true;          // the next block's are gathered beside the computation of this one
-  bool overlap_grad_reduce = true;           // gradients are reduced beside the backward
-  int64_t expert_tensor_parallel_size = 0;   // ranks that divide one expert's matrices; 0: as tensor's
-  int64_t tensor_model_parallel_size = 1;    // ranks that divide one matrix
-  bool sequence_parallel = false;            // those divide the residual stream too, by tokens
-  bool tp_comm_overlap = false;              // one half's tokens travel while the other half's are computed
-  bool loss_parallel = true;                 // and the logits, by vocabulary
-  int64_t context_parallel_size = 1;         // ranks that divide one sequence
-  std::string cp_comm_type = "auto";         // how they attend: auto | p2p (a ring) | a2a (of heads)
-  int64_t pipeline_model_parallel_size = 1;  // ranks that divide the layers
+  bool reshard_after_forward = true;        // whole values are given back after the forward, and gathered again
+  bool overlap_param_gather = true;         // the next block's are gathered beside the computation of this one
+  bool overlap_grad_reduce = true;          // gradients are reduced beside the backward
+  int64_t expert_tensor_parallel_size = 0;  // ranks that divide one expert's matrices; 0: as tensor's
+  // Of the expert axis, ranks that share a host, to which each token's row goes once; 0: rows go from rank to rank
+  int64_t hierarchical_expert_parallel_size = 0;
+  int64_t tensor_model_parallel_size = 1;             // ranks that divide one matrix
+  bool sequence_parallel = false;                     // those divide the residual stream too, by tokens
+  bool tp_comm_overlap = false;                       // one half\'s tokens travel while the other half\'s are computed
+  bool loss_parallel = true;                          // and the logits, by vocabulary
+  int64_t context_parallel_size = 1;                  // ranks that divide one sequence
+  std::string cp_comm_type = "auto";                  // how they attend: auto | p2p (a ring) | a2a (of heads)
+  int64_t pipeline_model_parallel_size = 1;           // ranks that divide the layers
   int64_t num_layers_per_virtual_pipeline_stage = 0;  // 0: one run of layers per rank
   int64_t num_virtual_stages_per_pipeline_rank = 0;   // the same, said by their number
   int64_t decoder_first_pipeline_num_layers = 0;      // 0: as any other stage
@@ -75,6 +77,8 @@ struct ParallelConfig {
   // expert_model_parallel_size, or for 0 the largest that divides both a stage's ranks and the experts. The config is
   // valid.
   int expert_ranks(int world, int64_t num_experts) const;
+  // Of the expert axis, those of a host if rows of experts travel by hosts, of which there are several then; else 0.
+  int hierarchical_expert_ranks(int world, int64_t num_experts) const;
   int expert_tensor_ranks(int64_t num_experts) const;  // 1 for a dense model
   // Ranks that share the work on the same samples: of all axes but replicate and shard.
   int64_t model_ranks() const {
@@ -89,6 +93,7 @@ struct ParallelConfig {
   void validate_model_ranks(int world, int64_t num_experts) const;
   void validate_optimizer(int world) const;
   void validate_experts(int world, int64_t num_experts) const;
+  void validate_hosts(int world, int64_t num_experts) const;
 };
 
 }  // namespace witan

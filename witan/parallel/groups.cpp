@@ -12,17 +12,20 @@
 namespace witan {
 namespace {
 
-bool exchanges_rows(const std::string& axis) {
-  return axis == name_of(Axis::expert);
+// Whether ranks of a group may send each other rows of experts through their memory.
+bool exchanges_rows(const Layout& layout, const std::string& name) {
+  return name == (layout.has_expert_hosts() ? kExpertsOfHost : name_of(Axis::expert));
 }
 
 // Experts exchange rows as they were planned to. All else takes no other memory with peers than without, so that groups
 // have them wherever they can: within layers for every call, elsewhere, where gradients are summed and parameters
 // gathered, for those of recorded steps. Along the context axis heads and positions are exchanged, perhaps while
 // gradients are reduced beside it, which NCCL does. Stages of a pipeline send and receive, which it does, too.
-GroupOptions options_of(const std::string& axis, Sums sums, PeerAccess of_experts) {
-  if (exchanges_rows(axis)) return {.sums = sums, .peers = of_experts};
-  if (!peers_allowed() || axis == name_of(Axis::pipeline)) return {.sums = sums};
+// Between hosts, where rows travel by them, there is no such memory.
+GroupOptions options_of(const Layout& layout, const std::string& axis, Sums sums, PeerAccess of_experts) {
+  if (exchanges_rows(layout, axis)) return {.sums = sums, .peers = of_experts};
+  const bool across_hosts = axis == name_of(Axis::expert) || axis == kExpertsBetweenHosts;
+  if (!peers_allowed() || axis == name_of(Axis::pipeline) || across_hosts) return {.sums = sums};
   if (axis == name_of(Axis::context)) return {.sums = sums, .peers = PeerAccess::moves};
   return {.sums = sums, .peers = PeerAccess::wanted, .peers_in_graphs = axis != name_of(Axis::tensor)};
 }
@@ -40,6 +43,9 @@ Groups::Groups(const Layout& layout, int rank, std::unique_ptr<Group> host, cons
   for (const Axes& axes : layout.group_axes())
     groups_.emplace_back(axes, make(layout.mesh().ranks(rank, axes), describe(axes)));
   embedding_ = make(layout.embedding_ranks(rank), "embedding");
+  if (!layout.has_expert_hosts()) return;
+  of_host_ = make(layout.expert_ranks_of_host(rank), kExpertsOfHost);
+  between_hosts_ = make(layout.expert_ranks_between_hosts(rank), kExpertsBetweenHosts);
 }
 
 Group& Groups::over(const Axes& axes) const {
@@ -52,6 +58,7 @@ Group& Groups::over(const Axes& axes) const {
 
 ModelAxes Groups::model_axes(const ParallelConfig& config) const {
   ModelAxes axes(of(Axis::expert));
+  if (layout_.has_expert_hosts()) axes.expert_hosts = {between_hosts_.get(), of_host_.get()};
   axes.expert_tensor = &of(Axis::expert_tensor);
   axes.tensor = &of(Axis::tensor);
   axes.context = &of(Axis::context);
@@ -66,6 +73,8 @@ std::vector<Group*> Groups::all() const {
   std::vector<Group*> all;
   for (const auto& [axes, group] : groups_) all.push_back(group.get());
   if (embedding_->size() > 1) all.push_back(embedding_.get());
+  for (Group* group : {of_host_.get(), between_hosts_.get()})
+    if (group != nullptr) all.push_back(group);
   return all;
 }
 
@@ -80,7 +89,8 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
   return {layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
-            return cuda::make_group(world.group(rank, ranks, axis), stream, watch, options_of(axis, sums, peers));
+            return cuda::make_group(world.group(rank, ranks, axis), stream, watch,
+                                    options_of(layout, axis, sums, peers));
           }};
 }
 
@@ -89,7 +99,7 @@ Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAc
   const auto end = [&](const std::vector<int>& ranks, const std::string& axis) -> std::unique_ptr<Group> {
     const auto here = std::ranges::find(ranks, rank) - ranks.begin();
     return std::make_unique<MetaGroup>(static_cast<int>(ranks.size()), static_cast<int>(here), axis,
-                                       exchanges_rows(axis)             ? peers
+                                       exchanges_rows(layout, axis)     ? peers
                                        : axis == name_of(Axis::tensor)  ? tensor_peers
                                        : axis == name_of(Axis::context) ? context_peers
                                                                         : PeerAccess::none);

@@ -14,6 +14,10 @@
 
 namespace witan {
 
+// Names of groups that are no axes.
+inline constexpr const char* kExpertsOfHost = "experts of host";
+inline constexpr const char* kExpertsBetweenHosts = "experts between hosts";
+
 class Groups {
  public:
   // make(ranks, name) makes this rank's end of a group.
@@ -30,6 +34,10 @@ class Groups {
   Group& world() const { return over(layout_.world_axes()); }  // all ranks
   // The first and the last stage of this rank's pipeline, which hold a tied embedding; any other stage is alone.
   Group& embedding() const { return *embedding_; }
+  // Where rows of experts travel by hosts (moe/host_dispatch.h): the ranks of the expert axis on this one's host, and
+  // those at its place on every host. Elsewhere the whole axis, and the rank alone.
+  Group& experts_of_host() const { return of_host_ ? *of_host_ : of(Axis::expert); }
+  Group& experts_between_hosts() const { return between_hosts_ ? *between_hosts_ : over({}); }
   Group& host() const { return *host_; }  // all ranks, for tensors on the CPU, whatever the others are for
   ModelAxes model_axes(const ParallelConfig& config) const;
   std::vector<Group*> all() const;  // but for host()
@@ -40,6 +48,7 @@ class Groups {
   std::unique_ptr<Group> host_;
   std::vector<std::pair<Axes, std::unique_ptr<Group>>> groups_;
   std::unique_ptr<Group> embedding_;
+  std::unique_ptr<Group> of_host_, between_hosts_;  // null: rows of experts do not travel by hosts
 };
 
 // For streams on the CPU.

@@ -32,6 +32,7 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
 
 Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
     : mesh_(sizes_of(config, world, num_experts)),
+      ranks_of_expert_host_(config.hierarchical_expert_ranks(world, num_experts)),
       separates_head_gradient_(config.sums_in_tree(num_experts) || config.pipeline_model_parallel_size > 1),
       sharding_(config.sharding()) {}
 
@@ -111,6 +112,23 @@ std::vector<int> Layout::embedding_ranks(int rank) const {
   const std::vector<int> stages = mesh_.ranks(rank, Axis::pipeline);
   if (stages.size() == 1 || (rank != stages.front() && rank != stages.back())) return {rank};
   return {stages.front(), stages.back()};
+}
+
+std::vector<int> Layout::expert_ranks_of_host(int rank) const {
+  const std::vector<int> all = mesh_.ranks(rank, Axis::expert);
+  if (!has_expert_hosts()) return all;
+  const auto first = all.begin() + mesh_.coordinate(rank, Axis::expert) / ranks_of_expert_host_ * ranks_of_expert_host_;
+  return {first, first + ranks_of_expert_host_};
+}
+
+std::vector<int> Layout::expert_ranks_between_hosts(int rank) const {
+  if (!has_expert_hosts()) return {rank};
+  const std::vector<int> all = mesh_.ranks(rank, Axis::expert);
+  const auto ranks = static_cast<size_t>(ranks_of_expert_host_);
+  std::vector<int> between;
+  for (size_t at = static_cast<size_t>(mesh_.coordinate(rank, Axis::expert)) % ranks; at < all.size(); at += ranks)
+    between.push_back(all[at]);
+  return between;
 }
 
 std::vector<Axes> Layout::group_axes() const {

@@ -41,6 +41,11 @@ class Layout {
   // The ranks that hold the same tied embedding, this one included: those of the first and the last pipeline stage. For
   // any other stage only the rank itself.
   std::vector<int> embedding_ranks(int rank) const;
+  // Of the expert axis, where rows of experts travel by hosts (moe/host_dispatch.h): the ranks that share a host with
+  // this one, and those at its place on every host. Elsewhere the whole axis is a host, and the rank alone.
+  std::vector<int> expert_ranks_of_host(int rank) const;
+  std::vector<int> expert_ranks_between_hosts(int rank) const;
+  bool has_expert_hosts() const { return ranks_of_expert_host_ > 0; }
   // Whether a tied embedding keeps the head's gradient separate until both are reduced over all micro-batches and
   // ranks: pipeline stages require it, and it makes deterministic sums the same in every layout.
   bool separates_head_gradient() const { return separates_head_gradient_; }
@@ -67,6 +72,7 @@ class Layout {
   bool holds_first(const Placements& placements, int rank, const Axes& but) const;
 
   Mesh mesh_;
+  int ranks_of_expert_host_;  // 0: rows of experts do not travel by hosts
   bool separates_head_gradient_;
   Sharding sharding_;
 };

@@ -10,9 +10,8 @@ namespace witan {
 
 namespace {
 
-PeerAccess peers_along(Axis axis, const ParallelConfig& config, const Layout& layout, int rank) {
+PeerAccess peers_among(const std::vector<int>& ranks, const ParallelConfig& config, const Layout& layout, int rank) {
   if (!config.on_gpu() || !config.peer_memory) return PeerAccess::none;
-  const std::vector<int> ranks = layout.mesh().ranks(rank, axis);
   if (ranks.size() > static_cast<size_t>(PeerMemory::kMostRanks)) return PeerAccess::none;
   if (config.peer_islands.size() == static_cast<size_t>(layout.world_size())) {
     const auto island = [&](int of) { return config.peer_islands[static_cast<size_t>(of)]; };
@@ -29,21 +28,21 @@ PeerAccess peers_along(Axis axis, const ParallelConfig& config, const Layout& la
 }  // namespace
 
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
-  return peers_along(Axis::expert, config, layout, rank);
+  return peers_among(layout.expert_ranks_of_host(rank), config, layout, rank);
 }
 
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
-  return peers_along(Axis::tensor, config, layout, rank);
+  return peers_among(layout.mesh().ranks(rank, Axis::tensor), config, layout, rank);
 }
 
 PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank) {
-  return peers_along(Axis::context, config, layout, rank);
+  return peers_among(layout.mesh().ranks(rank, Axis::context), config, layout, rank);
 }
 
 void require_peers(const Groups& groups, PeerAccess planned) {
-  const Group& expert = groups.of(Axis::expert);
-  if (planned == PeerAccess::none || expert.size() == 1) return;
-  require<DeviceError>(groups.of(Axis::expert).peers() != nullptr, "axis ", expert.name(),
+  Group& experts = groups.experts_of_host();
+  if (planned == PeerAccess::none || experts.size() == 1) return;
+  require<DeviceError>(experts.peers() != nullptr, "axis ", experts.name(),
                        ": its GPUs do not reach each other's memory, though the run was planned with it; set ",
                        kPeersVariable, "=0 for all ranks, so that tokens for experts are exchanged through NCCL");
 }

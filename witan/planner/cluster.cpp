@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/parallel/groups.h"
 
 namespace witan {
 namespace {
@@ -85,6 +86,8 @@ Ceilings Cluster::ceilings(const Load& load) const {
 
 std::vector<int> LinkClock::ranks_of(const std::string& group) const {
   if (group == "embedding") return layout_.embedding_ranks(rank_);
+  if (group == kExpertsOfHost) return layout_.expert_ranks_of_host(rank_);
+  if (group == kExpertsBetweenHosts) return layout_.expert_ranks_between_hosts(rank_);
   for (const Axes& axes : layout_.group_axes())
     if (describe(axes) == group) return layout_.mesh().ranks(rank_, axes);
   return {rank_};

@@ -8,10 +8,12 @@
 #include "witan/model/counts.h"
 #include "witan/model/freeze.h"
 #include "witan/model/mtp.h"
+#include "witan/moe/expert_pools.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/replicas.h"
 #include "witan/moe/shared_experts.h"
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/groups.h"
 #include "witan/parallel/peers.h"
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
@@ -179,6 +181,8 @@ class Estimator {
   double size_of_group(const std::string& group) const {
     for (int axis = 0; axis < kAxes; ++axis)
       if (name_of(static_cast<Axis>(axis)) == group) return size(static_cast<Axis>(axis));
+    if (group == kExpertsOfHost) return host_ranks();
+    if (group == kExpertsBetweenHosts) return size(Axis::expert) / host_ranks();
     return 2;
   }
 
@@ -273,6 +277,9 @@ class Estimator {
   // Experts of a layer on a rank, and those of others that it may compute too.
   double own_experts() const { return static_cast<double>(model_.moe.num_experts) / size(Axis::expert); }
   double replicas() const { return static_cast<double>(replica_slots(model_.moe, layout_.mesh().size(Axis::expert))); }
+
+  // Of the expert axis, ranks that share a host where rows travel by hosts, else all.
+  double host_ranks() const { return static_cast<double>(layout_.expert_ranks_of_host(0).size()); }
 
   // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
   double pool_rows() const {
@@ -370,15 +377,32 @@ class Estimator {
       add(Axis::expert, "all_gather", 2 * moe_passes * rows * (experts - 1));
       add(Axis::expert, "reduce_scatter", 2 * moe_passes * rows * (experts - 1));
     } else {
-      const double even = 4 * moe_passes * chosen * rows * (experts - 1) / experts;
-      const double parts = part_factor();
-      add(Axis::expert, parts > 0 ? "all_to_all_equal" : "all_to_all", parts > 0 ? parts * even : even);
+      add_rows(sent, 4 * moe_passes * rows);
       const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * trained(true);
       const double of_expert = held(true) / own_experts() * (2 * value_ + gradient);  // in all layers
-      add(Axis::expert, "all_to_all", micro_batches_ * replicas() * of_expert * (experts - 1) / experts);
+      if (replicas() > 0)
+        add(Axis::expert, "all_to_all", micro_batches_ * replicas() * of_expert * (experts - 1) / experts);
     }
     add(Axis::expert_tensor, "all_gather", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
     add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
+  }
+
+  // Rows of experts, there and back, forward and backward: `tokens` bytes of tokens. Between hosts each goes to those
+  // that it visits, and within them to every rank that it visits.
+  void add_rows(SentBytes& sent, double tokens) const {
+    const MoeConfig& moe = model_.moe;
+    const auto chosen = static_cast<double>(moe.moe_router_topk);
+    const double ranks = host_ranks(), hosts = size(Axis::expert) / ranks, parts = part_factor();
+    const auto add = [&](const std::string& group, double factor, double bytes) {
+      if (bytes > 0) sent[group][factor > 0 ? "all_to_all_equal" : "all_to_all"] += (factor > 0 ? factor : 1) * bytes;
+    };
+    add(layout_.has_expert_hosts() ? kExpertsOfHost : std::string(name_of(Axis::expert)), parts,
+        chosen * tokens * (ranks - 1) / ranks);
+    if (!layout_.has_expert_hosts()) return;
+    const double visited =
+        share_of_host(moe.moe_router_topk, static_cast<int64_t>(hosts), moe.num_experts / static_cast<int64_t>(hosts));
+    const double factor = moe.moe_exchange_factor > 0 ? std::min(moe.moe_exchange_factor, 1 / visited) : 0;
+    add(kExpertsBetweenHosts, factor, visited * tokens * (hosts - 1));
   }
 
   void add_state_exchanges(SentBytes& sent, bool experts) const {

@@ -212,6 +212,11 @@ std::string format_capture(const Plan& plan) {
 }
 
 std::string format_exchange(const Plan& plan) {
+  if (plan.rows_by_hosts) {
+    Plan of_host = plan;
+    of_host.rows_by_hosts = false;
+    return cat("go to each host once, and within it ", format_exchange(of_host));
+  }
   if (plan.peers) return "are written directly into the memory of the expert's GPU";
   if (!plan.peers_allowed) return cat("are exchanged with NCCL, as ", kPeersVariable, "=0 asks for");
   return cat("are exchanged with NCCL: ", plan.processes ? "ranks in different processes" : "these GPUs",
@@ -333,7 +338,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
                    {"why_eager", plan.why_eager()},
                    {"exchange", !plan.exchanges_rows ? "none"
                                 : plan.peers         ? "peer memory"
-                                                     : "NCCL"}};
+                                                     : "NCCL"},
+                   {"exchange_by_hosts", plan.rows_by_hosts}};
   json["fits"] = usable == 0 || plan.needed_bytes() <= usable;
   if (timing) {
     json["step_seconds"] = timing->step.seconds;

@@ -135,6 +135,8 @@ RunConfig with_layout(RunConfig config, const LayoutChoice& choice) {
     parallel.account_for_embedding_in_pipeline_split = parallel.account_for_loss_in_pipeline_split = false;
   }
   parallel.expert_model_parallel_size = choice.expert;
+  if (const int64_t of_host = parallel.hierarchical_expert_parallel_size; of_host > 0 && choice.expert % of_host != 0)
+    parallel.hierarchical_expert_parallel_size = 0;
   parallel.expert_tensor_parallel_size = config.model.moe.num_experts > 0 ? choice.expert_tensor : 0;
   const bool more = choice.sharding > Sharding::optimizer;
   parallel.data_parallel_sharding_strategy = more ? name_of(choice.sharding) : "auto";

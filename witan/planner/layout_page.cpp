@@ -11,6 +11,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/parallel/groups.h"
 #include "witan/parallel/stages.h"
 #include "witan/planner/format.h"
 #include "witan/planner/sharding_text.h"
@@ -143,6 +144,9 @@ std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> a
     text += "\nGroups of rank 0\n";
     for (const Axes& axes : layout.group_axes())
       if (!axes.empty()) text += fmt::format("  {:<32} {}\n", describe(axes), fmt::join(mesh.ranks(0, axes), " "));
+    if (layout.has_expert_hosts())
+      text += fmt::format("  {:<32} {}\n  {:<32} {}\n", kExpertsOfHost, fmt::join(layout.expert_ranks_of_host(0), " "),
+                          kExpertsBetweenHosts, fmt::join(layout.expert_ranks_between_hosts(0), " "));
   }
   std::vector<StageLayers> stages;
   const Stages split(config->parallel.stage_split(config->model.num_layers));
@@ -183,6 +187,9 @@ std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> ass
   json["groups_of_rank_0"] = nlohmann::ordered_json::array();
   for (const Axes& axes : layout.group_axes())
     if (!axes.empty()) json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
+  if (layout.has_expert_hosts())
+    json["expert_hosts_of_rank_0"] = {{"of_host", layout.expert_ranks_of_host(0)},
+                                      {"between_hosts", layout.expert_ranks_between_hosts(0)}};
   for (const HeldParameter& one : held_parameters(config, layout)) {
     nlohmann::ordered_json placements = nlohmann::ordered_json::object();
     for (const auto& [axis, placement] : one.placements) placements[name_of(axis)] = cat(placement);

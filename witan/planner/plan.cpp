@@ -155,7 +155,9 @@ Plan plan_outline(const ResolvedConfig& config) {
   const Stages stages(config->parallel.stage_split(config->model.num_layers));
   for (int stage = 0; stage < stages.stages(); ++stage) plan.stages.push_back(stages.held_by(stage));
   plan.bubble = bubble_over_work({stages.stages(), stages.chunks(), plan.micro_batches});
-  plan.exchanges_rows = layout_of(config).mesh().size(Axis::expert) > 1;
+  const Layout layout = layout_of(config);
+  plan.exchanges_rows = layout.mesh().size(Axis::expert) > 1;
+  plan.rows_by_hosts = layout.has_expert_hosts();
   return plan;
 }
 

@@ -41,6 +41,7 @@ struct Plan {
   int64_t gpu_reserve_bytes = 0;            // of each GPU, outside its arena
   bool processes = false;                   // ranks are processes
   bool exchanges_rows = false;              // experts are divided
+  bool rows_by_hosts = false;               // their rows go to each host once
   bool peers_allowed = true;                // by WITAN_COMM_PEERS
   bool peers = true;             // GPUs write rows of experts into each other's memory; else NCCL carries them
   int64_t checkpoint_bytes = 0;  // of disk (planner/disk.h)

@@ -41,6 +41,41 @@ TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
     }
 }
 
+TEST_F(ExpertPoolOnGpu, LimitsByHostsAsTheCpuDoes) {
+  for (const auto& [R, E, H] :
+       std::vector<std::array<int64_t, 3>>{{4, 8, 2}, {16, 128, 4}, {16, 32, 16}, {64, 512, 8}}) {
+    SCOPED_TRACE(cat(R, " ranks of ", H, " hosts, ", E, " experts"));
+    const Philox rng(6, static_cast<uint64_t>(E));
+    Integers all;  // rows of each rank for each expert, and its tokens for each host
+    for (uint64_t i = 0; i < static_cast<uint64_t>(R * (E + H)); ++i) {
+      const bool of_expert = static_cast<int64_t>(i) % (E + H) < E;
+      all.push_back(static_cast<int64_t>(rng.below(of_expert ? 9 : 50, i)));
+    }
+    std::vector<int32_t> ids;
+    for (int64_t e = 0; e < E; ++e)
+      ids.insert(ids.end(), static_cast<size_t>(all[static_cast<size_t>(E + H + e)]), static_cast<int32_t>(e));
+    const auto n = static_cast<int64_t>(ids.size());
+    const Tensor counts = host.tensor<int64_t>({R, E + H}, all), own = host.tensor<int32_t>({n}, ids);
+    for (const auto& [part_rows, send_rows, most_copies] : std::vector<std::array<int64_t, 3>>{
+             {0, 0, 0}, {7, 0, 0}, {100000, 0, 0}, {0, 40, 0}, {0, 100000, 0}, {0, 0, 20}, {0, 0, 50}}) {
+      const kernels::PoolWave wave{.rows = 1000000,
+                                   .rank = 1,
+                                   .part_rows = part_rows,
+                                   .hosts = H,
+                                   .send_rows = send_rows,
+                                   .copies = most_copies};
+      const Tensor kept = host.stream.empty({n}, DType::i32), sums = host.stream.empty({E}, DType::i64);
+      const Tensor fill = host.tensor<double>({1}, {0.001}), gpu_fill = to_gpu(fill);
+      kernels::limit_to_pool(host.stream, {kept, sums}, fill, own, counts, wave);
+      const Tensor gpu_kept = poisoned({n}, DType::i32), gpu_sums = poisoned({E}, DType::i64);
+      kernels::limit_to_pool(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), wave);
+      EXPECT_EQ(to_host(gpu_kept).to_vector<int32_t>(), kept.to_vector<int32_t>());
+      EXPECT_EQ(to_host(gpu_sums).to_vector<int64_t>(), sums.to_vector<int64_t>());
+      EXPECT_EQ(values(to_host(gpu_fill)), values(fill));
+    }
+  }
+}
+
 TEST_F(ExpertPoolOnGpu, NumbersRowsAndSkipsAsTheCpuDoes) {
   for (const int64_t n : {0, 1, 5000}) {
     const Tensor index = host.stream.empty({n}, DType::i64), gpu_index = poisoned({n}, DType::i64);

@@ -36,6 +36,12 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
   EXPECT_EQ(
       refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
       "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or lower seq_length");
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.parallel.hierarchical_expert_parallel_size = 2;
+              c.model.moe.moe_token_dispatcher_type = "allgather";
+            }),
+            "hierarchical_expert_parallel_size = 2 sends each token to a host once, but moe_token_dispatcher_type = "
+            "\"allgather\" sends all tokens to all ranks: set \"alltoall\", or hierarchical_expert_parallel_size = 0");
   EXPECT_NE(refusal([](RunConfig& c) { c.train.run = "../up"; }).find("without slashes"), std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) { c.data.data = "x", c.data.data_path = "y"; }).find("both set"),
             std::string::npos);

@@ -27,6 +27,11 @@ std::vector<RunConfig> layouts() {
   return {of(2, [](ParallelConfig& p) { p.expert_model_parallel_size = 2; }),
           of(4,
              [](ParallelConfig& p) {
+               p.expert_model_parallel_size = 4;
+               p.hierarchical_expert_parallel_size = 2;
+             }),
+          of(4,
+             [](ParallelConfig& p) {
                p.pipeline_model_parallel_size = 2;
                p.use_distributed_optimizer = true;
              }),
@@ -51,6 +56,10 @@ CallSchedule real_schedule(const RunConfig& config, const Layout& layout, World&
   CallSchedule schedule;
   for (const Axes& axes : layout.group_axes()) schedule.follow(groups.over(axes), layout.mesh().ranks(rank, axes));
   schedule.follow(groups.embedding(), layout.embedding_ranks(rank));
+  if (layout.has_expert_hosts()) {
+    schedule.follow(groups.experts_of_host(), layout.expert_ranks_of_host(rank));
+    schedule.follow(groups.experts_between_hosts(), layout.expert_ranks_between_hosts(rank));
+  }
   engine.step(own_batches(config, layout, rank, 0), 1, 0);
   for (Group* group : groups.all()) group->observe(nullptr);
   return schedule;

@@ -186,5 +186,18 @@ TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
     }
 }
 
+// Rows of experts go to each host once, as they come: what is read here is not trained with.
+TEST_F(EvaluateTest, HostsOfExpertsFindTheSame) {
+  config_.train.micro_batch_size = 1;
+  const Evaluation one = evaluated(config_);
+  for (const int64_t of_host : {1, 2}) {
+    SCOPED_TRACE(cat("hosts of ", of_host));
+    RunConfig config = laid_out(config_, {"replicate=4,expert=4"});
+    config.parallel.hierarchical_expert_parallel_size = of_host;
+    config.model.moe.moe_exchange_factor = 1.5;
+    expect_same(one, evaluated(config));
+  }
+}
+
 }  // namespace
 }  // namespace witan

@@ -94,7 +94,8 @@ MegatronSection megatron_model_flags() {
 MegatronSection megatron_moe_flags() {
   const std::string upcycling =
       "give the dense model instead: `--upcycle RUN`, and `--upcycle-method granular` for slices";
-  const std::string dispatch = "rows go straight to the ranks of their experts: `moe_token_dispatcher_type`";
+  const std::string dispatch =
+      "rows go straight to the ranks of their experts, or once to each host: `hierarchical_expert_parallel_size`";
   return {
       "Mixture of Experts",
       {

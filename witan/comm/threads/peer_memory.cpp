@@ -1,5 +1,6 @@
 #include "witan/comm/threads/peer_memory.h"
 
+#include <algorithm>
 #include <string>
 
 #include "witan/base/error.h"
@@ -74,7 +75,8 @@ void PeerMemory::pull_rows(Stream& stream, const Rows& to, const Rows& from, con
   require<ShapeError>(slot.contiguous() && remote.contiguous() &&
                           (!to.rows.defined() || to.rows.size(0) == 0 || slot.elements() % to.rows.size(0) == 0),
                       "pull_rows: slot ", slot.shape(), " must be [T K]");
-  const auto assignments = static_cast<double>(slot.elements());
+  // No row is asked for twice, and there may be fewer of them than slots.
+  const auto assignments = static_cast<double>(std::min(slot.elements(), remote.elements()));
   const double bytes = bytes_per_row(from) * assignments;
   const double added = to.rows.defined() ? assignments * static_cast<double>(to.rows.size(1)) : 0;
   count_sent(stream, "pull_rows", bytes * (group_.size() - 1) / group_.size());

@@ -310,6 +310,16 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   return cat(", micro_batch_size to ", size);
 }
 
+// Rows that go to hosts first are sent: a dispatcher that gathers all tokens sends none.
+void validate_expert_hosts(const RunConfig& config) {
+  const int64_t size = config.parallel.hierarchical_expert_parallel_size;
+  require<ConfigError>(size == 0 || config.model.moe.moe_token_dispatcher_type == "alltoall",
+                       "hierarchical_expert_parallel_size = ", size,
+                       " sends each token to a host once, but moe_token_dispatcher_type = \"",
+                       config.model.moe.moe_token_dispatcher_type,
+                       "\" sends all tokens to all ranks: set \"alltoall\", or hierarchical_expert_parallel_size = 0");
+}
+
 void validate_qk_clip(const RunConfig& config) {
   if (!config.optimizer.qk_clip) return;
   const AttentionConfig& attention = config.model.attention;
@@ -498,6 +508,7 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  validate_expert_hosts(*this);
   validate_checks(*this);
   require<ConfigError>(train.early_stopping_patience == 0 || train.eval_interval > 0,
                        "early_stopping_patience = ", train.early_stopping_patience,

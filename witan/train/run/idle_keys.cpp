@@ -267,6 +267,10 @@ std::vector<KeyUse> optimizer_uses() {
 
 std::vector<KeyUse> parallel_uses() {
   return {
+      {{"hierarchical_expert_parallel_size"},
+       "expert_model_parallel_size above 1",
+       "expert_model_parallel_size",
+       [](Config c) { return c.parallel.expert_model_parallel_size > 1; }},
       {{"expert_tensor_parallel_size"},
        "num_experts above 0",
        "num_experts",

@@ -48,6 +48,10 @@ CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout
   CallSchedule schedule;
   for (const Axes& axes : layout.group_axes()) schedule.follow(groups.over(axes), layout.mesh().ranks(rank, axes));
   schedule.follow(groups.embedding(), layout.embedding_ranks(rank));
+  if (layout.has_expert_hosts()) {
+    schedule.follow(groups.experts_of_host(), layout.expert_ranks_of_host(rank));
+    schedule.follow(groups.experts_between_hosts(), layout.expert_ranks_between_hosts(rank));
+  }
   Batch batch;
   batch.sequences = config->train.micro_batch_size;
   batch.sequence_length = config->data.seq_length;

@@ -1,16 +1,17 @@
 // Steps in which rows of experts have no room, in pools or in what ranks send each other (moe/expert_pools.h): what is
 // bounded, and how such a step is made again.
-#include "witan/comm/threads/peer_memory.h"
 #include "witan/kernels/step_value.h"
+#include "witan/moe/dispatch.h"
 #include "witan/moe/replicas.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
 
-// Whether experts' rows go straight to other ranks' memory, as make_dispatch_map() has it.
+// Whether experts' rows go straight to other ranks' memory, all the way.
 bool Engine::rows_go_by_peers() const {
-  return groups_.of(Axis::expert).peers() != nullptr && config_->model.moe.num_experts <= PeerMemory::kMostExperts;
+  return !groups_.layout().has_expert_hosts() &&
+         witan::rows_go_by_peers(groups_.of(Axis::expert), config_->model.moe.num_experts);
 }
 
 std::unique_ptr<ExpertPools> Engine::make_pools() const {
