@@ -49,14 +49,14 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
-# Most of a source's compile time is spent on headers, which joined sources read only once. Kernels stay apart: it is the
-# optimiser that takes time there. A name in an anonymous namespace must be the only one in its folder; a source that
-# brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
+# Most of a source's compile time is spent on headers, which joined sources read only once. CPU twins of kernels stay
+# apart (kernels/CMakeLists.txt): it is the optimiser that takes time there. A name in an anonymous namespace must be the
+# only one in its folder; a source that brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
 function(witan_join_sources target)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(WITAN_JOIN AND NOT target STREQUAL "witan_kernels")
+  if(WITAN_JOIN)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # g++ takes a joined source for a header that several others include.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
@@ -65,11 +65,11 @@ endfunction()
 
 # witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
 # is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without, and likewise ucx/ and no_ucx/; main/
-# holds a program of its own.
+# holds a program of its own, and cpu/ a library that is joined to this one.
 function(witan_library name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
-  set(others main no_cuda no_ucx)
+  set(others main cpu no_cuda no_ucx)
   if(NOT WITAN_CUDA)
     list(APPEND others cuda)
     list(REMOVE_ITEM others no_cuda)
