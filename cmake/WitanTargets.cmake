@@ -145,7 +145,8 @@ function(witan_join folder list)
 endfunction()
 
 # witan_test(tensor): program test_tensor from tests/tensor and its rooms; each TEST becomes one ctest entry.
-# Ceilings that tests measure are kept in the build folder.
+# Ceilings that tests measure are kept in the build folder. Of the processors that scripts/test.sh tells ctest of, four
+# are a core: a test takes those (tests/waiting.cmake has the others).
 function(witan_test folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
@@ -156,11 +157,11 @@ function(witan_test folder)
   endif()
   add_executable(test_${folder} ${sources})
   witan_use_precompiled(test_${folder} tests)
-  target_link_libraries(test_${folder} PRIVATE witan_test_support witan_${folder})
   target_compile_options(test_${folder} PRIVATE ${WITAN_TEST_OPTIONS})
+  target_link_libraries(test_${folder} PRIVATE witan_test_support witan_${folder})
   foreach(dependency ${ARGN})
     target_link_libraries(test_${folder} PRIVATE witan_${dependency})
   endforeach()
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
-                       ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache)
+                       PROCESSORS 4 ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache)
 endfunction()
