@@ -35,6 +35,9 @@ target_compile_options(
   INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;$<IF:$<CXX_COMPILER_ID:Clang>,-Wno-source-uses-openmp,-fopenmp-simd>;-fno-math-errno>
 )
+# g++ looks for memory that it needs no more when it has taken so much (KiB), not all the time: some 6 % of its time, and
+# 0.2 GB more.
+target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=500000>)
 if(WITAN_NATIVE)
   target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 else()
