@@ -41,5 +41,6 @@ if(WITAN_PRECOMPILE)
     find_package(GTest REQUIRED)
     witan_precompile(tests LIBRARIES fmt::fmt GTest::gmock nlohmann_json::nlohmann_json
                      HEADERS ${std_headers} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+    target_compile_options(witan_precompiled_tests PRIVATE ${WITAN_TEST_OPTIONS})
   endif()
 endif()

@@ -14,6 +14,9 @@ if(WITAN_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # instrumented code compiles slowly enough
 endif()
 set(CMAKE_CXX_FLAGS_DEBUG "-Og -g")
+# A test's own code runs once, and takes less than half of the time to compile for that. Libraries, and so all that is
+# tested, are compiled as they are elsewhere.
+set(WITAN_TEST_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-Og>)
 
 find_program(CCACHE ccache)
 if(CCACHE)
@@ -32,6 +35,9 @@ target_compile_options(
   INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;$<IF:$<CXX_COMPILER_ID:Clang>,-Wno-source-uses-openmp,-fopenmp-simd>;-fno-math-errno>
 )
+# g++ looks for memory that it needs no more when it has taken so much (KiB), not all the time: some 6 % of its time, and
+# 0.2 GB more.
+target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=500000>)
 if(WITAN_NATIVE)
   target_compile_options(witan_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 else()
@@ -49,14 +55,14 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
-# Most of a source's compile time is spent on headers, which joined sources read only once. Kernels stay apart: it is the
-# optimiser that takes time there. A name in an anonymous namespace must be the only one in its folder; a source that
-# brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
+# Most of a source's compile time is spent on headers, which joined sources read only once. CPU twins of kernels stay
+# apart (kernels/CMakeLists.txt): it is the optimiser that takes time there. A name in an anonymous namespace must be the
+# only one in its folder; a source that brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
 function(witan_join_sources target)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(WITAN_JOIN AND NOT target STREQUAL "witan_kernels")
+  if(WITAN_JOIN)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # g++ takes a joined source for a header that several others include.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
@@ -65,11 +71,11 @@ endfunction()
 
 # witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
 # is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without, and likewise ucx/ and no_ucx/; main/
-# holds a program of its own.
+# holds a program of its own, and cpu/ a library that is joined to this one.
 function(witan_library name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
-  set(others main no_cuda no_ucx)
+  set(others main cpu no_cuda no_ucx)
   if(NOT WITAN_CUDA)
     list(APPEND others cuda)
     list(REMOVE_ITEM others no_cuda)
@@ -142,7 +148,8 @@ function(witan_join folder list)
 endfunction()
 
 # witan_test(tensor): program test_tensor from tests/tensor and its rooms; each TEST becomes one ctest entry.
-# Ceilings that tests measure are kept in the build folder.
+# Ceilings that tests measure are kept in the build folder. Of the processors that scripts/test.sh tells ctest of, four
+# are a core: a test takes those (tests/waiting.cmake has the others).
 function(witan_test folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   if(NOT sources)
@@ -153,10 +160,11 @@ function(witan_test folder)
   endif()
   add_executable(test_${folder} ${sources})
   witan_use_precompiled(test_${folder} tests)
+  target_compile_options(test_${folder} PRIVATE ${WITAN_TEST_OPTIONS})
   target_link_libraries(test_${folder} PRIVATE witan_test_support witan_${folder})
   foreach(dependency ${ARGN})
     target_link_libraries(test_${folder} PRIVATE witan_${dependency})
   endforeach()
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300
-                       ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache)
+                       PROCESSORS 4 ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache)
 endfunction()

@@ -13,8 +13,11 @@ if [[ -t 1 ]]; then
   exec ninja -C "build/$preset" -j "$jobs" "$@"
 fi
 echo "build: build/$preset, $jobs jobs"
+# Device code that is not optimised is slow, as is known.
+known=''
+if [[ "${WITAN_CMAKE:-}" == *WITAN_CUDA_OPTIMISE=OFF* ]]; then known='^ptxas info .*Potential Performance Loss'; fi
 # ninja's status lines are "[DONE/ALL seconds] ..."; whatever else it prints is a message.
-NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$jobs" "$@" 2>&1 | awk '
+NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$jobs" "$@" 2>&1 | awk -v known="$known" '
   /^\[[0-9]+\/[0-9]+ [0-9.]+\] / {
     split(substr($1, 2), of, "/")
     seconds = $2 + 0
@@ -26,5 +29,6 @@ NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$jobs" "$@" 2>&1 | awk '
     }
     next
   }
+  known && $0 ~ known { next }
   /^ninja: (Entering directory|no work to do)/ { next }
   { print; fflush() }'

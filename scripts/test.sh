@@ -8,7 +8,10 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/scripts/tsan_suppressions.txt}
 
-run=(ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=error)
+# Four of ctest's processors are a core; with the two that are left, tests that wait run beside those that compute.
+cores=$(scripts/jobs.sh)
+if ((cores < 2)); then cores=2; fi
+run=(ctest --test-dir "build/$1" --output-on-failure --parallel $((4 * cores + 2)) --no-tests=error)
 if [[ -t 1 ]]; then
   exec "${run[@]}" --progress
 fi

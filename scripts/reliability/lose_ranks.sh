@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Kills (SIGKILL) or stops (SIGSTOP) a rank of a job of four processes at random times. All others must end within 5 s
 # of the timeout, none of them with exit code 0, all with the failed rank as the cause; when started again, the job must
-# resume from its last checkpoint to the end of one that was never disturbed.
+# resume from its last checkpoint to the end of one that was never disturbed. A rank that is lost when the job was
+# complete may leave others with exit code 0: only if the last checkpoint and all results are there.
 #   scripts/reliability/lose_ranks.sh WITAN [TIMES [SEED [FLAGS...]]]
 # FLAGS: the layout; by default expert parallelism 2 and two replicas.
 set -euo pipefail
@@ -59,7 +60,24 @@ lose() { # RANK KILL|STOP
   collect
 }
 
-killed=0 stopped=0 slowest=0 causes=""
+# All that the job was to leave: its last checkpoint, and results up to the last step.
+complete() {
+  local run=$work/runs/lost
+  [[ -e $run/checkpoints/step-$steps/manifest.json ]] && grep -qF "\"kind\":\"step\",\"step\":$steps," "$run/metrics.jsonl"
+}
+
+# Whoever ended with another exit code than 0 names the rank that was lost.
+expect_named() { # VICTIM SIGNAL
+  local rank cause
+  for ((rank = 0; rank < ranks; ++rank)); do
+    if ((rank == $1 || codes[rank] == 0)); then continue; fi
+    cause=$(grep -ohE "$(named "$1")" "$work/said-$rank" | tail -1 | sed -E "s/rank $1/rank N/; s/ on [^ ]+//") || true
+    if [[ -z $cause ]]; then give_up "rank $rank does not name rank $1, which was lost ($2)"; fi
+    causes+="$cause"$'\n'
+  done
+}
+
+killed=0 stopped=0 over=0 slowest=0 causes=""
 begun=$(date +%s)
 while ((killed + stopped < times)); do
   start_job lost
@@ -67,19 +85,15 @@ while ((killed + stopped < times)); do
   if ((RANDOM % 2)); then signal=STOP; fi
   sleep "$(printf '%d.%03d' $((life / 1000)) $((life % 1000)))"
   lose "$victim" "$signal"
-  if [[ "${codes[*]}" == "0 0 0 0" || ($victim != 0 && ${codes[0]} == 0) ]]; then
-    finish # all had been done already
+  expect_named "$victim" "$signal"
+  if [[ " ${codes[*]} " == *" 0 "* ]]; then # all had been done already
+    if ! complete; then give_up "exit codes ${codes[*]}, though rank $victim was lost before the job was complete"; fi
+    if [[ "${codes[*]}" =~ [1-9] ]]; then over=$((over + 1)) && whole_job lost; fi
+    finish
     continue
   fi
   if [[ $signal == KILL ]]; then killed=$((killed + 1)); else stopped=$((stopped + 1)); fi
   if ((took > slowest)); then slowest=$took; fi
-  for ((rank = 0; rank < ranks; ++rank)); do
-    if ((codes[rank] == 0)); then give_up "rank $rank ended with 0, though rank $victim was lost"; fi
-    if ((rank == victim)); then continue; fi
-    cause=$(grep -ohE "$(named "$victim")" "$work/said-$rank" | tail -1 | sed -E "s/rank $victim/rank N/; s/ on [^ ]+//") || true
-    if [[ -z $cause ]]; then give_up "rank $rank does not name rank $victim, which was lost ($signal)"; fi
-    causes+="$cause"$'\n'
-  done
   if (((killed + stopped) % 25 == 0)); then echo "lose_ranks: $((killed + stopped)) failures"; fi
 done
 if [[ -d $work/runs/lost ]]; then
@@ -87,5 +101,5 @@ if [[ -d $work/runs/lost ]]; then
   finish
 fi
 echo "lose_ranks: $killed ranks killed, $stopped stopped, $(($(date +%s) - begun)) s; all others ended within $slowest ms;" \
-  "$runs jobs ended bit for bit as the undisturbed one"
+  "$runs jobs ended bit for bit as the undisturbed one; $over ranks were lost when theirs was complete"
 echo -n "$causes" | sort | uniq -c | awk '{ print "lose_ranks:   told " $0 }'

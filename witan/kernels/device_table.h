@@ -2,11 +2,17 @@
 // when it must be written again, which after the first time is hardly ever: tensors stay where they are.
 #pragma once
 
+#include <bit>
 #include <vector>
 
 #include "witan/tensor/tensor.h"
 
 namespace witan::kernels {
+
+// As a table holds it: 0 for an undefined tensor.
+inline int64_t address_of(const Tensor& tensor) {
+  return tensor.defined() ? std::bit_cast<int64_t>(tensor.raw()) : 0;
+}
 
 class DeviceTable {
  public:

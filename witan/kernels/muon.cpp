@@ -4,18 +4,12 @@
 #include <bit>
 #include <cassert>
 
+#include "witan/kernels/device_table.h"
 #include "witan/kernels/muon_table.h"
 #include "witan/kernels/optimizer.h"
 #include "witan/kernels/optimizer_table.h"
 
 namespace witan::kernels {
-namespace {
-
-int64_t address_of(const Tensor& tensor) {
-  return tensor.defined() ? std::bit_cast<int64_t>(tensor.raw()) : 0;
-}
-
-}  // namespace
 
 std::vector<int64_t> muon_table(std::span<const MuonItem> items) {
   std::vector<int64_t> table;

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "witan/kernels/device_table.h"
 #include "witan/kernels/optimizer_table.h"
 
 namespace witan::kernels {
@@ -17,10 +18,6 @@ Cost cost_of(std::span<const UpdateItem> items, double work) {
              bytes_of(t.gradient) + 2 * (bytes_of(t.value, t.remainder) + state)};
   }
   return cost;
-}
-
-int64_t address_of(const Tensor& tensor) {
-  return tensor.defined() ? std::bit_cast<int64_t>(tensor.raw()) : 0;
 }
 
 }  // namespace

@@ -56,9 +56,9 @@ struct Case {
 std::vector<Case> cases() {
   const auto counts = [](Stream& stream) {
     const std::vector<int64_t> of = {kRows, kRows};
-    const Tensor counts = stream.empty({2}, DType::i64);
-    stream.write(counts, of.data());
-    return counts;
+    const Tensor tensor = stream.empty({2}, DType::i64);
+    stream.write(tensor, of.data());
+    return tensor;
   };
   return {
       {"all_reduce", [](Group& group, Stream& stream, const Tensor& x) { group.all_reduce(stream, x); }, 1000},
