@@ -166,7 +166,7 @@ TEST(TensorParallel, AnMlpIsTheUndividedOne) {
             return ops::linear(on, to_sharded_layer(on, x, of.axis()), w, bias);
           };
           const auto second = [&](Tape& on, const Var& x, const Var& w, const Var& bias) {
-            return row_parallel_linear(on, x, w, bias, of.axis());
+            return from_sharded_layer(on, ops::linear(on, x, w, {}), of.axis(), bias);
           };
           return layer(tape, in, first, second);
         },
@@ -207,7 +207,9 @@ void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t
       [&](Tape& tape, const std::vector<Var>& in) {
         return layer(
             tape, in, [&](Tape& on, const Var& x) { return to_sharded_layer(on, x, of.axis()); },
-            [&](Tape& on, const Var& x, const Var& w) { return row_parallel_linear(on, x, w, {}, of.axis()); },
+            [&](Tape& on, const Var& x, const Var& w) {
+              return from_sharded_layer(on, ops::linear(on, x, w, {}), of.axis());
+            },
             H / of.ranks(), shares ? G : G / of.ranks());
       },
       of.residual());
@@ -269,7 +271,7 @@ TEST(TensorParallel, UsesTheCollectivesThatItsHeaderLists) {
               up = tape.input(meta.empty({F / n, D}, DType::f64)),
               down = tape.input(meta.empty({D, F / n}, DType::f64)), bias = tape.input(meta.empty({D}, DType::f64));
     const Var h = ops::gelu(tape, ops::linear(tape, to_sharded_layer(tape, x, axis), up, {}), {});
-    const Var y = row_parallel_linear(tape, h, down, bias, axis);
+    const Var y = from_sharded_layer(tape, ops::linear(tape, h, down, {}), axis, bias);
     EXPECT_EQ(y.shape(), x.shape());
     const Sent forward = group.sent();
     group.reset_sent();

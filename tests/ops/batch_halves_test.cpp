@@ -61,7 +61,7 @@ TEST(BatchHalves, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message_of<ShapeError>([&] {
                 ops::join_batch(tape, {var({1, 2}), var({2, 2})});
               }),
-              HasSubstr("halves must be alike, got [1, 2] and [2, 2]"));
+              HasSubstr("halves must be alike and contiguous, got [1, 2] and [2, 2]"));
 }
 
 }  // namespace

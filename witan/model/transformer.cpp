@@ -76,6 +76,7 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       loss_parallel_(axes.loss_parallel),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       last_(stage.last) {
+  if (tensor_) tensor_->keeps = TensorAxis::Keeps::own;  // the head's input is not lanes'
   const auto exchanges = [&](const LayerSpec& layer) {
     return exchanges_heads(axes.context_exchange, layer.attention, builder.tensor_ranks(),
                            ModelAxes::size(axes.context));

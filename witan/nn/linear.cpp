@@ -57,8 +57,7 @@ Var Linear::product(Tape& tape, const Var& x, const Randomness& randomness) {
 }
 
 Var Linear::sum(Tape& tape, Var y) {
-  y = from_sharded_layer(tape, std::move(y), *sums_over_);
-  return bias_ ? ops::add_bias(tape, y, tape.parameter(*bias_)) : y;
+  return from_sharded_layer(tape, std::move(y), *sums_over_, bias_ ? tape.parameter(*bias_) : Var());
 }
 
 Var Linear::forward(Tape& tape, const Var& x, const Randomness& randomness) {

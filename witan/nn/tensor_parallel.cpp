@@ -25,14 +25,9 @@ Var to_sharded_layer(Tape& tape, const Var& x, const TensorAxis& axis) {
   return again && axis.group.size() > 1 ? rematerialised(tape, {x}, gather) : gather(tape, {x});
 }
 
-Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis) {
+Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis, const Var& bias) {
   check(axis);
-  return ops::redistribute(tape, std::move(y), axis.group, Placement::partial(), axis.residual);
-}
-
-Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis) {
-  if (axis.group.size() == 1) return ops::linear(tape, x, w, bias);
-  const Var y = from_sharded_layer(tape, ops::linear(tape, x, w, {}), axis);
+  y = ops::redistribute(tape, std::move(y), axis.group, Placement::partial(), axis.residual);
   return bias.defined() ? ops::add_bias(tape, y, bias) : y;
 }
 

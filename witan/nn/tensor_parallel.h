@@ -35,10 +35,7 @@ struct TensorAxis {
 // x of the residual stream, whole, for the rank's own part of a layer. Layers that use it more than once call this
 // once.
 Var to_sharded_layer(Tape& tape, const Var& x, const TensorAxis& axis);
-// The sum of the ranks' y [B, S, D], in the residual stream; move y in.
-Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis);
-
-// y = sum over ranks of x w^T, + bias, in the residual stream; x [B, S, K/n], w [N, K/n], bias [N] (whole) or undefined
-Var row_parallel_linear(Tape& tape, const Var& x, const Var& w, const Var& bias, const TensorAxis& axis);
+// The sum of the ranks' y [B, S, D], + bias [D] (whole) unless that is undefined, in the residual stream; move y in.
+Var from_sharded_layer(Tape& tape, Var y, const TensorAxis& axis, const Var& bias = {});
 
 }  // namespace witan

@@ -34,8 +34,9 @@ std::array<Var, 2> split_batch(Tape& tape, const Var& x) {
 
 Var join_batch(Tape& tape, const std::array<Var, 2>& halves) {
   const auto& [first, last] = halves;
-  require<ShapeError>(first.shape() == last.shape() && first.dtype() == last.dtype() && first.shape().dims() > 0,
-                      "join_batch: halves must be alike, got ", first.shape(), " and ", last.shape());
+  const bool contiguous = first.value().contiguous() && last.value().contiguous();
+  require<ShapeError>(first.shape() == last.shape() && first.dtype() == last.dtype() && contiguous,
+                      "join_batch: halves must be alike and contiguous, got ", first.shape(), " and ", last.shape());
   const Tensor y = tape.stream().empty(first.shape().with(0, 2 * first.size(0)), first.dtype());
   const std::array<Tensor, 2> to = halves_of(y);
   for (size_t i = 0; i < to.size(); ++i) tape.stream().copy(to[i], halves[i].value());

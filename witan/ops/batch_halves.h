@@ -9,7 +9,7 @@ namespace witan::ops {
 
 // x [B, ..], contiguous, of an even B -> its first and its last B / 2 rows, which are views of it. Throws ShapeError.
 std::array<Var, 2> split_batch(Tape& tape, const Var& x);
-// Its inverse: [B / 2, ..] each -> [B, ..]
+// Its inverse: [B / 2, ..] each, contiguous -> [B, ..]. Throws ShapeError.
 Var join_batch(Tape& tape, const std::array<Var, 2>& halves);
 
 }  // namespace witan::ops

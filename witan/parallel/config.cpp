@@ -239,10 +239,11 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
 
 // A key without effect, as with one rank, is no error.
 void ParallelConfig::validate_hosts(int world, int64_t num_experts) const {
-  const int64_t size = hierarchical_expert_parallel_size, ranks = expert_ranks(world, num_experts);
-  if (size == 0 || ranks == 1) return;
-  require<ConfigError>(ranks % size == 0, "hierarchical_expert_parallel_size = ", size, " does not divide the ", ranks,
-                       " expert-parallel ranks into hosts of as many each; ", nearest_divisors(size, ranks));
+  const int64_t size = hierarchical_expert_parallel_size, of_experts = expert_ranks(world, num_experts);
+  if (size == 0 || of_experts == 1) return;
+  require<ConfigError>(of_experts % size == 0, "hierarchical_expert_parallel_size = ", size, " does not divide the ",
+                       of_experts, " expert-parallel ranks into hosts of as many each; ",
+                       nearest_divisors(size, of_experts));
   require<ConfigError>(hierarchical_expert_ranks(world, num_experts) == 0 || !sums_in_tree(num_experts),
                        "hierarchical_expert_parallel_size = ", size,
                        " sums what a token's experts make of it host by host, but deterministic = true promises the "

@@ -41,7 +41,7 @@ struct ParallelConfig {
   int64_t hierarchical_expert_parallel_size = 0;
   int64_t tensor_model_parallel_size = 1;             // ranks that divide one matrix
   bool sequence_parallel = false;                     // those divide the residual stream too, by tokens
-  bool tp_comm_overlap = false;                       // one half\'s tokens travel while the other half\'s are computed
+  bool tp_comm_overlap = false;                       // one half's tokens travel while the other half's are computed
   bool loss_parallel = true;                          // and the logits, by vocabulary
   int64_t context_parallel_size = 1;                  // ranks that divide one sequence
   std::string cp_comm_type = "auto";                  // how they attend: auto | p2p (a ring) | a2a (of heads)

@@ -326,9 +326,11 @@ class Estimator {
                  attention = query_width(layer) + key_width(layer) + normed_width(layer);
     const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
-    if (!layer.moe) return value_ * here * (stream + attention + inner);
+    const double whole = config_.overlaps_tensor_exchanges() ? tokens_ * width_ * (layer.moe ? 1 : 2) : 0;
+    if (!layer.moe) return value_ * (here * (stream + attention + inner) + whole);
     const double gathered = size(Axis::expert_tensor);
-    return value_ * (here * (stream + attention + shared) + pool_rows() * ((1 + gathered) * row_width() + inner));
+    return value_ *
+           (here * (stream + attention + shared) + whole + pool_rows() * ((1 + gathered) * row_width() + inner));
   }
 
   bool by_heads(const LayerSpec& layer) const {
@@ -354,7 +356,9 @@ class Estimator {
       if (size(axis) > 1) sent[std::string(name_of(axis))][operation] += bytes;
     };
     const double others = (tensor_ - 1) / tensor_;
-    add(Axis::tensor, "all_gather", 6 * passes * stream * others);
+    const double gathers =
+        config_.overlaps_tensor_exchanges() ? 4 : 6;  // else the backward makes those of inputs again
+    add(Axis::tensor, "all_gather", gathers * passes * stream * others);
     add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
     constexpr double kSums = 4 * 4;  // of queries and of keys a number per token, forward and backward
     const auto full_width = [](const LayerSpec& layer) {
@@ -370,7 +374,6 @@ class Estimator {
     add(Axis::pipeline, "send", 2 * micro_batches_ * chunks() * stream / tensor_);
     const double moe_passes = micro_batches_ * of_stage([](const LayerSpec& layer) { return layer.moe ? 1.0 : 0.0; });
     if (moe_passes == 0) return;
-    const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     const double experts = size(Axis::expert), cut = size(Axis::expert_tensor);
     const double rows = tokens_ / tensor_ * row_width() * value_;
     if (model_.moe.moe_token_dispatcher_type == "allgather") {

@@ -64,8 +64,8 @@ class Stream {
   // A CUDA stream needs a device below cuda::devices(); throws DeviceError.
   Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes = kScratchBytes);
   // A side stream of a rank's main stream, which must outlive it, for work that needs less scratch. It shares the main
-  // stream's trace context and observer. Temporary tensors must only be used on the main stream: their memory is reused
-  // in its order.
+  // stream's trace context and observer. Temporary tensors must only be used on the main stream, in whose order their
+  // memory is reused, but while an Arena::Hold lives (autograd/concurrent.h).
   Stream(Stream& main, int64_t scratch_bytes);
   ~Stream();
   Stream(const Stream&) = delete;

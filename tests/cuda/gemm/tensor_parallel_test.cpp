@@ -59,7 +59,7 @@ std::vector<Tensor> run(Stream& stream, const Inputs& in, const TensorAxis& axis
   for (const Tensor& parameter : in.parameters) p.push_back(tape.input(parameter));
   const Var x = from_sharded_layer(tape, ops::embedding(tape, in.ids, p[0], in.part), axis);
   const Var h = ops::linear(tape, to_sharded_layer(tape, ops::rmsnorm(tape, x, p[1], 1e-5), axis), p[2], {});
-  const Var y = row_parallel_linear(tape, ops::swiglu(tape, h, {}), p[3], p[4], axis);
+  const Var y = from_sharded_layer(tape, ops::linear(tape, ops::swiglu(tape, h, {}), p[3], {}), axis, p[4]);
   Var logits = ops::linear(tape, to_sharded_layer(tape, ops::add(tape, x, y), axis), p[0], {});
   const int64_t columns = logits.size(2);
   logits = ops::reshape(tape, logits, {T, columns});

@@ -72,6 +72,7 @@ TEST(TensorOverlap, OfLayersThatAreOtherwiseEqualsOneRankInFloat64) {
   config.model.recompute_modules = "layernorm,mlp_act";
   expect_one_rank(config, {{"tensor=2"}});
   config = config_of(0);
+  config.train.micro_batch_size = 4;  // several sequences in a lane
   config.model.attention.num_query_groups = 2;
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
   expect_one_rank(config, {{"tensor=4"}, {"context=2,tensor=4"}});
@@ -95,6 +96,16 @@ TEST(TensorOverlap, IsWhatTheRunDoesWithoutItWhereLayersCannotBeLanes) {
   cannot([](RunConfig& config) { config.model.attention.attention_dropout = 0.1; });
   cannot([](RunConfig& config) { config.model.recompute_granularity = "full"; });
   cannot([](RunConfig& config) { config.log.log_activations = 1; });
+  cannot([](RunConfig& config) {
+    config.model.recompute_granularity = "selective";
+    config.model.recompute_modules = "mlp";
+  });
+  cannot([](RunConfig& config) { config.model.embedding_residual = true; });
+  cannot([](RunConfig& config) {
+    config.model.lora_rank = 2;
+    config.model.lora_dropout = 0.1;
+    config.model.lora_target_modules = "q_proj";
+  });
 }
 
 }  // namespace

@@ -312,7 +312,9 @@ void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int6
 
 }  // namespace
 
-// As copy() does it, and for its reasons.
+// What is published beside the main stream goes by copy engines, as in copy(): tokens that tensor-parallel ranks gather
+// beside products, and what data-parallel ranks have summed of gradients. After a failure it is written all the same,
+// and read by nobody: the step ends on every rank.
 void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
   begin_call(stream);
   launch_barrier(stream, peers_);

@@ -312,7 +312,9 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
 
 // Rows that go to hosts first are sent: a dispatcher that gathers all tokens sends none.
 void validate_expert_hosts(const RunConfig& config) {
-  const int64_t size = config.parallel.hierarchical_expert_parallel_size;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t size =
+      parallel.hierarchical_expert_ranks(static_cast<int>(parallel.ranks), config.model.moe.num_experts);
   require<ConfigError>(size == 0 || config.model.moe.moe_token_dispatcher_type == "alltoall",
                        "hierarchical_expert_parallel_size = ", size,
                        " sends each token to a host once, but moe_token_dispatcher_type = \"",

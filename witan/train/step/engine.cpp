@@ -138,8 +138,9 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
 // stay on the main stream, where other groups' may be: NCCL's calls take multiprocessors that wait for each other.
 std::unique_ptr<Stream> Engine::make_tensor_side() {
   if (!config_->overlaps_tensor_exchanges()) return nullptr;
-  constexpr int64_t kScratch = int64_t{16} << 20;
-  auto side = std::make_unique<Stream>(stream_, kScratch);
+  constexpr int64_t kLeast = int64_t{16} << 20, kStrips = 512;  // of rows, which sums of columns are made of at most
+  const int64_t strips = kStrips * config_->model.hidden_size * size_of(accumulator(config_->model.compute_dtype()));
+  auto side = std::make_unique<Stream>(stream_, std::max(kLeast, strips));
   const bool beside = !stream_.is_cuda() || groups_.of(Axis::tensor).peers() != nullptr;
   model_.overlap_tensor_exchanges(beside ? side.get() : &stream_);
   return side;
