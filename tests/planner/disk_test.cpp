@@ -48,7 +48,9 @@ std::pair<Saved, Saved> save(const RunConfig& config) {
     RunConfig copy = config;
     CheckpointContent content{1, engine.state(), Json::object(), {{"config.toml", write_toml(copy.fields())}}};
     save_checkpoint(groups.world(), stream, folder.path(), content);
-    Batch batch{.sequences = config.train.micro_batch_size, .sequence_length = config.data.seq_length};
+    Batch batch;
+    batch.sequences = config.train.micro_batch_size;
+    batch.sequence_length = config.data.seq_length;
     const auto tokens = static_cast<size_t>(batch.sequences * batch.sequence_length);
     batch.tokens = batch.targets = batch.positions = batch.sequence_ids = std::vector<int32_t>(tokens);
     batch.loss_mask = std::vector<float>(tokens);

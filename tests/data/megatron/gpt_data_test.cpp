@@ -170,7 +170,9 @@ TEST(GptData, ExhaustiveBlendsAreMegatronCoresAndTakeEverySampleOnce) {
     std::vector<int64_t> next(sizes.size(), 0);
     for (size_t k = 0; k < index.dataset.size(); ++k) {
       const auto d = static_cast<size_t>(index.dataset[k]);
-      if (k < blend["first"].size()) EXPECT_EQ(index.dataset[k], blend["first"][k].get<int64_t>());
+      if (k < blend["first"].size()) {
+        EXPECT_EQ(index.dataset[k], blend["first"][k].get<int64_t>());
+      }
       EXPECT_EQ(index.sample[k], next[d]++);
     }
     EXPECT_EQ(next, sizes);
