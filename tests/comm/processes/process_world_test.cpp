@@ -232,7 +232,10 @@ TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     ProcessWorld world(launch_of(rank, 2, port), {20, 20});
-    if (rank == 1) throw ConfigError("zero layers");
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until rank 0 is in its call
+      throw ConfigError("zero layers");
+    }
     world.first([] { return ""; });
     return "";
   });
