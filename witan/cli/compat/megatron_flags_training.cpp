@@ -162,7 +162,7 @@ MegatronSection megatron_distributed_flags() {
               sets("--use-torch-fsdp2", "data_parallel_sharding_strategy", "optim_grads_params"),
               harmless("--use-megatron-fsdp", "only `--data-parallel-sharding-strategy` sets what is sharded"),
               same("--data-parallel-sharding-strategy"),
-              sets("--tp-comm-overlap", "tp_comm_overlap", "true"),
+              harmless("--tp-comm-overlap", tensor),
               harmless("--tp-comm-overlap-cfg", tensor, Takes::one),
               harmless("--tp-comm-overlap-rs-dgrad", tensor),
               harmless("--disable-tp-comm-overlap-ag", tensor),
