@@ -151,11 +151,20 @@ std::vector<Var> Block::attention_weights(Tape& tape) {
   return grouped_query().projection_weights(tape);
 }
 
-void Block::gather_for_attention(Tape& tape, Lane& lane) {
+// What a part of the block reads, of all ranks' tokens.
+void Block::gather(Tape& tape, Lane& lane, Norm& norm) {
   const ModuleScope scope(tape, *this);
-  const auto [x, input] = read(tape, *attention_norm_, std::exchange(lane.stream, {}));
+  const auto [x, input] = read(tape, norm, std::exchange(lane.stream, {}));
   lane.stream = {x, {}};
   lane.tokens = to_sharded_layer(tape, input, *axis_);
+}
+
+void Block::gather_for_attention(Tape& tape, Lane& lane) {
+  gather(tape, lane, *attention_norm_);
+}
+
+void Block::gather_for_mlp(Tape& tape, Lane& lane) {
+  gather(tape, lane, mlp_norm_);
 }
 
 void Block::attend(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
@@ -166,13 +175,6 @@ void Block::attend(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
 void Block::add_attention(Tape& tape, Lane& lane) {
   const ModuleScope scope(tape, *this);
   lane.stream.added = added(tape, *attention_norm_, grouped_query().total(tape, std::exchange(lane.summands, {})));
-}
-
-void Block::gather_for_mlp(Tape& tape, Lane& lane) {
-  const ModuleScope scope(tape, *this);
-  const auto [x, input] = read(tape, mlp_norm_, std::exchange(lane.stream, {}));
-  lane.stream = {x, {}};
-  lane.tokens = to_sharded_layer(tape, input, *axis_);
 }
 
 void Block::apply_mlp(Tape& tape, Lane& lane) {

@@ -101,6 +101,7 @@ class Block : public Module {
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
   GroupedQueryAttention& grouped_query();
+  void gather(Tape& tape, Lane& lane, Norm& norm);
 
   bool recompute_all_;
   bool post_norm_;
