@@ -30,8 +30,8 @@ class LanePass {
     b_.where = rows_of(where, sequences / 2, sequences / 2);
   }
 
-  Residual through(const std::vector<std::unique_ptr<Block>>& blocks, const Residual& x, const MoePass& moe) {
-    split(x);
+  Residual through(const std::vector<std::unique_ptr<Block>>& blocks, Residual x, const MoePass& moe) {
+    split(std::move(x));
     guard_ = blocks.front()->guard(tape_);
     blocks.front()->gather_for_attention(tape_, a_);
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -100,7 +100,7 @@ class LanePass {
     next->gather_for_attention(tape_, a_);
   }
 
-  void split(const Residual& x) {
+  void split(Residual x) {
     const auto halves = ops::split_batch(tape_, x.x);
     for (size_t i = 0; i < 2; ++i) (i == 0 ? a_ : b_).stream = {halves[i], {}};
     if (!x.added.defined()) return;
@@ -126,8 +126,7 @@ class LanePass {
 Residual through_in_lanes(Tape& tape, Stream& side, const std::vector<std::unique_ptr<Block>>& blocks, Residual x,
                           const Positions& where, const MoePass& moe) {
   LanePass pass(tape, side, where, x.x.size(0));
-  const Residual in = std::exchange(x, {});
-  return pass.through(blocks, in, moe);
+  return pass.through(blocks, std::move(x), moe);
 }
 
 }  // namespace witan

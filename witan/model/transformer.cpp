@@ -76,7 +76,6 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       loss_parallel_(axes.loss_parallel),
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       last_(stage.last) {
-  if (tensor_) tensor_->keeps = TensorAxis::Keeps::own;  // the head's input is not lanes'
   const auto exchanges = [&](const LayerSpec& layer) {
     return exchanges_heads(axes.context_exchange, layer.attention, builder.tensor_ranks(),
                            ModelAxes::size(axes.context));
@@ -89,7 +88,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   for (int rank = 0; rank <= builder.tensor_ranks(); ++rank)
     columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
   const bool untied = config.untie_embeddings_and_output_weights;
-  const Builder in_last = builder.in_chunk(stage.count() - 1).in_unit(head_unit(config));
+  Builder in_last = builder.in_chunk(stage.count() - 1).in_unit(head_unit(config));
+  for (std::optional<TensorAxis>* axis : {&tensor_, &in_last.tensor})  // what is behind the layers is not lanes'
+    if (*axis) (*axis)->keeps = TensorAxis::Keeps::own;
   // The last stage has a copy of it, which is a tied head, and of which MTP modules are given rows.
   const Builder of_embedding = (stage.first ? builder : in_last).in_unit(kEmbeddingUnit) / "embedding";
   const bool behind = !untied || config.mtp_num_layers > 0;
