@@ -75,6 +75,18 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
   return counts;
 }
 
+// Of a run without a sample: its memory ends at the planned byte on every rank, in all and of each tag.
+inline void expect_planned_memory(RunConfig config) {
+  config.train.sample_tokens = 0;
+  const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
+  const auto real = count_real_run(config, plan, {.prompt_tokens = 0});
+  for (const RankPlan& rank : plan.ranks) {
+    const RankCounts& found = real[static_cast<size_t>(rank.rank)];
+    EXPECT_EQ(found.arena_bytes, rank.arena_bytes) << "rank " << rank.rank;
+    EXPECT_EQ(found.tags, rank.tags) << "rank " << rank.rank;
+  }
+}
+
 // The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
 // every group has sent what was counted.
 inline void expect_kept(const RunConfig& config, const RealRun& run) {

@@ -152,19 +152,8 @@ TEST(BoundedExchanges, WithBoundedPoolsGiveTheBitsOfRowsAsTheyCome) {
 }
 
 TEST(BoundedExchanges, OfProcessesGiveTheBitsOfRowsAsTheyCome) {
-  RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
-  config.parallel.ranks_per_process = 1;
-  const auto run = [&](double factor) {
-    config.model.moe.moe_exchange_factor = factor;
-    return testing::on_processes(
-        2, [&](testing::ProcessRank& rank) { return testing::bits_of_steps(config, rank, kExchangeSteps); });
-  };
-  const auto as_they_come = run(0), overflowing = run(1), roomy = run(kRoomForAll);
-  testing::expect_whole(as_they_come);
-  for (const size_t rank : {0, 1}) {
-    EXPECT_EQ(overflowing[rank].said, as_they_come[rank].said);
-    EXPECT_EQ(roomy[rank].said, as_they_come[rank].said);
-  }
+  testing::expect_bits_in_parts(laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"}), kExchangeSteps,
+                                kRoomForAll);
 }
 
 TEST(BoundedExchanges, RepeatOnAnyNumberOfThreads) {
@@ -183,15 +172,8 @@ TEST(BoundedExchanges, TakeWhatIsPlanned) {
         config.model.recompute_granularity = granularity;
         config.model.moe.moe_exchange_factor = 1;
         config.model.moe.moe_pool_factor = pool;
-        config.train.sample_tokens = 0;
         SCOPED_TRACE(cat(described(layout), ", recompute ", granularity, ", pools of ", pool));
-        const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
-        const auto real = testing::count_real_run(config, plan, {.prompt_tokens = 0});
-        for (const RankPlan& rank : plan.ranks) {
-          const testing::RankCounts& found = real[static_cast<size_t>(rank.rank)];
-          EXPECT_EQ(found.arena_bytes, rank.arena_bytes) << "rank " << rank.rank;
-          EXPECT_EQ(found.tags, rank.tags) << "rank " << rank.rank;
-        }
+        testing::expect_planned_memory(config);
       }
 }
 

@@ -166,19 +166,8 @@ TEST(ExpertHosts, InPartsGiveTheBitsOfRowsAsTheyCome) {
 }
 
 TEST(ExpertHosts, OfProcessesGiveTheBitsOfRowsAsTheyCome) {
-  RunConfig config = by_hosts(with_uneven_loads("float32"), {"replicate=4,expert=4"});
-  config.parallel.ranks_per_process = 1;
-  const auto run = [&](double factor) {
-    config.model.moe.moe_exchange_factor = factor;
-    return testing::on_processes(
-        4, [&](testing::ProcessRank& rank) { return testing::bits_of_steps(config, rank, kHostSteps); });
-  };
-  const auto as_they_come = run(0), overflowing = run(1), roomy = run(kRoomForAll);
-  testing::expect_whole(as_they_come);
-  for (size_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(overflowing[rank].said, as_they_come[rank].said);
-    EXPECT_EQ(roomy[rank].said, as_they_come[rank].said);
-  }
+  testing::expect_bits_in_parts(by_hosts(with_uneven_loads("float32"), {"replicate=4,expert=4"}), kHostSteps,
+                                kRoomForAll);
 }
 
 TEST(ExpertHosts, RepeatOnAnyNumberOfThreads) {
@@ -198,16 +187,9 @@ TEST(ExpertHosts, TakeWhatIsPlanned) {
           config.model.recompute_granularity = granularity;
           config.model.moe.moe_exchange_factor = factor;
           config.model.moe.moe_pool_factor = pool;
-          config.train.sample_tokens = 0;
           SCOPED_TRACE(cat(described(layout), ", hosts of ", of_host, ", recompute ", granularity, ", pools of ", pool,
                            ", parts of ", factor));
-          const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
-          const auto real = testing::count_real_run(config, plan, {.prompt_tokens = 0});
-          for (const RankPlan& rank : plan.ranks) {
-            const testing::RankCounts& found = real[static_cast<size_t>(rank.rank)];
-            EXPECT_EQ(found.arena_bytes, rank.arena_bytes) << "rank " << rank.rank;
-            EXPECT_EQ(found.tags, rank.tags) << "rank " << rank.rank;
-          }
+          testing::expect_planned_memory(config);
         }
 }
 

@@ -136,15 +136,8 @@ TEST(ExpertPools, TakeWhatIsPlanned) {
       RunConfig config = laid_out(with_uneven_loads("float32"), layout);
       config.model.recompute_granularity = granularity;
       config.model.moe.moe_pool_factor = 1;
-      config.train.sample_tokens = 0;
       SCOPED_TRACE(cat(described(layout), ", recompute ", granularity));
-      const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
-      const auto real = testing::count_real_run(config, plan, {.prompt_tokens = 0});
-      for (const RankPlan& rank : plan.ranks) {
-        const testing::RankCounts& found = real[static_cast<size_t>(rank.rank)];
-        EXPECT_EQ(found.arena_bytes, rank.arena_bytes) << "rank " << rank.rank;
-        EXPECT_EQ(found.tags, rank.tags) << "rank " << rank.rank;
-      }
+      testing::expect_planned_memory(config);
     }
 }
 

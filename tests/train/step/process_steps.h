@@ -24,4 +24,21 @@ inline std::string bits_of_steps(const RunConfig& of, ProcessRank& process, int6
   return said;
 }
 
+// Ranks in processes of their own find the same bits whether experts' rows come as they are, in parts that overflow, or
+// in parts of `room` times the even load, which do not.
+inline void expect_bits_in_parts(RunConfig config, int64_t steps, double room) {
+  config.parallel.ranks_per_process = 1;
+  const auto run = [&](double factor) {
+    config.model.moe.moe_exchange_factor = factor;
+    return on_processes(static_cast<int>(config.parallel.ranks),
+                        [&](ProcessRank& rank) { return bits_of_steps(config, rank, steps); });
+  };
+  const auto as_they_come = run(0), overflowing = run(1), roomy = run(room);
+  expect_whole(as_they_come);
+  for (size_t rank = 0; rank < as_they_come.size(); ++rank) {
+    EXPECT_EQ(overflowing[rank].said, as_they_come[rank].said);
+    EXPECT_EQ(roomy[rank].said, as_they_come[rank].said);
+  }
+}
+
 }  // namespace witan::testing
