@@ -89,11 +89,15 @@ echo "soak: $count steps, $saves saves, $(stat -c %s "$metrics") bytes of metric
 million=$work/runs/million
 mkdir -p "$million"
 cp "$work/runs/soak/config.toml" "$million/"
-grep -F '"kind":"run"' "$metrics" | head -1 >"$million/metrics.jsonl"
-grep -F '"kind":"step"' "$metrics" | head -1000 |
-  awk '{ line[NR] = $0 } END {
+grep -m 1 -F '"kind":"run"' "$metrics" >"$million/metrics.jsonl"
+grep -m 1000 -F '"kind":"step"' "$metrics" |
+  awk '{
+    at = match($0, /"step":[0-9]+/)
+    before[NR] = substr($0, 1, at + 6); behind[NR] = substr($0, at + RLENGTH)
+  } END {
     for (step = 1; step <= 1000000; ++step) {
-      text = line[(step - 1) % NR + 1]; sub(/"step":[0-9]+/, "\"step\":" step, text); print text
+      line = (step - 1) % NR + 1
+      print before[line] step behind[line]
     }
   }' >>"$million/metrics.jsonl"
 echo "soak: a million steps, $(stat -c %s "$million/metrics.jsonl") bytes"
