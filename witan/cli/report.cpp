@@ -41,8 +41,9 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
 
 ExitCode write(Context& context, const RunArgs& args) {
   const fs::path run = find_run(args.runs_folder, args.run);
-  const fs::path page = write_report(run);
-  print_figures(context.out, read_metrics(run / "metrics.jsonl"));
+  const Metrics metrics = read_metrics(run / "metrics.jsonl");
+  const fs::path page = write_report(run, metrics);
+  print_figures(context.out, metrics);
   fmt::print(context.out, "report        {}\n", page.string());
   return ExitCode::done;
 }

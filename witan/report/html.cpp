@@ -10,8 +10,11 @@ std::string render_report(const Metrics& metrics, std::string_view config) {
 }
 
 fs::path write_report(const fs::path& run_folder) {
+  return write_report(run_folder, read_metrics(run_folder / "metrics.jsonl"));
+}
+
+fs::path write_report(const fs::path& run_folder, const Metrics& metrics) {
   const fs::path source = run_folder / "metrics.jsonl", config = run_folder / "config.toml";
-  const Metrics metrics = read_metrics(source);
   require<DataError>(!metrics.steps.empty() || !metrics.evals.empty(), source.string(),
                      ": no step is recorded yet, so there is nothing to report; train first");
   constexpr uint64_t kMostConfig = uint64_t{1} << 20;

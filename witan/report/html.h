@@ -15,5 +15,7 @@ std::string render_report(const Metrics& metrics, std::string_view config);
 // Reads run_folder/metrics.jsonl and, if it exists, config.toml; writes run_folder/report.html and returns its path.
 // Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
 fs::path write_report(const fs::path& run_folder);
+// The same of metrics that were read already.
+fs::path write_report(const fs::path& run_folder, const Metrics& metrics);
 
 }  // namespace witan
