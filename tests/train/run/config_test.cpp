@@ -37,6 +37,7 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
       refusal([](RunConfig& c) { c.model.attention.max_position_embeddings = 11; }),
       "seq_length = 12 is more than max_position_embeddings = 11: raise max_position_embeddings, or lower seq_length");
   EXPECT_EQ(refusal([](RunConfig& c) {
+              c.parallel.ranks = c.parallel.expert_model_parallel_size = 4;
               c.parallel.hierarchical_expert_parallel_size = 2;
               c.model.moe.moe_token_dispatcher_type = "allgather";
             }),

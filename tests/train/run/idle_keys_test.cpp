@@ -80,8 +80,10 @@ std::vector<Case> cases() {
   add({"moe_token_drop_policy"}, {}, {"moe_expert_capacity_factor = 1.25"}, "moe_expert_capacity_factor above 0");
   add({"moe_token_dispatcher_type", "moe_pool_factor", "moe_exchange_factor", "moe_replicated_experts"}, {},
       {"ranks = 2", "expert_model_parallel_size = 2"}, "expert_model_parallel_size above 1");
-  add({"hierarchical_expert_parallel_size"}, {}, {"ranks = 2", "expert_model_parallel_size = 2"},
-      "expert_model_parallel_size above 1");
+  add({"hierarchical_expert_parallel_size"},
+      {"ranks = 2", "expert_model_parallel_size = 2", "hierarchical_expert_parallel_size = 2"},
+      {"ranks = 4", "expert_model_parallel_size = 4", "hierarchical_expert_parallel_size = 2"},
+      "more expert-parallel ranks than hierarchical_expert_parallel_size, and expert_model_parallel_size = 2");
   add({"eval_iters"}, {"full_validation = true"}, {}, "full_validation = false, and full_validation = true");
   add({"messages_key", "chat_template", "loss_on", "packing"}, {}, {"sft = true", "tokenizer = 't.json'"},
       "sft = true");

@@ -268,9 +268,11 @@ std::vector<KeyUse> optimizer_uses() {
 std::vector<KeyUse> parallel_uses() {
   return {
       {{"hierarchical_expert_parallel_size"},
-       "expert_model_parallel_size above 1",
+       "more expert-parallel ranks than hierarchical_expert_parallel_size",
        "expert_model_parallel_size",
-       [](Config c) { return c.parallel.expert_model_parallel_size > 1; }},
+       [](Config c) {
+         return c.parallel.hierarchical_expert_ranks(static_cast<int>(c.parallel.ranks), c.model.moe.num_experts) > 0;
+       }},
       {{"expert_tensor_parallel_size"},
        "num_experts above 0",
        "num_experts",
