@@ -193,7 +193,7 @@ int run(int argc, const char* const* argv, Context& context) {
   app.set_version_flag("--version", WITAN_VERSION, "Show the version")->group("general");
   app.require_subcommand(0, 1);
   app.footer("Start with `witan train`; `witan help COMMAND` shows a command's flags and examples.\n");
-  add_all(app, context);
+  add_what_runs(app, context, argc > 1 ? argv[1] : "");
   add_help(app, context);
   const auto body = [&] {
     parse(app, argc, argv, context);
