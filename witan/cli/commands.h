@@ -31,8 +31,9 @@ void add_watch(CLI::App& app, Context& context);
 // All of them, in the order in which they are typically used.
 void add_all(CLI::App& app, Context& context);
 
-// The command of this name alone, if that is all that it takes to run it: to declare the flags of all takes several times
-// as long as the rest of a program's start. All of them for a command that shows the others, and for any other word.
+// The command of this name alone, if that is all that it takes to run it: to declare the flags of all takes several
+// times as long as the rest of a program's start. All of them for a command that shows the others, and for any other
+// word.
 void add_what_runs(CLI::App& app, Context& context, std::string_view name);
 
 }  // namespace witan::cli
