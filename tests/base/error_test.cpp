@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
 #include "support/message_of.h"
 
 namespace witan {
@@ -41,6 +45,23 @@ TEST(Error, ExitCodesAreFrozen) {
 
 TEST(Error, CatStreamsEveryPiece) {
   EXPECT_EQ(cat("[D=", int64_t{512}, "] ", 0.5, ' ', std::string("x")), "[D=512] 0.5 x");
+}
+
+TEST(Error, CatWritesNumbersAsStreamsDo) {
+  const auto streamed = [](auto value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double real : {0.0, -0.0, 1.0, 100.0, 123456.0, 1234567.0, 999999.5, 0.1, 1.0 / 3, 1e-4, 1e-5, 1e100,
+                            -2.5e-300, 5e-324, kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_EQ(cat(real), streamed(real));
+  EXPECT_EQ(cat(0.1F), streamed(0.1F));
+  for (const int64_t whole : {std::numeric_limits<int64_t>::min(), int64_t{-1}, std::numeric_limits<int64_t>::max()})
+    EXPECT_EQ(cat(whole), streamed(whole));
+  EXPECT_EQ(cat(std::numeric_limits<uint64_t>::max()), "18446744073709551615");
+  EXPECT_EQ(cat(true, std::filesystem::path("a b")), "1\"a b\"") << "what only a stream can write";
 }
 
 TEST(Error, RequireThrowsOnlyWhenTheConditionFails) {

@@ -1,34 +1,51 @@
 #include "witan/base/error.h"
 
+#include <array>
+#include <charconv>
 #include <sstream>
 
 namespace witan {
+namespace {
 
+constexpr int kStreamPrecision = 6;  // digits of a stream's numbers, unless it is told otherwise
+
+template <class... Format>
+void append_number(std::string& to, Format... number) {
+  std::array<char, 32> digits;
+  to.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number...).ptr);
+}
+
+}  // namespace
+
+// A stream costs more than all else here, so that only what has no other way is written to one.
 std::string join_message(std::initializer_list<MessagePiece> pieces) {
-  std::ostringstream out;
+  std::string joined;
   for (const MessagePiece& piece : pieces) {
     switch (piece.kind_) {
       case MessagePiece::Kind::text:
-        out << piece.text_;
+        joined += piece.text_;
         break;
       case MessagePiece::Kind::letter:
-        out << static_cast<char>(piece.integer_);
+        joined += static_cast<char>(piece.integer_);
         break;
       case MessagePiece::Kind::integer:
-        out << piece.integer_;
+        append_number(joined, piece.integer_);
         break;
       case MessagePiece::Kind::natural:
-        out << static_cast<uint64_t>(piece.integer_);
+        append_number(joined, static_cast<uint64_t>(piece.integer_));
         break;
       case MessagePiece::Kind::real:
-        out << piece.real_;
+        append_number(joined, piece.real_, std::chars_format::general, kStreamPrecision);
         break;
-      case MessagePiece::Kind::value:
+      case MessagePiece::Kind::value: {
+        std::ostringstream out;
         piece.write_(out, piece.value_);
+        joined += out.view();
         break;
+      }
     }
   }
-  return std::move(out).str();
+  return joined;
 }
 
 }  // namespace witan
