@@ -35,11 +35,11 @@ TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
 }
 
 TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
-  EXPECT_EQ(nearest_divisors(3, 4), "the nearest that work are 2 and 4");
-  EXPECT_EQ(nearest_divisors(5, 64), "the nearest that work are 4 and 8");
-  EXPECT_EQ(nearest_divisors(9, 4), "the nearest that works is 4");
-  EXPECT_EQ(nearest_divisors(3, 1), "the nearest that works is 1");
-  EXPECT_EQ(nearest_that_work(3, 9, [](int64_t size) { return size == 1 || size == 9; }),
+  EXPECT_EQ(cat(nearest_divisors(3, 4)), "the nearest that work are 2 and 4");
+  EXPECT_EQ(cat(nearest_divisors(5, 64)), "the nearest that work are 4 and 8");
+  EXPECT_EQ(cat(nearest_divisors(9, 4)), "the nearest that works is 4");
+  EXPECT_EQ(cat(nearest_divisors(3, 1)), "the nearest that works is 1");
+  EXPECT_EQ(cat(NearestSizes{3, 9, [](int64_t size) { return size == 1 || size == 9; }}),
             "the nearest that work are 1 and 9");
 }
 

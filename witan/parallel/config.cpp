@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdlib>
 #include <numeric>
+#include <ostream>
 #include <utility>
 
 #include "witan/base/counted.h"
@@ -10,16 +11,16 @@
 
 namespace witan {
 
-std::string nearest_that_work(int64_t wanted, int64_t most, const std::function<bool(int64_t size)>& works) {
+std::ostream& operator<<(std::ostream& out, const NearestSizes& nearest) {
   int64_t below = 1, above = 0;
-  for (int64_t size = 2; size <= most && above == 0; ++size)
-    if (works(size)) (size <= wanted ? below : above) = size;
-  return above == 0 ? cat("the nearest that works is ", below)
-                    : cat("the nearest that work are ", below, " and ", above);
+  for (int64_t size = 2; size <= nearest.most && above == 0; ++size)
+    if (nearest.work(size)) (size <= nearest.wanted ? below : above) = size;
+  if (above == 0) return out << "the nearest that works is " << below;
+  return out << "the nearest that work are " << below << " and " << above;
 }
 
-std::string nearest_divisors(int64_t wanted, int64_t of) {
-  return nearest_that_work(wanted, of, [of](int64_t size) { return of % size == 0; });
+NearestSizes nearest_divisors(int64_t wanted, int64_t of) {
+  return {wanted, of, [of](int64_t size) { return of % size == 0; }};
 }
 
 Fields ParallelConfig::fields() {

@@ -1,7 +1,9 @@
 // The configuration of parallelism, with Megatron-LM's keys where it has them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,16 @@
 
 namespace witan {
 
-// For the refusal of a size that does not work: those next to it up to `most` that do, "the nearest that works is 2" or
-// "the nearest that work are 2 and 4". 1 works always.
-std::string nearest_that_work(int64_t wanted, int64_t most, const std::function<bool(int64_t size)>& works);
-// The same where divisors of `of` work.
-std::string nearest_divisors(int64_t wanted, int64_t of);
+// For the refusal of a size that does not work: those next to it up to `most` that do. 1 works always. They are sought
+// when the message is written, since most sizes work.
+struct NearestSizes {
+  int64_t wanted, most;
+  std::function<bool(int64_t size)> work;
+};
+// "the nearest that works is 2", "the nearest that work are 2 and 4".
+std::ostream& operator<<(std::ostream& out, const NearestSizes& nearest);
+// Where divisors of `of` work.
+NearestSizes nearest_divisors(int64_t wanted, int64_t of);
 
 // What ranks with the same parameters divide among them, each also what those before it divide (ZeRO's stages 1 to 3).
 enum class Sharding : uint8_t { none, optimizer, gradients, parameters };

@@ -21,7 +21,7 @@ void ContextHeads::validate(int64_t ranks) const {
                        " with cp_comm_type = a2a: each rank attends with an equal share of the heads, and of the query "
                        "groups or of one of them, which ",
                        text(), " do not allow; set cp_comm_type = p2p, or change context_parallel_size: ",
-                       nearest_that_work(ranks, most, [this](int64_t other) { return divide(other); }));
+                       NearestSizes{ranks, most, [this](int64_t other) { return divide(other); }});
 }
 
 std::string ContextHeads::text() const {

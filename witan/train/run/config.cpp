@@ -210,8 +210,7 @@ void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t comm
   const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
   require<ConfigError>(works(ranks), "num_query_groups = ", groups,
                        " is not divisible by tensor_model_parallel_size = ", ranks, ", and ranks cannot split the ",
-                       channels / groups, " channels of each group evenly; ",
-                       nearest_that_work(ranks, common, all_work));
+                       channels / groups, " channels of each group evenly; ", NearestSizes{ranks, common, all_work});
 }
 
 // The FFN hidden size of dense layers, or of experts, where there are some.
@@ -270,7 +269,7 @@ void validate_context(const RunConfig& config) {
   const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
   require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " cannot be split into ", 2 * size,
                        " equal chunks, two per rank; ",
-                       nearest_that_work(size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }));
+                       NearestSizes{size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }});
   const int64_t chunk = length / (2 * size), unit = 8 * size;
   const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
     require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped,
