@@ -75,6 +75,7 @@ TEST(Cluster, KnowsDevicesByTheirNames) {
 
 TEST(Cluster, KnowsGpusByName) {
   EXPECT_EQ(find_gpu("h200").memory_bytes, 141e9);
+  EXPECT_EQ(&find_gpu("A100-40GB"), &find_gpu("a100-40gb"));
   const auto refused = message_of<ConfigError>([] { find_gpu("h201"); });
   EXPECT_NE(refused.find("--gpu h201 is not known (did you mean h200?); there are a100-40gb, a100"), std::string::npos)
       << refused;

@@ -90,6 +90,24 @@ TEST(Search, RanksWhatFitsByTime) {
   for (const FoundLayout& one : result.near) EXPECT_GT(one.plan.needed_bytes(), int64_t{3} << 30);
 }
 
+TEST(Search, SaysHowFarItIs) {
+  SearchOptions options = options_for(int64_t{3} << 30);
+  std::vector<std::string> phases;
+  int64_t last = 0, all = 0;
+  options.watch = [&](const char* what, int64_t done, int64_t of) {
+    if (done == 0) {
+      EXPECT_EQ(last, all) << "the phase before was told to its end";
+      phases.emplace_back(what);
+    } else {
+      EXPECT_EQ(done, last + 1);
+    }
+    last = done, all = of;
+  };
+  const SearchResult result = search_layouts(moe_config(), cluster(), options);
+  EXPECT_EQ(phases, (std::vector<std::string>{"estimating", "planning", "planning to the byte"}));
+  EXPECT_EQ(last, static_cast<int64_t>(result.best.size()));
+}
+
 // Estimates and quick plans lose nothing: no layout of all that there are is faster.
 TEST(Search, FindsTheFastestOfAll) {
   RunConfig config = moe_config();

@@ -43,13 +43,15 @@ std::string gpu_names() {
 }
 
 const GpuModel& find_gpu(std::string_view name) {
+  std::string lower(name);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   std::vector<std::string> names;
   for (const GpuModel& one : gpu_models()) {
-    if (one.name == name) return one;
+    if (one.name == lower) return one;
     names.emplace_back(one.name);
   }
   throw ConfigError(
-      cat("--gpu ", clipped(name), " is not known", suggestion(name, names), "; there are ", gpu_names()));
+      cat("--gpu ", clipped(name), " is not known", suggestion(lower, names), "; there are ", gpu_names()));
 }
 
 const GpuModel* model_of_device(std::string_view name) {
@@ -84,24 +86,30 @@ Ceilings Cluster::ceilings(const Load& load) const {
   return ceilings;
 }
 
-std::vector<int> LinkClock::ranks_of(const std::string& group) const {
-  if (group == "embedding") return layout_.embedding_ranks(rank_);
-  if (group == kExpertsOfHost) return layout_.expert_ranks_of_host(rank_);
-  if (group == kExpertsBetweenHosts) return layout_.expert_ranks_between_hosts(rank_);
-  for (const Axes& axes : layout_.group_axes())
-    if (describe(axes) == group) return layout_.mesh().ranks(rank_, axes);
-  return {rank_};
+LinkClock::LinkClock(const Cluster& cluster, const Layout& layout, int rank) : cluster_(cluster) {
+  const auto host_of = [&](int of) { return of / cluster.gpus_per_host; };
+  const auto add = [&](const std::string& group, const std::vector<int>& ranks) {
+    const auto here = std::ranges::count_if(ranks, [&](int other) { return host_of(other) == host_of(rank); });
+    groups_.emplace(group, Members{static_cast<double>(ranks.size()), static_cast<double>(here)});
+  };
+  add("embedding", layout.embedding_ranks(rank));
+  add(kExpertsOfHost, layout.expert_ranks_of_host(rank));
+  add(kExpertsBetweenHosts, layout.expert_ranks_between_hosts(rank));
+  for (const Axes& axes : layout.group_axes()) add(describe(axes), layout.mesh().ranks(rank, axes));
+}
+
+LinkClock::Members LinkClock::members_of(const std::string& group) const {
+  const auto known = groups_.find(group);
+  return known == groups_.end() ? Members() : known->second;
 }
 
 bool LinkClock::within_host(const std::string& group) const {
-  return std::ranges::all_of(ranks_of(group), [&](int other) { return host_of(other) == host_of(rank_); });
+  const Members members = members_of(group);
+  return members.here == members.all;
 }
 
 double LinkClock::seconds(const std::string& group, const std::string& operation, double bytes) const {
-  const std::vector<int> ranks = ranks_of(group);
-  const auto here =
-      static_cast<double>(std::ranges::count_if(ranks, [&](int other) { return host_of(other) == host_of(rank_); }));
-  const auto all = static_cast<double>(ranks.size());
+  const auto [all, here] = members_of(group);
   const double link = kReachedLink * cluster_.link_bytes_s, network = cluster_.network_bytes_s;
   if (here == all) return bytes / link;
   if (exchanges_pairs(operation)) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +25,7 @@ struct GpuModel {
 };
 const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"
-// Throws ConfigError for an unknown name, with a suggestion.
+// In letters of either case. Throws ConfigError for an unknown name, with a suggestion.
 const GpuModel& find_gpu(std::string_view name);
 // The model that a device of this name is, "NVIDIA H200"; null: it is none of these.
 const GpuModel* model_of_device(std::string_view name);
@@ -46,19 +48,21 @@ struct Cluster {
 //   send                  to neighbours: at the adapter's rate if any of them is on another host
 class LinkClock {
  public:
-  LinkClock(const Cluster& cluster, const Layout& layout, int rank) : cluster_(cluster), layout_(layout), rank_(rank) {}
+  LinkClock(const Cluster& cluster, const Layout& layout, int rank);
 
   // `group`: the name of the group in the layout.
   double seconds(const std::string& group, const std::string& operation, double bytes) const;
   bool within_host(const std::string& group) const;
 
  private:
-  std::vector<int> ranks_of(const std::string& group) const;
-  int host_of(int rank) const { return rank / cluster_.gpus_per_host; }
+  // Of a group: its ranks, and those of them on the rank's host.
+  struct Members {
+    double all = 1, here = 1;
+  };
+  Members members_of(const std::string& group) const;
 
   const Cluster& cluster_;
-  const Layout& layout_;
-  int rank_;
+  std::map<std::string, Members, std::less<>> groups_;
 };
 
 }  // namespace witan

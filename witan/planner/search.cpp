@@ -1,10 +1,12 @@
 #include "witan/planner/search.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <tuple>
 
 #include "witan/base/error.h"
+#include "witan/base/mutex.h"
 #include "witan/base/threads.h"
 #include "witan/planner/estimate.h"
 #include "witan/planner/quick_plan.h"
@@ -22,8 +24,7 @@ struct Candidate {
 };
 
 // The key that a refusal begins with.
-std::string reason_of(const ConfigError& error) {
-  const std::string text = error.what();
+std::string reason_of(const std::string& text) {
   return text.substr(0, text.find_first_of(" ,:"));
 }
 
@@ -43,9 +44,12 @@ class Search {
     result_.fit = static_cast<int64_t>(fit.size());
     std::ranges::stable_sort(fit, {}, [](const FoundLayout& one) { return one.time.seconds; });
     std::ranges::stable_sort(too_large, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); });
+    const size_t exact = std::min(fit.size(), options_.shown);
+    tell("planning to the byte", 0, exact);
     for (FoundLayout& one : fit) {
       if (result_.best.size() == options_.shown) break;
       plan_exactly(one);
+      tell("planning to the byte", std::min(result_.best.size() + 1, exact), exact);
       (one.plan.needed_bytes() <= options_.memory ? result_.best : result_.near).push_back(std::move(one));
     }
     std::ranges::stable_sort(result_.best, {}, [](const FoundLayout& one) { return one.time.seconds; });
@@ -69,21 +73,37 @@ class Search {
     return {resolve(planned, {.vocabulary = options_.vocab_size}), std::move(asked)};
   }
 
+  // What became of a choice: an estimate, or why it is impossible.
+  struct Outcome {
+    LayoutEstimate estimate = {};
+    bool large = false;  // its state does not fit
+    std::string why;
+  };
+  Outcome outcome_of(const LayoutChoice& choice) const {
+    try {
+      const ResolvedConfig config = found(choice).config;
+      const LayoutEstimate estimate = estimate_layout(config, cluster_, ceilings_);
+      return {estimate, estimate.state_bytes + gpu_reserve_bytes(config) > options_.memory, ""};
+    } catch (const ConfigError& error) {
+      return {.why = error.what()};
+    }
+  }
+
   // All that can be run and whose state fits.
   std::vector<Candidate> estimate_all() {
+    const std::vector<LayoutChoice> choices = layout_choices(config_, options_.limits);
+    std::vector<Outcome> outcomes(choices.size());
+    for_all("estimating", choices.size(), [&](size_t i) { outcomes[i] = outcome_of(choices[i]); });
     std::vector<Candidate> candidates;
-    for (const LayoutChoice& choice : layout_choices(config_, options_.limits)) {
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Outcome& outcome = outcomes[i];
       ++result_.considered;
-      try {
-        const ResolvedConfig config = found(choice).config;
-        const LayoutEstimate estimate = estimate_layout(config, cluster_, ceilings_);
-        const bool large = estimate.state_bytes + gpu_reserve_bytes(config) > options_.memory;
-        (large ? large_ : candidates).push_back({choice, estimate});
+      if (outcome.why.empty()) {
+        (outcome.large ? large_ : candidates).push_back({choices[i], outcome.estimate});
         ++result_.possible;
-      } catch (const ConfigError& error) {
-        const std::string reason = reason_of(error);
-        ++result_.refused[reason];
-        result_.why.try_emplace(reason, error.what());
+      } else {
+        ++result_.refused[reason_of(outcome.why)];
+        result_.why.try_emplace(reason_of(outcome.why), outcome.why);
       }
     }
     if (result_.possible == 0) find_nearest_gpus();
@@ -151,13 +171,29 @@ class Search {
     std::vector<FoundLayout> all;
     all.reserve(choices.size());
     for (const LayoutChoice& choice : choices) all.push_back(found(choice));
-    ThreadPool pool(std::max(usable_cores(), 1));
-    pool.run(static_cast<int64_t>(choices.size()), [&](int64_t i) {
-      FoundLayout& one = all[static_cast<size_t>(i)];
+    for_all("planning", all.size(), [&](size_t i) {
+      FoundLayout& one = all[i];
       one.plan = quick_plan(one.config);
       one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
     });
     return all;
+  }
+
+  // Calls work(i) for each i below `count`, on all cores.
+  void for_all(const char* what, size_t count, const std::function<void(size_t)>& work) const {
+    tell(what, 0, count);
+    Mutex mutex;
+    size_t done = 0;
+    ThreadPool pool(std::max(usable_cores(), 1));
+    pool.run(static_cast<int64_t>(count), [&](int64_t i) {
+      work(static_cast<size_t>(i));
+      const MutexLock lock(mutex);
+      tell(what, ++done, count);
+    });
+  }
+
+  void tell(const char* what, size_t done, size_t of) const {
+    if (options_.watch && of > 0) options_.watch(what, static_cast<int64_t>(done), static_cast<int64_t>(of));
   }
 
   void plan_exactly(FoundLayout& one) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,9 @@ struct SearchOptions {
   std::optional<int64_t> assumed_vocabulary = {};  // as Plan has it
   size_t most_quick = 64;  // layouts that are planned quickly, those that the estimate likes best
   size_t shown = 8;        // of them that are planned to the byte
+  // Told how far a phase is: `what` it does, and how many of its layouts are done. First none; then from several
+  // threads, one at a time.
+  std::function<void(const char* what, int64_t done, int64_t of)> watch = {};
 };
 
 struct FoundLayout {
