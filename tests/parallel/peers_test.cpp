@@ -43,6 +43,27 @@ TEST(Peers, AreGpusAndFew) {
   EXPECT_EQ(peers(config, 31), PeerAccess::wanted);
 }
 
+// Eight ranks of experts, of which four are taken for a host each.
+TEST(Peers, OfAnExpertHostThatIsSplitAreNamed) {
+  ParallelConfig config = on_gpus(8, 8);
+  config.ranks_per_process = 1;
+  config.hierarchical_expert_parallel_size = 4;
+  const auto said = [&](std::vector<int> islands) {
+    config.peer_islands = std::move(islands);
+    return split_expert_host(config, Layout(config, 8, 8));
+  };
+  EXPECT_EQ(said({}), "") << "nobody has tried";
+  EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 1, 1}), "");
+  EXPECT_EQ(said({0, 0, 0, 0, 0, 0, 0, 0}), "");
+  EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 2, 2}),
+            "hierarchical_expert_parallel_size = 4 takes ranks 4 and 6 for those of one host, but their GPUs do not "
+            "reach each other's memory: set it to the number of expert-parallel ranks of a host");
+  config.hierarchical_expert_parallel_size = 2;
+  EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 2, 2}), "");
+  config.hierarchical_expert_parallel_size = 0;
+  EXPECT_EQ(said({0, 0, 0, 1, 1, 1, 2, 2}), "") << "rows go straight to ranks";
+}
+
 TEST(Peers, ThatWerePlannedForMustBeThere) {
   const ParallelConfig config = on_gpus(4, 2);
   const Layout layout(config, 4, 2);

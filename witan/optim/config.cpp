@@ -18,7 +18,8 @@ Fields OptimizerConfig::fields() {
             "experts, and leave all else to adam; shampoo and soap precondition matrices"}
           .one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
-      Field{"min_lr", &min_lr, "Learning rate at the end of the decay"}.at_least(0),
+      Field{"min_lr", &min_lr, "Learning rate at the end of the decay; lr / 10 where it is not set and lr is below it"}
+          .at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
           {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
       Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from 0"}.at_least(0),

@@ -39,6 +39,21 @@ PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, 
   return peers_among(layout.mesh().ranks(rank, Axis::context), config, layout, rank);
 }
 
+std::string split_expert_host(const ParallelConfig& config, const Layout& layout) {
+  const std::vector<int>& islands = config.peer_islands;
+  if (!layout.has_expert_hosts() || islands.size() != static_cast<size_t>(layout.world_size())) return "";
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    for (const int other : layout.expert_ranks_of_host(rank)) {
+      if (islands[static_cast<size_t>(other)] == islands[static_cast<size_t>(rank)]) continue;
+      return cat("hierarchical_expert_parallel_size = ", config.hierarchical_expert_parallel_size, " takes ranks ",
+                 rank, " and ", other,
+                 " for those of one host, but their GPUs do not reach each other's memory: set it to the number of "
+                 "expert-parallel ranks of a host");
+    }
+  }
+  return "";
+}
+
 void require_peers(const Groups& groups, PeerAccess planned) {
   Group& experts = groups.experts_of_host();
   if (planned == PeerAccess::none || experts.size() == 1) return;

@@ -1,6 +1,8 @@
 // Whether experts' rows, and what layers gather, go straight into the memory of other ranks' GPUs.
 #pragma once
 
+#include <string>
+
 #include "witan/comm/threads/peer_memory.h"
 #include "witan/parallel/config.h"
 #include "witan/parallel/groups.h"
@@ -14,6 +16,10 @@ PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 // Of context-parallel ranks, which exchange heads so.
 PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
+
+// Says where hierarchical_expert_parallel_size takes ranks for those of one host that are known to be on several, so
+// that rows cross the network more often than they need to; empty: nothing is known to be wrong.
+std::string split_expert_host(const ParallelConfig& config, const Layout& layout);
 
 // Throws DeviceError where the groups do without, though the run was planned with it.
 void require_peers(const Groups& groups, PeerAccess planned);

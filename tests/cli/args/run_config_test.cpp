@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
+#include "witan/train/run/resolve.h"
 
 namespace witan::test {
 namespace {
@@ -83,6 +84,31 @@ TEST_F(RunConfigTest, KeysOfAMeshHaveTheSourceOfTheMesh) {
   EXPECT_EQ(of_flag.source("sequence_parallel"), ValueSource::flag) << "which experts need beside it";
   EXPECT_TRUE(of_flag.config.parallel.sequence_parallel);
   EXPECT_EQ(given({"--config", file("mesh = \"tensor=2\"\n")}).source("tensor_model_parallel_size"), ValueSource::file);
+}
+
+// As for fine-tuning: the default of min_lr is no reason to refuse a small rate.
+TEST_F(RunConfigTest, ALowRateFallsToATenthOfIt) {
+  using cli::ValueSource;
+  const cli::GivenConfig low = given({"--lr", "2e-5"});
+  EXPECT_DOUBLE_EQ(low.config.optimizer.min_lr, 2e-6);
+  EXPECT_EQ(low.source("min_lr"), ValueSource::flag);
+  EXPECT_EQ(low.place("min_lr"), "--lr");
+  EXPECT_DOUBLE_EQ(given({"--config", file("lr = 1e-5\n")}).config.optimizer.min_lr, 1e-6);
+  EXPECT_EQ(given({"--lr", "3e-4"}).config.optimizer.min_lr, OptimizerConfig().min_lr);
+  EXPECT_EQ(given({"--lr", "2e-5", "--min-lr", "1e-3"}).config.optimizer.min_lr, 1e-3) << "which is refused";
+  EXPECT_EQ(given({"--config", file("min_lr = 1e-4\n"), "--lr", "2e-5"}).config.optimizer.min_lr, 1e-4);
+}
+
+TEST_F(RunConfigTest, AWarmupThatDoesNotEndIsWarnedOf) {
+  const auto warned = [&](const std::vector<std::string>& words) {
+    const cli::GivenConfig one = given(words);
+    std::string all;
+    for (const std::string& warning : cli::config_warnings(one, resolve(one.config, {}))) all += warning;
+    return contains(all, "warning: lr_warmup_iters = ");
+  };
+  EXPECT_TRUE(warned({"--train-iters", "20", "--lr-warmup-iters", "20"}));
+  EXPECT_FALSE(warned({"--train-iters", "20", "--lr-warmup-iters", "19"}));
+  EXPECT_FALSE(warned({"--train-iters", "20"})) << "the default";
 }
 
 // Where the run on disk is another one, the call stands alone.

@@ -84,6 +84,7 @@ std::vector<Case> cases() {
       {"ranks = 2", "expert_model_parallel_size = 2", "hierarchical_expert_parallel_size = 2"},
       {"ranks = 4", "expert_model_parallel_size = 4", "hierarchical_expert_parallel_size = 2"},
       "more expert-parallel ranks than hierarchical_expert_parallel_size, and expert_model_parallel_size = 2");
+  add({"keep_best"}, {"save_interval = 0"}, {"save_interval = 5"}, "save_interval above 0, and save_interval = 0");
   add({"eval_iters"}, {"full_validation = true"}, {}, "full_validation = false, and full_validation = true");
   add({"messages_key", "chat_template", "loss_on", "packing"}, {}, {"sft = true", "tokenizer = 't.json'"},
       "sft = true");

@@ -15,6 +15,7 @@
 #include "witan/cli/compat/megatron.h"
 #include "witan/convert/model_function.h"
 #include "witan/parallel/mesh_shorthand.h"
+#include "witan/parallel/peers.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_files.h"
 #include "witan/tokenizer/vocabulary_match.h"
@@ -79,6 +80,17 @@ void follow_tensor_ranks(GivenConfig& given) {
   config.parallel.sequence_parallel = true;
   given.sources["sequence_parallel"] = source;
   given.places["sequence_parallel"] = given.place("tensor_model_parallel_size");
+}
+
+// Where the call asks for a learning rate below the default of min_lr, and nothing sets min_lr, the rate falls to a
+// tenth of it, as from the default rate to that default.
+void follow_lr(GivenConfig& given) {
+  OptimizerConfig& optimizer = given.config.optimizer;
+  if (!given.said("lr") || given.source("min_lr") != ValueSource::witan_default || optimizer.min_lr <= optimizer.lr)
+    return;
+  optimizer.min_lr = optimizer.lr / 10;
+  given.sources["min_lr"] = given.source("lr");
+  given.places["min_lr"] = given.place("lr");
 }
 
 // Sets what neither the file nor the flags say, and says so.
@@ -313,11 +325,12 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   }
   if (!given.saved || other == OtherRun::replace) take_model(given, context.err);
   follow_tensor_ranks(given);
+  follow_lr(given);
   if (line) say_harmless(context.err, *line);
   return given;
 }
 
-std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved) {
+std::vector<std::string> config_warnings(const GivenConfig& given, const RunConfig& resolved) {
   RunConfig values = resolved, defaults;
   const Fields fields = values.fields(), usual = defaults.fields();
   std::vector<IdleKey> idle = idle_keys(resolved);
@@ -326,6 +339,13 @@ std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig
     return !asks(given, *field, usual[static_cast<size_t>(field - fields.begin())]);
   });
   std::vector<std::string> warnings = describe_idle(idle, fields);
+  const int64_t warmup = resolved.optimizer.lr_warmup_iters, steps = resolved.train.train_iters;
+  if (warmup >= steps && given.said("lr_warmup_iters"))
+    warnings.push_back(cat("lr_warmup_iters = ", warmup, " is no less than train_iters = ", steps,
+                           ": the learning rate will not reach lr"));
+  const Layout layout(resolved.parallel, static_cast<int>(resolved.parallel.ranks), resolved.model.moe.num_experts);
+  if (std::string split = split_expert_host(resolved.parallel, layout); !split.empty())
+    warnings.push_back(std::move(split));
   for (std::string& warning : warnings) warning.insert(0, "warning: ");
   return warnings;
 }

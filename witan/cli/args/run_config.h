@@ -59,8 +59,8 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
                               OtherRun other = OtherRun::keep);
 
 // A sentence for each reason why keys that this call's file or flags set have no effect in the configuration that it
-// was resolved to.
-std::vector<std::string> idle_warnings(const GivenConfig& given, const RunConfig& resolved);
+// was resolved to, or not the one they are for.
+std::vector<std::string> config_warnings(const GivenConfig& given, const RunConfig& resolved);
 
 // Runs `body`. A ConfigError that names values which the run on disk or a preset has said, and neither the call's file
 // nor its flags, says so too, and by which flags this call could say others.

@@ -17,6 +17,7 @@
 #include "witan/planner/layout_page.h"
 #include "witan/planner/megatron_memory.h"
 #include "witan/planner/search_page.h"
+#include "witan/report/progress.h"
 #include "witan/train/run/resolve.h"
 
 namespace witan::cli {
@@ -125,7 +126,14 @@ ExitCode search(Context& context, const PlanArgs& state, const RunConfig& given,
   options.memory = memory_elsewhere(state, cluster).value();
   options.vocab_size = vocab_size;
   options.assumed_vocabulary = assumed;
+  Progress progress(context.err, progress_options(context.err));
+  std::optional<TaskProgress> task;
+  options.watch = [&](const char* what, int64_t done, int64_t of) {
+    if (done == 0) task.emplace(progress, what, static_cast<double>(of), "layouts");
+    task->update(static_cast<double>(done));
+  };
   const SearchResult result = search_layouts(given, cluster, options);
+  task.reset();
   const auto command = [&](const RunConfig& asked) { return full_command(context, asked); };
   const std::string page =
       state.json ? search_json(result, given, options) : format_search(result, given, cluster, options, command);
@@ -200,7 +208,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
   if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
   const ResolvedConfig config = resolve(asked, facts);
-  for (const std::string& warning : idle_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
+  for (const std::string& warning : config_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
   hint_at_gpus(context, state, given, config);
   if (state.layout) {
     std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);

@@ -182,7 +182,7 @@ ExitCode TrainCall::run() {
     facts.launched->peer_islands = peers.of_rank;
     expected = resolve(given, facts);
   }
-  for (const std::string& warning : idle_warnings(given_, expected)) progress.note(warning);
+  for (const std::string& warning : config_warnings(given_, expected)) progress.note(warning);
   if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);
   if (!done) return ExitCode::done;

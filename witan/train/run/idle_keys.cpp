@@ -261,6 +261,7 @@ std::vector<KeyUse> optimizer_uses() {
        "skip_step_sigma above 0",
        "skip_step_sigma",
        [](Config c) { return c.optimizer.skip_step_sigma > 0; }},
+      {{"keep_best"}, "save_interval above 0", "save_interval", [](Config c) { return c.train.save_interval > 0; }},
       {{"max_rewinds"}, "on_nan or on_spike = rewind", "on_nan", [](Config c) { return c.train.rewinds(); }},
   };
 }
