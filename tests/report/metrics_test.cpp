@@ -170,6 +170,28 @@ TEST(Metrics, DamageIsNamedByLine) {
   expect_corrupt(step + step, "line 2: step 3 comes after step 3");
 }
 
+TEST(Metrics, OfADamagedFileWhatCanBeReadIsKept) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 10, false)) + "\n"; };
+  const std::string good = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + step(5), bad = step(3).substr(0, 20) + "\n";
+  // Of the two lines of step 99 the first one would have all that follow come too early.
+  const std::string text = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + bad + step(99) + step(2) + step(5) + step(7) +
+                           "{\"kind\":\"end\",\"reason\":\"finished\"}\n" + "{\"kind\":\"st";
+  put(path, text);
+  DamagedLines damaged;
+  const Metrics before = read_undamaged_metrics(path, damaged);
+  EXPECT_EQ(before.steps.size(), 3u) << "1, 2, 99";
+  EXPECT_EQ(damaged.count, 4) << damaged.first;
+  EXPECT_EQ(damaged.of, 9);
+  damaged = repair_metrics(path, 5);
+  EXPECT_EQ(damaged.count, 2);
+  EXPECT_NE(damaged.first.find("m.jsonl: line 4: "), std::string::npos) << damaged.first;
+  EXPECT_EQ(read_file(path), good);
+  EXPECT_EQ(read_file(path.string() + ".damaged"), text);
+  EXPECT_EQ(read_metrics(path).steps.size(), 3u);
+}
+
 TEST(Metrics, FilesThatCannotBeOpened) {
   const TempFolder folder;
   EXPECT_THROW(read_metrics(folder / "missing.jsonl"), IoError);

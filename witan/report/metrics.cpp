@@ -155,4 +155,44 @@ Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   return metrics;
 }
 
+namespace {
+
+// Calls take(line) for each line that can be read, and returns their events.
+template <class Take>
+Metrics read_undamaged_lines(const fs::path& path, int64_t last_step, DamagedLines& damaged, Take take) {
+  const MappedFile file(path);
+  Metrics metrics;
+  damaged = {};
+  for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {
+    damaged.of = number;
+    const std::string where = place_of(path, number);
+    try {
+      std::optional<Event> event = parse_event(line, where);
+      if (event && step_of(*event).value_or(0) > last_step) return true;  // or those behind it would come too early
+      if (event) add_event(metrics, std::move(*event), where);
+      take(line);
+    } catch (const CorruptionError& error) {
+      if (damaged.count++ == 0) damaged.first = error.what();
+    }
+    return true;
+  });
+  return metrics;
+}
+
+}  // namespace
+
+Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged) {
+  return read_undamaged_lines(path, INT64_MAX, damaged, [](std::string_view) {});
+}
+
+DamagedLines repair_metrics(const fs::path& path, int64_t step) {
+  DamagedLines damaged;
+  std::string text;
+  read_undamaged_lines(path, step, damaged, [&](std::string_view line) { (text += line) += '\n'; });
+  fs::rename(path, path.string() + ".damaged");
+  write_file_atomically(path, text);
+  MetricsWriter(path).truncate_after(step);
+  return damaged;
+}
+
 }  // namespace witan

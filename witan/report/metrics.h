@@ -64,4 +64,17 @@ Metrics read_metrics(const fs::path& path);
 // which damage in them survives.
 Metrics read_thinned_metrics(const fs::path& path, int64_t most);
 
+// Lines of a file that are no events, or stand where their step cannot be.
+struct DamagedLines {
+  int64_t count = 0, of = 0;  // of so many lines
+  std::string first;          // "FILE: line N: why"; empty: none
+};
+
+// The same as read_metrics, of the lines that can be read. Throws IoError.
+Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged);
+
+// Makes the file one of those lines, and of steps up to `step` as MetricsWriter::truncate_after has it. What it was is
+// kept as FILE.damaged. Throws IoError.
+DamagedLines repair_metrics(const fs::path& path, int64_t step);
+
 }  // namespace witan

@@ -24,14 +24,22 @@ struct Line {
   const fs::path& path;
   size_t offset = 0;
 
-  std::string where() const { return cat(path.string(), ": byte ", offset); }
+  // Its event, of a kind that is known. Of a line that cannot be read nothing, and `damage` is set unless it has been.
+  std::optional<Event> event(std::string& damage) const {
+    try {
+      return parse_event(text, cat(path.string(), ": byte ", offset));
+    } catch (const CorruptionError& error) {
+      if (damage.empty()) damage = error.what();
+      return std::nullopt;
+    }
+  }
 };
 
 // Sets the event of that kind, unless it is set, from a line that begins as such events do.
 template <class E>
-void take(std::optional<E>& event, const Line& line, std::string_view begins) {
+void take(std::optional<E>& event, const Line& line, std::string_view begins, std::string& damage) {
   if (event || !line.text.starts_with(begins)) return;
-  if (auto parsed = parse_event(line.text, line.where())) event = std::get<E>(std::move(*parsed));
+  if (auto parsed = line.event(damage)) event = std::get<E>(std::move(*parsed));
 }
 
 // Takes "WORDSnumber" from the front of the text; false where something else stands there.
@@ -57,11 +65,11 @@ std::optional<Point> quick_loss(std::string_view line, std::string_view begins) 
 
 // The step and loss of a line of kind E. A set of one's own is no validation split.
 template <class E>
-void take_loss(Curve& curve, const Line& line, std::string_view begins) {
+void take_loss(Curve& curve, const Line& line, std::string_view begins, std::string& damage) {
   std::optional<Point> point;
   if constexpr (std::is_same_v<E, StepEvent>) point = quick_loss(line.text, begins);
   if (!point) {
-    const auto event = parse_event(line.text, line.where());
+    const auto event = line.event(damage);
     const E* const one = event ? std::get_if<E>(&*event) : nullptr;
     if (!one) return;
     if constexpr (std::is_same_v<E, EvalEvent>) {
@@ -82,15 +90,15 @@ MetricsStanding read_standing(const fs::path& path) {
     const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
     const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
     const Line line{all.substr(begin, end - 1 - begin), path, begin};
-    if (end == all.size()) take(standing.end, line, kEnd);
-    take(standing.run, line, kRun);
-    take(standing.step, line, kStep);
-    take(standing.eval, line, kEval);
+    if (end == all.size()) take(standing.end, line, kEnd, standing.damage);
+    take(standing.run, line, kRun, standing.damage);
+    take(standing.step, line, kStep, standing.damage);
+    take(standing.eval, line, kEval, standing.damage);
     if (standing.eval && standing.eval->set) standing.eval.reset();
     if (standing.run && standing.step && standing.eval) break;
     end = begin;
   }
-  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, kRun);
+  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, kRun, standing.damage);
   return standing;
 }
 
@@ -103,9 +111,9 @@ LossCurves read_losses(const fs::path& path) {
     const Line line{all.substr(begin, end - begin), path, begin};
     begin = end + 1;
     if (line.text.starts_with(kStep))
-      take_loss<StepEvent>(curves.training, line, kStep);
+      take_loss<StepEvent>(curves.training, line, kStep, curves.damage);
     else if (line.text.starts_with(kEval))
-      take_loss<EvalEvent>(curves.validation, line, kEval);
+      take_loss<EvalEvent>(curves.validation, line, kEval, curves.damage);
   }
   return curves;
 }

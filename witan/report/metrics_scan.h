@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "witan/base/file.h"
 #include "witan/report/curve.h"
@@ -16,20 +17,22 @@ namespace witan {
 struct MetricsStanding {
   std::optional<RunEvent> run;
   std::optional<StepEvent> step;
-  std::optional<EvalEvent> eval;                     // nothing where it stands further from the end than kTail
-  std::optional<EndEvent> end;                       // only where nothing comes after it
+  std::optional<EvalEvent> eval;  // nothing where it stands further from the end than kTail
+  std::optional<EndEvent> end;    // only where nothing comes after it
+  std::string damage;  // "FILE: byte N: why" of a line that cannot be read, of those looked at; it is passed over
   static constexpr size_t kTail = size_t{64} << 20;  // bytes
 };
 
-// Throws IoError, and CorruptionError naming the byte of a damaged line among those that it reads.
+// Throws IoError.
 MetricsStanding read_standing(const fs::path& path);
 
 // Finite losses over steps, nats per token: each recorded step's, and each evaluation's on the validation split.
 struct LossCurves {
   Curve training, validation;
+  std::string damage;  // of the first line that cannot be read, as of MetricsStanding
 };
 
-// Throws IoError, CorruptionError.
+// Throws IoError.
 LossCurves read_losses(const fs::path& path);
 
 }  // namespace witan

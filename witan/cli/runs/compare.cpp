@@ -45,6 +45,8 @@ std::vector<Compared> read_runs(const CompareArgs& args, std::FILE* err) {
     Compared one{summarise_run(args.runs_folder, name, unread), {}, static_cast<char>('a' + runs.size())};
     const fs::path metrics = one.summary.folder / "metrics.jsonl";
     if (fs::is_regular_file(metrics)) one.losses = read_losses(metrics);
+    const std::string damage = one.losses.damage.empty() ? "" : cat(clipped(name), ": ", one.losses.damage);
+    if (!damage.empty() && std::ranges::find(unread, damage) == unread.end()) unread.push_back(damage);
     runs.push_back(std::move(one));
   }
   for (const std::string& line : unread) fmt::print(err, "warning: {}\n", line);

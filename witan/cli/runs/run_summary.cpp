@@ -71,6 +71,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
   });
   MetricsStanding standing;
   attempt(metrics, [&] { standing = read_standing(metrics); });
+  if (!standing.damage.empty()) skipped.push_back(cat(clipped(run.name), ": ", standing.damage));
   take_standing(run, standing);
   run.state = state_of(run, standing);
   std::error_code error;

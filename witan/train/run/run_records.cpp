@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/resident.h"
 #include "witan/train/record/memory_file.h"
@@ -12,16 +13,17 @@
 namespace witan {
 namespace {
 
-// Figures are no reason to lose a run.
-void set_damaged_aside(const fs::path& events, int64_t step, Progress& progress) {
+// Figures are no reason to lose a run, nor damage to some of them one to lose the others.
+void truncate_or_repair(const fs::path& events, int64_t step, Progress& progress) {
   if (!fs::exists(events)) return;
   try {
     MetricsWriter(events).truncate_after(step);
     read_metrics(events);
   } catch (const CorruptionError&) {
-    fs::rename(events, events.string() + ".damaged");
-    progress.note(
-        cat("warning: ", events.string(), " was damaged; it is now ", events.filename().string(), ".damaged"));
+    const DamagedLines damaged = repair_metrics(events, step);
+    progress.note(cat("warning: ", damaged.count, " of the ", counted(damaged.of, "line"), " of ", events.string(),
+                      " cannot be read and are left out (", damaged.first, "); the file as it was is now ",
+                      events.filename().string(), ".damaged"));
   }
 }
 
@@ -39,7 +41,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   }
   if (start.from)
     for (const fs::path& events : {folder.metrics(), folder.samples()})
-      set_damaged_aside(events, start.step(), progress);
+      truncate_or_repair(events, start.step(), progress);
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
   for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
