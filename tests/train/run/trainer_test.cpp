@@ -7,6 +7,7 @@
 #include "support/message_of.h"
 #include "train/run/trainer_support.h"
 #include "witan/checkpoint/manifest.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
 #include "witan/train/run/train_state.h"
 
@@ -65,9 +66,16 @@ TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
   wild.optimizer.lr = 1e30;
   wild.optimizer.min_lr = 1e30;
   wild.train.train_iters = 40;
-  wild.train.most_skipped = 3;
+  wild.train.most_skipped = 4;
   const std::string message = message_of<DivergedError>([&] { run(wild); });
-  EXPECT_NE(message.find("3 steps in a row"), std::string::npos) << message;
+  EXPECT_NE(message.find("4 steps in a row"), std::string::npos) << message;
+  const fs::path kept = folder_ / "wild" / "anomalies";
+  const int64_t first = step_folders(kept).back().first;
+  EXPECT_NE(message.find(cat("`witan replay ", (kept / step_folder_name(first)).string(), "`")), std::string::npos)
+      << message;
+  const std::string log = read_file(folder_ / "wild" / "train.log");
+  ASSERT_NE(log.find("keep_anomalies"), std::string::npos) << log;
+  EXPECT_EQ(log.find("keep_anomalies"), log.rfind("keep_anomalies")) << "once, for the third step and all that follow";
   const auto all = steps("wild");
   EXPECT_TRUE(all.back().skipped);
 }

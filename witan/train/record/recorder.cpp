@@ -333,12 +333,13 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
                         checkpoint.seconds, paused_s));
 }
 
-void Recorder::anomaly(const AnomalyEvent& event) {
+void Recorder::anomaly(const AnomalyEvent& event, Tell tell) {
+  metrics_.append(event);
+  if (tell == Tell::nobody) return;
   std::string warning = fmt::format("step {}: {}: {}", event.at.value_or(event.step), event.what, event.text);
   if (event.folder) warning += fmt::format("; `witan replay {}`", (folder_.path() / *event.folder).string());
   progress_.note("warning: " + warning);
   log_.warn(warning);
-  metrics_.append(event);
 }
 
 void Recorder::rewound(int64_t step) {

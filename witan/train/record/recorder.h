@@ -64,7 +64,9 @@ class Recorder {
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
   // A step that was not to be, or a rank that is slow.
-  void anomaly(const AnomalyEvent& event);
+  // Tell::nobody: it is recorded alone.
+  enum class Tell : uint8_t { people, nobody };
+  void anomaly(const AnomalyEvent& event, Tell tell = Tell::people);
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
   // What the model wrote behind sample_prompt, at the end.

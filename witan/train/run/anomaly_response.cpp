@@ -23,14 +23,17 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   if (says(keeps_anomaly(folder_.anomalies(), anomaly.step, train.keep_anomalies)))
     keep(anomaly, state, event);
   else
-    event.text = "it was not looked into (keep_anomalies)";
+    event.text = cat("not looked into, nor are later ones: the steps that are kept in ", folder_.anomalies().string(),
+                     " are as many as keep_anomalies = ", train.keep_anomalies, " allows");
   const AfterAnomaly after = after_anomaly(train, anomaly.result);
   std::optional<Checkpoint> back = after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step) : std::nullopt;
   event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
   if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
   const bool ends = after == AfterAnomaly::stop || (back && std::ssize(state.rewinds) >= train.max_rewinds);
-  if (recorder_ != nullptr && (ends || !back)) recorder_->anomaly(event);
+  const bool is_news = event.folder || event.action != "skip" || !std::exchange(told_of_unkept_, true);
+  if (recorder_ != nullptr && (ends || !back))
+    recorder_->anomaly(event, is_news ? Recorder::Tell::people : Recorder::Tell::nobody);
   require<DivergedError>(
       !ends, "step ", anomaly.step, anomaly.result.spike ? " was a spike" : " was not finite", ": ", said, ". ",
       after == AfterAnomaly::stop ? cat(anomaly.result.spike ? "on_spike" : "on_nan",

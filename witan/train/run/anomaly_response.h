@@ -43,6 +43,7 @@ class AnomalyResponse {
   const std::string& tokenizer_;
   BackgroundSave& saving_;
   Recorder* const recorder_;
+  bool told_of_unkept_ = false;  // that steps are not kept any more is said once
 };
 
 }  // namespace witan

@@ -12,6 +12,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/background_save.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/data/loader.h"
@@ -345,8 +346,14 @@ class RankTrainer {
                                         : " steps in a row had gradients that were not finite. ",
                            run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
-                           " with a smaller --lr, or check the data");
+                           " with a smaller --lr, or check the data", where_to_look());
     return result.stop;
+  }
+
+  // A step that went wrong, if one is kept.
+  std::string where_to_look() const {
+    const auto kept = step_folders(run_.start.folder.anomalies());
+    return kept.empty() ? "" : cat("; `witan replay ", kept.back().second.string(), "` computes such a step again");
   }
 
   // Of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace takes the place of the
