@@ -57,7 +57,7 @@ void add_report(CLI::App& app, Context& context) {
       {"report", "Write a run's report.html and show its key figures",
        "The report is one file that needs no network: open it in a browser.", "witan report\nwitan report my-run"},
       [&context, args] { return write(context, *args); });
-  add_option(*command, "run", args->run, "Name of the run (default: the latest)").type_name("");
+  add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
 }
 
