@@ -1,5 +1,6 @@
 // witan train, as a person meets it: what it says, what it returns, and what it refuses.
 #include <algorithm>
+#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -112,6 +113,30 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   const Said fresh = train({"--fresh"});
   EXPECT_EQ(fresh.code, 0) << fresh.err;
   EXPECT_TRUE(fs::exists(own_ / "runs/default.1/report.html"));
+}
+
+// The command that a line of what was said suggests, behind its label and before a remark; as words.
+std::vector<std::string> suggested(const std::string& said, const std::string& label) {
+  const size_t at = said.find("\n" + label);
+  if (at == std::string::npos) return {};
+  std::string line = said.substr(at + 1 + label.size(), said.find('\n', at + 1) - at - 1 - label.size());
+  std::istringstream words(line.substr(0, line.find("   (")));
+  std::vector<std::string> all;
+  for (std::string word; words >> std::quoted(word, '\'');) all.push_back(word);
+  return all;
+}
+
+TEST_F(TrainCommandTest, WhatTheEndOfARunSuggestsRuns) {
+  const Said first = train({"--run", "mine"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  for (const char* label : {"continue     ", "write text   ", "the report   "}) {
+    std::vector<std::string> words = suggested(first.err, label);
+    ASSERT_GT(words.size(), 3u) << label << first.err;
+    EXPECT_EQ(words.front(), "witan");
+    words.erase(words.begin());
+    const Said said = witan(words);
+    EXPECT_EQ(said.code, 0) << label << said.err;
+  }
 }
 
 TEST_F(TrainCommandTest, AGpuThatIsNotThereIsADeviceError) {

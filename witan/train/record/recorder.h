@@ -98,7 +98,7 @@ class Recorder {
   const ResolvedConfig config_;
   RunPlan plan_;
   const RunFolder& folder_;
-  std::shared_ptr<const SampleSource> train_;  // null: not told
+  std::shared_ptr<const SampleSource> train_;   // null: not told
   std::optional<std::vector<SourceUse>> uses_;  // of its datasets, by the last step
   MetricsWriter metrics_;
   std::optional<MetricsWriter> samples_;  // of sample_interval
