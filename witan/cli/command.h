@@ -26,8 +26,9 @@ struct Context {
   std::FILE* in = stdin;
   std::FILE* out = stdout;
   std::FILE* err = stderr;
-  ExitCode code = ExitCode::done;                          // what the command that ran returned
-  std::string program = "witan";                           // as it was called, for commands that a message suggests
+  ExitCode code = ExitCode::done;  // what the command that ran returned
+  std::string program = "witan";   // as it was called, for commands that a message suggests
+  std::string supervised_by = {};  // what stands before `train` in these: "run --ranks 4 --", or nothing
   std::shared_ptr<const MegatronLine> megatron = nullptr;  // the Megatron-LM command line, if it is one
   // Where a call of `train` is only read: takes what it says, and nothing is trained.
   std::function<void(const GivenConfig&, const TrainOptions&)> instead_of_training = nullptr;

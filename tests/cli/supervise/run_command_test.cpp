@@ -235,6 +235,7 @@ TEST_F(RunCommandTest, BeginsAnewOnlyOnce) {
   EXPECT_EQ(program.wait(), 0) << log();
   EXPECT_EQ(steps("lost").size(), 60u);
   EXPECT_FALSE(contains(log(), "archived")) << log();
+  EXPECT_TRUE(contains(log(), " run --ranks 2 -- train --run lost")) << "what continues it\n" << log();
 }
 
 TEST_F(RunCommandTest, AMistakeIsRefusedOnceAndNotTriedAgain) {

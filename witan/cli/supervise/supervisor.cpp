@@ -199,13 +199,27 @@ void Supervisor::choose_layout(int64_t least, int64_t most) {
   layout_ = elastic_layout(given_, facts_, {least, most}, require_room);
 }
 
+std::string SuperviseOptions::words() const {
+  const SuperviseOptions usual;
+  std::string words = "run";
+  const auto add = [&](const char* flag, auto value, auto usual_value) {
+    if (value != usual_value) words += cat(" ", flag, " ", value);
+  };
+  add("--ranks", ranks, usual.ranks);
+  add("--min-ranks", min_ranks, usual.min_ranks);
+  add("--max-restarts", max_restarts, usual.max_restarts);
+  add("--restart-window", window_minutes, usual.window_minutes);
+  add("--regrow", regrow_minutes, usual.regrow_minutes);
+  return words + " --";
+}
+
 JobCall Supervisor::call() const {
   JobCall call;
   call.words = words_;
   call.words.insert(call.words.begin(), program_);
   call.ranks = static_cast<int>((*layout_)->parallel.ranks);
   call.variables = {cat(kLayoutVariable, "=", layout_keys(layout_->given())),
-                    cat(kResumeVariable, "=", starts_ > 0 ? 1 : 0)};
+                    cat(kResumeVariable, "=", starts_ > 0 ? 1 : 0), cat(kCallVariable, "=", options_.words())};
   constexpr const char* kDevices = "CUDA_VISIBLE_DEVICES";
   if (!is_whole() && (*layout_)->parallel.on_gpu())
     call.variables.push_back(cat(kDevices, "=", visible_devices(places_, std::getenv(kDevices))));

@@ -22,6 +22,9 @@ struct SuperviseOptions {
   int64_t max_restarts = 3;
   double window_minutes = 60;  // restarts before that are forgotten; 0: none is
   double regrow_minutes = 0;   // after which ranks that were lost are taken for back; 0: only SIGHUP says so
+
+  // Of the command line, up to `train`: "run --ranks 4 --".
+  std::string words() const;
 };
 
 // The devices of these places, as CUDA reads them, of those that `given`, a value of CUDA_VISIBLE_DEVICES, has; null:

@@ -7,9 +7,10 @@
 namespace witan::cli {
 
 std::optional<Supervised> find_supervised() {
-  const char *layout = std::getenv(kLayoutVariable), *resumes = std::getenv(kResumeVariable);
+  const char *layout = std::getenv(kLayoutVariable), *resumes = std::getenv(kResumeVariable),
+             *call = std::getenv(kCallVariable);
   if (layout == nullptr) return std::nullopt;
-  return Supervised{layout, resumes != nullptr && std::string_view(resumes) == "1"};
+  return Supervised{layout, resumes != nullptr && std::string_view(resumes) == "1", call == nullptr ? "" : call};
 }
 
 TrainOptions options_of(TrainOptions options, const Supervised& supervised) {

@@ -12,10 +12,12 @@ namespace witan::cli {
 
 inline constexpr const char* kLayoutVariable = "WITAN_RUN_LAYOUT";   // TOML, as layout_keys() writes it
 inline constexpr const char* kResumeVariable = "WITAN_RUN_RESUMES";  // "1": after an earlier start of the same call
+inline constexpr const char* kCallVariable = "WITAN_RUN_CALL";       // what stands before `train`: "run --ranks 4 --"
 
 struct Supervised {
   std::string layout;
   bool resumes = false;
+  std::string call = {};
 };
 
 // Of this process; nothing where `witan run` did not start it.

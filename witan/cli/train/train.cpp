@@ -49,7 +49,10 @@ ExitCode train_command(Context& context, TrainCommandArgs& state) {
     return ExitCode::done;
   }
   const auto supervised = find_supervised();
-  if (supervised) state.options = options_of(state.options, *supervised);
+  if (supervised) {
+    state.options = options_of(state.options, *supervised);
+    context.supervised_by = supervised->call;
+  }
   const auto launch = find_launch();
   require<UsageError>(!launch || !state.options.dry_run,
                       "--dry-run looks at the files of one process: run it without the launcher");

@@ -17,9 +17,10 @@
 namespace witan::cli {
 namespace {
 
-std::string command_for(const Context& context, const RunConfig& config, const char* command) {
+std::string command_for(const Context& context, const RunConfig& config, std::string_view command) {
   const RunConfig defaults;
-  std::string line = context.program + " " + command;
+  const bool supervised = command == "train" && !context.supervised_by.empty();
+  std::string line = cat(context.program, " ", supervised ? context.supervised_by + " " : "", command);
   if (config.train.run != defaults.train.run) line += " --run " + shell_word(config.train.run);
   if (config.train.runs_folder != defaults.train.runs_folder)
     line += " --runs-folder " + shell_word(config.train.runs_folder);
