@@ -47,6 +47,18 @@ TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
   EXPECT_TRUE(contains(key_figures(m), "30 GFLOP/s, 75 % of the ceiling")) << key_figures(m);
 }
 
+TEST(KeyFigures, TheSpeedIsThatOfTheMedianStepAndSaysSo) {
+  Metrics m = synthetic::run(5, 0, 0);
+  m.run->ceiling_gflops = 0;
+  const double speeds[] = {1000, 31'000, 30'000, 32'000, 15'000};
+  for (size_t i = 0; i < 5; ++i) m.steps[i].tokens_per_s = speeds[i], m.steps[i].gflops = speeds[i] / 1000;
+  EXPECT_TRUE(
+      contains(key_figures(m),
+               "<dt>Tokens per second</dt><dd class=\"value\">30.0 K</dd><dd class=\"remark\">in the median step; "
+               "30 GFLOP/s</dd>"))
+      << key_figures(m);
+}
+
 TEST(Samples, TheNewestComeFirstAndAreEscaped) {
   std::vector<SampleEvent> samples;
   for (int64_t step = 1; step <= 20; ++step) samples.push_back({step, "<b>", "text " + std::to_string(step)});

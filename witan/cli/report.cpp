@@ -10,6 +10,7 @@
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {
+#include "witan/report/speed.h"
 namespace {
 
 // The standing of a run, a line per figure; figures that a young run does not have yet are left out.
@@ -23,7 +24,9 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
     const std::string total = metrics.run ? cat(" of ", metrics.run->total_steps) : "";
     fmt::print(out, "steps         {}{}, in {}\n", last.step, total, format_duration(last.elapsed_s));
     fmt::print(out, "loss          {:.4f}\n", last.loss);
-    fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s\n", format_count(last.tokens_per_s), last.gflops);
+    const RunSpeed speed = run_speed(metrics);
+    fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s in the median step\n", format_count(speed.tokens_per_s),
+               speed.gflops);
   }
   if (!metrics.evals.empty())
     fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,

@@ -8,6 +8,7 @@
 
 #include "witan/base/text.h"
 #include "witan/report/markup.h"
+#include "witan/report/speed.h"
 
 namespace witan {
 namespace {
@@ -15,22 +16,6 @@ namespace {
 std::string figure(std::string_view label, std::string_view value, std::string_view remark) {
   return fmt::format("<div><dt>{}</dt><dd class=\"value\">{}</dd><dd class=\"remark\">{}</dd></div>\n",
                      escape_html(label), escape_html(value), escape_html(remark));
-}
-
-// Of the finite values; NaN when there is none.
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double v) { return !std::isfinite(v); });
-  if (values.empty()) return NAN;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-template <class Get>
-double median_step(const Metrics& m, Get get) {
-  std::vector<double> values;
-  for (const StepEvent& e : m.steps) values.push_back(get(e));
-  return median(std::move(values));
 }
 
 // The end of the moving average that the loss chart shows; where a run is too short for one, the last step's loss.
@@ -54,12 +39,11 @@ std::string against_baseline(const EvalEvent& eval, const std::vector<BaselineEv
                      b.bits_per_byte, eval.step);
 }
 
-std::string speed_remark(const Metrics& m) {
-  const double gflops = median_step(m, [](const StepEvent& e) { return e.gflops; });
+std::string speed_remark(const Metrics& m, double gflops) {
   double ceiling = m.run ? m.run->ceiling_gflops : 0;
   if (ceiling > 0)  // which was measured too low where steps exceed it
     for (const StepEvent& e : m.steps) ceiling = std::max(ceiling, e.gflops);
-  std::string remark = fmt::format("{:.3g} GFLOP/s", gflops);
+  std::string remark = fmt::format("in the median step; {:.3g} GFLOP/s", gflops);
   if (ceiling > 0) remark += fmt::format(", {:.0f} % of the ceiling", 100 * gflops / ceiling);
   return remark;
 }
@@ -89,8 +73,8 @@ std::string key_figures(const Metrics& m) {
   }
   if (!m.steps.empty()) {
     const StepEvent& last = m.steps.back();
-    out += figure("Tokens per second", format_count(median_step(m, [](const StepEvent& e) { return e.tokens_per_s; })),
-                  speed_remark(m));
+    const RunSpeed speed = run_speed(m);
+    out += figure("Tokens per second", format_count(speed.tokens_per_s), speed_remark(m, speed.gflops));
     out +=
         figure("Time", format_duration(last.elapsed_s),
                m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));

@@ -89,8 +89,8 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   EXPECT_EQ(first.code, 0) << first.err;
   for (const char* word : {"tokenizer", "model", "ranks", "work", "about"})
     EXPECT_NE(first.err.find(word), std::string::npos) << word;
-  for (const char* word :
-       {"validation   ", "bits per byte", "Kneser-Ney", "memory", "report", "continue", "write text"})
+  for (const char* word : {"validation   ", "bits per byte", "Kneser-Ney", "tokens/s in the median step; 2 steps in ",
+                           "memory", "report", "continue", "write text"})
     EXPECT_NE(first.err.find(word), std::string::npos) << word;
   EXPECT_TRUE(first.out.starts_with("The ")) << "the sample alone: " << first.out;
   EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;

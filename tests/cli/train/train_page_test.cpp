@@ -63,7 +63,7 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
     return said([&](Progress& progress) {
       Capture out;
       std::FILE* in = std::tmpfile();
-      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, {}, "run/report.html", progress);
       std::fclose(in);
     });
   };
@@ -99,7 +99,7 @@ TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
     const std::string all = said([&](Progress& progress) {
       Capture out;
       std::FILE* in = std::tmpfile();
-      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, "run/report.html", progress);
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), plan, result, {}, "run/report.html", progress);
       std::fclose(in);
     });
     const size_t begin = all.find("arenas");

@@ -342,7 +342,8 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   progress.clear();
   if (leads()) {
     if (!job) note_speed(config, result.best_gflops);
-    summarise(context_, config, promised, result, write_report(folder_->path()), progress);
+    const Metrics recorded = read_metrics(folder_->metrics());
+    summarise(context_, config, promised, result, recorded, write_report(folder_->path(), recorded), progress);
   }
   return result.finished ? ExitCode::done : StopSignals::exit_code();
 }

@@ -11,6 +11,7 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
+#include "witan/report/speed.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 
@@ -204,7 +205,7 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
 }
 
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
-               const fs::path& report, Progress& progress) {
+               const Metrics& recorded, const fs::path& report, Progress& progress) {
   progress.note("");
   if (result.bits_per_byte)
     progress.note(fmt::format(
@@ -215,6 +216,10 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
     config->log.megatron() ? progress.note(text) : progress.print(text);
     progress.note("");
   }
+  if (!recorded.steps.empty())
+    progress.note(fmt::format("speed        {} tokens/s in the median step; {} steps in {}",
+                              format_count(run_speed(recorded).tokens_per_s), recorded.steps.back().step,
+                              format_duration(recorded.steps.back().elapsed_s)));
   summarise_memory(config->parallel, promised, result, progress);
   const ValidationRecord& validation = result.validation;
   if (config->train.keep_best > 0 && validation.best_step > 0)

@@ -5,6 +5,7 @@
 #include "witan/base/file.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/train/planning.h"
+#include "witan/report/metrics.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/trainer.h"
 
@@ -20,10 +21,10 @@ void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t don
 // Model, ranks, layout, libraries and work, before the first step.
 void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
 
-// What came of it, where `report` is, and the commands to continue with. The sample goes to the standard output, unless
-// Megatron-LM's lines are there (log_format = megatron).
+// What came of it, as far as `recorded` says how fast it was; where `report` is, and the commands to continue with. The
+// sample goes to the standard output, unless Megatron-LM's lines are there (log_format = megatron).
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
-               const fs::path& report, Progress& progress);
+               const Metrics& recorded, const fs::path& report, Progress& progress);
 
 // Flags that a finished run has no use for: there is nothing left to train.
 void say_unused(RunConfig saved, RunConfig given, Progress& progress);

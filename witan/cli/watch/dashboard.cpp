@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/report/markup.h"
+#include "witan/report/speed.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::cli {
@@ -85,8 +86,8 @@ ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
   add("validation loss", [](const Metrics& m) {
     return number_or_dash("{:.4f}", m.evals.empty() ? 0 : m.evals.back().loss, !m.evals.empty());
   });
-  add("tokens per second",
-      [](const Metrics& m) { return m.steps.empty() ? "-" : format_count(m.steps.back().tokens_per_s); });
+  add("tokens per second, median step",
+      [](const Metrics& m) { return m.steps.empty() ? "-" : format_count(run_speed(m).tokens_per_s); });
   add("parameters",
       [](const Metrics& m) { return m.run ? format_count(static_cast<double>(m.run->parameters)) : std::string("-"); });
   return table;
