@@ -116,7 +116,11 @@ TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
   EXPECT_NE(page.find("</span><span>800 KiB</span>"), std::string::npos);
   EXPECT_EQ(page.find("1.27 MiB"), std::string::npos) << "the sum of both";
   EXPECT_NE(page.find("<td>600 KiB</td>"), std::string::npos);
-  EXPECT_NE(page.find("<td>peak of all together</td><td>800 KiB</td>"), std::string::npos);
+  EXPECT_NE(page.find("<th>most of each kind</th>"), std::string::npos);
+  EXPECT_NE(page.find("<td>arena that holds all kinds</td><td>800 KiB</td>"), std::string::npos);
+  EXPECT_NE(page.find("it may be smaller than their sum; gaps between tensors may make it larger"), std::string::npos);
+  EXPECT_NE(page.find("<dt>Peak memory</dt><dd class=\"value\">800 KiB</dd><dd class=\"remark\">arena of the rank"),
+            std::string::npos);
 }
 
 TEST(Report, PlaceholdersInTextsAreNotFilled) {

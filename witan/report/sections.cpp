@@ -93,7 +93,7 @@ std::string key_figures(const Metrics& m) {
   if (!m.memory.empty()) {
     int64_t peak = 0;
     for (const MemoryEvent& e : m.memory) peak = std::max(peak, e.peak);
-    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "on the rank with the highest peak");
+    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "arena of the rank with the largest");
   }
   return out + "</dl>\n";
 }
@@ -177,7 +177,7 @@ std::string memory_bar(const MemoryEvent& rank, const std::vector<std::string>& 
 
 std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vector<std::string>& names) {
   const auto cell = [](double bytes) { return fmt::format("<td>{}</td>", format_bytes(bytes)); };
-  std::string out = "<div class=\"scroll\"><table><thead><tr><th>peak by kind</th>";
+  std::string out = "<div class=\"scroll\"><table><thead><tr><th>most of each kind</th>";
   for (const MemoryEvent& rank : memory) out += fmt::format("<th>Rank {}</th>", rank.rank);
   out += "</tr></thead><tbody>\n";
   for (size_t i = 0; i < names.size(); ++i) {
@@ -185,7 +185,7 @@ std::string memory_table(const std::vector<MemoryEvent>& memory, const std::vect
     for (const MemoryEvent& rank : memory) out += cell(tag_bytes(rank, names[i]));
     out += "</tr>\n";
   }
-  out += "<tr><td>peak of all together</td>";
+  out += "<tr><td>arena that holds all kinds</td>";
   for (const MemoryEvent& rank : memory) out += cell(static_cast<double>(rank.peak));
   return out + "</tr>\n</tbody></table></div>\n";
 }
@@ -197,7 +197,12 @@ std::string memory_section(const std::vector<MemoryEvent>& memory) {
   const std::vector<std::string> names = tag_names(memory);
   double longest = 1;
   for (const MemoryEvent& rank : memory) longest = std::max(longest, tag_total(rank));
-  std::string out = "<section>\n<h2>Memory</h2>\n<div class=\"card\">\n<div class=\"stack\">\n";
+  // Both may be the larger one, which would look like an error to who adds up.
+  std::string out =
+      "<section>\n<h2>Memory</h2>\n<p class=\"note\">The most that tensors of each kind held, and behind each bar the "
+      "arena that holds all of them: the highest address in use. Kinds that peak at different times share it, so that "
+      "it may be smaller than their sum; gaps between tensors may make it larger.</p>\n"
+      "<div class=\"card\">\n<div class=\"stack\">\n";
   for (const MemoryEvent& rank : memory) out += memory_bar(rank, names, longest);
   return out + "</div>\n" + memory_table(memory, names) + "</div>\n</section>\n";
 }
