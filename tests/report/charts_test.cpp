@@ -256,6 +256,41 @@ TEST(PlotData, SmoothedSeriesOfSeveralRunsKeepWhatTheyAreMadeOf) {
   EXPECT_FALSE(series[1].contains("raw")) << "evaluations are not";
 }
 
+// Several curves of one run have its colour: dashes tell them apart.
+TEST(PlotData, FurtherCurvesOfARunAreDashedAndSmoothedAlike) {
+  Metrics m = synthetic::run(300, 2, 4, 2, 1);
+  for (StepEvent& step : m.steps)
+    set_router_statistic(step, "router_entropy", 1 + 0.1 * static_cast<double>(step.step % 2));
+  for (ExpertsEvent& event : m.experts) {
+    const double odd = static_cast<double>(event.step % 2);
+    event.statistics = {{"router_entropy", {{1 - odd}, {2 + odd}}}, {"load_max_over_mean", {{3}, {2 - odd}}}};
+  }
+  const auto charts = merge_charts({make_charts(m), make_charts(m)}, {"a", "b"});
+  const auto data = plot_data(charts, {make_run_axis(m), make_run_axis(m)});
+  const auto series_of = [&](const char* title) {
+    for (const auto& chart : data["charts"])
+      if (chart["title"] == title) return chart["series"];
+    return nlohmann::ordered_json();
+  };
+  const auto entropy = series_of("Router entropy");
+  ASSERT_EQ(entropy.size(), 6u);
+  for (size_t i = 0; i < entropy.size(); ++i) {
+    EXPECT_EQ(entropy[i].value("dash", 0), static_cast<int>(i % 3)) << i;
+    ASSERT_TRUE(entropy[i].contains("raw")) << entropy[i]["name"];
+    EXPECT_EQ(entropy[i]["raw"].size(), 300u);
+    EXPECT_NE(entropy[i]["raw"], entropy[i]["points"]) << entropy[i]["name"];
+  }
+  EXPECT_EQ(entropy[2]["name"], "a highest layer");
+  EXPECT_FALSE(entropy[3].contains("dash")) << "the first of each run is solid";
+  const auto busiest = series_of("Busiest expert");
+  ASSERT_EQ(busiest.size(), 4u);
+  EXPECT_EQ(busiest[1]["name"], "a most even layer");
+  EXPECT_EQ(busiest[1]["dash"], 1);
+  EXPECT_TRUE(busiest[1].contains("raw"));
+  for (const auto& chart : plot_data(make_charts(m), {make_run_axis(m)})["charts"])
+    for (const auto& one : chart["series"]) EXPECT_FALSE(one.contains("dash")) << "colours tell those of one run apart";
+}
+
 TEST(PlotData, OneStepStandsInTheMiddle) {
   const Metrics m = synthetic::run(1, 0, 0);
   const auto json = plot_data(m, make_charts(m), std::nullopt);

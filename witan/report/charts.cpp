@@ -72,6 +72,12 @@ class Charts {
     add(name, Style::faint, colour, curve);
     add("smoothed", Style::line, colour, smooth(curve, span));
   }
+  // Its moving average alone, beside a curve that has one: both behind it would be too many. Unsmoothed it is `raw`.
+  void add_average(const std::string& name, int colour, const Curve& curve) {
+    const double span = smoothing_span(curve.size());
+    add(name, Style::line, colour, span > 1 ? smooth(curve, span) : curve);
+    if (span > 1) chart_.series.back().raw = downsample(curve, kMostPoints);
+  }
   void close() {
     if (!chart_.series.empty()) out_.push_back(std::move(chart_));
     chart_ = {};
@@ -237,15 +243,15 @@ void add_other_statistics(Charts& charts, const Metrics& m) {
     charts.open(Section::experts, title_of(name), unit == units.end() ? "" : unit->second);
     charts.add_smoothed("all layers", 1,
                         curve_of(m.steps, [&](const StepEvent& e) { return router_statistic(e, name); }));
-    charts.add("lowest layer", Style::line, 3, curve_of_layers(m, name, Extreme::lowest));
-    charts.add("highest layer", Style::line, 4, curve_of_layers(m, name, Extreme::highest));
+    charts.add_average("lowest layer", 3, curve_of_layers(m, name, Extreme::lowest));
+    charts.add_average("highest layer", 4, curve_of_layers(m, name, Extreme::highest));
   }
 }
 
 void add_experts(Charts& charts, const Metrics& m) {
   charts.open(Section::experts, "Busiest expert", "times the mean load, worst layer");
   charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
-  charts.add("most even layer", Style::line, 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
+  charts.add_average("most even layer", 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
 
   charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
   charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
@@ -320,6 +326,7 @@ OrderedJson to_json(const Series& series) {
                    {"points", to_json(series.points)}};
   if (!series.raw.empty()) json["raw"] = to_json(series.raw);
   if (series.run != 0) json["run"] = series.run;
+  if (series.dash != 0) json["dash"] = series.dash;
   return json;
 }
 
@@ -349,8 +356,9 @@ std::vector<Series> series_of_run(const Chart& chart, const std::string& name, i
   for (const Series& series : chart.series) {
     if (series.style == Style::faint) raw = series.points;
     if (series.style == Style::faint || series.style == Style::dashed) continue;
+    const Curve behind = std::exchange(raw, {});
     shown.push_back({shown.empty() ? name : name + " " + series.name, series.style, colour, series.points,
-                     std::exchange(raw, {}), run});
+                     behind.empty() ? series.raw : behind, run, static_cast<int>(shown.size())});
   }
   return shown;
 }

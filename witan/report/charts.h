@@ -19,6 +19,7 @@ struct Series {
   Curve points;    // at most kMostPoints
   Curve raw = {};  // what `points` is a smoothed form of, where no faint series before it shows that
   int run = 0;     // of which of the page's runs it is
+  int dash = 0;    // which of its run's curves in a chart of several runs: each has a pattern of dashes; 0: none
 };
 constexpr size_t kMostPoints = 2000;
 
@@ -48,8 +49,8 @@ struct HeatMap {
 std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events);
 
 // The charts of several runs over each other: of each of `charts`, one run's, the series that stand for the run, in the
-// run's colour and with its name. `names` are as many. A smoothed series takes its raw one along. Charts with a series
-// for each layer or GPU are left out: a run has one colour.
+// run's colour and with its name; the second and further ones are dashed. `names` are as many. A smoothed series takes
+// its raw one along. Charts with a series for each layer or GPU are left out: a run has one colour.
 std::vector<Chart> merge_charts(const std::vector<std::vector<Chart>>& charts, const std::vector<std::string>& names);
 constexpr size_t kSeriesColours = 8;  // that assets/style.css has
 

@@ -195,9 +195,33 @@ const styles = {
   dashed: {strokeWidth: 1.5, strokePattern: [6, 4], highlightCircleSize: 0},
 };
 
+// Dashes of the first and further curves of one run, which have its colour.
+const kDashes = [null, [8, 4], [2, 3], [10, 3, 2, 3]];
+
+function dashes(s) {
+  return s.style === "dashed" ? styles.dashed.strokePattern : kDashes[(s.dash || 0) % kDashes.length];
+}
+
 function seriesColour(s) {
   const colour = themeColour("--series-" + s.colour);
   return s.style === "faint" ? colour + "66" : colour;
+}
+
+const kMark = 24;  // pixels of a curve that stand before its name
+
+// A piece of the curve as it is drawn: its colour comes from the style.
+function legendMark(s) {
+  const make = (tag, attributes) => {
+    const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+    return e;
+  };
+  const mark = make("svg", {class: "key", width: kMark, height: 8, "aria-hidden": "true"});
+  const line = make("line", {x1: 0, x2: kMark, y1: 4, y2: 4, stroke: "currentColor", "stroke-width": 2.5});
+  if (dashes(s)) line.setAttribute("stroke-dasharray", dashes(s).join(" "));
+  mark.append(line);
+  if (s.style === "dots") mark.append(make("circle", {cx: kMark / 2, cy: 4, r: 3.5, fill: "currentColor"}));
+  return mark;
 }
 
 // dygraphs knows the series by number: a name comes from the run and may be anything.
@@ -205,7 +229,7 @@ function seriesOptions(chart) {
   const options = {};
   chart.series.forEach((s, i) => {
     const style = s.points.length > 1 ? s.style : "dots";
-    options["s" + i] = {...styles[style], color: seriesColour(s)};
+    options["s" + i] = {...styles[style], strokePattern: dashes(s), color: seriesColour(s)};
   });
   return options;
 }
@@ -347,7 +371,7 @@ class ChartPlot {
       const item = element("button", "item");
       item.type = "button";
       item.title = "Show or hide this curve";
-      const key = element("span", s.style === "dashed" ? "key dashed" : "key");
+      const key = legendMark(s);
       const value = element("b", "");
       item.append(key, s.name, " ", value);
       item.addEventListener("click", () => {
@@ -368,7 +392,7 @@ class ChartPlot {
       const {item, key, value} = this.items[i];
       const point = pointAt(this.plotted[i], at);
       const shown = isShown(this.chart, s);
-      key.style.borderTopColor = seriesColour(s);
+      key.style.color = seriesColour(s);
       item.setAttribute("aria-pressed", String(shown));
       value.textContent = shown && point ? formatNumber(point[1]) : "\u2013";
     });

@@ -44,11 +44,16 @@ function toImage(plot) {
   context.font = "12px " + font;
   let x = 12;
   for (const s of plot.chart.series.filter((one) => isShown(plot.chart, one))) {
-    context.fillStyle = seriesColour(s);
-    context.fillRect(x, 33, 16, 2.5);
+    context.strokeStyle = seriesColour(s);
+    context.lineWidth = 2.5;
+    context.setLineDash(dashes(s) || []);
+    context.beginPath();
+    context.moveTo(x, 34);
+    context.lineTo(x + kMark, 34);
+    context.stroke();
     context.fillStyle = themeColour("--muted");
-    context.fillText(s.name, x + 22, 38);
-    x += 38 + context.measureText(s.name).width;
+    context.fillText(s.name, x + kMark + 6, 38);
+    x += kMark + 22 + context.measureText(s.name).width;
   }
   context.drawImage(plot.graph.hidden_, 12, above, area.width, area.height);
   context.textAlign = "center";
