@@ -38,6 +38,25 @@ TEST(StillFigures, LabelsHaveRoom) {
   for (size_t i = 1; i < at.size(); ++i) EXPECT_GE(at[i] - at[i - 1], 6 * 7) << "six digits of seven units";
 }
 
+// A narrow screen shows larger letters and leaves those out that stand between others.
+TEST(StillFigures, NarrowScreensShowEveryOtherLabel) {
+  std::vector<FigureBar> bars;
+  for (int i = 0; i < 60; ++i) bars.push_back({std::to_string(100000 + i), 1, ""});
+  std::string html = bar_figure({"Bytes", "", ""}, bars);
+  EXPECT_NE(html.find("<svg class=\"still\""), std::string::npos);
+  html = std::regex_replace(html, std::regex("<g class=\"between\"><text[^>]*>[0-9]*</text>\n</g>"), "");
+  const auto at = numbers(html, "<text x=\"([0-9.]+)\" y=\"[0-9.]+\" text-anchor=\"middle\">1");
+  ASSERT_GE(at.size(), 3u);
+  for (size_t i = 1; i < at.size(); ++i) EXPECT_GE(at[i] - at[i - 1], 2 * 6 * 7);
+}
+
+// Labels of any length leave room for the bars: they have a column, and on narrow screens a row, of their own.
+TEST(StillFigures, SharesHaveALayoutOfTheirOwn) {
+  const std::string html = share_figure({"Letters", "", ""}, {{"Latin", 8, "80 %"}});
+  EXPECT_NE(html.find("<div class=\"stack shares\">\n<span>Latin</span><span class=\"bar\">"), std::string::npos)
+      << html;
+}
+
 TEST(StillFigures, SharesAreRelativeToTheLongest) {
   const std::string html = share_figure({"Letters", "by script", ""}, {{"Latin", 8, "80 %"}, {"Han", 2, "20 %"}});
   EXPECT_EQ(numbers(html, "width:([0-9.]+)%"), (std::vector<double>{100, 25}));

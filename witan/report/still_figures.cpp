@@ -25,7 +25,7 @@ std::string figure_around(const FigureText& text, std::string_view inside) {
 
 std::string svg_around(std::string_view label, std::string_view inside) {
   return fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" width=\"100%\" role=\"img\" aria-label=\"{}\" font-size=\"12\" "
+      "<svg class=\"still\" viewBox=\"0 0 {} {}\" width=\"100%\" role=\"img\" aria-label=\"{}\" font-size=\"12\" "
       "fill=\"var(--muted)\">\n{}</svg>\n",
       kWidth, kHeight, escape_html(label), inside);
 }
@@ -82,7 +82,9 @@ std::string bar_figure(const FigureText& text, const std::vector<FigureBar>& bar
         "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"var(--series-1)\"><title>{}</title>"
         "</rect>\n",
         x + each * 0.06, kTop + kPlotHeight - height, each * 0.88, height, escape_html(bars[i].hint));
-    if (i % every == 0) svg += svg_text(x + each / 2, kHeight - 9, "middle", bars[i].label);
+    if (i % every != 0) continue;
+    const std::string label = svg_text(x + each / 2, kHeight - 9, "middle", bars[i].label);
+    svg += i / every % 2 == 0 ? label : "<g class=\"between\">" + label + "</g>\n";
   }
   return figure_around(text, svg_around(text.title, svg));
 }
@@ -90,7 +92,7 @@ std::string bar_figure(const FigureText& text, const std::vector<FigureBar>& bar
 std::string share_figure(const FigureText& text, const std::vector<FigureBar>& bars) {
   double most = 0;
   for (const FigureBar& bar : bars) most = std::max(most, bar.value);
-  std::string rows = "<div class=\"stack\">\n";
+  std::string rows = "<div class=\"stack shares\">\n";
   for (const FigureBar& bar : bars)
     rows += fmt::format(
         "<span>{}</span><span class=\"bar\"><i class=\"tag-0\" style=\"width:{:.2f}%\"></i></span><span>{}</span>\n",

@@ -20,7 +20,8 @@ struct FigureText {
   std::string title, unit, readout;  // the readout stands at the right of the title
 };
 
-// Upright bars side by side, in this order. As many labels are shown as there is room for.
+// Upright bars side by side, in this order. As many labels are shown as there is room for, and every other
+// one of them on a narrow screen.
 std::string bar_figure(const FigureText& text, const std::vector<FigureBar>& bars);
 
 // Lying bars below each other, relative to the longest, with their hints behind them.
