@@ -106,6 +106,7 @@ class RunFiles : public ::testing::Test {
 
   fs::path before() const { return folder_ / "before"; }
   fs::path now() const { return folder_ / "now"; }
+  fs::path shown() const { return folder_ / "shown"; }  // the standard output of the last command
 
   // In a process of its own.
   Ended run(const std::vector<std::string>& args, const Fault& fault = {}) const {
@@ -117,6 +118,7 @@ class RunFiles : public ::testing::Test {
       arm(now(), fault);
       const Said all = witan(own);
       write_text(said, all.err);
+      write_text(shown(), all.out);
       if (all.code != 0) throw Error(static_cast<ExitCode>(all.code), all.err);
     });
     return ended;
@@ -196,6 +198,10 @@ TEST_F(RunFiles, WhateverWriteFailsTheMessageNamesTheFileAndNothingIsLost) {
             for (size_t i = at - 1; i < ended.calls.size(); ++i)
               named |= ended.message.find(file_of(ended.calls[i])) != std::string::npos;
             EXPECT_TRUE(named) << when << ": " << ended.message;
+          }
+          if (command.name == "report") {
+            EXPECT_NE(read_file(shown()).find("\nstate         finished\n"), std::string::npos)
+                << "no figures " << when << ": " << read_file(shown());
           }
           const Ended again = run(command.args);
           EXPECT_EQ(again.code, 0) << when << ", then: " << again.message;

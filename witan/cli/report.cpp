@@ -1,16 +1,19 @@
 // witan report: a run's report.html, written again, and its key figures.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
+#include "witan/report/speed.h"
 #include "witan/train/run/load_run.h"
 
 namespace witan::cli {
-#include "witan/report/speed.h"
 namespace {
 
 // The standing of a run, a line per figure; figures that a young run does not have yet are left out.
@@ -42,26 +45,51 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
   fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress or killed");
 }
 
-ExitCode write(Context& context, const RunArgs& args) {
+struct ReportArgs : RunArgs {
+  std::string output;  // empty: report.html of the run
+};
+
+// Whether this user may make files in it, on a file system that takes them.
+bool is_writable(const fs::path& folder) {
+  return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+// A run of somebody else shows its figures all the same; a page that was asked for by name must come to be.
+ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path run = find_run(args.runs_folder, args.run);
+  const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
   const Metrics metrics = read_metrics(run / "metrics.jsonl");
-  const fs::path page = write_report(run, metrics);
+  const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics);
+  std::fflush(context.out);  // they come before what is wrong with the page
+  try {
+    write_file_atomically(page, html);
+  } catch (const IoError& error) {
+    if (!args.output.empty() || is_writable(run)) throw;
+    fmt::print(context.err, "warning: report.html was not written: {}; --output FILE writes it elsewhere\n",
+               error.what());
+    return ExitCode::done;
+  }
   fmt::print(context.out, "report        {}\n", page.string());
   return ExitCode::done;
 }
 
+constexpr const char* kReportHelp =
+    "The report is one file that needs no network: open it in a browser. Of a run in a folder that cannot be written "
+    "to the figures are shown all the same, with a warning; --output writes the page elsewhere.";
+
 }  // namespace
 
 void add_report(CLI::App& app, Context& context) {
-  const auto args = std::make_shared<RunArgs>();
-  CLI::App* command = add_command(
-      app, context,
-      {"report", "Write a run's report.html and show its key figures",
-       "The report is one file that needs no network: open it in a browser.", "witan report\nwitan report my-run"},
-      [&context, args] { return write(context, *args); });
+  const auto args = std::make_shared<ReportArgs>();
+  CLI::App* command = add_command(app, context,
+                                  {"report", "Write a run's report.html and show its key figures", kReportHelp,
+                                   "witan report\nwitan report my-run\nwitan report my-run --output my-run.html"},
+                                  [&context, args] { return write(context, *args); });
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_option(*command, "--output", args->output, "Write the page to this file (default: report.html of the run)")
+      .type_name("FILE");
 }
 
 }  // namespace witan::cli

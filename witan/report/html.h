@@ -12,6 +12,10 @@ namespace witan {
 // The page. It loads nothing from the network, and its content security policy forbids that to any text of the run.
 std::string render_report(const Metrics& metrics, std::string_view config);
 
+// The same with run_folder/config.toml, if it exists. Throws DataError for a run without a single step or evaluation,
+// and IoError.
+std::string render_report(const fs::path& run_folder, const Metrics& metrics);
+
 // Reads run_folder/metrics.jsonl and, if it exists, config.toml; writes run_folder/report.html and returns its path.
 // Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
 fs::path write_report(const fs::path& run_folder);
