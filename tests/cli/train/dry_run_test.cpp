@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <map>
 
 #include "cli/small_runs.h"
+#include "witan/base/error.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::test {
@@ -121,6 +124,23 @@ TEST_F(DryRunTest, AFolderThatCannotBeWrittenToIsSaid) {
   fs::create_directories(folder_ / "runs");
   fs::permissions(folder_ / "runs", fs::perms::owner_read | fs::perms::owner_exec);
   expect_fails(with_text(), 4, "cannot write to the run folder");
+}
+
+// As a user who is not root, wherever the test runs.
+TEST_F(DryRunTest, TheReasonIsThatOfTheFolder) {
+  const auto try_as_nobody = [] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(1);
+    errno = ENOENT;
+    try {
+      cli::require_usable_folder("/usr/no-such-folder/a");
+    } catch (const IoError& error) {
+      std::fputs(error.what(), stderr);
+      ::_exit(7);
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(try_as_nobody(), ::testing::ExitedWithCode(7),
+              "cannot write to the run folder /usr/no-such-folder/a: /usr: (Permission denied|Read-only file system)");
 }
 
 }  // namespace

@@ -97,8 +97,9 @@ void require_usable_folder(const fs::path& run_folder) {
   while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
   require<IoError>(fs::is_directory(there, error), "cannot create the run folder ", run_folder.string(), ": ",
                    there.string(), " is not a folder");
-  require<IoError>(::access(there.c_str(), W_OK | X_OK) == 0, "cannot write to the run folder ", run_folder.string(),
-                   ": ", there.string(), ": ", std::strerror(errno));
+  const int why = ::access(there.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+  require<IoError>(why == 0, "cannot write to the run folder ", run_folder.string(), ": ", there.string(), ": ",
+                   std::strerror(why));
 }
 
 FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps) {
