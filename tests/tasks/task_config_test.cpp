@@ -62,6 +62,9 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
               HasSubstr("run such a task with lm-evaluation-harness against"));
   EXPECT_THAT(refusal("generation_kwargs: {until: [x]}\n"), HasSubstr("generation_kwargs: Witan compares"));
   EXPECT_THAT(refusal("colour: red\n"), HasSubstr("t.yaml: colour: Witan does not know this key"));
+  EXPECT_THAT(refusal("metric_lst: [{metric: acc}]\n"),
+              HasSubstr("metric_lst: Witan does not know this key (did you mean metric_list?): remove it"));
+  EXPECT_THAT(refusal("metric_list: [{metrik: acc, metric: acc}]\n"), HasSubstr("(did you mean metric?)"));
   EXPECT_THAT(refusal("metric_list: [{metric: f1}]\n"),
               HasSubstr("metric: f1 is not supported: acc, acc_norm, acc_bytes are"));
   EXPECT_THAT(refusal("metric_list: [{metric: acc, aggregation: median}]\n"), HasSubstr("median is not supported"));
@@ -70,6 +73,11 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(refusal("dataset_kwargs: {data_dir: x}\n"), HasSubstr("dataset_kwargs: data_dir: Witan does not know"));
   EXPECT_THAT(refusal("repeats: 3\n"), HasSubstr("repeats: must be 1"));
   EXPECT_THAT(refusal("doc_to_text: 0\n"), HasSubstr("an index of a choice are not supported"));
+  // Before it is missed under its right name.
+  std::string misspelt = small_task("small");
+  misspelt.replace(misspelt.find("test_split"), 10, "test_spilt");
+  EXPECT_THAT(testing::refusal_of_task(folder_ / "t.yaml", misspelt),
+              HasSubstr("t.yaml: test_spilt: Witan does not know this key (did you mean test_split?)"));
   EXPECT_NO_THROW(read("repeats: 1\nshould_decontaminate: true\nmetadata: {version: 1}\nfilter_list: ~\n"));
 }
 

@@ -1,6 +1,7 @@
 #include "witan/data/corpus.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "witan/base/counted.h"
@@ -130,7 +131,7 @@ class CorpusReader {
 
   CorpusStart at(size_t source) const { return {source, statistics_, quarantine_.state()}; }
 
-  CorpusStatistics finish(size_t sources) {
+  CorpusStatistics finish(const std::vector<Source>& sources) {
     quarantine_.close();
     statistics_.bad_rows = quarantine_.count();
     const auto& s = statistics_;
@@ -142,12 +143,18 @@ class CorpusReader {
         " %, see --bad-row-share; ", options_.conversations ? "messages are" : "the text is", " read from the key ",
         clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key), ", see ",
         options_.conversations ? "--messages-key" : options_.key_option, "); the first is ", quarantine_.first(), kept);
-    require<DataError>(s.documents > 0, "found no document with text in ",
-                       counted(static_cast<int64_t>(sources), "file"), " (", s.empty_documents, " empty)");
+    require<DataError>(s.documents > 0, "found no document with text in ", counted(std::ssize(sources), "file"),
+                       what_there_was(sources));
     return s;
   }
 
  private:
+  // Instead of text.
+  std::string what_there_was(const std::vector<Source>& sources) const {
+    if (std::ranges::all_of(sources, [](const Source& one) { return one.bytes == 0; }))
+      return sources.size() == 1 ? ": it is empty (0 bytes)" : ": all are empty (0 bytes)";
+    return cat(" (", statistics_.empty_documents, " empty)");
+  }
   // `read`: bytes of the source so far.
   void emit(std::string_view text, uint64_t read, std::span<const TextSpan> answers = {}) {
     if (text.empty()) {
@@ -315,7 +322,7 @@ CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOpt
     if (at_source) at_source(reader.at(s));
     reader.read(sources[s]);
   }
-  return reader.finish(sources.size());
+  return reader.finish(sources);
 }
 
 void check_encoding(const std::vector<Source>& sources, const CorpusOptions& options) {

@@ -38,6 +38,37 @@ const std::map<std::string_view, std::string>& refused_keys() {
   return all;
 }
 
+// All that a task may say, whether it matters here or not: a key that is none of them is more likely misspelt than
+// what it was meant to be is missing.
+const std::vector<std::string>& task_keys() {
+  static const std::vector<std::string> all = {"task",
+                                               "task_alias",
+                                               "tag",
+                                               "group",
+                                               "output_type",
+                                               "dataset_path",
+                                               "dataset_name",
+                                               "dataset_kwargs",
+                                               "training_split",
+                                               "validation_split",
+                                               "test_split",
+                                               "fewshot_split",
+                                               "doc_to_text",
+                                               "doc_to_target",
+                                               "doc_to_choice",
+                                               "target_delimiter",
+                                               "description",
+                                               "num_fewshot",
+                                               "fewshot_delimiter",
+                                               "fewshot_config",
+                                               "metric_list",
+                                               "repeats",
+                                               "metadata",
+                                               "should_decontaminate",
+                                               "doc_to_decontamination_query"};
+  return all;
+}
+
 // The keys of a mapping, taken one by one; what is left at the end is not understood.
 class TaskKeys {
  public:
@@ -50,6 +81,7 @@ class TaskKeys {
   }
 
   Value take(std::string_view key) {
+    taken_.emplace_back(key);
     const auto found = std::ranges::find(entries_, key, &Entries::value_type::first);
     if (found == entries_.end()) return {};
     Value value = std::move(found->second);
@@ -94,12 +126,22 @@ class TaskKeys {
     for (const auto& [key, value] : entries_) {
       if (value.is_none()) continue;
       if (const auto known = refused_keys().find(key); known != refused_keys().end()) fail(key, known->second);
-      fail(key, "Witan does not know this key: remove it if the results do not depend on it");
+      refuse_unknown(key, taken_);
     }
+  }
+  // Keys that are neither `known` nor refused with a reason of their own.
+  void refuse_others(const std::vector<std::string>& known) const {
+    for (const auto& [key, value] : entries_)
+      if (!value.is_none() && !refused_keys().contains(key) && std::ranges::find(known, key) == known.end())
+        refuse_unknown(key, known);
   }
   const std::string& where() const { return where_; }
 
  private:
+  [[noreturn]] void refuse_unknown(const std::string& key, const std::vector<std::string>& known) const {
+    fail(clipped(key),
+         cat("Witan does not know this key", suggestion(key, known), ": remove it if the results do not depend on it"));
+  }
   void refuse_code(std::string_view key, const Value& value) const {
     if (const Entries* inner = value.entries()) {
       for (const auto& [name, of] : *inner)
@@ -109,6 +151,7 @@ class TaskKeys {
 
   Entries entries_;
   std::string where_;
+  std::vector<std::string> taken_;  // all that were asked for
 };
 
 void take_prompt(TaskKeys& keys, TaskPrompt& prompt) {
@@ -202,6 +245,7 @@ void take_metrics(TaskKeys& keys, TaskConfig& task) {
 
 TaskConfig parse_task(const Entries& entries, const fs::path& file) {
   TaskKeys keys(entries, file.string());
+  keys.refuse_others(task_keys());
   TaskConfig task;
   task.file = file;
   task.name = keys.text("task").value_or("");

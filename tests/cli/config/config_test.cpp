@@ -102,6 +102,11 @@ TEST_F(ConfigTest, ErrorsAreThoseOfTraining) {
   expect_refusal({"config"}, 2, {"give a subcommand: show, diff"});
 }
 
+TEST_F(ConfigTest, DifferencesAreOfTwo) {
+  expect_refusal({"config", "diff"}, 2, {"witan config diff: give two configurations to compare: names of runs"});
+  expect_refusal({"config", "diff", "gpt2-124m"}, 2, {"give two configurations to compare, gpt2-124m and another one"});
+}
+
 TEST_F(ConfigTest, DifferencesOfRunsFilesAndPresets) {
   write_text(folder_ / "runs/a/config.toml", "[optimizer]\nlr = 2e-3\n");
   const std::string file = folder_ / "mine.toml";

@@ -210,6 +210,15 @@ TEST_F(CorpusCommandsTest, DedupThatFailedMayBeGivenAgain) {
   EXPECT_EQ(read_text(at("clean.jsonl")), "{\"text\": \"a\"}\n") << "NAME is NAME.jsonl, as of the other commands";
 }
 
+TEST_F(CorpusCommandsTest, TextThatIsNotThereIsToldFromTextThatIsEmpty) {
+  for (const char* name : {"empty.jsonl", "void/a.txt", "void/b.txt"}) write_text(at(name), "");
+  write_text(at("blank.jsonl"), "{\"text\": \"\"}\n{\"text\": \"\"}\n");
+  const std::string none = "found no document with text in ";
+  expect_refusal({"data", "stats", at("empty.jsonl")}, 4, {none + "1 file: it is empty (0 bytes)"});
+  expect_refusal({"data", "stats", at("void")}, 4, {none + "2 files: all are empty (0 bytes)"});
+  expect_refusal({"data", "stats", at("blank.jsonl")}, 4, {none + "1 file (2 empty)"});
+}
+
 // Texts are read first, and the damage is found when rows are written.
 TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNothingBehind) {
   std::string table = read_text(std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/zstd_plain_v1.parquet");

@@ -98,6 +98,8 @@ TEST_F(RowsCommandTest, SaysWhatIsMissing) {
   expect_refusal({"data", "shuffle"}, 2, {"witan data shuffle: give files or folders"});
   expect_refusal({"data", "shuffle", at("rows.jsonl")}, 2, {"witan data shuffle: give the file to write: --output"});
   expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x")}, 2, {"say how: --chunks N"});
+  expect_refusal({"data", "split"}, 2, {"witan data split: give files or folders"});
+  expect_refusal({"data", "split", at("rows.jsonl")}, 2, {"witan data split: give the file to write: --output"});
   expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", "0.5,half"}, 2,
                  {"half is no number"});
   expect_refusal({"data", "shuffle", at("rows.jsonl"), "--output", at("x"), "--memory", "some"}, 3, {"some"});

@@ -79,6 +79,9 @@ NamedConfig named_config(const fs::path& runs_folder, const std::string& text) {
 }
 
 ExitCode diff(Context& context, const DiffArgs& args) {
+  require<UsageError>(!args.a.empty() && !args.b.empty(), "witan config diff: give two configurations to compare",
+                      args.a.empty() ? "" : cat(", ", clipped(args.a), " and another one"),
+                      ": names of runs or presets, TOML files, or `defaults`");
   const NamedConfig a = named_config(args.runs_folder, args.a), b = named_config(args.runs_folder, args.b);
   const std::vector<KeyDifference> found = differing_keys({a.config, b.config});
   if (args.json) {
@@ -110,8 +113,8 @@ void add_config_diff(CLI::App& config, Context& context) {
        "witan config diff defaults preset:gpt2-124m\n"
        "witan config diff recipes/default.toml mine.toml --json"},
       [&context, args] { return diff(context, *args); });
-  add_option(*command, "a", args->a, "The one").type_name("").required();
-  add_option(*command, "b", args->b, "The other").type_name("").required();
+  add_option(*command, "a", args->a, "The one").type_name("");
+  add_option(*command, "b", args->b, "The other").type_name("");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
   add_flag(*command, "--json", args->json, "Print JSON: of each key both values");
 }

@@ -96,9 +96,13 @@ void add_chunk_args(CLI::App& command, PartOptions& parts) {
       .range(int64_t{1}, int64_t{1} << 40);
 }
 
-std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress) {
+void require_files(const RowArgs& args, const std::string& command) {
   require<UsageError>(!args.inputs.empty(), command, ": give files or folders of text, JSON Lines or tables");
   require<UsageError>(!args.output.empty(), command, ": give the file to write: --output FILE.jsonl");
+}
+
+std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress) {
+  require_files(args, command);
   output_of_rows(args.output, command + ": --output");
   const Sources sources = find_sources(paths_of(args.inputs));
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));

@@ -53,6 +53,9 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
 // --chunks and --valid.
 void add_chunk_args(CLI::App& command, PartOptions& parts);
 
+// Throws UsageError unless it is said what to read and what to write.
+void require_files(const RowArgs& args, const std::string& command);
+
 // The sources that the arguments name, all together sorted by path; skipped files are named, and columns that cannot be
 // written; text in another encoding is found before any work. Throws UsageError where there are none or --output is
 // missing or no file; `command`: "witan data split"; and as check_row_sources().

@@ -41,6 +41,7 @@ ExitCode split(Context& context, const SplitArgs& args) {
   CopyOptions options = args.options;
   options.rows = args.rows.rows;
   options.parts.fractions = parse_fractions(args.fractions);
+  require_files(args.rows, "witan data split");
   require<UsageError>(options.parts.chunks > 0 || options.parts.valid > 0 || !options.parts.fractions.empty(),
                       "witan data split: say how: --chunks N, --valid N, both, or --fractions LIST");
   const std::vector<Source> sources = sources_of(args.rows, "witan data split", progress);
