@@ -148,6 +148,27 @@ TEST(CompletionsTest, BashCompletesCommandsFlagsChoicesAndRuns) {
   EXPECT_EQ(complete({"train", "--config", "mi"}), "mine.toml ");
   EXPECT_EQ(complete({"train", "--lr", ""}), " ");
   EXPECT_EQ(complete({"completions", "--he"}), "--help --help-all ");
+  EXPECT_EQ(complete({"completions", ""}), "bash zsh fish ");
+  EXPECT_EQ(complete({"completions", "z"}), "zsh ");
+}
+
+TEST(CompletionsTest, HelpAndManTakeNamesOfCommands) {
+  const TempFolder folder;
+  write_text(folder / "train.txt", "");
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  for (const char* command : {"help", "man"}) {
+    EXPECT_EQ(complete({command, "tr"}), "train ");
+    EXPECT_EQ(complete({command, "data", "fe"}), "fetch ");
+    EXPECT_TRUE(contains(complete({command, "data", ""}), "prepare "));
+    EXPECT_EQ(complete({command, "train", ""}), " ") << "and no files";
+  }
+  EXPECT_EQ(complete({"help", "--al"}), "--all ");
+  EXPECT_EQ(complete({"help", "train", "--al"}), "--all ");
+  const std::string zsh = witan({"completions", "zsh"}).out, fish = witan({"completions", "fish"}).out;
+  EXPECT_TRUE(contains(zsh, "      \"man\"|\"help\")\n"));
+  EXPECT_TRUE(contains(zsh, "compadd -- bash zsh fish"));
+  EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_about \" data\" help man' -f -a fetch "));
+  EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" completions\"' -f -a 'bash zsh fish'"));
 }
 
 // zsh and fish need not be installed: what their scripts are made of is bash's, which runs above.

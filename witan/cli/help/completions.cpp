@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 
@@ -85,36 +86,51 @@ std::string text_of_cases(const Cases& cases) {
   return out;
 }
 
-// The pattern of the commands whose arguments are runs.
-std::string commands_of_runs(const DescribedCommand& app) {
+// `action` of what may stand where a command's arguments do, by the command's path; files where nothing is known.
+template <class Action>
+Cases argument_cases(const DescribedCommand& app, const Action& action) {
+  Cases cases;
+  for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
+    if (command.arguments.empty() || !command.commands.empty()) return;
+    const DescribedOption& argument = command.arguments.front();
+    if (argument.values == Values::runs || argument.values == Values::words || argument.values == Values::folders)
+      add_case(cases, action(argument), "\"" + path + "\"");
+  });
+  return cases;
+}
+
+// The pattern of the commands whose arguments are names of commands.
+std::string commands_of_commands(const DescribedCommand& app) {
   std::string pattern;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     for (const DescribedOption& argument : command.arguments)
-      if (argument.values == Values::runs) pattern += (pattern.empty() ? "" : "|") + ("\"" + path + "\"");
+      if (argument.values == Values::commands) pattern += (pattern.empty() ? "" : "|") + ("\"" + path + "\"");
   });
   return pattern.empty() ? "\"-\"" : pattern;
 }
 
-// `path` is what of the words before the cursor are commands; words that are none of the command before them end it.
-std::string path_loop(const DescribedCommand& app, const char* words, const char* begin, const char* end) {
+// The variable `path` is what of the words before the cursor are commands, from the word `begin` on; the first one that
+// is none of the command before it ends it.
+std::string path_loop(const DescribedCommand& app, const char* path_name, const char* words, const char* begin,
+                      const char* end) {
   std::string commands;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand&) {
     if (!path.empty()) commands += (commands.empty() ? "" : "|") + ("\"" + path + "\"");
   });
   return fmt::format(
-      "  for ((i = {1}; i < {2}; ++i)); do\n"
-      "    case \"${{path:+$path }}${{{0}[i]}}\" in\n"
-      "      {3}) path=\"${{path:+$path }}${{{0}[i]}}\" ;;\n"
+      "  for (({4}; i < {2}; ++i)); do\n"
+      "    case \"${{{0}:+${0} }}${{{1}[i]}}\" in\n"
+      "      {3}) {0}=\"${{{0}:+${0} }}${{{1}[i]}}\" ;;\n"
       "      *) break ;;\n"
       "    esac\n"
       "  done\n",
-      words, begin, end, commands);
+      path_name, words, end, commands, *begin ? cat("i = ", begin) : "");
 }
 
 }  // namespace
 
 std::string bash_completions(const DescribedCommand& app) {
-  const Cases values = value_cases(app, [](const DescribedOption& option) -> std::string {
+  const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {
       case Values::words:
         return fmt::format("COMPREPLY=($(compgen -W {} -- \"$cur\")); return", quoted(joined_words(option.words)));
@@ -127,7 +143,7 @@ std::string bash_completions(const DescribedCommand& app) {
       default:
         return "return";
     }
-  });
+  };
   std::string words;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     words += fmt::format("    \"{}\") names={} flags={} ;;\n", path, quoted(joined_words(names_of(command))),
@@ -143,28 +159,34 @@ std::string bash_completions(const DescribedCommand& app) {
       "  done\n"
       "}}\n\n"
       "_witan() {{\n"
-      "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= names= flags= i\n"
+      "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= about= names= flags= i\n"
       "  COMPREPLY=()\n"
       "{}"
       "  case \"$path:$prev\" in\n{}  esac\n"
+      "  if [[ $cur != -* ]]; then\n"
+      "    case $path in\n"
+      "      {})\n{}        path=$about about=all ;;\n"
+      "    esac\n"
+      "  fi\n"
       "  case $path in\n{}  esac\n"
       "  if [[ $cur == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-      "  elif [[ -n $names ]]; then\n"
+      "  elif [[ -n $names || -n $about ]]; then\n"
       "    COMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
       "  else\n"
-      "    case $path in\n"
-      "      {}) COMPREPLY=($(compgen -W \"$(_witan_runs)\" -- \"$cur\")) ;;\n"
-      "      *) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+      "    case $path in\n{}"
       "    esac\n"
+      "    compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\"))\n"
       "  fi\n"
       "}}\n"
       "complete -F _witan witan\n",
-      path_loop(app, "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(values), words, commands_of_runs(app));
+      path_loop(app, "path", "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(value_cases(app, action)),
+      commands_of_commands(app), path_loop(app, "about", "COMP_WORDS", "", "COMP_CWORD"), words,
+      text_of_cases(argument_cases(app, action)));
 }
 
 std::string zsh_completions(const DescribedCommand& app) {
-  const Cases values = value_cases(app, [](const DescribedOption& option) -> std::string {
+  const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {
       case Values::words:
         return fmt::format("compadd -- {}; return", joined_words(option.words));
@@ -177,7 +199,7 @@ std::string zsh_completions(const DescribedCommand& app) {
       default:
         return "_message value; return";
     }
-  });
+  };
   const auto described = [](const std::string& name, const std::string& meaning) {
     return quoted(name + ":" + first_sentence(meaning));
   };
@@ -194,31 +216,31 @@ std::string zsh_completions(const DescribedCommand& app) {
       "#compdef witan\n"
       "# Completion of witan for zsh: put it into a folder of $fpath as _witan. Made by `witan completions zsh`.\n"
       "_witan() {{\n"
-      "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= i\n"
+      "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= about= i\n"
       "  local -a names flags\n"
       "{}"
       "  case \"$path_:$prev\" in\n{}  esac\n"
+      "  if [[ $cur != -* ]]; then\n"
+      "    case $path_ in\n"
+      "      {})\n{}        path_=$about about=all ;;\n"
+      "    esac\n"
+      "  fi\n"
       "  case $path_ in\n{}  esac\n"
       "  if [[ $cur == -* ]]; then\n"
       "    _describe flag flags\n"
-      "  elif (( $#names )); then\n"
+      "  elif [[ -n $about ]] || (( $#names )); then\n"
       "    _describe command names\n"
       "  else\n"
-      "    case $path_ in\n"
-      "      {}) compadd -- runs/*/config.toml(N:h:t) ;;\n"
-      "      *) _files ;;\n"
+      "    case $path_ in\n{}"
       "    esac\n"
+      "    _files\n"
       "  fi\n"
       "}}\n"
       "compdef _witan witan\n",
       // $path is the search path of zsh, tied to $PATH
-      [&] {
-        std::string loop = path_loop(app, "words", "2", "CURRENT");
-        for (size_t at = loop.find("path"); at != std::string::npos; at = loop.find("path", at + 5))
-          loop.insert(at + 4, "_");
-        return loop;
-      }(),
-      text_of_cases(values), words, commands_of_runs(app));
+      path_loop(app, "path_", "words", "2", "CURRENT"), text_of_cases(value_cases(app, action)),
+      commands_of_commands(app), path_loop(app, "about", "words", "", "CURRENT"), words,
+      text_of_cases(argument_cases(app, action)));
 }
 
 std::string fish_completions(const DescribedCommand& app) {
@@ -233,6 +255,12 @@ std::string fish_completions(const DescribedCommand& app) {
       "    set path \"$path $word\"\n"
       "  end\n"
       "  test \"$path\" = \"$argv[1]\"\n"
+      "end\n"
+      // Of `witan help data`: whether the words behind `help` lead to this command.
+      "function __witan_about\n"
+      "  set -l words (commandline -opc)[2..]\n"
+      "  contains -- \"$words[1]\" $argv[2..]; or return 1\n"
+      "  test \"$(string join ' ' '' $words[2..])\" = \"$argv[1]\"\n"
       "end\n"
       "function __witan_runs\n"
       "  for config in runs/*/config.toml\n"
@@ -254,10 +282,16 @@ std::string fish_completions(const DescribedCommand& app) {
   };
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     const std::string head = "complete -c witan -n " + quoted("__witan_at \"" + at(path) + "\"");
+    const std::string about = "complete -c witan -n " + quoted("__witan_about \"" + at(path) + "\" help man");
     for (const DescribedCommand& one : command.commands)
-      out += fmt::format("{} -f -a {} -d {}\n", head, one.name, quoted(first_sentence(one.summary)));
-    for (const DescribedOption& argument : command.arguments)
+      for (const std::string& place : {head, about})
+        out += fmt::format("{} -f -a {} -d {}\n", place, one.name, quoted(first_sentence(one.summary)));
+    for (const DescribedOption& argument : command.arguments) {
       if (argument.values == Values::runs) out += head + " -f -a '(__witan_runs)'\n";
+      if (argument.values == Values::words)
+        out += fmt::format("{} -f -a {}\n", head, quoted(joined_words(argument.words)));
+      if (argument.values == Values::commands) out += head + " -f\n";
+    }
     for (const DescribedOption& option : command.options)
       for (const std::string& name : option.names)
         out += fmt::format("{} {}{}{} -d {}\n", head, name.starts_with("--") ? "-l " : "-s ",

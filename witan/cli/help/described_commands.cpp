@@ -32,6 +32,8 @@ void find_values(DescribedOption& option, const std::string& command) {
   } else if (has_name(option, "--run") || has_name(option, "run") ||
              (has_name(option, "names") && (command == "compare" || command == "remove" || command == "watch"))) {
     option.values = Values::runs;
+  } else if (has_name(option, "command") && (command == "help" || command == "man")) {
+    option.values = Values::commands;
   } else if (option.type == "FOLDER" || has_name(option, "--runs-folder")) {
     option.values = Values::folders;
   } else if (option.type != "N" && option.type != "integer" && option.type != "number") {

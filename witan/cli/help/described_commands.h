@@ -11,7 +11,7 @@ class App;
 namespace witan::cli {
 
 // What may stand where a value is asked for.
-enum class Values : uint8_t { any, files, folders, runs, words };
+enum class Values : uint8_t { any, files, folders, runs, words, commands };
 
 struct DescribedOption {
   std::vector<std::string> names;  // "--lr"; of an argument without dashes its name
