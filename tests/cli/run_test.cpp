@@ -1,6 +1,7 @@
 #include "witan/cli/run.h"
 
 #include "cli/cli_support.h"
+#include "witan/cli/other_names.h"
 
 namespace witan::test {
 namespace {
@@ -64,6 +65,33 @@ TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
   expect_refusal({"chat", "two", "words"}, 2, {"unexpected argument two"});
   expect_refusal({"tokenizer"}, 2, {"give a subcommand: train, encode, decode, inspect"});
   expect_refusal({"tokenizer", "encod"}, 2, {"witan tokenizer: unknown command encod", "did you mean encode?"});
+}
+
+TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
+  for (const auto& [other, ours] : {std::pair{"--seq-len", "--seq-length"},
+                                    {"--learning-rate", "--lr"},
+                                    {"--learning_rate", "--lr"},
+                                    {"--max-steps", "--train-iters"},
+                                    {"--n_layer", "--num-layers"},
+                                    {"--warmup-steps", "--lr-warmup-iters"}})
+    for (const char* command : {"train", "plan"})
+      expect_refusal({command, other, "3"}, 2,
+                     {std::string("unknown flag ") + other + " (did you mean " + ours + "?)"});
+  for (const auto& [other, way] : {std::pair{"--resume", ": a run is resumed by its name: `witan train --run NAME`"},
+                                   {"--epochs", "counted in steps: --train-iters N"},
+                                   {"--num-epochs", "--train-iters N"},
+                                   {"--grad-accum", "--global-batch-size"},
+                                   {"--gradient-accumulation-steps", "--global-batch-size"},
+                                   {"--output-dir", "--runs-folder FOLDER --run NAME"},
+                                   {"--wandb", "`wandb sync runs/NAME/tensorboard`"}})
+    expect_refusal({"train", other, "3"}, 2, {std::string("unknown flag ") + other + ": ", way});
+  expect_refusal({"chat", "--epochs", "3"}, 2, {"witan chat: unknown flag --epochs;"});
+}
+
+// Every name that is offered for another one is one of ours, or the offer would never be made.
+TEST(RunTest, NamesOfOtherProgramsStandForFlagsOfTrain) {
+  for (const auto& [other, ours] : cli::other_flags())
+    expect_refusal({"train", std::string(other), "3"}, 2, {" (did you mean " + std::string(ours) + "?)"});
 }
 
 // Also where the command would take the word for something else, and whatever flags of the subcommand stand behind it.

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "witan/base/file.h"
 #include "witan/base/text.h"
@@ -18,6 +17,7 @@
 #include "witan/cli/errors.h"
 #include "witan/cli/help.h"
 #include "witan/cli/help/colours.h"
+#include "witan/cli/other_names.h"
 #include "witan/report/progress.h"
 
 namespace witan::cli {
@@ -59,25 +59,6 @@ std::vector<std::string> flag_names_of(const CLI::App& command) {
   return flags;
 }
 
-// What other programs call flags of ours.
-constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
-    {"--tp", "--tensor-model-parallel-size"},
-    {"--tensor-parallel-size", "--tensor-model-parallel-size"},
-    {"--pp", "--pipeline-model-parallel-size"},
-    {"--pipeline-parallel-size", "--pipeline-model-parallel-size"},
-    {"--cp", "--context-parallel-size"},
-    {"--ep", "--expert-model-parallel-size"},
-    {"--expert-parallel-size", "--expert-model-parallel-size"},
-    {"--etp", "--expert-tensor-parallel-size"},
-    {"--dp", "--mesh"},
-    {"--fsdp", "--data-parallel-sharding-strategy"},
-    {"--zero", "--data-parallel-sharding-strategy"},
-    {"--layers", "--num-layers"},
-    {"--heads", "--num-attention-heads"},
-    {"--experts", "--num-experts"},
-    {"--steps", "--train-iters"},
-    {"--batch-size", "--global-batch-size"}};
-
 // A flag that stands twice, or without its value.
 std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& error) {
   for (const CLI::Option* option : command.get_options()) {
@@ -88,6 +69,15 @@ std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& 
   }
   const std::string what = error.what(), name = what.substr(0, what.find(':'));
   return name.starts_with('-') ? cat(name, " needs a value") : what;
+}
+
+// " (did you mean --seq-length?)", or what does here what such a flag does elsewhere. - and _ are equivalent.
+std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
+  std::string spelt = flag;
+  std::ranges::replace(spelt, '_', '-');
+  const std::vector<std::string> names = flag_names_of(command);
+  const std::string way = takes_megatron_flags(path_of(command)) ? way_instead(spelt) : "";
+  return way.empty() ? suggestion(spelt, names, other_flags()) : ": " + way;
 }
 
 // What is wrong with a command line that CLI11 refused. An unknown word is a better reason than what is missing for it.
@@ -101,7 +91,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))
-    return cat(path, ": unknown flag ", clipped(word), suggestion(word, flag_names_of(command), kOtherFlags),
+    return cat(path, ": unknown flag ", clipped(word), advice_on_flag(word, command),
                path == "witan run" ? "; flags of `train` go after --" : "", more);
   const auto names = names_of_commands(command);
   if (!names.empty()) return cat(path, ": unknown command ", clipped(word), suggestion(word, names), more);

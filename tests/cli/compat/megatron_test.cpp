@@ -128,6 +128,22 @@ TEST(Megatron, SizesThatMustBeGivenAreNamed) {
       << said;
 }
 
+// Of who has typed one flag of Megatron-LM among flags of Witan.
+TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
+  for (const auto& [flags, said] : std::vector<std::pair<Words, std::string>>{
+           {{"--bf16"}, "did you mean --dtype bfloat16? --bf16 makes this a Megatron-LM command line, which must"},
+           {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
+           {{"--num_layers", "2"}, "did you mean --num-layers? --num_layers makes this"},
+           {{"--wandb-project", "mine"},
+            "`wandb sync runs/NAME/tensorboard` uploads the curves of a run. --wandb-proj"}}) {
+    Words words = {"train", "--data", "my.txt", "--hidden-size", "64"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    expect_refusal(words, 3, {said});
+  }
+  const std::string two = message_of<ConfigError>([] { read_words({"--bf16", "--num_layers", "2"}); });
+  EXPECT_TRUE(two.starts_with("--bf16 makes this a Megatron-LM command line")) << two;
+}
+
 TEST(Megatron, FlagsOfEveryKind) {
   const MegatronRead read = read_words(small({"--bf16", "--use-flash-attn", "--use-flash-attn", "--tp-comm-overlap",
                                               "--timing-log-option", "minmax", "--recompute-activations"}));

@@ -12,6 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/compat/megatron_flags.h"
+#include "witan/cli/other_names.h"
 
 namespace witan::cli {
 namespace {
@@ -45,17 +46,28 @@ std::pair<std::string, std::optional<std::string>> cut(const std::string& word) 
   return {word.substr(0, equals), word.substr(equals + 1)};
 }
 
-// What makes the words those of Megatron-LM, or "".
-std::string sign_of_megatron(const std::vector<Argument>& words, const std::vector<std::string>& lists,
-                             const Fields& fields) {
-  if (!lists.empty()) return "@" + lists.front();
+// What makes the words those of Megatron-LM, each once; none: they are ordinary arguments of Witan.
+std::vector<std::string> signs_of_megatron(const std::vector<Argument>& words, const std::vector<std::string>& lists,
+                                           const Fields& fields) {
+  std::vector<std::string> signs;
+  for (const std::string& list : lists) signs.push_back("@" + list);
   for (const Argument& word : words) {
     const std::string flag = cut(word.text).first;
-    if (flag == kOn) return kOn;
-    if (is_flag(flag) && find_megatron_flag(flag) && !find_key(fields, flag) && !find_negated(fields, flag))
-      return flag;
+    const bool theirs =
+        is_flag(flag) && find_megatron_flag(flag) && !find_key(fields, flag) && !find_negated(fields, flag);
+    if ((theirs || flag == kOn) && std::ranges::find(signs, flag) == signs.end()) signs.push_back(flag);
   }
-  return "";
+  return signs;
+}
+
+// What a flag that only Megatron-LM spells so is among Witan's: "did you mean --dtype bfloat16?"; empty: nothing.
+std::string witan_way(const std::string& flag, const Fields& fields) {
+  const MegatronFlag* const theirs = find_megatron_flag(flag);
+  if (!theirs) return "";
+  if (const std::string way = way_instead(flag); !way.empty()) return way + ".";
+  if (find_key(fields, theirs->name)) return cat("did you mean ", theirs->name, "?");
+  if (theirs->kind != FlagKind::honoured || theirs->key.empty()) return "";
+  return cat("did you mean ", flag_name(theirs->key), theirs->value.empty() ? "" : " ", theirs->value, "?");
 }
 
 // Reads the words of a line: which flags stand there, with which values.
@@ -181,8 +193,10 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
   RunConfig scratch;
   const Fields fields = scratch.fields();
   MegatronLine line;
-  line.why = sign_of_megatron(expanded, lists, fields);
-  if (line.why.empty()) return nullptr;
+  const std::vector<std::string> signs = signs_of_megatron(expanded, lists, fields);
+  if (signs.empty()) return nullptr;
+  line.why = signs.front();
+  if (signs.size() == 1) line.instead = witan_way(signs.front(), fields);
   line.name = name_of_run(lists);
 
   LineReader reader(expanded, fields);
@@ -315,8 +329,8 @@ void require_megatron_sizes(const std::set<std::string>& given, const MegatronLi
        {"num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size", "train_iters", "lr"})
     if (!given.contains(key)) missing.push_back(flag_name(key));
   require<ConfigError>(
-      missing.empty(), line.why, " makes this a Megatron-LM command line, which must also set ",
-      fmt::format("{}", fmt::join(missing, ", ")),
+      missing.empty(), line.instead, line.instead.empty() ? "" : " ", line.why,
+      " makes this a Megatron-LM command line, which must also set ", fmt::format("{}", fmt::join(missing, ", ")),
       ". `witan help megatron` lists its flags and their effect in Witan; --no-megatron keeps Witan's defaults");
 }
 
