@@ -7,12 +7,14 @@
 #include <set>
 #include <utility>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/eval_tasks.h"
+#include "witan/cli/models/imported_run.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
@@ -45,6 +47,10 @@ struct Score {
 };
 
 TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
+  require<DataError>(!is_imported_only(run.folder), "the run ", run.folder.string(),
+                     " was imported, so it has no text and no validation split: say what to evaluate it on: "
+                     "`witan eval --run ",
+                     shell_word(run.folder.filename().string()), " --data FILE`, or benchmarks with --tasks FILE");
   const RunData data = open_run_data(run);
   const TrainConfig& train = run.config->train;
   TextBatches text;

@@ -8,6 +8,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/models/imported_run.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
 #include "witan/report/speed.h"
@@ -54,9 +55,19 @@ bool is_writable(const fs::path& folder) {
   return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
 
+void require_trained(const fs::path& run) {
+  const std::string name = shell_word(run.filename().string());
+  require<DataError>(!is_imported_only(run), "the run ", run.string(),
+                     " was imported and has not been trained, so there is nothing to report yet: measure it with "
+                     "`witan eval --run ",
+                     name, " --data FILE`, or train a new run from its weights: `witan train --run NEW --init-from ",
+                     name, "`");
+}
+
 // A run of somebody else shows its figures all the same; a page that was asked for by name must come to be.
 ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path run = find_run(args.runs_folder, args.run);
+  require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
   const Metrics metrics = read_metrics(run / "metrics.jsonl");
   const std::string html = render_report(run, metrics);

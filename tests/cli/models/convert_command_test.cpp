@@ -141,6 +141,16 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   train_small("source", {"--ranks", "1"});
   export_to("source", "hf");
   ASSERT_EQ(run({"import", folder_ / "hf", "--run", "imported"}).code, 0);
+  // It has no text and no steps.
+  for (const char* command : {"eval", "report"}) {
+    const Said none = command == std::string("eval") ? run({"eval", "--run", "imported"}) : run({"report", "imported"});
+    EXPECT_EQ(none.code, 4);
+    EXPECT_THAT(none.err,
+                AllOf(HasSubstr("imported was imported"), HasSubstr("witan eval --run imported --data FILE`")));
+  }
+  EXPECT_THAT(run({"report", "imported"}).err, HasSubstr("`witan train --run NEW --init-from imported`"));
+  const Said measured = run({"eval", "--run", "imported", "--data", folder_ / "text.txt"});
+  EXPECT_EQ(measured.code, 0) << measured.err;
   const Said resumed = run({"train", "--run", "imported", "--train-iters", "9"});
   EXPECT_EQ(resumed.code, 3);
   EXPECT_THAT(resumed.err, HasSubstr("witan train --run NEW --init-from imported"));

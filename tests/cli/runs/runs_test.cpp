@@ -41,7 +41,15 @@ TEST_F(RunsTest, EachStateIsTold) {
   EXPECT_EQ(runs["fresh"]["state"], "not begun");
   EXPECT_EQ(runs["now"]["state"], "running");
   EXPECT_EQ(runs["foreign"]["state"], "imported");
+  EXPECT_FALSE(runs["foreign"].contains("steps")) << "nobody has asked for any";
   EXPECT_EQ(runs.size(), 7u);
+}
+
+TEST_F(RunsTest, AnImportedRunHasNoSteps) {
+  write_text(runs_ / "foreign/config.toml", "[train]\ntrain_iters = 100\n");
+  write_text(runs_ / "foreign/ledger.json", "{}");
+  fs::create_directories(runs_ / "foreign/checkpoints/step-0");
+  EXPECT_TRUE(contains(runs().out, "foreign  imported     -   -     - ")) << runs().out;
 }
 
 TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {

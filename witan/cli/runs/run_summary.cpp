@@ -75,6 +75,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
   take_standing(run, standing);
   run.state = state_of(run, standing);
   std::error_code error;
+  if (run.state == RunState::imported) run.steps.reset();  // its configuration has those that a run has by default
   const auto written = fs::last_write_time(is_file(metrics) ? metrics : config, error);
   if (!error) run.age = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
   run.bytes = disk_usage(folder);

@@ -28,7 +28,7 @@ struct RunSummary {
   RunState state = RunState::not_begun;
   std::optional<RunConfig> config;  // nothing where it cannot be read
   int64_t step = 0;                 // the last one that metrics.jsonl has
-  std::optional<int64_t> steps;     // of the whole run
+  std::optional<int64_t> steps;     // of the whole run; nothing of one that was imported
   std::optional<double> loss;       // of that step, nats per token; likewise:
   std::optional<double> validation_loss;
   std::optional<int64_t> tokens;  // read until then

@@ -48,7 +48,8 @@ std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
   std::vector<std::vector<std::string>> rows = {
       {"run", "state", "step", "of", "loss", "validation", "tokens", "parameters", "age", "on disk", "from"}};
   for (const RunSummary& run : runs)
-    rows.push_back({clipped(run.name, 40), coloured(run.state, colour), std::to_string(run.step),
+    rows.push_back({clipped(run.name, 40), coloured(run.state, colour),
+                    run.state == RunState::imported ? "-" : std::to_string(run.step),
                     run.steps ? std::to_string(*run.steps) : "-", loss_text(run.loss), loss_text(run.validation_loss),
                     count_or_dash(run.tokens), count_or_dash(run.parameters),
                     format_duration(static_cast<double>(std::max<int64_t>(run.age.count(), 1))),

@@ -1,0 +1,11 @@
+// Runs that `witan import` made, before anything is trained in them.
+#pragma once
+
+#include "witan/base/file.h"
+
+namespace witan::cli {
+
+// Whether a run has weights of another program and nothing else: no text, no steps.
+bool is_imported_only(const fs::path& run);
+
+}  // namespace witan::cli
