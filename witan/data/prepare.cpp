@@ -1,5 +1,8 @@
 #include "witan/data/prepare.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -89,6 +92,10 @@ void finish_shards(const TextEncoder& encoder, const PrepareOptions& options, co
 
 }  // namespace
 
+std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes) {
+  return fmt::format("{}.bin was made otherwise ({}): made anew", prefix.string(), fmt::join(changes, "; "));
+}
+
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,
                                 PrepareOptions options, const std::function<void(const PrepareProgress&)>& progress) {
   if (options.corpus.quarantine.empty()) options.corpus.quarantine = prefix.string() + ".quarantine.jsonl";
@@ -104,6 +111,7 @@ PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEn
     return prepared;
   }
   if (found == ShardManifest::Found::nothing) {
+    if (const auto changes = manifest.changes(); options.replacing && !changes.empty()) options.replacing(changes);
     manifest.remove();
     std::error_code absent;
     fs::remove(prefix.string() + kLossSuffix + ".idx", absent);  // of conversations that lay here

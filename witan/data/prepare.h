@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "witan/data/corpus.h"
@@ -18,6 +19,9 @@ struct PrepareOptions {
   int threads = 1;                  // threads that tokenize; the result does not depend on it
   uint64_t piece_bytes = 32 << 20;  // of text: at most so much is tokenized again after a kill
   bool measure_split = true;        // else `train` and `held_out` stay empty: a pass over the tokens less
+  // Called before shards are made in the place of others, with what was otherwise when those were made: "append_eod",
+  // "rows.jsonl has changed", ... (ShardManifest::changes()).
+  std::function<void(const std::vector<std::string>& changes)> replacing = {};
 };
 
 struct PartSize {
@@ -41,6 +45,9 @@ struct PrepareProgress {
   uint64_t resumed_bytes = 0;  // of source_bytes: done by an earlier call, about
   int64_t resumed_tokens = 0;  // of tokens: likewise
 };
+
+// "d/rows.bin was made otherwise (append_eod): made anew", of what `replacing` is told.
+std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes);
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and
 // options exist. What a call that was killed, or that threw, had completed (PREFIX.partial.*) the next one goes on

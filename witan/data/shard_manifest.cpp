@@ -1,6 +1,8 @@
 #include "witan/data/shard_manifest.h"
 
 #include <fstream>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,51 @@ nlohmann::json describe(const fs::path& path, bool with_hash) {
   nlohmann::json description = {{"bytes", bytes}};
   if (with_hash) description["xxh3_128"] = hash_of_file(path);
   return description;
+}
+
+using Changes = std::vector<std::string>;
+
+const nlohmann::json& at_or_null(const nlohmann::json& object, const std::string& key) {
+  static const nlohmann::json null;
+  const auto found = object.find(key);
+  return found == object.end() ? null : *found;
+}
+
+// The text: each file of which something else is known now.
+void add_source_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  std::map<std::string, nlohmann::json> before;
+  for (const nlohmann::json& source : then) before[source.at("path").get<std::string>()] = source;
+  const size_t known = changes.size();
+  for (const nlohmann::json& source : now) {
+    const std::string path = source.at("path").get<std::string>();
+    const auto found = before.find(path);
+    if (found == before.end())
+      changes.push_back(path + " was not among its text");
+    else if (found->second != source)
+      changes.push_back(path + " has changed since");
+    if (found != before.end()) before.erase(found);
+  }
+  for (const auto& [path, source] : before) changes.push_back("it also had the text of " + path);
+  if (changes.size() == known && then != now) changes.emplace_back("its files were in another order");
+}
+
+// An end of text where there was none, or none where there was one, is what append_eod asks for.
+void add_tokenizer_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  const nlohmann::json &old_end = then.at("end_of_text"), &new_end = now.at("end_of_text");
+  if (then.at("hash") != now.at("hash") || then.at("vocab_size") != now.at("vocab_size"))
+    changes.emplace_back("tokenizer");
+  if (old_end.is_null() != new_end.is_null())
+    changes.emplace_back("append_eod");
+  else if (old_end != new_end)
+    changes.emplace_back("eod_token");
+}
+
+void add_option_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  std::set<std::string> keys;
+  for (const nlohmann::json* options : {&then, &now})
+    for (const auto& [key, value] : options->items()) keys.insert(key);
+  for (const std::string& key : keys)
+    if (at_or_null(then, key) != at_or_null(now, key)) changes.push_back(key);
 }
 
 }  // namespace
@@ -130,6 +177,29 @@ ShardManifest::Found ShardManifest::find(const SplitOptions& split, PreparedData
   return Found::nothing;
 } catch (const IoError&) {
   return Found::nothing;
+}
+
+std::vector<std::string> ShardManifest::changes() const try {
+  constexpr size_t kMost = 4;
+  if (!fs::exists(prefix_.string() + ".bin")) return {};
+  const nlohmann::json manifest = parse_json(read_file(path_, kMostManifestBytes), path_.string());
+  const nlohmann::json& then = manifest.at("key");
+  std::vector<std::string> changes;
+  add_tokenizer_changes(then.at("tokenizer"), key_.at("tokenizer"), changes);
+  add_option_changes(then.at("options"), key_.at("options"), changes);
+  add_source_changes(then.at("sources"), key_.at("sources"), changes);
+  if (changes.empty()) changes.emplace_back("its files have changed since");
+  if (changes.size() <= kMost) return changes;
+  const size_t more = changes.size() - kMost;
+  changes.resize(kMost);
+  changes.push_back(cat("and ", more, " more"));
+  return changes;
+} catch (const nlohmann::json::exception&) {
+  return {};
+} catch (const CorruptionError&) {
+  return {};
+} catch (const IoError&) {
+  return {};
 }
 
 void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared) const {

@@ -30,6 +30,9 @@ class ShardManifest {
   // everything: intact shards of this key exist, and `prepared` has their statistics; shards: the same, but for another
   // split, so that the sizes of the splits are not known. An unreadable manifest counts as none.
   Found find(const SplitOptions& split, PreparedDataset& prepared) const;
+  // Why shards that lie there are not of this key, as far as their manifest says: options by their names, "rows.jsonl
+  // has changed". Empty where nothing is known of shards that lie there.
+  std::vector<std::string> changes() const;
   void write(const SplitOptions& split, const PreparedDataset& prepared) const;
   void remove() const;
 

@@ -146,6 +146,35 @@ TEST_F(PrepareCommandTest, OverwritesNothingOfAnotherOrigin) {
   EXPECT_EQ(witan(keys("rows.jsonl")).code, 0) << "the same file has changed";
 }
 
+TEST_F(PrepareCommandTest, SaysWhatOtherShardsItReplaces) {
+  const std::string bin = at("out_text_document.bin");
+  write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");
+  const auto expect_anew = [&](const Words& more, const std::string& changes) {
+    Words words = command({"--input", at("rows.jsonl")});
+    words.insert(words.end(), more.begin(), more.end());
+    const Said said = witan(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    const std::string why = changes.empty() ? "" : bin + " was made otherwise (" + changes + "): made anew";
+    EXPECT_TRUE(contains(said.err, why)) << said.err;
+    EXPECT_EQ(contains(said.err, "made anew"), !changes.empty()) << said.err;
+  };
+  const std::string gpt2 = source("tokenizer/gpt2.json"), qwen = source("tokenizer/qwen2.json");
+  expect_anew({"--tokenizer", gpt2, "--append-eod"}, "");
+  expect_anew({"--tokenizer", gpt2, "--append-eod"}, "");
+  expect_anew({"--tokenizer", gpt2}, "append_eod");
+  expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, "tokenizer; bad_row_share");
+  write_text(at("rows.jsonl"), "{\"text\": \"one two three\"}\n");
+  expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, at("rows.jsonl") + " has changed since");
+  write_text(at("more.jsonl"), "{\"text\": \"four\"}\n");
+  expect_anew({at("more.jsonl"), "--tokenizer", qwen, "--bad-row-share", "0.5"},
+              at("more.jsonl") + " was not among its text");
+  expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, "it also had the text of " + at("more.jsonl"));
+  std::string tokens = read_file(bin);
+  tokens.back() ^= 1;
+  write_text(bin, tokens);
+  expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, "its files have changed since");
+}
+
 // What the user typed is what messages name.
 TEST_F(PrepareCommandTest, NamesTheFlagsThatWereGiven) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");

@@ -79,5 +79,21 @@ TEST_F(DataFingerprintTest, LeavesOutWhatIsNoFile) {
   EXPECT_EQ(fingerprint_of({folder_ / "tokens"}), hasher.hex());
 }
 
+TEST_F(DataFingerprintTest, NamesTheFilesThatWereWrittenLater) {
+  const fs::file_time_type now = fs::file_time_type::clock::now();
+  const auto write_at = [&](const char* name, int seconds) {
+    put(folder_ / name, "x");
+    fs::last_write_time(folder_ / name, now + std::chrono::seconds(seconds));
+  };
+  for (const char* name : {"a.bin", "a.idx", "c.bin"}) write_at(name, 9);
+  for (const char* name : {"b.bin", "c.idx"}) write_at(name, -9);
+  write_at("b.idx", 9);
+  const std::vector<fs::path> prefixes = {folder_ / "a", folder_ / "b", folder_ / "c", folder_ / "missing"};
+  EXPECT_EQ(files_written_after(prefixes, now, 3),
+            (std::vector<fs::path>{folder_ / "a.bin", folder_ / "b.idx", folder_ / "c.bin"}));
+  EXPECT_EQ(files_written_after(prefixes, now, 1), std::vector<fs::path>{folder_ / "a.bin"});
+  EXPECT_TRUE(files_written_after(prefixes, now + std::chrono::seconds(9), 3).empty());
+}
+
 }  // namespace
 }  // namespace witan

@@ -44,6 +44,7 @@ TEST_F(Trainer, OtherTokensAreNoResumption) {
                   fs::copy_options::overwrite_existing);
   const std::string message = message_of<DataError>([&] { run(config("changed")); });
   EXPECT_NE(message.find("the text has changed"), std::string::npos) << message;
+  EXPECT_NE(message.find("changed/data/tokens.bin was written after it)"), std::string::npos) << message;
 }
 
 // A run whose checkpoints are all damaged must not quietly begin again over them.

@@ -70,4 +70,20 @@ std::string fingerprint_of(const std::vector<fs::path>& prefixes, const std::str
   return hasher.hex();
 }
 
+std::vector<fs::path> files_written_after(const std::vector<fs::path>& prefixes, fs::file_time_type then, size_t most) {
+  std::vector<fs::path> found;
+  for (const fs::path& prefix : prefixes)
+    for (const char* suffix : {".bin", ".loss.bin", ".idx", ""}) {
+      if (found.size() == most) return found;
+      const fs::path file = prefix.string() + suffix;
+      std::error_code error;
+      if (!fs::is_regular_file(file, error)) continue;
+      const auto written = fs::last_write_time(file, error);
+      if (error || written <= then) continue;
+      found.push_back(file);
+      break;
+    }
+  return found;
+}
+
 }  // namespace witan

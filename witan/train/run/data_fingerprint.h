@@ -13,4 +13,8 @@ namespace witan {
 // and of `order`, whatever else the samples depend on. 16 digits of XXH3. Throws IoError.
 std::string fingerprint_of(const std::vector<fs::path>& prefixes, const std::string& order = "");
 
+// Of the files behind each prefix one that was written after `then`, the tokens first; of `most` prefixes at most.
+// Where a fingerprint differs, these are likely why. A file that was copied with its time is not among them.
+std::vector<fs::path> files_written_after(const std::vector<fs::path>& prefixes, fs::file_time_type then, size_t most);
+
 }  // namespace witan

@@ -56,7 +56,8 @@ RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const 
                .train = train,
                .held_out = valid,
                .batch = batch_options(config.data, *tokenizer),
-               .fingerprint = fingerprint_of(samples.prefixes, samples.fingerprint)};
+               .fingerprint = fingerprint_of(samples.prefixes, samples.fingerprint),
+               .shards = samples.prefixes};
   if (test) data.sets.push_back({.name = kTestSet, .samples = test, .at_end = true});
   return data;
 }
@@ -79,6 +80,9 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
   // Else the run is about to say that the text is too short for it.
+  options.replacing = [&](const auto& changes) {
+    progress.note(describe_replacing(folder.place() / prefix.lexically_relative(folder.path()), changes));
+  };
   if (config.sft || std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
     progress.note(
         cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
@@ -99,7 +103,8 @@ RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const T
           .train = std::move(mixture.train),
           .held_out = std::move(mixture.held_out),
           .batch = batch_options(config.data, *tokenizer),
-          .fingerprint = fingerprint_of(mixture.prefixes)};
+          .fingerprint = fingerprint_of(mixture.prefixes),
+          .shards = mixture.prefixes};
 }
 
 }  // namespace
@@ -163,7 +168,8 @@ RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> 
           .train = open_samples(split.train, config.data, seed, true),
           .held_out = open_samples(split.held_out, config.data, seed, false),
           .batch = batch_options(config.data, *tokenizer),
-          .fingerprint = fingerprint_of({prefix})};
+          .fingerprint = fingerprint_of({prefix}),
+          .shards = {prefix}};
 }
 
 void check_sources(const DataConfig& config) {

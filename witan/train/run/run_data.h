@@ -22,6 +22,7 @@ struct RunData {
   std::shared_ptr<const SampleSource> train, held_out;
   BatchOptions batch;
   std::string fingerprint;                 // of the tokens: a run resumes with those it began with
+  std::vector<fs::path> shards = {};       // the prefixes of their files
   std::vector<ValidationSet> sets = {};    // of valid_data
   std::vector<std::string> warnings = {};  // of text that was left out or replaced, as they were said
   std::vector<std::string> notes = {};     // likewise: how samples are filled

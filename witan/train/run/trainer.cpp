@@ -1,6 +1,7 @@
 #include "witan/train/run/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,6 +25,7 @@
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
+#include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/interval_samples.h"
 #include "witan/train/run/rank_watch.h"
@@ -234,6 +236,18 @@ class RankTrainer {
     return options;
   }
 
+  // " (d/rows.bin was written after it)", where that can be seen.
+  std::string written_since(const Checkpoint& from) const {
+    std::error_code error;
+    const auto saved = fs::last_write_time(from.folder, error);
+    const std::vector<fs::path> files =
+        error ? std::vector<fs::path>() : files_written_after(run_.data.shards, saved, 3);
+    std::vector<std::string> names;
+    for (const fs::path& file : files) names.push_back(file.string());
+    if (names.empty()) return "";
+    return fmt::format(" ({} {} written after it)", fmt::join(names, ", "), names.size() == 1 ? "was" : "were");
+  }
+
   void resume() {
     const Checkpoint& from = *run_.start.from;
     load(from);
@@ -242,7 +256,7 @@ class RankTrainer {
             samples_of(state_.sources) == samples_of(state_.sources.empty()
                                                          ? std::vector<SourceUse>{}
                                                          : run_.data.train->use_of(state_.consumed_samples)),
-        "the text has changed since ", from.folder.string(), " was saved",
+        "the text has changed since ", from.folder.string(), " was saved", written_since(from),
         run_.config->data.megatron_samples()
             ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
             : "",
