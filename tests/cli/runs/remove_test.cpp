@@ -56,6 +56,38 @@ TEST_F(RemoveTest, NamesReachNothingOutside) {
   EXPECT_TRUE(fs::exists(folder_ / "other/config.toml"));
 }
 
+TEST_F(RemoveTest, WhatAFailedStartLeftGoesAsARunDoes) {
+  make("a", 3);
+  for (const char* file : {"left/.lock", "left/tokenizer.json", "left/data/tokens.bin", "locked/.lock", "mine/.lock",
+                           "mine/notes.txt", "files/data/tokens.bin", "book/.lock", "book/data/book.txt"})
+    write_text(runs_ / file, "x");
+  const Said listed = runs();
+  EXPECT_TRUE(contains(listed.err, "left: no run: a start that failed left a tokenizer and tokens there"))
+      << listed.err;
+  EXPECT_TRUE(contains(listed.err, "`witan runs remove left` removes it")) << listed.err;
+  EXPECT_TRUE(contains(listed.err, "mine: no config.toml, so no run")) << listed.err;
+  for (const char* name : {"mine", "files", "book", "./left", "left/"})
+    EXPECT_TRUE(contains(remove({name, "--yes"}, "").err, "there is no run ")) << name;
+  EXPECT_TRUE(contains(remove({"left"}, "").err, "nothing was removed: answer y"));
+  EXPECT_TRUE(fs::exists(runs_ / "left/data/tokens.bin"));
+  const Said said = remove({"left", "locked"}, "y\n");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, "no run: a start that failed left a tokenizer and tokens\n")) << said.err;
+  EXPECT_TRUE(contains(said.err, "no run: a start that failed left a lock\n")) << said.err;
+  EXPECT_FALSE(fs::exists(runs_ / "left") || fs::exists(runs_ / "locked"));
+  for (const char* file : {"a/config.toml", "mine/notes.txt", "files/data/tokens.bin", "book/data/book.txt"})
+    EXPECT_TRUE(fs::exists(runs_ / file)) << file;
+}
+
+TEST_F(RemoveTest, AFailedStartThatTriesAgainIsNotRemoved) {
+  make("a", 3);
+  write_text(runs_ / "left/.lock", "");
+  const auto lock = RunLock::take(runs_ / "left");
+  EXPECT_TRUE(contains(remove({"left", "--yes"}, "").err, "the run left is training"));
+  EXPECT_TRUE(contains(runs().err, "left: no run yet: it is being started")) << runs().err;
+  EXPECT_TRUE(fs::exists(runs_ / "left"));
+}
+
 TEST_F(RemoveTest, WhatAnotherRunNeedsStays) {
   make("base", 3);
   make("tuned", 3, "init_from = \"base\"\n");

@@ -448,6 +448,29 @@ TEST_F(TrainCommandTest, WorkOfAStartThatFailedIsNotDoneTwice) {
   EXPECT_NE(said.err.find("(tokenized before)"), std::string::npos) << said.err;
 }
 
+TEST_F(TrainCommandTest, AStartThatFailsBeforeAnyWorkLeavesNoFolder) {
+  ASSERT_EQ(witan({"tokenizer", "train", own_ / "text", "--vocab-size", "290", "--output", own_ / "t.json"}).code, 0);
+  write_text(own_ / "empty.txt", "");
+  write_text(own_ / "short.txt", "the king and his council");
+  ASSERT_EQ(witan({"data", own_ / "short.txt", "--tokenizer", own_ / "t.json", "--output", own_ / "short"}).code, 0);
+  const std::string tokenizer = own_ / "t.json";
+  const auto expect_none = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train", "--run", "junk", "--runs-folder", own_ / "runs"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Said said = witan(args);
+    EXPECT_NE(said.code, 0) << said.err;
+    EXPECT_FALSE(fs::exists(own_ / "runs/junk")) << said.err;
+  };
+  expect_none({"--data-path", own_ / "nowhere", "--tokenizer", tokenizer});
+  expect_none({"--data-path", own_ / "short", "--tokenizer", tokenizer});
+  expect_none({"--data", own_ / "empty.txt"});
+  expect_none({"--data", own_ / "empty.txt", "--tokenizer", tokenizer});
+  expect_none({"--data", own_ / "nowhere", "--tokenizer", tokenizer});
+  write_text(own_ / "runs/junk/notes.txt", "mine");
+  EXPECT_NE(witan({"train", "--run", "junk", "--runs-folder", own_ / "runs", "--data", own_ / "empty.txt"}).code, 0);
+  EXPECT_EQ(read_text(own_ / "runs/junk/notes.txt"), "mine");
+}
+
 TEST_F(TrainCommandTest, TakesListsWithBlanksOrCommas) {
   const auto text_of = [&](const std::string& run, const std::vector<std::string>& data) {
     std::vector<std::string> args = {"train", "--run", run, "--runs-folder", own_ / "runs"};

@@ -25,6 +25,20 @@ TEST(RunFolder, WhatAKilledProcessLeftHalfWrittenGoes) {
   EXPECT_TRUE(fs::exists(folder / "left" / "notes.txt"));
 }
 
+TEST(RunFolder, OneInWhichNothingWasWrittenGoes) {
+  const TempFolder folder;
+  for (const char* file : {"", "data/tokens.bin", "tokenizer.json", "config.toml"}) {
+    {
+      const RunFolder mine(folder.path(), "run");
+      fs::create_directories(folder / "run" / "data");
+      if (*file) std::ofstream(folder / "run" / file) << "kept";
+    }
+    EXPECT_EQ(fs::exists(folder / "run"), *file != 0) << file;
+    EXPECT_EQ(fs::exists(folder / "run" / file), *file != 0);
+    fs::remove_all(folder / "run");
+  }
+}
+
 TEST(RunFolder, ARunHasOneProcess) {
   const TempFolder folder;
   const RunFolder mine(folder.path().string(), "taken");

@@ -11,6 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/runs/left_over.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/cli/runs/subcommands.h"
 #include "witan/cli/runs/usage.h"
@@ -36,10 +37,16 @@ struct Doomed {
   uint64_t bytes = 0;
 };
 
+// Names reach nothing outside of the folder of runs.
+bool is_left_over(const fs::path& runs_folder, const std::string& name) {
+  return fs::path(name).filename() == name && name != "." && name != ".." &&
+         !left_over_of_start(runs_folder / name).empty();
+}
+
 // Throws UsageError where the run may not go.
 Doomed claim(const fs::path& runs_folder, const std::string& name) {
   require<UsageError>(!name.empty(), "a run's name is empty");
-  const fs::path folder = find_run(runs_folder, name);
+  const fs::path folder = is_left_over(runs_folder, name) ? runs_folder / name : find_run(runs_folder, name);
   require<UsageError>(!fs::is_symlink(folder), folder.string(),
                       " is a link: remove the link itself, or the run where it lies");
   std::optional<RunLock> lock = RunLock::take(folder);
@@ -59,12 +66,17 @@ void require_unused(const std::vector<Doomed>& runs, const fs::path& runs_folder
                       ". Remove that run too, or first; end that process");
 }
 
-std::string described(const Doomed& run) {
+std::string contents_of(const Doomed& run) {
+  if (const std::string left = left_over_of_start(run.folder); !left.empty())
+    return cat("no run: a start that failed left ", left);
   const auto checkpoints = step_folders(run.folder / "checkpoints");
   std::string text = cat(counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"));
-  if (!checkpoints.empty()) text += cat(", the newest of step ", checkpoints.front().first);
+  return checkpoints.empty() ? text : text + cat(", the newest of step ", checkpoints.front().first);
+}
+
+std::string described(const Doomed& run) {
   return fmt::format("  {:<24} {:>10}  {}\n", clipped(run.folder.filename().string(), 60),
-                     format_bytes(static_cast<double>(run.bytes)), text);
+                     format_bytes(static_cast<double>(run.bytes)), contents_of(run));
 }
 
 // Whether the person at the terminal agrees.

@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/config_origin.h"
+#include "witan/cli/runs/left_over.h"
 #include "witan/convert/ledger.h"
 #include "witan/report/metrics_scan.h"
 #include "witan/train/run/load_run.h"
@@ -74,8 +75,8 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
   if (!standing.damage.empty()) skipped.push_back(cat(clipped(run.name), ": ", standing.damage));
   take_standing(run, standing);
   run.state = state_of(run, standing);
-  std::error_code error;
   if (run.state == RunState::imported) run.steps.reset();  // its configuration has those that a run has by default
+  std::error_code error;
   const auto written = fs::last_write_time(is_file(metrics) ? metrics : config, error);
   if (!error) run.age = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
   run.bytes = disk_usage(folder);
@@ -87,7 +88,13 @@ std::string why_no_run(const fs::directory_entry& entry) {
   std::error_code error;
   if (!entry.is_directory(error)) return error ? error.message() : "not a folder";
   const auto config = fs::status(entry.path() / "config.toml", error);
-  if (config.type() == fs::file_type::not_found) return "no config.toml, so no run";
+  if (config.type() == fs::file_type::not_found) {
+    const std::string left = left_over_of_start(entry.path());
+    if (!left.empty() && is_training(entry.path())) return "no run yet: it is being started";
+    return left.empty() ? "no config.toml, so no run"
+                        : cat("no run: a start that failed left ", left, " there, for the next one of that name; `",
+                              "witan runs remove ", shell_word(entry.path().filename().string()), "` removes it");
+  }
   if (error) return error.message();
   return config.type() == fs::file_type::regular ? "" : "its config.toml is not a file";
 }

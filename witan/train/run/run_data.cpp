@@ -42,9 +42,16 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
   if (config.tokenizer.empty())
     return std::make_shared<Tokenizer>(
         trained_tokenizer(path, config.bpe, sources.files, corpus_options(config), progress));
-  const auto given = std::make_shared<Tokenizer>(Tokenizer::load(config.tokenizer));
-  given->save(path);
-  return given;
+  return std::make_shared<Tokenizer>(Tokenizer::load(config.tokenizer));
+}
+
+// Copies of what was given, once the text is known to be good: a start that fails before leaves no folder behind. What
+// took work to make lies there already.
+void keep_given(const DataConfig& config, const RunFolder& folder, const Tokenizer& tokenizer,
+                const std::shared_ptr<const ConversationFormat>& format) {
+  if (!config.tokenizer.empty() && !(has_saved(folder) && fs::exists(folder.tokenizer())))
+    tokenizer.save(folder.tokenizer());
+  if (format) keep_chat_template(*format, folder.path());
 }
 
 // Training and validation samples in Megatron-Core's order; the test split is evaluated once, at the end.
@@ -73,6 +80,9 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
   options.corpus.conversations = std::move(format);
   options.split = split_options(config);
   options.threads = usable_cores();
+  options.replacing = [&](const auto& changes) {
+    progress.note(describe_replacing(folder.place() / prefix.lexically_relative(folder.path()), changes));
+  };
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   const PreparedDataset prepared =
@@ -80,9 +90,6 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
   // Else the run is about to say that the text is too short for it.
-  options.replacing = [&](const auto& changes) {
-    progress.note(describe_replacing(folder.place() / prefix.lexically_relative(folder.path()), changes));
-  };
   if (config.sft || std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
     progress.note(
         cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
@@ -218,8 +225,9 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   const DataConfig& data = config.data;
   if (data.reads_shards()) {
     const auto given = find_tokenizer(data, folder, {}, progress);
-    if (data.sft && !has_saved(folder)) keep_chat_template(*find_conversation_format(config, *given), folder.path());
-    return open_run_data(config, given, data.data_path);
+    RunData opened = open_run_data(config, given, data.data_path);
+    keep_given(data, folder, *given, has_saved(folder) ? nullptr : find_conversation_format(config, *given));
+    return opened;
   }
   const bool mixed = is_mixture(data);
   const fs::path shards =
@@ -236,15 +244,15 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   };
   warn();  // before work that may take long
   const auto tokenizer = find_tokenizer(data, folder, sources, progress);
-  auto format = find_conversation_format(config, *tokenizer);
-  if (format) keep_chat_template(*format, folder.path());
+  const auto format = find_conversation_format(config, *tokenizer);
   if (mixed)
     for (const TextPart& part : text_parts(data, folder.tokens()))
       tokenize(data, folder, part.tokens, find_sources({part.text}), tokenizer, format, progress, warnings);
   else
-    tokenize(data, folder, folder.tokens(), sources, tokenizer, std::move(format), progress, warnings);
+    tokenize(data, folder, folder.tokens(), sources, tokenizer, format, progress, warnings);
   warn();
   RunData opened = open_run_data(config, tokenizer, folder.tokens());
+  keep_given(data, folder, *tokenizer, format);
   opened.warnings = std::move(warnings);
   return opened;
 }

@@ -30,8 +30,10 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
 }
 
 RunFolder::~RunFolder() {
-  if (!lock_ || !empty()) return;
+  if (!lock_) return;
   std::error_code none;
+  if (!fs::exists(config(), none)) fs::remove(path_ / "data", none);  // unless something lies there
+  if (!empty()) return;
   lock_->remove_file(path_);
   fs::remove(path_, none);
 }

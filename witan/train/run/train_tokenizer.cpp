@@ -108,7 +108,15 @@ Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config
   nlohmann::json record = {{"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", nullptr}};
   // The last one's is not of what is written next. One without a hash fits no file, and says whose place it is.
   write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
-  Tokenizer tokenizer = train_tokenizer(config, sources, options, progress);
+  Tokenizer tokenizer = [&] {
+    try {
+      return train_tokenizer(config, sources, options, progress);
+    } catch (...) {
+      std::error_code none;
+      if (!fs::exists(path, none)) fs::remove(tokenizer_record(path), none);
+      throw;
+    }
+  }();
   tokenizer.save(path);
   record["xxh3_128"] = hash_of(path);
   write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
