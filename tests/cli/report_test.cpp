@@ -77,6 +77,20 @@ TEST_F(ReportTest, TheFiguresOfSomebodyElsesRunAreShown) {
   EXPECT_FALSE(fs::exists(runs_ / "a/report.html"));
 }
 
+TEST_F(ReportTest, DamagedLinesAreLeftOutAndNamed) {
+  make("a", 20);
+  const fs::path metrics = runs_ / "a/metrics.jsonl";
+  std::string text = read_text(metrics);
+  text[text.find(R"("step":3,)")] = '#';
+  write_text(metrics, text);
+  const Said said = report({"a"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, HasSubstr("steps         20 of 100"));
+  EXPECT_THAT(said.err, StartsWith("warning: 1 of the "));
+  EXPECT_THAT(said.err, HasSubstr(" of metrics.jsonl cannot be read and are left out; the first: " + metrics.string() +
+                                  ": line "));
+}
+
 TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {
   make("a", 20);
   const fs::path page = folder_ / "mine.html";

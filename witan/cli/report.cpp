@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -69,7 +70,11 @@ ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path run = find_run(args.runs_folder, args.run);
   require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
-  const Metrics metrics = read_metrics(run / "metrics.jsonl");
+  DamagedLines damaged;
+  const Metrics metrics = read_undamaged_metrics(run / "metrics.jsonl", damaged);
+  if (damaged.count > 0)
+    fmt::print(context.err, "warning: {} of the {} of metrics.jsonl cannot be read and are left out; the first: {}\n",
+               damaged.count, counted(damaged.of, "line"), damaged.first);
   const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics);
   std::fflush(context.out);  // they come before what is wrong with the page

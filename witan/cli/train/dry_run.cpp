@@ -42,9 +42,9 @@ std::string describe_samples(const ResolvedConfig& config, const RunData& data) 
   std::string line = fmt::format("samples      {} of {} tokens to train on, {} for validation; the run reads ",
                                  data.train->per_epoch(), config->data.seq_length, data.held_out->per_epoch());
   if (uses.size() < 2)
-    return line + fmt::format("{:.2f} epochs", uses.empty() ? static_cast<double>(taken) /
-                                                                  static_cast<double>(data.train->per_epoch())
-                                                            : uses[0].epochs);
+    return line + fmt::format("{:.2f} epochs",
+                              uses.empty() ? static_cast<double>(taken) / static_cast<double>(data.train->per_epoch())
+                                           : uses[0].epochs);
   for (size_t i = 0; i < uses.size(); ++i)
     line += fmt::format("{}{:.2f} epochs of {} ({:.1f} % of its samples)", i == 0 ? "" : ", ", uses[i].epochs,
                         uses[i].name, 100 * static_cast<double>(uses[i].samples) / static_cast<double>(taken));
