@@ -1,7 +1,9 @@
 #include "witan/report/speed.h"
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "witan/base/median.h"
 
 namespace witan {
 namespace {
@@ -10,10 +12,7 @@ double finite_median(const std::vector<StepEvent>& steps, double StepEvent::*of)
   std::vector<double> values;
   for (const StepEvent& step : steps)
     if (std::isfinite(step.*of)) values.push_back(step.*of);
-  if (values.empty()) return NAN;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values.empty() ? NAN : median(std::move(values));
 }
 
 }  // namespace

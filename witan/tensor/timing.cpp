@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "witan/base/median.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
@@ -17,12 +18,6 @@ std::vector<double> time_calls(Stream& stream, int calls, const std::function<vo
     seconds.push_back(stream.now() - begin);
   }
   return seconds;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 double median_seconds(Stream& stream, double budget, const std::function<void()>& call) {

@@ -17,6 +17,4 @@ double median_seconds(Stream& stream, double budget, const std::function<void()>
 // stream.
 std::vector<double> time_calls(Stream& stream, int calls, const std::function<void()>& call);
 
-double median(std::vector<double> values);
-
 }  // namespace witan

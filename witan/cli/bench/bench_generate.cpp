@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "witan/base/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -15,7 +16,6 @@
 #include "witan/generate/generator.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/groups.h"
-#include "witan/tensor/timing.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/device.h"
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "witan/base/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -22,7 +23,6 @@
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/timing.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/step/device.h"

@@ -3,23 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "witan/base/median.h"
 #include "witan/tensor/observer.h"
 
 namespace witan {
-namespace {
-
-// The lower one of two in the middle: of two ranks the faster is the measure.
-double lower_median(std::vector<double> values) {
-  const auto middle = values.begin() + (std::ssize(values) - 1) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-}  // namespace
 
 void WaitMeter::begins(const Group&, const Collective&, double) {
   begin_ns_ = steady_ns();
@@ -52,6 +42,7 @@ std::vector<Stragglers::Change> Stragglers::judge(const std::vector<double>& sec
     std::vector<double> peers;
     for (size_t other = 0; other < seconds.size(); ++other)
       if (stages_[other] == stages_[rank]) peers.push_back(seconds[other]);
+    // Of two ranks the faster is the measure.
     const double median = lower_median(peers), ratio = median > 0 ? seconds[rank] / median : 1;
     const double bound = slow_[rank] ? (1 + threshold_) / 2 : threshold_;
     const bool slow = ratio >= bound && seconds[rank] >= kLeastSeconds;
