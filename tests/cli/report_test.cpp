@@ -87,8 +87,8 @@ TEST_F(ReportTest, DamagedLinesAreLeftOutAndNamed) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_THAT(said.out, HasSubstr("steps         20 of 100"));
   EXPECT_THAT(said.err, StartsWith("warning: 1 of the "));
-  EXPECT_THAT(said.err, HasSubstr(" of metrics.jsonl cannot be read and are left out; the first: " + metrics.string() +
-                                  ": line "));
+  EXPECT_THAT(said.err, HasSubstr(" of " + metrics.string() +
+                                  " cannot be read and are left out; the first: " + metrics.string() + ": line "));
 }
 
 TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -71,10 +70,9 @@ ExitCode write(Context& context, const ReportArgs& args) {
   require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
   DamagedLines damaged;
-  const Metrics metrics = read_undamaged_metrics(run / "metrics.jsonl", damaged);
-  if (damaged.count > 0)
-    fmt::print(context.err, "warning: {} of the {} of metrics.jsonl cannot be read and are left out; the first: {}\n",
-               damaged.count, counted(damaged.of, "line"), damaged.first);
+  const fs::path recorded = run / "metrics.jsonl";
+  const Metrics metrics = read_undamaged_metrics(recorded, damaged);
+  if (damaged.count > 0) fmt::print(context.err, "warning: {}\n", describe(damaged, recorded));
   const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics);
   std::fflush(context.out);  // they come before what is wrong with the page

@@ -1,5 +1,6 @@
 #include "witan/report/metrics.h"
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -180,6 +181,11 @@ Metrics read_undamaged_lines(const fs::path& path, int64_t last_step, DamagedLin
 }
 
 }  // namespace
+
+std::string describe(const DamagedLines& damaged, const fs::path& path) {
+  return cat(damaged.count, " of the ", counted(damaged.of, "line"), " of ", path.string(),
+             " cannot be read and are left out; the first: ", damaged.first);
+}
 
 Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged) {
   return read_undamaged_lines(path, INT64_MAX, damaged, [](std::string_view) {});

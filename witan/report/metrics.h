@@ -70,6 +70,9 @@ struct DamagedLines {
   std::string first;          // "FILE: line N: why"; empty: none
 };
 
+// "2 of the 9 lines of FILE cannot be read and are left out; the first: FILE: line 3: why".
+std::string describe(const DamagedLines& damaged, const fs::path& path);
+
 // The same as read_metrics, of the lines that can be read. Throws IoError.
 Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged);
 

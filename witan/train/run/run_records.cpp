@@ -4,7 +4,6 @@
 
 #include <sstream>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/resident.h"
 #include "witan/train/record/memory_file.h"
@@ -21,8 +20,7 @@ void truncate_or_repair(const fs::path& events, int64_t step, Progress& progress
     read_metrics(events);
   } catch (const CorruptionError&) {
     const DamagedLines damaged = repair_metrics(events, step);
-    progress.note(cat("warning: ", damaged.count, " of the ", counted(damaged.of, "line"), " of ", events.string(),
-                      " cannot be read and are left out (", damaged.first, "); the file as it was is now ",
+    progress.note(cat("warning: ", describe(damaged, events), "; the file as it was is now ",
                       events.filename().string(), ".damaged"));
   }
 }
