@@ -5,6 +5,8 @@
 
 namespace witan::cli {
 
+// Whether `witan import` made the run.
+bool has_imported_weights(const fs::path& run);
 // Whether a run has weights of another program and nothing else: no text, no steps.
 bool is_imported_only(const fs::path& run);
 

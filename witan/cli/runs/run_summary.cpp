@@ -9,8 +9,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/config_origin.h"
+#include "witan/cli/models/imported_run.h"
 #include "witan/cli/runs/left_over.h"
-#include "witan/convert/ledger.h"
 #include "witan/report/metrics_scan.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_lock.h"
@@ -26,10 +26,7 @@ bool is_file(const fs::path& path) {
 
 RunState state_of(const RunSummary& run, const MetricsStanding& standing) {
   if (is_training(run.folder)) return RunState::running;
-  if (!standing.step) {
-    const bool imported = is_file(run.folder / kLedgerName) && fs::exists(run.folder / "checkpoints");
-    return imported ? RunState::imported : RunState::not_begun;
-  }
+  if (!standing.step) return has_imported_weights(run.folder) ? RunState::imported : RunState::not_begun;
   if (!standing.end) return RunState::failed;
   return standing.end->reason == "stopped by a signal" ? RunState::interrupted : RunState::finished;
 }
