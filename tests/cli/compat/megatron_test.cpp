@@ -1,10 +1,7 @@
 #include "witan/cli/compat/megatron.h"
 
-#include <random>
-
 #include "cli/compat/megatron_support.h"
 #include "support/message_of.h"
-#include "witan/cli/compat/megatron_flags.h"
 #include "witan/optim/param_groups.h"
 
 namespace witan::test {
@@ -14,10 +11,6 @@ using Words = std::vector<std::string>;
 
 std::string config_refused(const Words& more) {
   return message_of<ConfigError>([&] { read_words(small(more)); });
-}
-
-std::string usage_refused(const Words& words) {
-  return message_of<UsageError>([&] { cli::read_megatron_line(words); });
 }
 
 RunConfig config_of(const Words& more) {
@@ -118,30 +111,6 @@ TEST(Megatron, LaterBeatsEarlier) {
   EXPECT_EQ(config_of({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
   EXPECT_EQ(config_of({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
   EXPECT_FALSE(config_of({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
-}
-
-TEST(Megatron, SizesThatMustBeGivenAreNamed) {
-  const std::string said = message_of<ConfigError>([] { read_words({"--bf16", "--num-layers", "2"}); });
-  EXPECT_TRUE(contains(said,
-                       "--bf16 makes this a Megatron-LM command line, which must also set --hidden-size, "
-                       "--num-attention-heads, --seq-length, --micro-batch-size, --train-iters, --lr. "))
-      << said;
-}
-
-// Of who has typed one flag of Megatron-LM among flags of Witan.
-TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
-  for (const auto& [flags, said] : std::vector<std::pair<Words, std::string>>{
-           {{"--bf16"}, "did you mean --dtype bfloat16? --bf16 makes this a Megatron-LM command line, which must"},
-           {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
-           {{"--num_layers", "2"}, "did you mean --num-layers? --num_layers makes this"},
-           {{"--wandb-project", "mine"},
-            "`wandb sync runs/NAME/tensorboard` uploads the curves of a run. --wandb-proj"}}) {
-    Words words = {"train", "--data", "my.txt", "--hidden-size", "64"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    expect_refusal(words, 3, {said});
-  }
-  const std::string two = message_of<ConfigError>([] { read_words({"--bf16", "--num_layers", "2"}); });
-  EXPECT_TRUE(two.starts_with("--bf16 makes this a Megatron-LM command line")) << two;
 }
 
 TEST(Megatron, FlagsOfEveryKind) {
@@ -557,49 +526,6 @@ TEST(Megatron, TheFolderOfCheckpointsIsTheRuns) {
   EXPECT_TRUE(contains(config_refused({"--save", ".."}), "must end in a name"));
   write_text(folder / "latest_checkpointed_iteration.txt", "100");
   EXPECT_TRUE(contains(config_refused({"--save", folder.path().string()}), "holds checkpoints of Megatron-LM"));
-}
-
-TEST(Megatron, WordsOutOfPlaceAreNamed) {
-  TempFolder folder;
-  write_text(folder / "script.args", "torchrun pretrain_gpt.py --bf16");
-  EXPECT_TRUE(contains(usage_refused({"@" + (folder / "script.args").string()}),
-                       "script.args:1: unexpected argument torchrun: give only the flags"));
-  EXPECT_EQ(usage_refused({"--bf16", "yes"}),
-            "command line: unexpected argument yes after --bf16, which takes no value");
-  EXPECT_EQ(usage_refused({"--bf16", "--lr"}), "command line: --lr needs a value");
-  EXPECT_EQ(usage_refused({"--bf16", "--data-path", "--lr", "1"}), "command line: --data-path needs a value");
-  EXPECT_EQ(cli::read_megatron_line({"--bf16", "--config", "x.toml", "--fresh"})->rest,
-            (Words{"--config", "x.toml", "--fresh"}));
-}
-
-TEST(Megatron, MisspeltFlagsFindTheirNeighbours) {
-  expect_refusal({"plan", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn", "did you mean --use-flash-attn?"});
-  expect_refusal({"train", "--bf16", "--overlap-grad-reduc"}, 2, {"did you mean --overlap-grad-reduce?"});
-  expect_refusal({"generate", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn;"});
-}
-
-TEST(Megatron, AValueOfAnotherTypeEndsWithAMessage) {
-  expect_refusal({"plan", "--bf16", "--lr", "fast"}, 3, {"command line: --lr: lr = fast: must be a number"});
-  expect_refusal({"plan", "@/nowhere/x.args"}, 2, {"@/nowhere/x.args: "});
-}
-
-// Words of all sorts in any order: a message and an exit code, never a crash; a plan of a small model at most.
-TEST(Megatron, RandomCommandLinesEndWithAMessage) {
-  std::mt19937 random(11);
-  Words pool = cli::megatron_flag_names();
-  RunConfig config;
-  for (const Field& field : config.fields()) pool.push_back(flag_name(field.name));
-  const Words values = {"1", "0",     "-1",      "1e9",  "none", "true",        "",        "x y",       "=",   "--",
-                        "-", "[1]*2", "0.5,0.5", "\xff", "@",    "--no-swiglu", "--bf16=", "--lr=1e-3", "--=x"};
-  TempFolder own;
-  for (int trial = 0; trial < 400; ++trial) {
-    Words args = {"plan", "--memory-of-nothing"};
-    for (size_t i = random() % 8; i > 0; --i)
-      args.push_back(random() % 2 ? pool[random() % pool.size()] : values[random() % values.size()]);
-    const Said said = witan(args);
-    EXPECT_TRUE(said.code == 2 || said.code == 3) << said.code << said.err;
-    EXPECT_TRUE(contains(said.err, "witan: error: ")) << said.err;
-  }
 }
 
 }  // namespace

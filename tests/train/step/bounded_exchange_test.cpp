@@ -72,13 +72,7 @@ TEST(BoundedExchanges, GiveTheBitsOfRowsAsTheyComeWhateverExpertsDo) {
   check("dropout", [](RunConfig& c) { testing::drop(c); });
   check("latent experts", [](RunConfig& c) { c.model.moe.moe_latent_size = 6; });
   check("copies of experts", [](RunConfig& c) { c.model.moe.moe_replicated_experts = 1; });
-  check("a bias that balances, and losses", [](RunConfig& c) {
-    c.model.moe.moe_router_score_function = "sigmoid";
-    c.model.moe.moe_router_enable_expert_bias = true;
-    c.model.moe.moe_router_load_balancing_type = "aux_loss";
-    c.model.moe.moe_aux_loss_coeff = "0.001";
-    c.model.moe.moe_z_loss_coeff = 1e-3;
-  });
+  check("a bias that balances, and losses", testing::balance_by_bias);
   check("shared experts meanwhile", [](RunConfig& c) {
     c.model.moe.moe_shared_expert_intermediate_size = 12;
     c.model.moe.moe_shared_expert_overlap = true;

@@ -103,13 +103,7 @@ TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
     c.model.moe.moe_router_num_groups = 4;
     c.model.moe.moe_router_group_topk = 2;
   });
-  check("a bias that balances, and losses", [](RunConfig& c) {
-    c.model.moe.moe_router_score_function = "sigmoid";
-    c.model.moe.moe_router_enable_expert_bias = true;
-    c.model.moe.moe_router_load_balancing_type = "aux_loss";
-    c.model.moe.moe_aux_loss_coeff = "0.001";
-    c.model.moe.moe_z_loss_coeff = 1e-3;
-  });
+  check("a bias that balances, and losses", testing::balance_by_bias);
   check("copies of experts", [](RunConfig& c) { c.model.moe.moe_replicated_experts = 1; });
   check("bounded pools", [](RunConfig& c) { c.model.moe.moe_pool_factor = 1; });
   for (const char* granularity : {"selective", "full"})

@@ -67,13 +67,7 @@ TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
   check("three experts of a token", [](RunConfig& c) { c.model.moe.moe_router_topk = 3; });
   check("one after the other", [](RunConfig& c) { c.model.moe.moe_grouped_gemm = false; });
   check("dropout", [](RunConfig& c) { testing::drop(c); });
-  check("a bias that balances, and losses", [](RunConfig& c) {
-    c.model.moe.moe_router_score_function = "sigmoid";
-    c.model.moe.moe_router_enable_expert_bias = true;
-    c.model.moe.moe_router_load_balancing_type = "aux_loss";
-    c.model.moe.moe_aux_loss_coeff = "0.001";
-    c.model.moe.moe_z_loss_coeff = 1e-3;
-  });
+  check("a bias that balances, and losses", testing::balance_by_bias);
   for (const char* granularity : {"selective", "full"})
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
 }

@@ -17,6 +17,15 @@ inline RunConfig with_uneven_loads(const char* dtype) {
   return config;
 }
 
+// By a bias that only choices see, with both losses beside it.
+inline void balance_by_bias(RunConfig& config) {
+  config.model.moe.moe_router_score_function = "sigmoid";
+  config.model.moe.moe_router_enable_expert_bias = true;
+  config.model.moe.moe_router_load_balancing_type = "aux_loss";
+  config.model.moe.moe_aux_loss_coeff = "0.001";
+  config.model.moe.moe_z_loss_coeff = 1e-3;
+}
+
 inline void expect_same_bits_of_steps(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
