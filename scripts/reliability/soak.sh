@@ -35,7 +35,8 @@ done
 begun=$(date +%s)
 echo "soak: training for $seconds s"
 while (($(date +%s) < begun + seconds)); do
-  status=$(<"/proc/$process/status") || { cat "$work/said" >&2; give_up "the run ended"; }
+  # By cat, since bash ends at once where $(<FILE) finds none.
+  status=$(cat "/proc/$process/status" 2>/dev/null) || { cat "$work/said" >&2; give_up "the run ended"; }
   field() { sed -nE "s/^$1:\s+([0-9]+).*/\1/p" <<<"$status"; }
   files=("/proc/$process/fd"/*)
   ticks=$(awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$process/stat")
