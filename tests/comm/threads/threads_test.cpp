@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -55,6 +58,37 @@ TEST(ThreadWorld, RunsEveryRankOnce) {
   std::vector<int> runs(3);
   for (int i = 0; i < 2; ++i) world.run([&](int rank) { ++runs[static_cast<size_t>(rank)]; });
   EXPECT_EQ(runs, (std::vector{2, 2, 2}));
+}
+
+// One rank waits for the other while all are stopped, for longer than the deadline, as by ^Z.
+TEST(ThreadWorld, GoesOnAfterItsProcessWasStopped) {
+  constexpr double kDeadline = 1.5;
+  constexpr auto kMoment = std::chrono::milliseconds(200);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ThreadWorld world(2, {.deadline_seconds = kDeadline});
+    bool failed = false;
+    try {
+      on_ranks(world, [&](ThreadRank& rank) {
+        if (rank.rank == 1) {
+          std::this_thread::sleep_for(kMoment);
+          ::raise(SIGSTOP);
+          std::this_thread::sleep_for(kMoment);  // the other has looked by now
+        }
+        rank.everyone()->barrier(rank.stream);
+      });
+    } catch (const std::exception&) {
+      failed = true;
+    }
+    ::_exit(failed ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::duration<double>(kDeadline + 1));
+  ::kill(child, SIGCONT);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a wait of before the stop ended by its deadline";
 }
 
 TEST(ThreadWorld, ARankThatThrowsStopsTheOthers) {

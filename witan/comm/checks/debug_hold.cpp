@@ -9,7 +9,7 @@ namespace witan {
 namespace {
 
 using Clock = Deadline::clock;
-constexpr double kRefreshSeconds = 0.2, kStoppedSeconds = 1;
+constexpr double kLookSeconds = 1, kRefreshSeconds = 0.2;  // between looks, where no rank or one may be held
 
 }  // namespace
 
@@ -49,16 +49,14 @@ PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold)
     : seconds_(seconds), hold_(hold), end_(deadline_in(seconds)), looked_(Clock::now()) {}
 
 Deadline PatientDeadline::next_look() const {
-  return hold_ == nullptr ? end_ : std::min(end_, deadline_in(kRefreshSeconds));
+  return std::min(end_, deadline_in(hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
 }
 
 bool PatientDeadline::expired() {
   const auto now = Clock::now();
-  if (hold_ != nullptr) {
-    const bool stopped = std::chrono::duration<double>(now - looked_).count() > kRefreshSeconds + kStoppedSeconds;
-    looked_ = now;
-    if (stopped || hold_->held()) end_ = deadline_in(seconds_);
-  }
+  const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds;
+  looked_ = now;
+  if (stopped || (hold_ != nullptr && hold_->held())) end_ = deadline_in(seconds_);
   return now >= end_;
 }
 

@@ -38,11 +38,14 @@ class DebugHold {
   bool any_here_ = false;
 };
 
+// A process that waits, and looks no more for so long, was stopped: waits look once a second at least.
+inline constexpr double kStoppedSeconds = 2;
+
 // The end of a wait of so many seconds, which begin anew as long as a rank is held, and after this process itself was
-// stopped.
+// stopped (SIGSTOP, Ctrl-Z, a debugger): those whom it waits for may have been stopped with it.
 class PatientDeadline {
  public:
-  PatientDeadline(double seconds, const DebugHold* hold);  // null: an ordinary deadline
+  PatientDeadline(double seconds, const DebugHold* hold);  // null: no rank is ever held
   Deadline next_look() const;                              // when to ask expired() at the latest
   bool expired();
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/processes/rendezvous.h"
 #include "witan/tensor/trace_context.h"
@@ -78,7 +79,11 @@ void DeviceWatch::look(double waited_seconds) {
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
   const std::string reason = complaint(waited_seconds);
-  if (waited_seconds < held_until_) held_until_ = 0;  // another wait
+  if (waited_seconds < looked_)
+    held_until_ = 0;  // another wait
+  else if (waited_seconds - looked_ > kStoppedSeconds)
+    held_until_ = waited_seconds;
+  looked_ = waited_seconds;
   if (reason.empty() && waited_seconds - held_until_ <= deadline_) return;
   if (reason.empty() && hold_ && hold_->held()) {
     held_until_ = waited_seconds;

@@ -55,7 +55,7 @@ class DeviceWatch {
   void keep(std::byte* shared) { kept_.push_back(shared); }
 
   // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint,
-  // or a wait beyond the deadline.
+  // or a wait beyond the deadline, in which time does not count while this process is stopped.
   void look(double waited_seconds);
   // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
   // everything has been aborted.
@@ -78,6 +78,7 @@ class DeviceWatch {
   double deadline_;
   std::shared_ptr<DebugHold> hold_;
   double held_until_ = 0;  // of a wait: so many seconds of it do not count
+  double looked_ = 0;      // of a wait: after how many seconds the last look was
   std::vector<Watched*> watched_;
   bool aborted_ = false;
   std::vector<std::thread> aborts_;
