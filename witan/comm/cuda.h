@@ -27,6 +27,9 @@ struct GroupOptions {
   // Peer memory, where there is any, is for recorded calls alone, which agree on its addresses once; a group whose ranks
   // would have to do so before every call leaves the others to NCCL, and offers no Group::peers().
   bool peers_in_graphs = false;
+  // NCCL connects two ranks in the first call in which one sends to the other, which allocates, and may wait for all
+  // that a process has running on its GPUs. Of a group that sends while another is at work, it does so at once.
+  bool connect_now = false;
 };
 
 namespace cuda {

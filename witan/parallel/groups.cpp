@@ -23,8 +23,10 @@ bool exchanges_rows(const Layout& layout, const std::string& name) {
 // gradients are reduced beside it, which NCCL does. Stages of a pipeline send and receive, which it does, too.
 // Between hosts, where rows travel by them, there is no such memory.
 GroupOptions options_of(const Layout& layout, const std::string& axis, Sums sums, PeerAccess of_experts) {
-  if (exchanges_rows(layout, axis)) return {.sums = sums, .peers = of_experts};
-  const bool across_hosts = axis == name_of(Axis::expert) || axis == kExpertsBetweenHosts;
+  if (exchanges_rows(layout, axis))
+    return {.sums = sums, .peers = of_experts, .connect_now = of_experts == PeerAccess::none};
+  if (axis == kExpertsBetweenHosts) return {.sums = sums, .connect_now = true};
+  const bool across_hosts = axis == name_of(Axis::expert);
   if (!peers_allowed() || axis == name_of(Axis::pipeline) || across_hosts) return {.sums = sums};
   if (axis == name_of(Axis::context)) return {.sums = sums, .peers = PeerAccess::moves};
   return {.sums = sums, .peers = PeerAccess::wanted, .peers_in_graphs = axis != name_of(Axis::tensor)};

@@ -83,6 +83,7 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
   link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
+  if (options.connect_now) connect_pairs(stream);
 }
 
 NcclGroup::~NcclGroup() {
@@ -131,6 +132,19 @@ void NcclGroup::send(const std::byte* from, int64_t bytes, int peer, cudaStream_
 void NcclGroup::recv(std::byte* to, int64_t bytes, int peer, cudaStream_t stream) {
   if (bytes == 0) return;
   check(nccl_.recv(to, static_cast<size_t>(bytes), ncclInt8, peer, communicator_, stream), "recv");
+}
+
+void NcclGroup::connect_pairs(Stream& stream) {
+  constexpr int64_t kWord = sizeof(int64_t);
+  std::byte* words = stream.scratch(2 * size() * kWord);
+  stream.queue()->zero(words, 2 * size() * kWord);
+  together("connecting", [&] {
+    for (int peer = 0; peer < size(); ++peer) {
+      send(words + peer * kWord, kWord, peer, native(stream));
+      recv(words + (size() + peer) * kWord, kWord, peer, native(stream));
+    }
+  });
+  stream.wait();
 }
 
 void NcclGroup::perform(Stream& stream, const Collective& call) {

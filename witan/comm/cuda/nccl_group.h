@@ -26,6 +26,9 @@ class NcclGroup : public Group, public Watched {
   void abort() noexcept override;
 
  private:
+  // Each rank with each other, by a word that nobody reads.
+  void connect_pairs(Stream& stream);
+
   void perform(Stream& stream, const Collective& call) override;
   // Whether this call goes through peer memory; all ranks say the same.
   bool goes_to_peers(const Collective& call, bool captured) const;
