@@ -76,6 +76,17 @@ TEST(Philox, NormalHasNormalMoments) {
   EXPECT_NEAR(within_one / kDraws, 0.682689, error);
 }
 
+TEST(Philox, ManyNormalsAreThoseOfEachIndex) {
+  const Philox random(5, Philox::stream_of("many"));
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{7}, (uint64_t{1} << 33) + 3})
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{5}, size_t{64}, size_t{1001}}) {
+      std::vector<double> found(count), expected(count);
+      random.normals(first, found);
+      for (size_t i = 0; i < count; ++i) expected[i] = random.normal(first + i);
+      EXPECT_EQ(found, expected) << count << " from " << first;
+    }
+}
+
 TEST(Philox, BelowStaysBelow) {
   const Philox random(3, 0);
   for (uint64_t i = 0; i < 1000; ++i) {

@@ -26,7 +26,7 @@ TEST(Parameter, InitialValuesDependOnSeedNameAndPositionAlone) {
   EXPECT_NE(values_now, initial(one, normal_spec("layers.1.w", {30, 1000}), 1)) << "the name";
   EXPECT_EQ(values_now, initial(one, normal_spec("layers.0.w", {300, 100}), 1)) << "the position counts, not the shape";
   const Philox rng(1, Philox::stream_of("layers.0.w"));
-  for (const size_t i : {size_t{0}, size_t{1}, size_t{16384}, size_t{29999}}) EXPECT_EQ(values_now[i], rng.normal(i));
+  for (size_t i = 0; i < values_now.size(); ++i) ASSERT_EQ(values_now[i], rng.normal(i)) << i;
 }
 
 ParameterSpec::Part rows(const ParameterSpec& spec, int64_t first, int64_t count) {

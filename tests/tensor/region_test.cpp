@@ -34,6 +34,19 @@ TEST(Region, RowsAreOneRun) {
   EXPECT_EQ(rows.global(4), 10);
 }
 
+TEST(Region, NeighboursEndWithTheirRun) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 300; ++i) {
+    const Region region = random_region(random);
+    for (int64_t local = 0; local < region.elements(); ++local) {
+      int64_t expected = 1;
+      while (local + expected < region.elements() && region.global(local + expected) == region.global(local) + expected)
+        ++expected;
+      EXPECT_EQ(region.adjacent(local), expected) << region << " from " << local;
+    }
+  }
+}
+
 TEST(Region, RunsThatTouchAreOne) {
   EXPECT_EQ(Region(3, 4, 5, 4), Region(3, 20));
   EXPECT_EQ(Region(3, 4, 1, 99), Region(3, 4));

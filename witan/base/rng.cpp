@@ -28,14 +28,41 @@ std::array<uint32_t, 4> Philox::block(uint64_t index) const {
   return c;
 }
 
-double Philox::normal(uint64_t index) const {
-  // One block holds two pairs (u, v); each pair gives a cosine and a sine value.
-  const auto words = block(index / 4);
-  const int pair = static_cast<int>(index % 4 / 2);
-  const double u = (words[2 * pair] + 0.5) * 0x1p-32;  // in (0, 1): the logarithm is finite
-  const double angle = 2 * std::numbers::pi * (words[2 * pair + 1] * 0x1p-32);
+namespace {
+
+// The two of a pair of words.
+struct Normals {
+  double cosine, sine;
+};
+
+Normals normals_of(uint32_t of_radius, uint32_t of_angle) {
+  const double u = (of_radius + 0.5) * 0x1p-32;  // in (0, 1): the logarithm is finite
+  const double angle = 2 * std::numbers::pi * (of_angle * 0x1p-32);
   const double radius = std::sqrt(-2 * std::log(u));
-  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+}  // namespace
+
+double Philox::normal(uint64_t index) const {
+  const auto words = block(index / 4);
+  const size_t pair = index % 4 / 2;
+  const Normals both = normals_of(words[2 * pair], words[2 * pair + 1]);
+  return index % 2 == 0 ? both.cosine : both.sine;
+}
+
+void Philox::normals(uint64_t first, std::span<double> out) const {
+  size_t at = 0;
+  for (; at < out.size() && (first + at) % 4 != 0; ++at) out[at] = normal(first + at);
+  for (; at + 4 <= out.size(); at += 4) {
+    const auto words = block((first + at) / 4);
+    for (size_t pair = 0; pair < 2; ++pair) {
+      const Normals both = normals_of(words[2 * pair], words[2 * pair + 1]);
+      out[at + 2 * pair] = both.cosine;
+      out[at + 2 * pair + 1] = both.sine;
+    }
+  }
+  for (; at < out.size(); ++at) out[at] = normal(first + at);
 }
 
 uint64_t Philox::below(uint64_t bound, uint64_t index) const {

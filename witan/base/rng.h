@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace witan {
@@ -23,6 +24,8 @@ class Philox {
   double uniform(uint64_t index) const { return bits(index) * 0x1p-32; }
   // Standard normal (Box-Muller over one block: indices 2i and 2i+1 share one radius).
   double normal(uint64_t index) const;
+  // normal(first), normal(first + 1) …, the same bits, in a third of the time.
+  void normals(uint64_t first, std::span<double> out) const;
   // Uniform in [0, bound), unbiased enough for shuffles (64-bit multiply-shift). bound > 0.
   uint64_t below(uint64_t bound, uint64_t index) const;
 

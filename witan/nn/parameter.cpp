@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cmath>
 
-#include "witan/base/rng.h"
 #include "witan/base/threads.h"
 #include "witan/tensor/trace_context.h"
 
@@ -128,21 +127,37 @@ void Parameter::check_gradient(const Tensor& gradient) const {
                       gradient.shape());
 }
 
+void Parameter::initial_values(const Philox& rng, int64_t local, std::span<double> values) const {
+  const int64_t begun = spec_.shape.elements() - spec_.init.padding;
+  for (size_t at = 0; at < values.size();) {
+    const int64_t element = region_.global(local), left = static_cast<int64_t>(values.size() - at);
+    const auto run = values.subspan(at, static_cast<size_t>(std::min(region_.adjacent(local), left)));
+    const auto count = static_cast<int64_t>(run.size());
+    if (spec_.init.kind == Initialization::Kind::normal) {
+      rng.normals(static_cast<uint64_t>(element), run);
+      for (double& value : run) value *= spec_.init.std;
+    } else {
+      std::ranges::fill(run, spec_.init.kind == Initialization::Kind::ones ? 1.0 : spec_.init.value);
+    }
+    for (int64_t i = std::max<int64_t>(begun - element, 0); i < count; ++i) run[static_cast<size_t>(i)] = 0;
+    at += run.size();
+    local += count;
+  }
+}
+
 void Parameter::initialize(Stream& stream, const Shard& shard, uint64_t seed) {
   const Philox rng(seed, Philox::stream_of(name()));
   constexpr int64_t kGrain = 1 << 14;
   const Tensor& to = shard.flat;
-  const int64_t begun = spec_.shape.elements() - spec_.init.padding;
   dispatch_floating(to.dtype(), [&]<class T>() {
     // Elements [from, from + count) of the shard, to values[0 … count).
     const auto fill = [&](T* values, int64_t from, int64_t count) {
       stream.pool().for_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t element = region_.global(shard.first + from + i);
-          double value = spec_.init.kind == Initialization::Kind::ones ? 1.0 : spec_.init.value;
-          if (spec_.init.kind == Initialization::Kind::normal)
-            value = rng.normal(static_cast<uint64_t>(element)) * spec_.init.std;
-          values[i] = element < begun ? T(value) : T(0.0);
+        std::array<double, 512> wide{};
+        for (int64_t i = begin; i < end; i += static_cast<int64_t>(wide.size())) {
+          const auto some = std::span(wide).first(static_cast<size_t>(std::min(end - i, int64_t{wide.size()})));
+          initial_values(rng, shard.first + from + i, some);
+          std::ranges::transform(some, values + i, [](double value) { return T(value); });
         }
       });
     };

@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/base/rng.h"
 #include "witan/base/torch_random.h"
 #include "witan/comm/placement.h"
 #include "witan/tensor/region.h"
@@ -216,6 +218,8 @@ class Parameter final : public Leaf {
   static Tensor part_of(const Shard& shard, const Tensor& whole, int64_t first, int64_t elements);
   void begin(Stream& stream, const Shard& shard, uint64_t seed, TorchRandom* torch);
   void initialize(Stream& stream, const Shard& shard, uint64_t seed);
+  // Of the region's elements from `local` on, as the recipe has them: padding is 0.
+  void initial_values(const Philox& rng, int64_t local, std::span<double> values) const;
   void draw(Stream& stream, const Shard& shard, TorchRandom& random);
   void draw(TorchRandom& random, const TorchRandom::Sink& keep) const;
 

@@ -34,6 +34,9 @@ class Region {
     return runs_ <= 1 ? first_ + local : first_ + local / length_ * distance_ + local % length_;
   }
 
+  // How many elements from `local` on are neighbours in the global tensor, itself included.
+  int64_t adjacent(int64_t local) const { return runs_ <= 1 ? length_ - local : length_ - local % length_; }
+
   // Of every `block` elements of this region, the rank-th of `ranks` equal shards. Only a contiguous region can be
   // split. Throws ShapeError if it is not, or if block or shards do not divide evenly.
   Region divided(int64_t block, int64_t ranks, int64_t rank) const;
