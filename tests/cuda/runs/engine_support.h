@@ -55,13 +55,19 @@ inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.weights, b.weights);
 }
 
-// In float64, and within the memory that is planned.
-inline void expect_trained_as_on_cpu(const RunConfig& config, int64_t steps) {
-  const Trajectory gpus = run_engine(config, steps), cpu = on_cpu(config, steps);
+// In float64.
+inline Trajectory expect_values_of_the_cpu(const RunConfig& config, int64_t steps) {
+  Trajectory gpus = run_engine(config, steps);
+  const Trajectory cpu = on_cpu(config, steps);
   expect_near(gpus.losses, cpu.losses, 1e-9);
   expect_near(gpus.norms, cpu.norms, 1e-8);
   expect_near(gpus.balances, cpu.balances, 1e-9);
-  EXPECT_EQ(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  return gpus;
+}
+
+// And in the memory that is planned.
+inline void expect_trained_as_on_cpu(const RunConfig& config, int64_t steps) {
+  EXPECT_EQ(expect_values_of_the_cpu(config, steps).arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }
 
 inline void expect_recorded_bits_of_eager_steps(RunConfig config, int64_t steps) {

@@ -29,6 +29,16 @@ RunConfig by_hosts(const std::string& dtype, bool peers, double factor) {
   return config;
 }
 
+// The plan has memory for a step that is made again, with rows as they come, which may be more than any other step takes.
+void expect_trained_as_planned(const RunConfig& config) {
+  const Trajectory gpus = expect_values_of_the_cpu(config, kHostSteps);
+  const int64_t planned = make_plan(resolve(config, {})).arena_bytes();
+  if (config.model.moe.moe_exchange_factor == 0 || std::ranges::max(gpus.exchange_fills) > 1)
+    EXPECT_EQ(gpus.arena_high_water, planned);
+  else
+    EXPECT_LE(gpus.arena_high_water, planned);
+}
+
 class ExpertHostsOnGpus : public EngineOnGpus, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
@@ -47,7 +57,7 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpu) {
       RunConfig config = by_hosts("float64", GetParam(), factor);
       config.model.recompute_granularity = granularity;
       EXPECT_EQ(make_plan(resolve(config, {})).why_eager() == "", factor > 0);
-      expect_trained_as_on_cpu(config, kHostSteps);
+      expect_trained_as_planned(config);
     }
 }
 
@@ -62,14 +72,14 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpuBesideSharedExpertsInBoundedPoolsAndAlo
            [](RunConfig& c) { c.parallel.data_parallel_sharding_strategy = "optim_grads_params"; }}) {
     RunConfig config = by_hosts("float64", GetParam(), 1.5);
     change(config);
-    expect_trained_as_on_cpu(config, kHostSteps);
+    expect_trained_as_planned(config);
   }
 }
 
 TEST_P(ExpertHostsOnGpus, TrainAsRowsThatGoStraight) {
   RunConfig config = by_hosts("bfloat16", GetParam(), kRoomForAll);
   const Trajectory hosts = run_engine(config, kHostSteps);
-  EXPECT_EQ(hosts.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  EXPECT_LE(hosts.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
   config.parallel.hierarchical_expert_parallel_size = 0;
   expect_near(hosts.losses, run_engine(config, kHostSteps).losses, 0.02);
 }
