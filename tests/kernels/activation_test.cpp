@@ -92,6 +92,23 @@ TEST(SwiGlu, BackwardMayWriteOverItsInput) {
   EXPECT_EQ(values(h), values(dh));
 }
 
+// Where a product leaves dy in the place of the ups' gradients: vectors read before they write, whatever their length.
+TEST(SwiGlu, BackwardReplacesItsGradientInPlace) {
+  Rank rank;
+  sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+    const Tensor h = rank.normal({T, 2 * F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
+    const Tensor dh = rank.poisoned({T, 2 * F}, dtype), in_place = rank.poisoned({T, 2 * F}, dtype);
+    const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+    const Tensor ds_in_place = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+    const Tensor ups = in_place.narrow(1, F, F);
+    for (int64_t t = 0; t < T; ++t) rank.stream.copy(ups.narrow(0, t, 1).reshape({F}), dy.narrow(0, t, 1).reshape({F}));
+    kernels::swiglu_backward(rank.stream, dh, ds, dy, h, s, {});
+    kernels::swiglu_backward(rank.stream, in_place, ds_in_place, ups, h, s, {});
+    EXPECT_EQ(values(in_place), values(dh));
+    if (s.defined()) EXPECT_EQ(values(ds_in_place), values(ds));
+  });
+}
+
 TEST(SwiGlu, LargeGatesSaturate) {
   Rank rank;
   const Tensor y = rank.poisoned({1, 4}, DType::f32);

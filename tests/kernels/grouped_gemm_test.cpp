@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "support/rank.h"
+#include "witan/kernels/activation.h"
 #include "witan/kernels/gemm.h"
 
 namespace witan {
@@ -56,6 +57,11 @@ void expect_rows(Rank& rank, const Case& c, const Tensor& to, const Tensor& from
   for (size_t i = 0; i < want.size(); ++i)
     ASSERT_TRUE(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])))
         << i << ": " << got[i] << ", " << want[i];
+}
+
+bool same_or_nan(const Tensor& a, const Tensor& b) {
+  return std::ranges::equal(values(a), values(b),
+                            [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
 TEST(GroupedGemm, EqualsOneProductPerExpert) {
@@ -136,6 +142,31 @@ TEST(GroupedGemm, GatheredRowsGiveTheBitsOfACopy) {
       }
 }
 
+// The bits of the product and of SwiGLU's backward one after the other; other rows stay the poison.
+TEST(GroupedGemm, SwigluBackwardIsTheProductAndTheActivations) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const bool weighted : {false, true}) {
+        SCOPED_TRACE(cat(c.capacity, " rows of ", dtype, weighted ? ", weighted" : ""));
+        Rank rank(3);
+        const Problem p(rank, c, dtype);
+        const Shape wide{c.capacity, 2 * kFeatures}, each{c.capacity};
+        const Tensor h = rank.normal(wide, dtype, "h");
+        const Tensor s = weighted ? rank.normal(each, accumulator(dtype), "s") : Tensor();
+        const auto empty = [&](const Shape& shape, DType of) { return rank.poisoned(shape, of); };
+        const Tensor da = empty(p.x.shape(), dtype), dh = empty(wide, dtype), dh_apart = empty(wide, dtype);
+        const Tensor ds = empty(each, accumulator(dtype)), ds_apart = empty(each, accumulator(dtype));
+        kernels::grouped_gemm_backward_input(rank.stream, da, p.dy, p.groups, p.w);
+        kernels::swiglu_backward(rank.stream, dh_apart, ds_apart, da, h, s, p.groups);
+        kernels::grouped_swiglu_backward(rank.stream, {dh, ds}, p.dy, p.groups, p.w, {h, s});
+        EXPECT_TRUE(same_or_nan(dh, dh_apart));
+        EXPECT_TRUE(same_or_nan(ds, ds_apart));
+        const Tensor unweighted = empty(wide, dtype);
+        kernels::grouped_swiglu_backward(rank.stream, {unweighted, {}}, p.dy, p.groups, p.w, {h, s});
+        EXPECT_TRUE(same_or_nan(unweighted, dh_apart)) << "without ds";
+      }
+}
+
 // On a GPU rows are read where they lie; what stands for a CPU plans the copy that it makes.
 TEST(GroupedGemm, OnlyTheCpuCopiesGatheredRows) {
   ThreadPool pool(1);
@@ -168,6 +199,24 @@ TEST(GroupedGemm, CostsFollowTheExpectedRows) {
   EXPECT_EQ(costs.at("grouped_gemm_backward_input").bytes, rows + 2 * weights);
   EXPECT_EQ(costs.at("grouped_gemm_backward_weight").flops, flops);
   EXPECT_EQ(costs.at("grouped_gemm_backward_weight").bytes, rows + 2 * 4 * weights);
+}
+
+// dh is written and h read, where the product alone writes half of either; a GPU's is one kernel.
+TEST(GroupedGemm, CostsOfSwigluBackwardAreThoseOfOneKernelOrTwo) {
+  ThreadPool pool(2);
+  const auto costs = [&](Device device) {
+    Stream meta(device, Arena::meta(), pool);
+    const Tensor h = meta.empty({100, 32}, DType::bf16), dy = meta.empty({100, 24}, DType::bf16);
+    const Tensor w = meta.empty({4, 24, 16}, DType::bf16), s = meta.empty({100}, DType::f32);
+    const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64), {}, {}, 60};
+    kernels::grouped_swiglu_backward(meta, {meta.empty_like(h), meta.empty_like(s)}, dy, groups, w, {h, s});
+    return meta.costs().at("other");
+  };
+  const auto gpu = costs({Device::Kind::meta, 0, Device::Kind::cuda}), cpu = costs({Device::Kind::meta});
+  EXPECT_EQ(gpu.at("grouped_swiglu_backward").flops, 2.0 * 60 * 16 * 24);
+  EXPECT_EQ(gpu.at("grouped_swiglu_backward").bytes, 2.0 * 60 * (24 + 4 * 16) + 2 * 4 * 24 * 16);
+  EXPECT_EQ(gpu.size(), 1U);
+  EXPECT_TRUE(cpu.contains("grouped_gemm_backward_input") && cpu.contains("swiglu_backward"));
 }
 
 }  // namespace

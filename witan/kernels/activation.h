@@ -2,6 +2,7 @@
 // h [T, 2F] for SwiGLU and GEGLU, [T, F] for others   y, dy [T, F]   dh of h's shape   s, ds [T]
 // accumulator dtype; undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others
 // are neither read nor written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
+// dy of gated ones may be the second half of dh's columns, where the gradients of the ups replace it.
 #pragma once
 
 #include "witan/kernels/launch.h"

@@ -107,6 +107,29 @@ void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor&
       shape_of(groups, to, w));
 }
 
+void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dy, const RowGroups& groups,
+                             const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows) {
+  const int64_t capacity = to.dh.size(0), F = w.size(2);
+  assert(to.dh.shape() == Shape({capacity, 2 * F}) && of.h.shape() == to.dh.shape() && to.dh.dtype() == of.h.dtype());
+  assert(to.dh.contiguous() && of.h.contiguous());
+  const Tensor da = to.dh.narrow(1, F, F);  // where the ups' gradients will be
+  if (!stream.plans_for_cuda()) {
+    grouped_gemm_backward_input(stream, da, dy, groups, w, dy_rows);
+    return swiglu_backward(stream, to.dh, to.ds, da, of.h, of.s, groups);
+  }
+  const Side result{da, {}}, from{dy, dy_rows};
+  check(groups, result, from, w);
+  const int64_t tiles = (F + kSwigluDotColumns - 1) / kSwigluDotColumns;
+  const bool sums_tiles = to.ds.defined() && size_of(to.dh.dtype()) == 2;
+  const Tensor dots = sums_tiles ? stream.empty({tiles, capacity}, DType::f32) : Tensor();
+  Cost cost = cost_of(groups, result, from, w);
+  cost.bytes += 3 * static_cast<double>(groups.rows_of(capacity) * F * size_of(to.dh.dtype()));
+  charge(
+      stream, "grouped_swiglu_backward", cost,
+      [&] { WITAN_CALL_CUDA(grouped_swiglu_backward, stream, to, dots, dy, groups, w, of, dy_rows); },
+      shape_of(groups, result, w));
+}
+
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows) {
   const Side left{dy, rows.dy}, right{x, rows.x};

@@ -29,6 +29,14 @@ struct SumRows {
   RowIndex dy = {}, x = {};
 };
 
+// What SwiGLU reads for a gradient, and the gradient; as in kernels/activation.h.
+struct SwigluRows {
+  Tensor h, s;  // [capacity, 2F] = [gate | up]; [capacity] accumulator dtype, or undefined
+};
+struct SwigluGradient {
+  Tensor dh, ds;  // [capacity, 2F]; [capacity] accumulator dtype, or undefined: not wanted
+};
+
 }  // namespace witan
 
 namespace witan::kernels {
@@ -49,6 +57,18 @@ void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor&
                                  const Tensor& w, const RowIndex& dy_rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_backward_input)
 
+// da[i,:] = w[e]^T dy[i,:], rounded,  and dh and ds of swiglu_backward(da, h, s), to the bit but for the order in which
+// ds is summed on a GPU; da [capacity, F] has no memory of its own. w [E, N, F]   dy [capacity, N]
+void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dy, const RowGroups& groups,
+                             const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows = {});
+inline constexpr int kSwigluDotColumns = 256;  // of which a GPU sums ds at a time
+#if WITAN_CUDA
+namespace cuda {
+// dots [F / kSwigluDotColumns, capacity] float32: room for the parts of ds; undefined where ds is, or for wider dtypes
+void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dots, const Tensor& dy,
+                             const RowGroups& groups, const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows);
+}  // namespace cuda
+#endif
 // dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was
 void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows = {});

@@ -119,7 +119,7 @@ GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
   for (const char* wide : {"wide_linear", "wide_linear_backward_input", "wide_linear_backward_weight"})
     speeds.kernels[wide] = memory(18, 0.82);
   for (const char* grouped : {"grouped_gemm_forward", "grouped_swiglu_forward", "grouped_gemm_backward_input",
-                              "grouped_gemm_backward_weight"})
+                              "grouped_swiglu_backward", "grouped_gemm_backward_weight"})
     speeds.kernels[grouped] = memory(6, 0.82);
   // Products of other kinds, by FLOP/s alone: 8 bits at 1,118 and 875 TFLOP/s, Muon's iterations as its
   // step of the MoE reference has them.

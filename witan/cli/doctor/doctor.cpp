@@ -153,7 +153,7 @@ void print_kernels(std::FILE* out, const Findings& found) {
   for (const Ceilings& c : found.kernels) {
     const Cost products = rate_of(c, {"gemm"});
     const Cost experts = rate_of(c, {"grouped_gemm_forward", "grouped_swiglu_forward", "grouped_gemm_backward_input",
-                                     "grouped_gemm_backward_weight"});
+                                     "grouped_swiglu_backward", "grouped_gemm_backward_weight"});
     const Cost attention = rate_of(c, {"attention_forward", "attention_backward"});
     fmt::print(out,
                "{:<14}each of {} rank{} of {} thread{}: GFLOP/s of products {:.0f}, experts {:.0f}, attention {:.0f}",

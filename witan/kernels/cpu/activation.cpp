@@ -1,4 +1,5 @@
-// A row is one task's business. Backward reads an element's inputs before it writes over them, so dh may be h.
+// A row is one task's business. Backward reads an element's inputs before it writes over them, so dh may be h, and dy
+// the half of dh that has the gradients of the ups.
 #include "witan/kernels/activation.h"
 
 #include <limits>
@@ -119,6 +120,11 @@ void plain_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, con
   });
 }
 
+// From row to row of what is seen as [T, F].
+int64_t row_stride(const Tensor& rows) {
+  return rows.shape().dims() == 2 ? rows.stride(0) : rows.shape().last();
+}
+
 // h = [gate | up]
 template <class Gate>
 void gated_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups,
@@ -140,8 +146,8 @@ void gated_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, con
                          const Tensor& s, const RowGroups& groups, Gate of = {}) {
   dispatch_floating(h.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    for_group_rows(stream, h, groups, [&, F = dy.shape().last()](int64_t t) {
-      const T *gate = h.data<T>() + t * 2 * F, *up = gate + F, *dout = dy.data<T>() + t * F;
+    for_group_rows(stream, h, groups, [&, F = dy.shape().last(), apart = row_stride(dy)](int64_t t) {
+      const T *gate = h.data<T>() + t * 2 * F, *up = gate + F, *dout = dy.data<T>() + t * apart;
       T *dgate = dh.data<T>() + t * 2 * F, *dup = dgate + F;
       const A weight = s.defined() ? s.data<A>()[t] : A(1);
       A dot = 0;

@@ -94,11 +94,12 @@ __global__ void __launch_bounds__(kActivationThreads)
 }
 
 // dgate = dy s up f'(gate), dup = dy s f(gate), ds = sum of dy f(gate) up; without kGated dh = dy s f'(h), ds = sum of
-// dy f(h). dh may be h: a lane reads its elements before it writes them.
+// dy f(h). dh may be h, and dy the half of dh that has the gradients of the ups: a lane reads its elements before it
+// writes them. Rows of dy are dy_stride apart.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
-    activation_backward_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, const T* h, const Acc<T>* s,
-                               DeviceRowGroups groups, int64_t rows, int64_t F) {
+    activation_backward_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, int64_t dy_stride, const T* h,
+                               const Acc<T>* s, DeviceRowGroups groups, int64_t rows, int64_t F) {
   using A = Acc<T>;
   constexpr int P = 2;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kActivationRows + threadIdx.x / 32;
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kActivationThreads)
   A dot = 0;
   for (int64_t first = threadIdx.x % 32; first < packs; first += 32 * P) {
     LanePacks<T, N, P> g, gate, up;
-    g.load(dy + t * F, first, packs);
+    g.load(dy + t * dy_stride, first, packs);
     gate.load(h + begin, first, packs);
     if constexpr (kGated) up.load(h + begin + F, first, packs);
 #pragma unroll
@@ -164,11 +165,12 @@ template <class Function, bool kGated>
 void activation_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                          const Tensor& s, const RowGroups& groups, Function of = {}) {
   const int64_t rows = dy.shape().as_rows().first, F = dy.shape().last();
+  const int64_t dy_stride = dy.shape().dims() == 2 ? dy.stride(0) : F;  // F or, in a half of dh, 2F
   with_activation_packs(
       dy.dtype(), rows, F,
       [&]<class T, int N>(unsigned blocks) {
         activation_backward_kernel<Function, kGated, N><<<blocks, kActivationThreads, 0, native(stream)>>>(
-            of, ptr<T>(dh), ptr<Acc<T>>(ds), ptr<const T>(dy), ptr<const T>(h), ptr<const Acc<T>>(s),
+            of, ptr<T>(dh), ptr<Acc<T>>(ds), ptr<const T>(dy), dy_stride, ptr<const T>(h), ptr<const Acc<T>>(s),
             DeviceRowGroups(groups), rows, F);
       },
       dh, dy, h);

@@ -90,6 +90,12 @@ struct Part {
   int expert, row, rows, column, columns;
 };
 
+// An epilogue that reads memory asks for the first of it before the sums of a warpgroup's one part are made.
+template <class Epilogue>
+concept ReadsMemory = requires(const Epilogue& epilogue, const Part& part, uint8_t* staging) {
+  epilogue.fetch(part, staging);
+};
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // Place in the ring: the stage, and the parity of its present round.
@@ -371,6 +377,16 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       continue;
     }
     const int down = Shape::kTurns ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
+    constexpr int kHalves = Operands::kPaired ? 2 : 1;
+    const auto part_at = [&](int part) -> Part {
+      const int row = (kSum ? tile.line : tile.row) + down + part * kApart;
+      return {tile.expert, row, lines - part * kApart, tile.column / kHalves,
+              (product.columns - tile.column) / kHalves};
+    };
+    if constexpr (ReadsMemory<Epilogue>) {
+      static_assert(Shape::kParts == 1);
+      epilogue.fetch(part_at(0), staging);
+    }
     float sums[Shape::kParts][Shape::kColumns / 2];
     // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
     if (lines > (Shape::kParts - 1) * kApart)
@@ -381,12 +397,9 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       multiply<0, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
-      const int row = (kSum ? tile.line : tile.row) + down + part * kApart, rows = lines - part * kApart;
-      if (rows <= 0) break;
-      constexpr int kHalves = Operands::kPaired ? 2 : 1;
-      epilogue.template operator()<Shape::kColumns>(
-          sums[part], {tile.expert, row, rows, tile.column / kHalves, (product.columns - tile.column) / kHalves},
-          staging);
+      const Part own = part_at(part);
+      if (own.rows <= 0) break;
+      epilogue.template operator()<Shape::kColumns>(sums[part], own, staging);
     }
   }
   epilogue.finish();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/cuda/common/mma.cuh"
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 
 namespace witan::kernels::cuda {
@@ -22,8 +23,9 @@ __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
   }
 }
 
-// 64 columns of a warp's 16 rows on their way to memory: laid out in the warp's own shared memory, where pieces of 16
-// bytes change places within a row so that neither side meets a bank twice, and stored as whole rows of 128 bytes.
+// 64 columns of a warp's 16 rows on their way to memory, or from it: laid out in the warp's own shared memory, where
+// pieces of 16 bytes change places within a row so that neither side meets a bank twice, and moved as whole rows of 128
+// bytes.
 struct Rows64 {
   static constexpr int kColumns = 64, kBytes = 16 * kColumns * 2;
 
@@ -32,13 +34,41 @@ struct Rows64 {
   template <class T, class Pair>
   static __device__ __forceinline__ void store(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
                                                const Pair& pair) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kColumns / 8; j += 2)
-      store_matrices(at(staging, lane % 16, j + lane / 16), pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1));
+      lay_out(staging, j, {pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1)});
+    send(to, row_stride, rows, columns, staging);
+  }
+
+  // Begins to copy what lies inside, and zeros for the columns behind the last, to `staging`, which the warp has done
+  // with. It is there once each lane has waited for its copies and the warp has met.
+  template <class T>
+  static __device__ __forceinline__ void fetch(const T* from, int64_t row_stride, int rows, int columns,
+                                               uint8_t* staging) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % 8;
+    const bool inside = piece * 8 < columns;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8;
+      if (row < rows) copy_async(at(staging, row, piece), from + row * row_stride + (inside ? piece * 8 : 0), inside);
+    }
+  }
+
+  // The lane's pairs of the j-th 8 columns and of the next 8, each of its row and of the 8th after it.
+  static __device__ __forceinline__ uint4 found(uint8_t* staging, int j) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return load_matrices(at(staging, lane % 16, j + lane / 16));
+  }
+  static __device__ __forceinline__ void lay_out(uint8_t* staging, int j, const uint4& pairs) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    store_matrices(at(staging, lane % 16, j + lane / 16), pairs.x, pairs.y, pairs.z, pairs.w);
+  }
+  // Stores what was laid out.
+  template <class T>
+  static __device__ __forceinline__ void send(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % 8;
     __syncwarp();
-    const int piece = lane % 8;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 4 + lane / 8;

@@ -19,6 +19,12 @@ void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write writ
 void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,
                                    const RowGroups& groups, const Tensor& w, const Tensor& s, const RowIndex& x_rows);
 
+// dots: the parts of ds by tiles of kSwigluDotColumns columns, or undefined: ds is not wanted. dy_rows may be
+// undefined.
+void hopper_grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dots, const Tensor& dy,
+                                    const RowGroups& groups, const Tensor& w, const SwigluRows& of,
+                                    const RowIndex& dy_rows);
+
 // The same with rows of one operand that an index names (can_gather); the gradient of the weight by which one it is.
 void hopper_gathered_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                              const RowIndex& x_rows);
