@@ -72,10 +72,14 @@ std::vector<RankClass> classes_of(const RunConfig& config, const Layout& layout,
   return classes;
 }
 
+int64_t prompt_tokens_of(const RunConfig& config, const PlanOptions& options) {
+  return options.prompt_tokens.value_or(most_prompt_tokens(config));
+}
+
 // Of one rank of each class, on as many cores as there are.
 std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& layout, const PlanOptions& options) {
   std::vector<RankClass> classes = classes_of(config, layout, options);
-  const int64_t prompt_tokens = options.prompt_tokens.value_or(most_prompt_tokens(config));
+  const int64_t prompt_tokens = prompt_tokens_of(config, options);
   std::vector<RankPlan> plans(classes.size());
   ThreadPool pool(static_cast<int>(std::min<size_t>(static_cast<size_t>(usable_cores()), classes.size())));
   pool.run(static_cast<int64_t>(classes.size()), [&](int64_t i) {
@@ -107,17 +111,15 @@ double flops_of(const KernelCosts& costs) {
   return flops;
 }
 
-// What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1.
-// Nothing where pools are no bound on what other ranks may send.
-std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout) {
+// What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1, of all
+// that the plan counts. Nothing where pools are no bound on what other ranks may send.
+std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout, int64_t prompt_tokens) {
   const MoeConfig& moe = config->model.moe;
   const bool bounded = moe.moe_expert_capacity_factor > 0 || moe.moe_pool_factor > 0;
   if (layout.mesh().size(Axis::expert) == 1 || bounded) return std::nullopt;
   const ResolvedConfig balanced =
       config.with([](RunConfig& values) { values.model.moe.moe_expert_capacity_factor = 1; });
-  MetaRank meta(balanced, layout, 0);
-  meta.step(micro_batches_of_a_rank(config), 1);
-  return meta.arena().peak(MemoryTag::activations);
+  return plan_rank(balanced, layout, 0, prompt_tokens).tags.at(std::string(name_of(MemoryTag::activations)));
 }
 
 }  // namespace
@@ -178,7 +180,8 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   plan.anomalies = more_anomalies(config->train);
   plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(disk.checkpoint) +
                     static_cast<double>(plan.anomalies) * static_cast<double>(disk.anomaly);
-  if (options.balanced) plan.balanced_activations = balanced_activations(config, layout);
+  if (options.balanced)
+    plan.balanced_activations = balanced_activations(config, layout, prompt_tokens_of(*config, options));
   return plan;
 }
 
