@@ -1,9 +1,8 @@
 #include "witan/ops/gathered_linear.h"
 
-#include <numeric>
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "support/routed_rows.h"
 #include "witan/kernels/dispatch.h"
 #include "witan/ops/activation.h"
 #include "witan/ops/grouped_linear.h"
@@ -15,26 +14,7 @@ using testing::gradcheck;
 using testing::Rank;
 using testing::values;
 
-struct Routed {
-  ops::TokenRows rows;
-  RowGroups groups;
-  int64_t capacity() const { return rows.source.size(0); }
-};
-
-// ids [T, K], -1 where an assignment is dropped; the pool has `spare` rows that belong to nobody.
-Routed routed(Rank& rank, const std::vector<int32_t>& ids, int64_t topk, int64_t experts, int64_t spare = 0) {
-  std::vector<int64_t> counts(static_cast<size_t>(experts)), begin(counts.size());
-  for (const int32_t id : ids)
-    if (id >= 0) ++counts[static_cast<size_t>(id)];
-  std::exclusive_scan(counts.begin(), counts.end(), begin.begin(), int64_t{0});
-  const int64_t all = std::ssize(ids), kept = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  const Tensor count = rank.tensor<int64_t>({experts}, counts);
-  Routed out{{rank.stream.empty({kept + spare}, DType::i64), rank.stream.empty({all}, DType::i64), topk},
-             {rank.tensor<int64_t>({experts}, begin), count}};
-  kernels::send_order(rank.stream, out.rows.slot, out.rows.source, rank.tensor<int32_t>({all / topk, topk}, ids),
-                      count);
-  return out;
-}
+using Routed = testing::RoutedRows;
 
 // An expert without tokens, one with most, a dropped assignment, a token all of whose experts dropped it.
 const std::vector<int32_t> kIds = {3, 0, 0, 3, -1, 3, 1, 0, -1, -1, 3, 1};
@@ -42,7 +22,7 @@ constexpr int64_t kTopk = 2, kExperts = 4, kTokens = 6;
 
 TEST(GatheredLinear, GradientsMatchDifferences) {
   Rank rank;
-  const Routed of = routed(rank, kIds, kTopk, kExperts);
+  const Routed of = testing::routed_rows(rank, kIds, kTopk, kExperts);
   gradcheck(rank, "gathered_linear",
             [&](Tape& tape, const std::vector<Var>& in) {
               return std::vector{ops::gathered_linear(tape, in[0], of.rows, of.groups, in[1])};
@@ -50,20 +30,9 @@ TEST(GatheredLinear, GradientsMatchDifferences) {
             {rank.normal({kTokens, 5}, DType::f64, "x"), rank.normal({kExperts, 3, 5}, DType::f64, "w")});
 }
 
-TEST(GatheredSwiglu, GradientsMatchDifferences) {
-  Rank rank;
-  const Routed of = routed(rank, kIds, kTopk, kExperts);
-  gradcheck(rank, "gathered_swiglu",
-            [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::gathered_swiglu(tape, in[0], of.rows, of.groups, in[1], in[2])};
-            },
-            {rank.normal({kTokens, 5}, DType::f64, "x"), rank.normal({kExperts, 6, 5}, DType::f64, "w"),
-             rank.normal({of.capacity()}, DType::f64, "row weight")});
-}
-
 TEST(SummedLinear, GradientsMatchDifferences) {
   Rank rank;
-  const Routed of = routed(rank, kIds, kTopk, kExperts);
+  const Routed of = testing::routed_rows(rank, kIds, kTopk, kExperts);
   gradcheck(rank, "summed_linear",
             [&](Tape& tape, const std::vector<Var>& in) {
               return std::vector{ops::summed_linear(tape, in[0], of.rows, of.groups, in[1])};
@@ -87,7 +56,7 @@ Results experts(Rank& rank, const Routed& of, int64_t tokens, DType dtype, bool 
             weight = tape.input(rank.normal({of.capacity()}, accumulator(dtype), "weight"));
   const Tensor dy = rank.normal({tokens, kWidth}, dtype, "dy");
   if (in_place) {
-    const Var hidden = ops::gathered_swiglu(tape, x, of.rows, of.groups, first, weight);
+    const Var hidden = ops::swiglu(tape, ops::gathered_linear(tape, x, of.rows, of.groups, first), weight, &of.groups);
     const Var y = ops::summed_linear(tape, hidden, of.rows, of.groups, second);
     tape.backward({{y, dy}});
     return {values(y.value()), values(tape.gradient(x)), values(tape.gradient(first)), values(tape.gradient(second)),
@@ -96,8 +65,8 @@ Results experts(Rank& rank, const Routed& of, int64_t tokens, DType dtype, bool 
   const Tensor rows = rank.stream.empty({of.capacity(), kWidth}, dtype);
   kernels::gather_rows(rank.stream, rows, x.value(), of.rows.source, of.rows.topk);
   const Var copies = tape.input(rows);
-  const Var products =
-      ops::grouped_linear(tape, ops::grouped_swiglu(tape, copies, of.groups, first, weight), of.groups, second);
+  const Var hidden = ops::swiglu(tape, ops::grouped_linear(tape, copies, of.groups, first), weight, &of.groups);
+  const Var products = ops::grouped_linear(tape, hidden, of.groups, second);
   const Tensor y = rank.stream.empty_like(x.value()), dx = rank.stream.empty_like(y), d = rank.stream.empty_like(rows);
   kernels::sum_assignments(rank.stream, y, products.value(), of.rows.slot);
   kernels::gather_rows(rank.stream, d, dy, of.rows.source, of.rows.topk);
@@ -116,7 +85,7 @@ TEST(GatheredLinear, InPlaceIsWhatCopiesGiveToTheBit) {
       std::vector<int32_t> ids;
       for (int64_t t = 0; t < kMany; ++t)
         for (int64_t k = 0; k < topk; ++k) ids.push_back(static_cast<int32_t>((t * t + k) % (kAll - 1)));
-      const Routed of = routed(rank, ids, topk, kAll);
+      const Routed of = testing::routed_rows(rank, ids, topk, kAll);
       const Results in_place = experts(rank, of, kMany, dtype, true);
       EXPECT_EQ(in_place, experts(rank, of, kMany, dtype, false));
     }
@@ -125,7 +94,8 @@ TEST(GatheredLinear, InPlaceIsWhatCopiesGiveToTheBit) {
 // Rows behind the groups, whose index is none, are neither read nor do they reach a sum.
 TEST(GatheredLinear, SpareRowsChangeNothing) {
   Rank rank;
-  const Routed all = routed(rank, kIds, kTopk, kExperts), with_spare = routed(rank, kIds, kTopk, kExperts, 7);
+  const Routed all = testing::routed_rows(rank, kIds, kTopk, kExperts),
+               with_spare = testing::routed_rows(rank, kIds, kTopk, kExperts, 7);
   const auto y_of = [&](const Routed& of) {
     Tape tape(rank.stream, Tape::Mode::off);
     const Var h = ops::gathered_linear(tape, tape.constant(rank.normal({kTokens, 5}, DType::f32, "x")), of.rows,
@@ -142,7 +112,7 @@ TEST(GatheredLinear, SpareRowsChangeNothing) {
 
 TEST(GatheredLinear, WithoutTokens) {
   Rank rank;
-  const Routed of = routed(rank, {}, 2, 3);
+  const Routed of = testing::routed_rows(rank, {}, 2, 3);
   for (const DType dtype : {DType::f64, DType::bf16}) {
     const Results none = experts(rank, of, 0, dtype, true);
     EXPECT_TRUE(none.y.empty());
@@ -154,7 +124,7 @@ TEST(GatheredLinear, WithoutTokens) {
 TEST(GatheredLinear, WrongShapesAreNamed) {
   Rank rank;
   Tape tape(rank.stream);
-  const Routed of = routed(rank, kIds, kTopk, kExperts);
+  const Routed of = testing::routed_rows(rank, kIds, kTopk, kExperts);
   const auto input = [&](const Shape& shape) { return tape.input(rank.normal(shape, DType::f32, "in")); };
   const auto gathered = [&](const Shape& x, const Shape& w) {
     return test::message_of<ShapeError>([&] { ops::gathered_linear(tape, input(x), of.rows, of.groups, input(w)); });

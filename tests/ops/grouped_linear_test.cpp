@@ -1,8 +1,6 @@
 #include "witan/ops/grouped_linear.h"
 
 #include "support/gradcheck.h"
-#include "support/message_of.h"
-#include "witan/ops/activation.h"
 #include "witan/ops/linear.h"
 
 namespace witan {
@@ -41,54 +39,6 @@ TEST(GroupedLinear, EachGroupIsALinearOfItsExpert) {
     EXPECT_EQ(values(out.value()), values(y.value().narrow(0, begin, count)));
   }
   EXPECT_EQ(tape.gradient(rows).shape(), x.shape());
-}
-
-TEST(GroupedSwiglu, GradientsMatchDifferences) {
-  Rank rank;
-  const RowGroups groups = make_groups(rank, {4, 0, 0, 3}, {2, 3, 0, 1});
-  gradcheck(rank, "grouped_swiglu",
-            [&](Tape& tape, const std::vector<Var>& in) {
-              return std::vector{ops::grouped_swiglu(tape, in[0], groups, in[1], in[2])};
-            },
-            {rank.normal({6, 5}, DType::f64, "rows"), rank.normal({4, 6, 5}, DType::f64, "w"),
-             rank.normal({6}, DType::f64, "row weight")});
-}
-
-TEST(GroupedSwiglu, IsSwigluOfGroupedLinearToTheBit) {
-  Rank rank;
-  const RowGroups groups = make_groups(rank, {5, 0}, {3, 5});
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const bool weighted : {false, true}) {
-      const Tensor rows = rank.normal({8, 5}, dtype, "rows"), w = rank.normal({2, 6, 5}, dtype, "w"),
-                   weight = rank.normal({8}, accumulator(dtype), "weight"), dy = rank.normal({8, 3}, dtype, "dy");
-      const auto results = [&](bool together) {
-        Tape tape(rank.stream);
-        const Var x = tape.input(rows), v = tape.input(w), s = weighted ? tape.input(weight) : Var();
-        const Var y = together ? ops::grouped_swiglu(tape, x, groups, v, s)
-                               : ops::swiglu(tape, ops::grouped_linear(tape, x, groups, v), s, &groups);
-        tape.backward({{y, dy}});
-        std::vector all{values(y.value()), values(tape.gradient(x)), values(tape.gradient(v))};
-        if (weighted) all.push_back(values(tape.gradient(s)));
-        return all;
-      };
-      EXPECT_EQ(results(true), results(false));
-    }
-}
-
-TEST(GroupedSwiglu, WrongShapesAreNamed) {
-  Rank rank;
-  Tape tape(rank.stream);
-  const RowGroups groups = make_groups(rank, {0, 2}, {2, 2});
-  const auto message = [&](const Shape& w, const Shape& weight) {
-    return test::message_of<ShapeError>([&] {
-      ops::grouped_swiglu(tape, tape.input(rank.normal({4, 5}, DType::f32, "rows")), groups,
-                          tape.input(rank.normal(w, DType::f32, "w")),
-                          tape.input(rank.normal(weight, DType::f32, "weight")));
-    });
-  };
-  EXPECT_EQ(message({2, 6, 4}, {4}), "grouped_linear: w must be [E, N, K=5], got [2, 6, 4]");
-  EXPECT_EQ(message({2, 7, 5}, {4}), "swiglu: the last dim holds [gate | up] and must be even, got [4, 7]");
-  EXPECT_EQ(message({2, 6, 5}, {5}), "swiglu: row_weight must be [rows of h=4], got [5]");
 }
 
 TEST(GroupedLinear, WrongShapesAreNamed) {

@@ -12,6 +12,7 @@
 #include "witan/ops/grouped_bias.h"
 #include "witan/ops/grouped_linear.h"
 #include "witan/ops/saved_groups.h"
+#include "witan/ops/swiglu_experts.h"
 
 namespace witan {
 namespace ops {
@@ -172,11 +173,17 @@ ops::TokenRows rows_of(const DispatchMap& map) {
 
 Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise) {
   const ModuleScope scope(tape, *this);
-  if (fp8_ && fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr) {
+  const bool fuses = fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr;
+  if (fuses && fp8_) {
     const ops::Fp8Experts experts{tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_,
                                   rematerialise};
     return in.in_place ? ops::fp8_experts(tape, in.rows, rows_of(*in.in_place), rows.groups, in.row_weights, experts)
                        : ops::fp8_experts(tape, in.rows, rows.groups, in.row_weights, experts);
+  }
+  if (fuses) {
+    const ops::SwigluExperts experts{tape.parameter(first_), tape.parameter(second_), rematerialise};
+    return in.in_place ? ops::swiglu_experts(tape, in.rows, rows_of(*in.in_place), rows.groups, in.row_weights, experts)
+                       : ops::swiglu_experts(tape, in.rows, rows.groups, in.row_weights, experts, rows.replicas);
   }
   const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr && !fp8_;
   const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
@@ -197,11 +204,6 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, b
 // [capacity, F]
 Var Experts::activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise) {
   const RowGroups& groups = places.groups;
-  if (fuses_activation_ && !fp8_ && !rematerialise && first_factors_.a == nullptr) {
-    const Var w = tape.parameter(first_);
-    return in.in_place ? ops::gathered_swiglu(tape, in.rows, rows_of(*in.in_place), groups, w, in.row_weights)
-                       : ops::grouped_swiglu(tape, in.rows, groups, w, in.row_weights, places.replicas);
-  }
   Var h = in.in_place ? ops::gathered_linear(tape, in.rows, rows_of(*in.in_place), groups, tape.parameter(first_))
                       : product(tape, in.rows, places, first_, first_factors_);  // [capacity, 2F]
   if (first_bias_)

@@ -59,7 +59,7 @@ class Experts : public Module {
   MlpConfig mlp_;
   ExpertBackend backend_;
   bool fp8_ = false;       // operands in e4m3, of the matrices but not of their adapters
-  bool fuses_activation_;  // with the first product, unless it is rematerialised
+  bool fuses_activation_;  // with the products, where there are no adapters
   Parameter &first_, &second_;
   std::shared_ptr<ops::Fp8KeptWeight> first_kept_, second_kept_;  // their copies in e4m3; null: made for each use
   Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;

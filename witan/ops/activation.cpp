@@ -67,11 +67,10 @@ Tensor empty_half(const char* op, Stream& stream, const Var& h) {
 
 }  // namespace
 
-Var swiglu_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& h,
-                       const Var& row_weight, const RowGroups* groups) {
+Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("swiglu", h, row_weight, groups);
   const Tensor y = empty_half("swiglu", tape.stream(), h);
-  forward(y);
+  kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
   return tape.record("swiglu", y, inputs_of(h, row_weight),
                      backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
 }
@@ -85,13 +84,6 @@ Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGro
                      backward_of(Kept(tape, h, row_weight, groups), [form](Stream& stream, const auto&... rest) {
                        kernels::clamped_swiglu_backward(stream, rest..., form);
                      }));
-}
-
-Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
-  const auto forward = [&](const Tensor& y) {
-    kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
-  };
-  return swiglu_computed_by(forward, tape, h, row_weight, groups);
 }
 
 Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {

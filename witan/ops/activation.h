@@ -1,8 +1,6 @@
 // Activations of feed-forward layers; mathematics in kernels/activation.h. Throws ShapeError.
 #pragma once
 
-#include <functional>
-
 #include "witan/autograd/tape.h"
 #include "witan/kernels/activation.h"
 #include "witan/tensor/ragged.h"
@@ -13,10 +11,6 @@ namespace witan::ops {
 // groups, if any, names the rows that exist: in the output and in the gradients of h and row_weight all other rows are
 // undefined (uninitialised memory, NaN perhaps), and whoever reads on must know the groups too.
 Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
-
-// The same, where forward(y) computes the output.
-Var swiglu_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& h,
-                       const Var& row_weight, const RowGroups* groups);
 
 // SwiGLU in another form;  the rest as for swiglu
 Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, const SwigluForm& form);

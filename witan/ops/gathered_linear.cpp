@@ -2,7 +2,6 @@
 
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/grouped_gemm.h"
-#include "witan/ops/activation.h"
 #include "witan/ops/saved_groups.h"
 
 namespace witan::ops {
@@ -32,9 +31,14 @@ void check_gathered_tokens(const Var& x, const TokenRows& rows) {
                       "gathered_linear: x must be [T=", rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
 }
 
-// y = w[e] x[source[i] / K,:], which the caller computes.
-Var record_gathered(Tape& tape, const Tensor& y, const Var& x, const TokenRows& rows, const RowGroups& groups,
-                    const Var& w) {
+}  // namespace
+
+Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& x,
+                                const TokenRows& rows, const RowGroups& groups, const Var& w) {
+  check_gathered("gathered_linear", "x", x, rows, groups, w);
+  check_gathered_tokens(x, rows);
+  const Tensor y = tape.stream().empty({rows.source.size(0), w.size(1)}, x.dtype());
+  forward(y);
   return tape.record("gathered_linear", y, {x, w},
                      [to = tape.slot(x), x = tape.save_for(w, x), w = tape.save(w), source = tape.save(rows.source),
                       slot = tape.save(rows.slot), topk = rows.topk, shape = x.shape(),
@@ -55,27 +59,11 @@ Var record_gathered(Tape& tape, const Tensor& y, const Var& x, const TokenRows& 
                      });
 }
 
-}  // namespace
-
 Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w) {
-  check_gathered("gathered_linear", "x", x, rows, groups, w);
-  check_gathered_tokens(x, rows);
-  const Tensor y = tape.stream().empty({rows.source.size(0), w.size(1)}, x.dtype());
-  kernels::grouped_gemm_forward(tape.stream(), y, x.value(), groups, w.value(), {rows.source, rows.topk});
-  return record_gathered(tape, y, x, rows, groups, w);
-}
-
-Var gathered_swiglu(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w,
-                    const Var& row_weight) {
-  check_gathered("gathered_linear", "x", x, rows, groups, w);
-  check_gathered_tokens(x, rows);
-  Stream& s = tape.stream();
-  const Var h = record_gathered(tape, s.empty({rows.source.size(0), w.size(1)}, x.dtype()), x, rows, groups, w);
   const auto forward = [&](const Tensor& y) {
-    kernels::grouped_swiglu_forward(s, y, h.value(), x.value(), groups, w.value(),
-                                    row_weight.defined() ? row_weight.value() : Tensor(), {rows.source, rows.topk});
+    kernels::grouped_gemm_forward(tape.stream(), y, x.value(), groups, w.value(), {rows.source, rows.topk});
   };
-  return swiglu_computed_by(forward, tape, h, row_weight, &groups);
+  return gathered_linear_computed_by(forward, tape, x, rows, groups, w);
 }
 
 Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGroups& groups, const Var& w) {

@@ -4,6 +4,8 @@
 // ShapeError.
 #pragma once
 
+#include <functional>
+
 #include "witan/autograd/tape.h"
 #include "witan/tensor/ragged.h"
 
@@ -20,10 +22,9 @@ struct TokenRows {
 // Rows outside the groups are undefined, as in grouped_linear.
 Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w);
 
-// swiglu(gathered_linear(x, rows, groups, w), row_weight, &groups), to the bit, in one kernel where there is one:
-// w [E, 2F, D], row_weight [capacity] or undefined -> [capacity, F]
-Var gathered_swiglu(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w,
-                    const Var& row_weight);
+// The same, where forward(y) computes the output.
+Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& x,
+                                const TokenRows& rows, const RowGroups& groups, const Var& w);
 
 // y[t,:] = sum_k w[e] in[slot[t K + k],:] in the order of k, each product rounded before it is added;
 // in [capacity, F], w [E, D, F] -> [T, D]

@@ -3,7 +3,6 @@
 #include <cassert>
 
 #include "witan/kernels/grouped_gemm.h"
-#include "witan/ops/activation.h"
 #include "witan/ops/expert_replicas.h"
 #include "witan/ops/saved_groups.h"
 
@@ -23,9 +22,13 @@ void check_grouped_linear(const Var& rows, const RowGroups& groups, const Var& w
                         bounds.defined() ? cat(", got ", bounds.dtype(), " ", bounds.shape()) : "");
 }
 
-// y = w[e] rows[i,:], which the caller computes.
-Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups& groups, const Var& w,
-                  const ExpertReplicas& replicas) {
+}  // namespace
+
+Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
+                               const RowGroups& groups, const Var& w, const ExpertReplicas& replicas) {
+  check_grouped_linear(rows, groups, w, replicas);
+  const Tensor y = tape.stream().empty({rows.size(0), w.size(1)}, rows.dtype());
+  forward(y);
   return tape.record(
       "grouped_linear", y, {rows, w},
       [rows = tape.slot(rows), x = tape.save_for(w, rows), w = tape.save(w), saved = SavedGroups(tape, groups),
@@ -48,30 +51,13 @@ Var record_linear(Tape& tape, const Tensor& y, const Var& rows, const RowGroups&
       });
 }
 
-}  // namespace
-
 Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const ExpertReplicas& replicas) {
-  check_grouped_linear(rows, groups, w, replicas);
-  Stream& s = tape.stream();
-  const Tensor y = s.empty({rows.size(0), w.size(1)}, rows.dtype());
-  for_stacks(s, replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
-    kernels::grouped_gemm_forward(s, y, rows.value(), of, stack);
-  });
-  return record_linear(tape, y, rows, groups, w, replicas);
-}
-
-Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight,
-                   const ExpertReplicas& replicas) {
-  check_grouped_linear(rows, groups, w, replicas);
-  Stream& s = tape.stream();
-  const Var h = record_linear(tape, s.empty({rows.size(0), w.size(1)}, rows.dtype()), rows, groups, w, replicas);
-  const Tensor weights = row_weight.defined() ? row_weight.value() : Tensor();
   const auto forward = [&](const Tensor& y) {
-    for_stacks(s, replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
-      kernels::grouped_swiglu_forward(s, y, h.value(), rows.value(), of, stack, weights);
+    for_stacks(tape.stream(), replicas, groups, w.value(), [&](const RowGroups& of, const Tensor& stack) {
+      kernels::grouped_gemm_forward(tape.stream(), y, rows.value(), of, stack);
     });
   };
-  return swiglu_computed_by(forward, tape, h, row_weight, &groups);
+  return grouped_linear_computed_by(forward, tape, rows, groups, w, replicas);
 }
 
 }  // namespace witan::ops

@@ -1,6 +1,8 @@
 // A linear map per expert, over rows grouped by expert. Throws ShapeError.
 #pragma once
 
+#include <functional>
+
 #include "witan/ops/expert_replicas.h"
 
 namespace witan::ops {
@@ -11,9 +13,8 @@ namespace witan::ops {
 Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
                    const ExpertReplicas& replicas = {});
 
-// swiglu(grouped_linear(rows, groups, w), row_weight, &groups), to the bit, in one kernel where there is one:
-// w [E, 2F, K], row_weight [capacity] or undefined -> [capacity, F]. Backward keeps what those two keep.
-Var grouped_swiglu(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w, const Var& row_weight,
-                   const ExpertReplicas& replicas = {});
+// The same, where forward(y) computes the output.
+Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
+                               const RowGroups& groups, const Var& w, const ExpertReplicas& replicas);
 
 }  // namespace witan::ops
