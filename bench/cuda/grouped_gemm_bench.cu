@@ -62,6 +62,13 @@ __global__ void poison_outside_kernel(T* rows, int64_t capacity, int64_t width, 
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) rows[row * width + i] = convert<T>(NAN);
 }
 
+template <class T>
+__global__ void fill_columns_kernel(T* rows, int64_t elements, int64_t width, int64_t columns, double value) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += static_cast<int64_t>(gridDim.x) * kThreads)
+    if (i % width < columns) rows[i] = convert<T>(static_cast<float>(value));
+}
+
 struct Verdict {
   unsigned long long wrong, outside, checked;
 };
@@ -82,23 +89,24 @@ __device__ int64_t chosen(int64_t i, int64_t elements, int64_t samples) {
                              : static_cast<int64_t>(mixed(static_cast<uint64_t>(i)) % static_cast<uint64_t>(elements));
 }
 
-// to [capacity, N] = from [capacity, K] w[e], w[e] [N, K] or `transposed` [K, N].
+// to [capacity, N], whose rows are `apart`, = from [capacity, K] w[e], w[e] [N, K] or `transposed` [K, N].
 template <class T>
-__global__ void judge_lines_kernel(Verdict* verdict, const T* to, const T* from, const T* w, const int64_t* begin,
-                                   const int64_t* count, int experts, int64_t capacity, int64_t N, int64_t K,
-                                   bool transposed, int64_t samples) {
+__global__ void judge_lines_kernel(Verdict* verdict, const T* to, int64_t apart, const T* from, const T* w,
+                                   const int64_t* begin, const int64_t* count, int experts, int64_t capacity, int64_t N,
+                                   int64_t K, bool transposed, int64_t samples) {
   for (int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; s < samples;
        s += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t i = chosen(s, capacity * N, samples), row = i / N, n = i % N;
+    const T found = to[row * apart + n];
     const int e = expert_of(begin, count, experts, row);
     if (e < 0) {  // still NaN
-      if (!isnan(convert<double>(to[i]))) atomicAdd(&verdict->outside, 1ull);
+      if (!isnan(convert<double>(found))) atomicAdd(&verdict->outside, 1ull);
       continue;
     }
     double sum = 0;
     for (int64_t k = 0; k < K; ++k)
       sum += convert<double>(from[row * K + k]) * convert<double>(w[e * N * K + (transposed ? k * N + n : n * K + k)]);
-    judge(verdict, to[i], sum, K);
+    judge(verdict, found, sum, K);
   }
 }
 
@@ -117,14 +125,24 @@ __global__ void judge_sum_kernel(Verdict* verdict, const C* dw, const C* before,
   }
 }
 
-// swiglu and apart: the product and SwiGLU of its rows, in one kernel and in two. The product is checked here; that
-// the activation has the same bits is for the tests.
-enum class Op { forward, backward_input, backward_weight, swiglu, apart };
-constexpr const char* kNames[] = {"forward", "backward input", "backward weight", "forward and SwiGLU",
-                                  "forward, then SwiGLU"};
+// swiglu and apart: the product and SwiGLU of its rows, in one kernel and in two; swiglu_backward and backward_apart:
+// the product and SwiGLU's gradient. The product is checked here, in the gradients of ups where gates of 64 and weights
+// of 1 / 64 leave it as it is; that the activation has the same bits is for the tests.
+enum class Op { forward, backward_input, backward_weight, swiglu, apart, swiglu_backward, backward_apart };
+constexpr const char* kNames[] = {"forward",
+                                  "backward input",
+                                  "backward weight",
+                                  "forward and SwiGLU",
+                                  "forward, then SwiGLU",
+                                  "backward input and SwiGLU",
+                                  "backward input, then SwiGLU"};
 constexpr bool activates(Op op) {
   return op == Op::swiglu || op == Op::apart;
 }
+constexpr bool differentiates(Op op) {
+  return op == Op::swiglu_backward || op == Op::backward_apart;
+}
+constexpr double kOpenGate = 64;
 
 // The operand whose rows are those of tokens, each of kTopk assignments'.
 enum class Gathers { none, x, dy };
@@ -160,6 +178,7 @@ class Bench {
  private:
   struct Set {
     Tensor x, y, w, dw, activated, s;  // the last two where an activation follows
+    Tensor h, dh, ds;                  // where its gradient follows
     Tensor tokens;                     // whose rows x or dy are, where that is gathered
     RowIndex at;
   };
@@ -197,6 +216,12 @@ class Bench {
       twins::swiglu_forward(stream_, set.activated, set.y, set.s, groups);
     }
     if (op == Op::backward_input) twins::grouped_gemm_backward_input(stream_, set.x, dy, groups, set.w, dy_at);
+    if (op == Op::swiglu_backward)
+      kernels::grouped_swiglu_backward(stream_, {set.dh, set.ds}, dy, groups, set.w, {set.h, set.s}, dy_at);
+    if (op == Op::backward_apart) {
+      twins::grouped_gemm_backward_input(stream_, set.x, dy, groups, set.w, dy_at);
+      twins::swiglu_backward(stream_, set.dh, set.ds, set.x, set.h, set.s, groups);
+    }
     if (op == Op::backward_weight)
       twins::grouped_gemm_backward_weight(stream_, set.dw, write, dy, x, groups, {dy_at, x_at});
   }
@@ -207,7 +232,7 @@ class Bench {
     return out;
   }
   static const Tensor& result(const Set& set, Op op) {
-    return op == Op::backward_input ? set.x : op == Op::backward_weight ? set.dw : set.y;
+    return op == Op::backward_input ? set.x : op == Op::backward_weight ? set.dw : differentiates(op) ? set.dh : set.y;
   }
 
   ThreadPool pool_;
@@ -227,11 +252,27 @@ Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
       });
     return out;
   };
-  Set set{rows(p.K, op == Op::backward_input), rows(p.N, op == Op::forward || activates(op)), {}, {}, {}, {}, {}, {}};
+  Set set;
+  set.x = rows(p.K, op == Op::backward_input || differentiates(op));
+  set.y = rows(p.N, op == Op::forward || activates(op));
   if (p.gathers != Gathers::none) gather(p, groups, set);
   if (activates(op)) {
     set.activated = poisoned({p.capacity, p.N / 2}, p.in);
     set.s = random({p.capacity}, accumulator(p.in));
+  }
+  if (differentiates(op)) {
+    set.h = rows(2 * p.K, false);
+    set.dh = rows(2 * p.K, true);
+    set.s = random({p.capacity}, accumulator(p.in));
+    set.ds = poisoned({p.capacity}, accumulator(p.in));
+    const auto fill = [&](const Tensor& of, int64_t width, int64_t columns, double value) {
+      twins::dispatch_device(of.dtype(), [&]<class T>() {
+        fill_columns_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(ptr<T>(of), of.elements(), width, columns,
+                                                                       value);
+      });
+    };
+    fill(set.h, 2 * p.K, p.K, kOpenGate);
+    fill(set.s, 1, 1, 1 / kOpenGate);
   }
   if (op == Op::backward_weight)
     set.dw = random({p.experts(), p.N, p.K}, p.out);
@@ -271,16 +312,17 @@ Verdict Bench::judge(const Problem& p, const Set& set, const Tensor& before, Op 
   auto* verdict = reinterpret_cast<Verdict*>(on_gpu.raw());
   const auto *begin = ptr<int64_t>(groups.begin), *count = ptr<int64_t>(groups.count);
   const int E = static_cast<int>(p.experts());
-  const int64_t samples = std::min(most, result(set, op).elements());
+  const int64_t samples = std::min(most, differentiates(op) ? p.capacity * p.K : result(set, op).elements());
   if (samples > 0)
     twins::dispatch_device(p.in, [&]<class T>() {
       if (op == Op::forward || activates(op))
-        judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<T>(set.y), ptr<T>(set.x),
+        judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<T>(set.y), p.N, ptr<T>(set.x),
                                                                       ptr<T>(set.w), begin, count, E, p.capacity, p.N,
                                                                       p.K, false, samples);
-      else if (op == Op::backward_input)
+      else if (op == Op::backward_input || differentiates(op))
         judge_lines_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(
-            verdict, ptr<T>(set.x), ptr<T>(set.y), ptr<T>(set.w), begin, count, E, p.capacity, p.K, p.N, true, samples);
+            verdict, differentiates(op) ? ptr<T>(set.dh) + p.K : ptr<T>(set.x), differentiates(op) ? 2 * p.K : p.K,
+            ptr<T>(set.y), ptr<T>(set.w), begin, count, E, p.capacity, p.K, p.N, true, samples);
       else
         twins::dispatch_device(p.out, [&]<class C>() {
           judge_sum_kernel<<<kBlocks, kThreads, 0, native(stream_)>>>(verdict, ptr<C>(set.dw), ptr<C>(before),
@@ -324,7 +366,12 @@ bool Bench::time(const Problem& p, Op op, Write write) {
   const double in = static_cast<double>(size_of(p.in)), rows = static_cast<double>(p.rows());
   const double weights = static_cast<double>(p.experts() * p.N * p.K);
   const double bytes =
-      rows * static_cast<double>(p.K + p.N + (activates(op) ? p.N / 2 : 0)) * in +
+      rows *
+          static_cast<double>(p.K + p.N +
+                              (activates(op)        ? p.N / 2
+                               : differentiates(op) ? 3 * p.K
+                                                    : 0)) *
+          in +
       weights *
           (op != Op::backward_weight ? in : static_cast<double>(size_of(p.out)) * (write == Write::accumulate ? 2 : 1));
   do sets.push_back(operands(p, op, groups));
@@ -422,6 +469,7 @@ template <class Each>
 void each_op(const Problem& p, const Each& each) {
   each(p, Op::forward, Write::overwrite);
   each(p, Op::backward_input, Write::overwrite);
+  each(p, Op::swiglu_backward, Write::overwrite);
   each(p, Op::backward_weight, Write::overwrite);
   if (p.N % 2 == 0) each(p, Op::swiglu, Write::overwrite);
   Problem gathered = p;
@@ -429,7 +477,8 @@ void each_op(const Problem& p, const Each& each) {
   for (const Op op : {Op::forward, Op::swiglu, Op::backward_weight})
     if (op != Op::swiglu || p.N % 2 == 0) each(gathered, op, Write::overwrite);
   gathered.gathers = Gathers::dy;
-  for (const Op op : {Op::backward_input, Op::backward_weight}) each(gathered, op, Write::overwrite);
+  for (const Op op : {Op::backward_input, Op::swiglu_backward, Op::backward_weight})
+    each(gathered, op, Write::overwrite);
   if (p.in != DType::bf16) return each(p, Op::backward_weight, Write::accumulate);
   Problem single = p;
   single.out = DType::f32;
@@ -459,10 +508,13 @@ int run(const std::string& what, const std::string& wanted) {
           routed(16384, 64, 512, 3584), routed(16384, 64, 1792, 512), uneven(32768, 8, 4096, 28672),
           uneven(262144, 64, 2048, 2048), uneven(16384, 64, 512, 3584), uneven(16384, 64, 1792, 512),
           even(512, 64, 2048, 2048), routed(196608, 128, 1536, 512), routed(262144, 128, 2048, 1536),
-          routed(262144, 128, 4096, 2048), routed(262144, 64, 2048, 2048)})
+          routed(262144, 128, 4096, 2048), routed(262144, 64, 2048, 2048), routed(196608, 128, 256, 1536),
+          routed(262144, 128, 768, 2048)})
       each_op(problem, [&](const Problem& p, Op op, Write write) {
         if (matches(p, op, write)) right = bench.time(p, op, write) && right;
         if (op == Op::swiglu && matches(p, Op::apart, write)) bench.time(p, Op::apart, write);
+        if (op == Op::swiglu_backward && matches(p, Op::backward_apart, write))
+          bench.time(p, Op::backward_apart, write);
       });
   std::printf(right ? "all right\n" : "SOME ARE WRONG\n");
   return right ? 0 : 1;
