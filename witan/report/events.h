@@ -143,11 +143,13 @@ struct SampleEvent {
   std::optional<int64_t> seed = {};  // of the sampler
 };
 
-// Why the process stopped training: "finished", "interrupted" …
+// Why the process stopped training: "finished", "stopped early", "stopped by a signal", or "failed: " and the error.
 struct EndEvent {
   std::string reason;
   std::optional<double> peak_resident = {};      // peak resident bytes of the process, arenas and everything else
   std::optional<double> promised_resident = {};  // the planned bound for it
+
+  bool failed() const { return reason.starts_with("failed: "); }
 };
 
 using Event =

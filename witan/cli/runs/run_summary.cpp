@@ -27,7 +27,7 @@ bool is_file(const fs::path& path) {
 RunState state_of(const RunSummary& run, const MetricsStanding& standing) {
   if (is_training(run.folder)) return RunState::running;
   if (!standing.step) return has_imported_weights(run.folder) ? RunState::imported : RunState::not_begun;
-  if (!standing.end) return RunState::failed;
+  if (!standing.end || standing.end->failed()) return RunState::failed;
   return standing.end->reason == "stopped by a signal" ? RunState::interrupted : RunState::finished;
 }
 

@@ -393,4 +393,10 @@ void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool st
   log_.info("end: " + reason);
 }
 
+void Recorder::failed(const std::string& error) {
+  std::istringstream lines(error);
+  for (std::string line; std::getline(lines, line);) log_.error(line);
+  metrics_.append(EndEvent{"failed: " + error.substr(0, error.find('\n'))});
+}
+
 }  // namespace witan

@@ -77,6 +77,8 @@ class Recorder {
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
   // `stopped_early`: finished before its last step (early_stopping_patience).
   void end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early = false);
+  // An error ended the run.
+  void failed(const std::string& error);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
   int64_t evaluated_at() const { return evaluated_at_; }  // the step of bits_per_byte()

@@ -63,9 +63,11 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   recorder_->begin(event, baseline_bits_per_byte_, start.step());
 }
 
-void RunRecords::out_of_memory(const std::string& error) {
-  std::istringstream lines(error);
-  for (std::string line; std::getline(lines, line);) recorder_->warn(line);
+void RunRecords::failed(const std::string& error) noexcept {
+  try {
+    recorder_->failed(error);
+  } catch (...) {  // a disk that is full, perhaps, which is the error
+  }
 }
 
 void RunRecords::end(RunResult& result) {

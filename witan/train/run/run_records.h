@@ -26,8 +26,8 @@ class RunRecords {
   // Likewise of each set of valid_data.
   const std::vector<double>& set_bytes() const { return set_bytes_; }
 
-  // Memory ran out: what the error says stands in train.log too.
-  void out_of_memory(const std::string& error);
+  // What the error that ends the run says stands in train.log and metrics.jsonl too, where they can be written.
+  void failed(const std::string& error) noexcept;
 
   // Closes the files with result.memory and result.finished, and completes the result by what was recorded.
   void end(RunResult& result);

@@ -563,11 +563,8 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
   };
   try {
     world->run(train_rank);
-  } catch (const OutOfMemoryError& error) {
-    if (records) records->out_of_memory(error.what());
-    if (records && start.aids.trace) merge_traces(start.folder, world->size());
-    throw;
-  } catch (...) {
+  } catch (const std::exception& error) {
+    if (records) records->failed(error.what());
     if (records && start.aids.trace) merge_traces(start.folder, world->size());
     throw;
   }
