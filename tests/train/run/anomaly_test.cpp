@@ -177,7 +177,13 @@ TEST_F(Anomalies, StopEndsTheRunBeforeTheUpdate) {
   stops.train.on_nan = "stop";
   const std::string said = message_of<DivergedError>([&] { run_injected(stops, nan_in_data(6, 0)); });
   EXPECT_THAT(said, HasSubstr("step 6 was not finite: first, in the forward of micro-batch 1 on rank 0"));
-  EXPECT_THAT(said, HasSubstr("on_nan = stop ended the run before its update"));
+  EXPECT_THAT(said, HasSubstr("on_nan = stop ended the run before its update; the last checkpoint is intact: the same "
+                              "command with --on-nan skip or a smaller --lr goes on from it"));
+  EXPECT_THAT(read_file(folder_ / "stops" / "train.log"), HasSubstr("on_nan = stop ended the run"));
+  const Metrics metrics = read_metrics(folder_ / "stops" / "metrics.jsonl");
+  ASSERT_TRUE(metrics.end);
+  EXPECT_TRUE(metrics.end->failed());
+  EXPECT_THAT(metrics.end->reason, HasSubstr("step 6 was not finite"));
   EXPECT_TRUE(fs::exists(folder_ / "stops" / "anomalies" / "step-6" / kManifestName));
   EXPECT_EQ(anomalies("stops").back().action, "stop");
 }
@@ -249,6 +255,26 @@ TEST_F(Anomalies, MaxRewindsEndsARunThatKeepsComingBack) {
   const auto events = anomalies("endless");
   ASSERT_EQ(events.size(), 3u);
   EXPECT_THAT(events[1].text, HasSubstr("without samples 32 to 63"));
+}
+
+TEST_F(Anomalies, StopBeforeAnyCheckpointDoesNotSpeakOfOne) {
+  RunConfig stops = config("early-stop");
+  stops.train.on_nan = "stop";
+  EXPECT_THAT(message_of<DivergedError>([&] { run_injected(stops, nan_in_data(2, 0)); }),
+              HasSubstr("nothing was saved yet: start again with --on-nan skip or a smaller --lr"));
+}
+
+TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
+  RunConfig streak = config("streak");
+  streak.train.on_nan = "rewind";
+  // A checkpoint is saved after step 4, the third of four in a row.
+  run_injected(streak, [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
+    if (rank == 0 && step >= 2 && step <= 5) batches.back().loss_mask[3] = kNan;
+  });
+  const auto events = anomalies("streak");
+  EXPECT_EQ(events.size(), 4u);
+  for (const auto& event : events) EXPECT_EQ(event.action, "skip") << event.step;
+  EXPECT_EQ(state("streak", 12).updates, 8);
 }
 
 TEST_F(Anomalies, WithoutACheckpointThereIsNothingToGoBackTo) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/fields.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/train/record/recorder.h"
@@ -26,7 +27,9 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
     event.text = cat("not looked into, nor are later ones: the steps that are kept in ", folder_.anomalies().string(),
                      " are as many as keep_anomalies = ", train.keep_anomalies, " allows");
   const AfterAnomaly after = after_anomaly(train, anomaly.result);
-  std::optional<Checkpoint> back = after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step) : std::nullopt;
+  std::optional<Checkpoint> back = after == AfterAnomaly::rewind
+                                       ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1)
+                                       : std::nullopt;
   event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
   if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
@@ -34,14 +37,25 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   const bool is_news = event.folder || event.action != "skip" || !std::exchange(told_of_unkept_, true);
   if (recorder_ != nullptr && (ends || !back))
     recorder_->anomaly(event, is_news ? Recorder::Tell::people : Recorder::Tell::nobody);
-  require<DivergedError>(
-      !ends, "step ", anomaly.step, anomaly.result.spike ? " was a spike" : " was not finite", ": ", said, ". ",
-      after == AfterAnomaly::stop ? cat(anomaly.result.spike ? "on_spike" : "on_nan",
-                                        " = stop ended the run before its update; the last checkpoint is intact")
-                                  : cat("The run went back ", train.max_rewinds,
-                                        " times already (max_rewinds); the last checkpoint is intact"));
+  if (ends) end(anomaly, after, said);
   if (!back) return std::nullopt;
   return Return{std::move(*back), std::move(event)};
+}
+
+// All ranks together.
+void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said) {
+  const bool spike = anomaly.result.spike;
+  const char* key = spike ? "on_spike" : "on_nan";
+  const std::string why = after == AfterAnomaly::stop
+                              ? cat(key, " = stop ended the run before its update")
+                              : cat("The run went back ", config_->train.max_rewinds, " times already (max_rewinds)");
+  const std::string way = spike ? "a larger --skip-step-sigma" : "a smaller --lr";
+  const std::string go_on =
+      says(!step_folders(folder_.checkpoints()).empty())
+          ? cat("the last checkpoint is intact: the same command with ", flag_name(key), " skip or ", way, " goes on from it")
+          : cat("nothing was saved yet: start again with ", flag_name(key), " skip or ", way);
+  throw DivergedError(
+      cat("step ", anomaly.step, spike ? " was a spike" : " was not finite", ": ", said, ". ", why, "; ", go_on));
 }
 
 // What rank 0 says.

@@ -35,7 +35,10 @@ class AnomalyResponse {
  private:
   Group& host() { return saving_.world(); }
   bool says(bool own);
+  [[noreturn]] void end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said);
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
+  // The newest of before `step`, the first of those that went wrong one after the other: one that was saved in between
+  // has the weights with which they did.
   std::optional<Checkpoint> checkpoint_to_return_to(int64_t step);
 
   const ResolvedConfig& config_;
