@@ -234,6 +234,30 @@ TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
   EXPECT_TRUE(contains(longer.err, "\nstep 4/5  loss ")) << longer.err;
 }
 
+// A rate at which no evaluation is better than the first.
+TEST_F(TrainCommandTest, ARunThatStoppedEarlyGoesOnByTheCommandThatItSays) {
+  const Said stopped = train({"--train-iters", "20", "--eval-interval", "2", "--early-stopping-patience", "1", "--lr",
+                              "1e-12", "--lr-warmup-iters", "0"});
+  ASSERT_EQ(stopped.code, 0) << stopped.err;
+  const std::string line = "continue     witan train --runs-folder " + (own_ / "runs").string();
+  EXPECT_TRUE(contains(stopped.err, line + " --early-stopping-patience 0\n")) << stopped.err;
+  const auto again = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"train", "--runs-folder", own_ / "runs"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return witan(words);
+  };
+  const Said early = again({});
+  EXPECT_TRUE(contains(early.err, "was stopped early, after 4 of 20 steps")) << early.err;
+  EXPECT_TRUE(contains(early.err, line + " --early-stopping-patience 0\n")) << early.err;
+  const Said fewer = again({"--train-iters", "3"});
+  EXPECT_EQ(fewer.code, 0);
+  EXPECT_TRUE(contains(fewer.err, "has done 4 of 20 steps, and train_iters = 3 asks for no more")) << fewer.err;
+  EXPECT_FALSE(contains(fewer.err, "early")) << fewer.err;
+  const Said on = again({"--early-stopping-patience", "0", "--train-iters", "6"});
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_EQ(read_metrics(own_ / "runs/default/metrics.jsonl").steps.size(), 6U);
+}
+
 TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanStart) {
   ASSERT_EQ(train().code, 0);
   EXPECT_EQ(train({"--fresh", "--data", own_ / "nowhere"}).code, 4);

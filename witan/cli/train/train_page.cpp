@@ -145,9 +145,14 @@ std::string longer(const Context& context, const RunConfig& config, int64_t done
   std::string line = fmt::format("{} --train-iters {}", command_for(context, config, "train"), 2 * done);
   if (const auto jumps = jump(now, more, done))
     line += fmt::format(
-        " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes up to {:.3g})",
-        now.length(), jumps->first, jumps->second);
+        " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes {} to {:.3g})",
+        now.length(), jumps->first, jumps->second > jumps->first ? "up" : "down", jumps->second);
   return line;
+}
+
+// The command that trains a run on after early stopping has ended it.
+std::string past_early_stopping(const Context& context, const RunConfig& config) {
+  return command_for(context, config, "train") + " --early-stopping-patience 0";
 }
 
 }  // namespace
@@ -232,7 +237,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
-  if (result.finished)
+  if (result.stopped_early)
+    progress.note("continue     " + past_early_stopping(context, config));
+  else if (result.finished)
     progress.note("continue     " + longer(context, config, config->train.train_iters));
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
@@ -250,18 +257,24 @@ void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
       progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
 }
 
-void say_finished(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done,
-                  Progress& progress) {
-  const std::string train = command_for(context, config, "train");
-  if (done < config.train.train_iters)
+void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
+              Progress& progress) {
+  const std::string train = command_for(context, config, "train"), path = folder.path().string();
+  std::string more = longer(context, config, run.step);
+  if (run.stopped_early) {
     progress.note(
-        fmt::format("The run {} was stopped early, after {} of {} steps: its validation loss did not fall any "
-                    "more. To train on, raise --early-stopping-patience {}, or set it to 0.",
-                    folder.path().string(), done, config.train.train_iters, config.train.early_stopping_patience));
-  else
-    progress.note(fmt::format("The run {} is finished: {} steps are done.", folder.path().string(), done));
+        fmt::format("The run {} was stopped early, after {} of {} steps: its validation loss did not fall any more.",
+                    path, run.step, config.train.train_iters));
+    more = past_early_stopping(context, config);
+  } else if (run.step < config.train.train_iters) {
+    progress.note(fmt::format("The run {} has done {} of {} steps, and train_iters = {} asks for no more.", path,
+                              run.step, config.train.train_iters, run.asked));
+    more = train;
+  } else {
+    progress.note(fmt::format("The run {} is finished: {} steps are done.", path, run.step));
+  }
   progress.note("report       " + folder.report().string());
-  progress.note("continue     " + longer(context, config, done));
+  progress.note("continue     " + more);
   progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,
                             archive_path(config.train.runs_folder, config.train.run).string()));
 }
