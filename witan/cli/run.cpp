@@ -80,11 +80,18 @@ std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
   return way.empty() ? suggestion(spelt, names, other_flags()) : ": " + way;
 }
 
+// Words that the command does not take. The -- before words that are no flags is none of them.
+std::vector<std::string> unknown_words(const CLI::App& command) {
+  std::vector<std::string> words = command.remaining();
+  std::erase(words, "--");
+  return words;
+}
+
 // What is wrong with a command line that CLI11 refused. An unknown word is a better reason than what is missing for it.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = reached(app);
   const std::string path = path_of(command), more = cat("; `", path, " --help` lists commands and flags");
-  const auto unknown = command.remaining();
+  const auto unknown = unknown_words(command);
   if (unknown.empty()) {
     const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error);
     return cat(path, ": ", mismatch ? explain_count(command, *mismatch) : error.what(), more);
