@@ -195,6 +195,26 @@ TEST(BenchTest, LoadsOfRanksFollowFromThoseOfExpertsAndReplicas) {
   EXPECT_NEAR(load("2"), 1, 0.1);
 }
 
+TEST(BenchTest, MoeLayerTakesFp8OfTheDtypesThatTrainTakes) {
+  const TempFolder folder;
+  const std::vector<std::string> layer = {"moe-layer", "--tokens",     "64",   "--hidden", "16", "--ffn",
+                                          "16",        "--experts",    "2",    "--topk",   "1",  "--seconds",
+                                          "0",         "--fp8-format", "e4m3", "--dtype"};
+  for (const char* dtype : {"bfloat16", "float32"}) {
+    std::vector<std::string> args = layer;
+    args.emplace_back(dtype);
+    EXPECT_TRUE(contains(bench(folder, args).said.out, cat(dtype, ", operands in e4m3"))) << dtype;
+  }
+  for (const char* dtype : {"float16", "float64"}) {
+    std::vector<std::string> args = layer;
+    args.insert(args.begin(), "bench");
+    args.insert(args.end(), {dtype, "--device", "cpu"});
+    expect_refusal(args, 3,
+                   {cat("--fp8-format e4m3 with --dtype ", dtype, ": products in 8 bits are of bfloat16 or float32"),
+                    "give --dtype bfloat16, or --fp8-format none"});
+  }
+}
+
 // The experts that a run recorded are those that the layer computes.
 TEST(BenchTest, MoeLayerTakesRecordedRoutes) {
   const TempFolder folder;

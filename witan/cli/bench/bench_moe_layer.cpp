@@ -332,12 +332,21 @@ std::vector<BenchFigure> figures_of(const std::vector<BenchLine>& lines, const L
            fmt::format("{:.2f} by the router, {:.2f} given", loads.routed, loads.given)}};
 }
 
+// What a configuration of such a model is refused for too.
+void check_fp8(const MoeLayerArgs& s, DType dtype, bool on_gpu) {
+  if (s.fp8_format == "none") return;
+  require<ConfigError>(dtype == DType::bf16 || (dtype == DType::f32 && !on_gpu), "--fp8-format ", s.fp8_format,
+                       " with --dtype ", name_of(dtype), ": products in 8 bits are of bfloat16",
+                       on_gpu ? "" : " or float32", "; give --dtype bfloat16, or --fp8-format none");
+}
+
 ExitCode bench_moe_layer(Context& context, MoeLayerArgs& s) {
   const bool on_gpu = bench_device(s.args.device).kind == Device::Kind::cuda;
   read_recorded(s);
   set_defaults(s, on_gpu);
   s.flags->apply();
   const DType dtype = bench_dtype(s.dtype, on_gpu);
+  check_fp8(s, dtype, on_gpu);
   const std::string title =
       fmt::format("moe-layer, T {}, d {}, n {}, E {}, K {}, {}{}", s.tokens, s.hidden, s.ffn, s.experts, s.topk,
                   name_of(dtype), s.fp8_format == "none" ? "" : ", operands in " + s.fp8_format);
