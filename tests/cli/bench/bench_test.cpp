@@ -378,6 +378,27 @@ TEST(BenchTest, ExchangeMovesARowAtLeast) {
   expect_refusal({"bench", "exchange", "--ranks", "2", "--device", "cpu", "--sizes", "0"}, 2, {"no rows"});
 }
 
+// Measurements of an hour each, which no test would wait for.
+TEST(BenchTest, AFileThatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
+  const TempFolder folder;
+  const std::string nowhere = folder / "nodir" / "x.json";
+  const std::vector<std::string> refused = {cat("--json ", nowhere, ": there is no folder "), "nodir"};
+  for (const char* kind : {"gemm", "attention", "moe-layer"})
+    expect_refusal({"bench", kind, "--device", "cpu", "--seconds", "3600", "--json", nowhere}, 4, refused);
+  for (const char* kind : {"collectives", "exchange"})
+    expect_refusal({"bench", kind, "--device", "cpu", "--ranks", "2", "--json", nowhere}, 4, refused);
+  const std::vector<std::string> model = {"--device",      "cpu", "--num-layers", "1",  "--hidden-size", "32",
+                                          "--num-experts", "2",   "--vocab-size", "64", "--seq-length",  "8"};
+  for (std::vector<std::string> args : {std::vector<std::string>{"bench", "step", "--steps", "1000000000"},
+                                        {"bench", "generate", "--tokens", "100000"}}) {
+    args.insert(args.end(), model.begin(), model.end());
+    args.insert(args.end(), {"--json", nowhere});
+    expect_refusal(args, 4, refused);
+  }
+  expect_refusal({"bench", "gemm", "--json", folder.path().string()}, 4, {"is a folder: give a file"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
 TEST(BenchTest, RefusesWhatCannotBe) {
   expect_refusal({"bench"}, 2,
                  {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});

@@ -94,6 +94,7 @@ BenchReport begin_report(const std::string& title, Device device, int threads,
 }
 
 BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body) {
+  require_json_file(args.json);
   const Device device = bench_device(args.device);
   const int threads = args.threads > 0 ? args.threads : usable_cores();
   ThreadPool pool(threads);
@@ -189,7 +190,20 @@ void add_bench_args(CLI::App& command, BenchArgs& args) {
       .type_name("S")
       .range(0.0, 3600.0)
       .show_default();
-  add_option(command, "--json", args.json, "Also write the figures to this file").type_name("FILE");
+  add_json_file(command, args.json);
+}
+
+void add_json_file(CLI::App& command, std::string& json) {
+  add_option(command, "--json", json, "Also write the figures to this file").type_name("FILE");
+}
+
+void require_json_file(const std::string& json) {
+  if (json.empty()) return;
+  const fs::path folder = fs::absolute(json).parent_path();
+  std::error_code none;
+  require<IoError>(!fs::is_directory(json, none), "--json ", json, " is a folder: give a file");
+  require<IoError>(fs::is_directory(folder, none), "--json ", json, ": there is no folder ", folder.string());
+  const AtomicFile trial(json);  // which leaves nothing
 }
 
 void add_bench(CLI::App& app, Context& context) {

@@ -22,6 +22,9 @@ struct BenchArgs {
   std::string json;             // a file; empty: none
 };
 void add_bench_args(CLI::App& command, BenchArgs& args);
+void add_json_file(CLI::App& command, std::string& json);
+// Before what it would hold is measured. Throws IoError unless a file can be written there, DiskFullError; empty: none.
+void require_json_file(const std::string& json);
 // A size of the measured work, at least `least`.
 void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least);
 // --dtype; empty: bfloat16 on a GPU, float32 on a CPU.

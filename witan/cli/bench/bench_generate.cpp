@@ -126,6 +126,7 @@ BenchReport report_of(const ResolvedConfig& config, Device device, int threads, 
 ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGenerateArgs& args) {
   const ResolvedConfig config = resolved(given);
   require_devices(config, 1);
+  require_json_file(args.json);
   const Device device = device_of(config, 0);
   const Groups groups = make_meta_groups(Layout(config->parallel, 1, config->model.moe.num_experts), 0);
   ThreadPool pool(static_cast<int>(config->parallel.threads));
@@ -183,7 +184,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       .show_default();
   add_flag(*command, "--repeatable", args->repeatable,
            "In the way whose logprobs are those of training with --batch-invariant-mode, to the bit");
-  add_option(*command, "--json", args->json, "Also write the figures to this file").type_name("FILE");
+  add_json_file(*command, args->json);
   add_megatron_flag(*command);
   args->args.emplace(*command, args->flags.fields());
 }

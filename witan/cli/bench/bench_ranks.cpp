@@ -64,6 +64,7 @@ std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64
 
 BenchReport bench_ranks(const std::string& title, const BenchArgs& args, int ranks, int64_t arena_bytes,
                         const RankBody& body) {
+  require_json_file(args.json);
   const Device device = bench_device(args.device);
   const bool on_gpu = device.kind == Device::Kind::cuda;
   const int threads = args.threads > 0 ? args.threads : 1;

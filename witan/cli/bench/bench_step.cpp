@@ -222,6 +222,7 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
   std::optional<ThreadWorld> threads;
   World& world = processes ? static_cast<World&>(*processes) : threads.emplace(static_cast<int>(local_ranks));
   world.first([&] {
+    require_json_file(state.json);
     require_fits(config, part_of_host(plan, config, processes.get()), usable);
     return "";
   });
@@ -272,7 +273,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       *command, "--kernels", state->kernels,
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
   add_skew(*command, state->skew);
-  add_option(*command, "--json", state->json, "Also write the figures to this file").type_name("FILE");
+  add_json_file(*command, state->json);
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());
 }
