@@ -130,7 +130,7 @@ std::vector<Case> cases() {
       "tensor_model_parallel_size above 1");
   add({"tp_comm_overlap"}, {},
       {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true", "tp_comm_overlap = true"},
-      "log_activations, or recomputation of whole layers or MLPs");
+      "tensor_model_parallel_size above 1, and tensor_model_parallel_size = 1");
   add({"cp_comm_type"}, {}, {"context_parallel_size = 2", "ranks = 2"}, "context_parallel_size above 1");
   add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
       "pipeline_model_parallel_size above 1");
@@ -145,6 +145,38 @@ TEST(IdleKeys, AreThoseOfWhatIsNotAskedFor) {
       EXPECT_THAT(needs_of(key, one.idle), ::testing::HasSubstr(one.needs)) << key;
       EXPECT_EQ(needs_of(key, one.used), "") << key;
     }
+}
+
+TEST(IdleKeys, OverlapOfTensorExchangesNamesWhatItLacks) {
+  const Keys overlaps = {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true",
+                         "tp_comm_overlap = true", "num_layers = 2"};
+  EXPECT_EQ(needs_of("tp_comm_overlap", overlaps), "");
+  EXPECT_TRUE(with(overlaps).overlaps_tensor_exchanges());
+  for (const auto& [change, needs] : std::vector<std::pair<std::string, std::string>>{
+           {"sequence_parallel = false", "sequence_parallel = true, and sequence_parallel = false"},
+           {"micro_batch_size = 1", "an even micro_batch_size, whose halves take turns, and micro_batch_size = 1"},
+           {"hidden_dropout = 0.5", "hidden_dropout = 0, and hidden_dropout = 0.5"},
+           {"attention_dropout = 0.5", "attention_dropout = 0, and attention_dropout = 0.5"},
+           {"lora_rank = 2\nlora_dropout = 0.5", "lora_dropout = 0, and lora_dropout = 0.5"},
+           {"recompute_granularity = 'full'",
+            "recompute_granularity = selective or none, and recompute_granularity = full"},
+           {"recompute_granularity = 'selective'\nrecompute_modules = 'mlp'",
+            "recompute_modules without mlp, and recompute_modules = mlp"},
+           {"value_embedding_freq = '[1,0]'", "value_embedding_freq = none, and value_embedding_freq = [1,0]"},
+           {"skip_connections = true", "skip_connections = false, and skip_connections = true"},
+           {"embedding_residual = true", "embedding_residual = false, and embedding_residual = true"},
+           {"log_activations = 3", "log_activations = 0, and log_activations = 3"},
+           {"multi_latent_attention = true", "multi_latent_attention = false, and multi_latent_attention = true"},
+           {"no_attention_freq = '[0,1]'",
+            "no_attention_freq = none, attention in every layer, and no_attention_freq = [0,1]"}}) {
+    Keys changed = overlaps;
+    std::erase_if(changed, [&, key = change.substr(0, change.find(' '))](const std::string& line) {
+      return line.starts_with(key + " ");
+    });
+    changed.push_back(change);
+    EXPECT_EQ(needs_of("tp_comm_overlap", changed), needs) << change;
+    EXPECT_FALSE(with(changed).overlaps_tensor_exchanges()) << change;
+  }
 }
 
 TEST(IdleKeys, AreNotThoseThatEveryConfigurationUses) {

@@ -454,16 +454,26 @@ void validate_full_validation(const RunConfig& config) {
 
 // Lanes are halves of a micro-batch, for which nothing is drawn or measured; what is recomputed as a whole exchanges
 // within.
-bool RunConfig::overlaps_tensor_exchanges() const {
-  const bool divides =
-      parallel.tensor_model_parallel_size > 1 && parallel.sequence_parallel && train.micro_batch_size % 2 == 0;
-  if (!parallel.tp_comm_overlap || !divides) return false;
-  const bool draws = model.hidden_dropout > 0 || model.attention.attention_dropout > 0 ||
-                     (model.lora_rank > 0 && model.lora_dropout > 0);
-  const bool recomputes = model.recompute() == Recompute::full || read_recompute_modules(model).mlp;
-  if (draws || recomputes || model.joins_layers() || log.log_activations > 0) return false;
-  return !model.attention.multi_latent_attention &&
-         std::ranges::none_of(model.layers(), [](const LayerSpec& layer) { return layer.attention.absent; });
+std::string_view RunConfig::key_against_tensor_overlap() const {
+  const std::vector<LayerSpec> layers = model.layers();
+  const bool absent = std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.attention.absent; });
+  const std::pair<std::string_view, bool> keys[] = {
+      {"tensor_model_parallel_size", parallel.tensor_model_parallel_size == 1},
+      {"sequence_parallel", !parallel.sequence_parallel},
+      {"micro_batch_size", train.micro_batch_size % 2 != 0},
+      {"hidden_dropout", model.hidden_dropout > 0},
+      {"attention_dropout", model.attention.attention_dropout > 0},
+      {"lora_dropout", model.lora_rank > 0 && model.lora_dropout > 0},
+      {"recompute_granularity", model.recompute() == Recompute::full},
+      {"recompute_modules", read_recompute_modules(model).mlp},
+      {"value_embedding_freq", model.value_embedding_freq != "none"},
+      {"skip_connections", model.skip_connections},
+      {"embedding_residual", model.embedding_residual},
+      {"log_activations", log.log_activations > 0},
+      {"multi_latent_attention", model.attention.multi_latent_attention},
+      {"no_attention_freq", absent}};
+  const auto found = std::ranges::find_if(keys, &std::pair<std::string_view, bool>::second);
+  return found == std::end(keys) ? "" : found->first;
 }
 
 void RunConfig::validate() const {

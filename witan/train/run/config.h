@@ -145,7 +145,9 @@ struct RunConfig {  // as given; train/run/resolve.h makes of it the configurati
   // Whether the run generates samples: that takes ranks that hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // Whether tensor-parallel ranks exchange tokens beside computation: tp_comm_overlap, where layers can be lanes'.
-  bool overlaps_tensor_exchanges() const;
+  bool overlaps_tensor_exchanges() const { return parallel.tp_comm_overlap && key_against_tensor_overlap().empty(); }
+  // The first key whose value keeps layers from being lanes'; empty: none does.
+  std::string_view key_against_tensor_overlap() const;
   // float64 for float64 models, else what parallel.gradient_dtype says.
   DType gradient_dtype() const;
 };

@@ -1,6 +1,7 @@
 #include "witan/train/run/idle_keys.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -15,7 +16,7 @@ struct KeyUse {
   std::vector<std::string_view> keys;
   std::string_view needs;  // in a message: "it needs NEEDS, and BY = its value"
   std::string_view by;     // the key that decides; empty: `needs` says all
-  bool (*applies)(const RunConfig&);
+  std::function<bool(const RunConfig&)> applies;
 };
 
 // Whether one of these optimizers updates something, in [optimizer] or in a group.
@@ -282,11 +283,6 @@ std::vector<KeyUse> parallel_uses() {
        "tensor_model_parallel_size above 1",
        "tensor_model_parallel_size",
        [](Config c) { return c.parallel.tensor_model_parallel_size > 1; }},
-      {{"tp_comm_overlap"},
-       "tensor-parallel ranks with sequence_parallel, an even micro_batch_size, and layers of grouped-query attention "
-       "without dropout, value embeddings, skips, log_activations, or recomputation of whole layers or MLPs",
-       "tensor_model_parallel_size",
-       [](Config c) { return c.overlaps_tensor_exchanges(); }},
       {{"cp_comm_type"},
        "context_parallel_size above 1",
        "context_parallel_size",
@@ -302,6 +298,30 @@ std::vector<KeyUse> parallel_uses() {
   };
 }
 
+// One of each key that can keep layers from being lanes', so that the one that does is named.
+std::vector<KeyUse> tensor_overlap_uses() {
+  const std::pair<std::string_view, std::string_view> needs[] = {
+      {"tensor_model_parallel_size", "tensor_model_parallel_size above 1"},
+      {"sequence_parallel", "sequence_parallel = true"},
+      {"micro_batch_size", "an even micro_batch_size, whose halves take turns"},
+      {"hidden_dropout", "hidden_dropout = 0"},
+      {"attention_dropout", "attention_dropout = 0"},
+      {"lora_dropout", "lora_dropout = 0"},
+      {"recompute_granularity", "recompute_granularity = selective or none"},
+      {"recompute_modules", "recompute_modules without mlp"},
+      {"value_embedding_freq", "value_embedding_freq = none"},
+      {"skip_connections", "skip_connections = false"},
+      {"embedding_residual", "embedding_residual = false"},
+      {"log_activations", "log_activations = 0"},
+      {"multi_latent_attention", "multi_latent_attention = false"},
+      {"no_attention_freq", "no_attention_freq = none, attention in every layer"}};
+  std::vector<KeyUse> uses;
+  for (const auto& [key, need] : needs)
+    uses.push_back(
+        {{"tp_comm_overlap"}, need, key, [by = key](Config c) { return c.key_against_tensor_overlap() != by; }});
+  return uses;
+}
+
 std::vector<KeyUse> all_uses(const RunConfig& config) {
   std::vector<KeyUse> all;
   const auto add = [&](std::vector<KeyUse> uses) { std::ranges::move(uses, std::back_inserter(all)); };
@@ -311,6 +331,7 @@ std::vector<KeyUse> all_uses(const RunConfig& config) {
   add(run_uses());
   add(optimizer_uses());
   add(parallel_uses());
+  add(tensor_overlap_uses());
   return all;
 }
 
