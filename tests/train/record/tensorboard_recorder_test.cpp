@@ -51,6 +51,35 @@ TEST(TensorboardRecorder, PerLayerLoggingWritesLossesUnderMegatronsNames) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
+// The flags of Megatron-LM that ask for these are accepted since they are always there.
+TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
+  const std::string bytes = written("aux_loss");
+  for (const char* tag : {"world-size", "iteration-time", "data-wait-time", "batch-size"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+}
+
+TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
+  const test::TempFolder folder;
+  TensorboardRecorder({}, folder.path(), 1).interval(10, {100, 200, 300, 300}, {{"forward-backward", 1, 2}});
+  std::string bytes;
+  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  for (const char* tag :
+       {"mem-allocated-bytes", "mem-max-allocated-bytes", "mem-reserved-bytes", "forward-backward-time"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+}
+
+TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
+  const test::TempFolder folder;
+  MemoryEvent first, second;
+  first.peak = second.peak = 1 << 20;
+  second.rank = 1;
+  TensorboardRecorder({}, folder.path(), 1).memory(10, {first, second});
+  std::string bytes;
+  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  for (const char* tag : {"mem-max-allocated-bytes/rank 0", "mem-max-allocated-bytes/rank 1"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+}
+
 TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
   const test::TempFolder folder;
   TensorboardRecorder({}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});

@@ -82,6 +82,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   if (config_->train.sample_interval > 0) samples_.emplace(folder_.samples());
   log_.info(fmt::format("start at step {}", step));
   first_step_ = step + 1;
+  last_step_ = step;
   const std::string& tensorboard = config_->log.tensorboard_dir;
   if (tensorboard != "none")
     tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
@@ -105,6 +106,7 @@ void Recorder::setup(const SetupReport& report, const SampleSource& samples) {
 void Recorder::interval(const TrainState& state, const megatron_log::Memory& memory,
                         const std::vector<megatron_log::RankTimes>& times) {
   megatron_->interval(state, memory, times);
+  if (tensorboard_) tensorboard_->interval(state.step, memory, times);
 }
 
 // Megatron-LM's log has lines of its own.
@@ -171,6 +173,7 @@ void Recorder::warn_of_repetition(const TrainState& state) {
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
   if (resume_) metrics_.append(*std::exchange(resume_, {}));
+  last_step_ = state.step;
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;
@@ -343,6 +346,7 @@ void Recorder::anomaly(const AnomalyEvent& event, Tell tell) {
 }
 
 void Recorder::rewound(int64_t step) {
+  last_step_ = step;
   waiting_.reset();
   uses_.reset();
   interval_loss_ = interval_s_ = 0;
@@ -378,6 +382,7 @@ void Recorder::memory(const std::vector<MemoryEvent>& measured) {
     for (const auto& [tag, bytes] : rank.tags) line += fmt::format(", {} {} of {}", tag, bytes, planned.tags.at(tag));
     log_.info(line);
   }
+  if (tensorboard_) tensorboard_->memory(last_step_, measured);
 }
 
 void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early) {

@@ -109,6 +109,7 @@ class Recorder {
   RateEstimator rate_;
   std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
   int64_t first_step_ = 1;             // of this call
+  int64_t last_step_ = 0;              // that the run has done
   int64_t overflows_ = 0;              // steps of this call that ran again in waves
   int64_t exchange_overflows_ = 0;     // and with rows exchanged as they come
   double interval_loss_ = 0;           // summed since the last line of metrics

@@ -9,6 +9,7 @@ namespace witan {
 
 TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step)
     : batch_size_(config.train.global_batch_size),
+      ranks_(config.parallel.ranks),
       megatron_layers_(config.model.moe.moe_per_layer_logging),
       writer_(folder, first_step) {}
 
@@ -19,8 +20,10 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
       {"learning-rate", event.lr},
       {"grad-norm", event.grad_norm},
       {"batch-size", static_cast<double>(batch_size_)},
+      {"world-size", static_cast<double>(ranks_)},
       {"samples vs steps", static_cast<double>(state.consumed_samples)},
       {"iteration-time", iteration_s},
+      {"data-wait-time", event.data_wait_s},
       {"tokens-per-second", event.tokens_per_s},
   };
   for (size_t module = 0; module < event.mtp_losses.size(); ++module)
@@ -55,6 +58,22 @@ void TensorboardRecorder::activations(int64_t step, const std::map<std::string, 
   for (const auto& [name, layers] : statistics)
     for (size_t layer = 0; layer < layers.size(); ++layer)
       if (!std::isnan(layers[layer])) scalars.push_back({cat(name, "/layer ", layer), layers[layer]});
+  writer_.add(step, scalars);
+}
+
+void TensorboardRecorder::interval(int64_t step, const megatron_log::Memory& memory,
+                                   const std::vector<megatron_log::RankTimes>& times) {
+  std::vector<tfevents::Scalar> scalars = {{"mem-allocated-bytes", static_cast<double>(memory.allocated)},
+                                           {"mem-max-allocated-bytes", static_cast<double>(memory.max_allocated)},
+                                           {"mem-reserved-bytes", static_cast<double>(memory.reserved)}};
+  for (const megatron_log::RankTimes& part : times) scalars.push_back({part.name + "-time", part.max_ms * 1e-3});
+  writer_.add(step, scalars);
+}
+
+void TensorboardRecorder::memory(int64_t step, const std::vector<MemoryEvent>& measured) {
+  std::vector<tfevents::Scalar> scalars;
+  for (const MemoryEvent& rank : measured)
+    scalars.push_back({cat("mem-max-allocated-bytes/rank ", rank.rank), static_cast<double>(rank.peak)});
   writer_.add(step, scalars);
 }
 

@@ -7,6 +7,7 @@
 
 #include "witan/moe/statistics.h"
 #include "witan/report/events.h"
+#include "witan/report/megatron_log.h"
 #include "witan/report/tfevents.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/train_state.h"
@@ -25,9 +26,13 @@ class TensorboardRecorder {
   // Statistics of activations by name, of each layer; NaN: it has none.
   void activations(int64_t step, const std::map<std::string, std::vector<double>>& statistics);
   void evaluation(const EvalEvent& event);
+  // With log_format = megatron, under its names: rank 0's memory, and the parts of a step, of the slowest rank.
+  void interval(int64_t step, const megatron_log::Memory& memory, const std::vector<megatron_log::RankTimes>& times);
+  // The peak of each rank's arena, at the end of the run.
+  void memory(int64_t step, const std::vector<MemoryEvent>& measured);
 
  private:
-  int64_t batch_size_;
+  int64_t batch_size_, ranks_;
   bool megatron_layers_;  // values of layers under Megatron-LM's names too
   tfevents::Writer writer_;
 };
