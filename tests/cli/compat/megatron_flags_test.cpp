@@ -196,6 +196,38 @@ TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
   for (const char* flag : guide) EXPECT_NE(cli::find_megatron_flag(flag), nullptr) << flag;
 }
 
+// What the reasons name is there: TensorBoard's tags in the description of its files, and the command that uploads
+// them.
+TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
+  const std::string format = read_text(std::filesystem::path(WITAN_SOURCE_DIR) / "docs/formats/tensorboard.md");
+  const auto why = [](const char* flag) { return cli::find_megatron_flag(flag)->why; };
+  for (const auto& [flag, tag] : {std::pair{"--log-timers-to-tensorboard", "`iteration-time`"},
+                                  {"--log-timers-to-tensorboard", "`data-wait-time`"},
+                                  {"--log-memory-to-tensorboard", "`mem-max-allocated-bytes`"}}) {
+    EXPECT_TRUE(contains(why(flag), tag)) << why(flag);
+    EXPECT_TRUE(contains(format, tag)) << tag;
+  }
+  EXPECT_TRUE(contains(format, "`world-size`"));
+  for (const char* flag : {"--wandb-project", "--wandb-exp-name", "--wandb-save-dir", "--wandb-entity"})
+    EXPECT_TRUE(contains(why(flag), "`wandb sync runs/NAME/tensorboard`")) << flag;
+}
+
+TEST(MegatronFlags, FlagsOfTransportsAndRestartsAreNoTypos) {
+  const auto kind = [](const char* flag) { return cli::find_megatron_flag(flag)->kind; };
+  for (const char* flag : {"--rerun-mode", "--inprocess-restart", "--moe-deepep-num-sms", "--moe-hybridep-num-sms"})
+    EXPECT_EQ(kind(flag), FlagKind::harmless) << flag;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--hierarchical-context-parallel-sizes", "2", "4"},
+        {"--hybrid-context-parallel"},
+        {"--dynamic-context-parallel"},
+        {"--max-seqlen-per-dp-cp-rank", "4096"}}) {
+    EXPECT_EQ(kind(words[0].c_str()), FlagKind::refused) << words[0];
+    std::vector<std::string> args = {"plan", "--bf16"};
+    args.insert(args.end(), words.begin(), words.end());
+    expect_refusal(args, 3, {words[0], "context-parallel ranks", "leave it out"});
+  }
+}
+
 TEST(MegatronFlags, TheDocumentIsTheTable) {
   const std::string document = read_text(std::filesystem::path(WITAN_SOURCE_DIR) / "docs/megatron.md");
   EXPECT_TRUE(document.ends_with(cli::megatron_reference()))

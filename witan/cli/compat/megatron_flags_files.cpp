@@ -98,8 +98,16 @@ MegatronSection megatron_checkpoint_flags() {
 }
 
 MegatronSection megatron_logging_flags() {
-  const std::string wandb = "Weights & Biases reads the folder of `--tensorboard-dir` itself";
-  const std::string boards = "TensorBoard's files contain all series";
+  const std::string wandb =
+      "a run uploads nothing: `wandb sync runs/NAME/tensorboard`, or the folder of `--tensorboard-dir`, does";
+  const std::string boards = "TensorBoard's files contain it";
+  const std::string steps = "TensorBoard's files have the steps of `--log-interval`";
+  const std::string timers =
+      "TensorBoard's files contain `iteration-time` and `data-wait-time`, and with `log_format = megatron` and "
+      "`--timing-log-level` the parts of a step";
+  const std::string arenas =
+      "TensorBoard's files contain `mem-max-allocated-bytes` of each rank at the end of a run, and with `log_format = "
+      "megatron` rank 0's memory";
   const std::string profiler = "`--trace-steps` traces steps";
   const std::string memory = "what is live when memory runs out is written in every run";
   const std::string watcher = "there is no such monitoring";
@@ -115,12 +123,12 @@ MegatronSection megatron_logging_flags() {
               harmless("--no-barrier-with-level-1-timing", "timing needs no barrier"),
               harmless("--logging-level", "logging does not change the training", Takes::one),
               same("--tensorboard-dir"),
-              harmless("--tensorboard-log-interval", boards, Takes::one),
-              harmless("--tensorboard-queue-size", boards, Takes::one),
-              harmless("--log-timers-to-tensorboard", boards),
+              harmless("--tensorboard-log-interval", steps, Takes::one),
+              harmless("--tensorboard-queue-size", "values are written at once", Takes::one),
+              harmless("--log-timers-to-tensorboard", timers),
               harmless("--no-log-loss-scale-to-tensorboard", boards),
               harmless("--log-validation-ppl-to-tensorboard", boards),
-              harmless("--log-memory-to-tensorboard", boards),
+              harmless("--log-memory-to-tensorboard", arenas),
               harmless("--log-world-size-to-tensorboard", boards),
               harmless("--wandb-project", wandb, Takes::one),
               harmless("--wandb-exp-name", wandb, Takes::one),
@@ -140,6 +148,9 @@ MegatronSection megatron_logging_flags() {
               harmless("--one-logger-project", watcher, Takes::one),
               harmless("--one-logger-run-name", watcher, Takes::one),
               harmless("--enable-ft-package", watcher),
+              harmless("--inprocess-restart", "`witan run` starts ranks that are lost again, each a process"),
+              harmless("--rerun-mode", "`replay_interval` computes steps again on other ranks and compares them",
+                       Takes::one),
               harmless("--adlr-autoresume", "a signal saves the run and exits"),
               harmless("--adlr-autoresume-interval", "a signal saves the run and exits", Takes::one),
           }};

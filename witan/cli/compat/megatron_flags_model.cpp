@@ -133,6 +133,8 @@ MegatronSection megatron_moe_flags() {
           same("--moe-latent-size"),
           harmless("--moe-enable-deepep", dispatch),
           harmless("--moe-flex-dispatcher-backend", dispatch, Takes::one),
+          harmless("--moe-deepep-num-sms", dispatch, Takes::one),
+          harmless("--moe-hybridep-num-sms", dispatch, Takes::one),
           harmless("--moe-permute-fusion", "a choice of kernels"),
           harmless("--moe-router-fusion", "a choice of kernels"),
           harmless("--overlap-moe-expert-parallel-comm", "an overlap"),

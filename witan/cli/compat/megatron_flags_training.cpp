@@ -124,6 +124,7 @@ MegatronSection megatron_precision_flags() {
 MegatronSection megatron_distributed_flags() {
   const std::string pipeline =
       "layers are assigned to stages by these counts: `--decoder-first-pipeline-num-layers` and its like";
+  const std::string groups = "every sample has as many context-parallel ranks: `--context-parallel-size`; leave it out";
   const std::string tensor = "an overlap of tensor parallelism";
   const std::string threads = "the launcher's environment sets how ranks connect";
   return {"Ranks",
@@ -146,6 +147,12 @@ MegatronSection megatron_distributed_flags() {
               same("--context-parallel-size"),
               ruled("--cp-comm-type", Takes::some, rules::cp_comm_type,
                     "`cp_comm_type`; `a2a` and `p2p` for all layers, other transports are refused"),
+              refused("--hierarchical-context-parallel-sizes",
+                      "all context-parallel ranks exchange in one way: `--cp-comm-type a2a` or `p2p`; leave it out",
+                      Takes::some),
+              refused("--hybrid-context-parallel", groups),
+              refused("--dynamic-context-parallel", groups),
+              refused("--max-seqlen-per-dp-cp-rank", groups, Takes::one),
               sets("--sequence-parallel", "sequence_parallel", "true"),
               sets("--use-distributed-optimizer", "use_distributed_optimizer", "true"),
               same("--num-distributed-optimizer-instances"),
