@@ -162,6 +162,30 @@ TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
   EXPECT_THAT(refusal(1050), AllOf(HasSubstr("97.7 GiB"), HasSubstr("--keep-last 9)")));
 }
 
+// The number of checkpoints and of steps that go wrong, times their sizes, is what it says that it needs.
+TEST(Disk, CountsOfAShortRunTheCheckpointsThatItSaves) {
+  constexpr int64_t kMiB = 1 << 20;
+  TrainConfig config;  // saved every 200 steps, two kept
+  const auto refusal = [&](int64_t free, const DiskState& state = {}) {
+    return message_of<DiskFullError>([&] {
+      require_disk(config, {100 * kMiB, 30 * kMiB}, state, "runs/mine", static_cast<uint64_t>(free * kMiB));
+    });
+  };
+  config.train_iters = 10;
+  EXPECT_THAT(refusal(159),
+              HasSubstr("runs/mine: the run keeps 1 checkpoint of 100 MiB, all that it saves, and keeps 2 "
+                        "of the steps that go wrong, 30.0 MiB each: it needs 160 MiB, and 159 MiB are"));
+  config.keep_anomalies = 0;
+  config.train_iters = 400;
+  EXPECT_THAT(refusal(199), HasSubstr("the run keeps 2 checkpoints of 100 MiB, all that it saves: it needs 200 MiB,"));
+  config.train_iters = 401;
+  EXPECT_THAT(refusal(299), HasSubstr("the run keeps 2 checkpoints of 100 MiB and writes the next one before it "
+                                      "deletes the oldest: it needs 300 MiB,"));
+  config.keep_last = 5;
+  config.train_iters = 800;
+  EXPECT_THAT(refusal(199, {400, 2}), HasSubstr("the run keeps 2 more checkpoints of 100 MiB: it needs 200 MiB more,"));
+}
+
 TEST(Disk, IsThatOfTheFolderThatWillBeMade) {
   const test::TempFolder folder;
   EXPECT_NEAR(static_cast<double>(free_bytes_for(folder / "runs/not/yet")),

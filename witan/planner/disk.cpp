@@ -83,6 +83,16 @@ std::string what_to_give_up(const TrainConfig& config, const FolderBytes& bytes,
   return "";
 }
 
+// What checkpoints take: a short run keeps as many as it saves, others delete some.
+std::string checkpoints_text(const TrainConfig& config, const DiskState& state, double each) {
+  const int64_t kept = config.keep_last + config.keep_best, more = more_checkpoints(config, state);
+  if (state.checkpoints + more <= kept)
+    return cat("the run keeps ", counted(more, state.checkpoints > 0 ? "more checkpoint" : "checkpoint"), " of ",
+               format_bytes(each), state.checkpoints > 0 ? "" : ", all that it saves");
+  return cat("the run keeps ", counted(kept, "checkpoint"), " of ", format_bytes(each),
+             " and writes the next one before it deletes the oldest");
+}
+
 }  // namespace
 
 void require_disk(const TrainConfig& config, const FolderBytes& bytes, const DiskState& state, const fs::path& folder,
@@ -97,15 +107,14 @@ void require_disk(const TrainConfig& config, const FolderBytes& bytes, const Dis
   const int64_t anomalies = more_anomalies(config, state);
   const double needed = of_checkpoints + of_anomalies(config, bytes, state);
   if (have >= needed) return;
-  throw DiskFullError(
-      cat(folder.string(), ": the run keeps ", counted(config.keep_last + config.keep_best, "checkpoint"), " of ",
-          size(each), " and writes the next one before it deletes the oldest",
-          anomalies > 0 ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
-                              " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
-                        : "",
-          ": it needs ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ", size(have),
-          " are free on that disk. Free ", size(needed - have), what_to_give_up(config, bytes, state, have), ", or ",
-          elsewhere));
+  throw DiskFullError(cat(folder.string(), ": ", checkpoints_text(config, state, each),
+                          anomalies > 0
+                              ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
+                                    " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
+                              : "",
+                          ": it needs ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ", size(have),
+                          " are free on that disk. Free ", size(needed - have),
+                          what_to_give_up(config, bytes, state, have), ", or ", elsewhere));
 }
 
 uint64_t free_bytes_for(const fs::path& folder) {
