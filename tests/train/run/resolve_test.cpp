@@ -66,6 +66,31 @@ TEST(Resolve, FillsInWhatIsAutomatic) {
       std::string::npos);
 }
 
+TEST(Resolve, AVocabularyTooSmallNamesTheTokenizerThatIsThereOrWillBeTrained) {
+  RunConfig config;
+  const auto refusal = [&](int64_t size, int64_t tokenizer) {
+    config.model.vocab_size = size;
+    return message_of<ConfigError>([&] { resolve(config, {.cores = 2, .vocabulary = tokenizer}); });
+  };
+  EXPECT_EQ(refusal(512, 4096),
+            "vocab_size = 512, but the tokenizer that the run trains may have tokenizer_vocab_size = 4096 entries: set "
+            "that to 512 too (--tokenizer-vocab-size 512), leave vocab_size out, or raise it");
+  EXPECT_EQ(refusal(200, 4096),
+            "vocab_size = 200, but the tokenizer that the run trains may have tokenizer_vocab_size = 4096 entries: "
+            "leave vocab_size out, or raise it")
+      << "fewer than the bytes";
+  EXPECT_EQ(refusal(512, 1000),
+            "vocab_size = 512, but the tokenizer has 1000 entries: leave vocab_size out, or raise it")
+      << "which was trained";
+  config.data.tokenizer = "t.json";
+  EXPECT_EQ(refusal(512, 4096),
+            "vocab_size = 512, but the tokenizer has 4096 entries: leave vocab_size out, or raise it");
+  config.data.tokenizer.clear();
+  config.data.bpe.vocab_size = 512;
+  config.model.vocab_size = 512;
+  EXPECT_NO_THROW(resolve(config, {.cores = 2, .vocabulary = 512}));
+}
+
 TEST(Resolve, RanksFormWholePipelines) {
   RunConfig config;
   config.parallel.pipeline_model_parallel_size = 2;

@@ -64,8 +64,14 @@ class Resolution {
       decide("vocab_size", size, facts_.vocabulary.value_or(kBytes),
              facts_.vocabulary ? "the tokenizer's" : "the bytes, which every tokenizer has");
     const int64_t needed = facts_.vocabulary.value_or(1);
-    require<ConfigError>(size >= needed, "vocab_size = ", size, ", but the tokenizer has ", needed,
+    if (size >= needed) return;
+    const bool to_train = values_.data.tokenizer.empty() && needed == values_.data.bpe.vocab_size;
+    require<ConfigError>(to_train, "vocab_size = ", size, ", but the tokenizer has ", needed,
                          " entries: leave vocab_size out, or raise it");
+    throw ConfigError(
+        cat("vocab_size = ", size, ", but the tokenizer that the run trains may have tokenizer_vocab_size = ", needed,
+            " entries: ", size > kBytes ? cat("set that to ", size, " too (--tokenizer-vocab-size ", size, "), ") : "",
+            "leave vocab_size out, or raise it"));
   }
 
   void packed_samples() {
