@@ -537,6 +537,13 @@ TEST_F(TrainCommandTest, TellsWhatAFolderHasThatIsNoText) {
   EXPECT_NE(read_text(own_ / "runs/default/train.log").find(told), std::string::npos);
 }
 
+TEST_F(TrainCommandTest, RefusesANameThatStandsForACheckpoint) {
+  for (const char* command : {"train", "plan"})
+    expect_refusal({command, "--runs-folder", own_ / "runs", "--run", "a@best"}, 3,
+                   {"run = \"a@best\": a new run's name has no @", "pick another name with --run"});
+  EXPECT_FALSE(fs::exists(own_ / "runs"));
+}
+
 TEST_F(TrainCommandTest, RefusesARunWhoseCheckpointsTheDiskCannotHold) {
   const Said said = train({"--keep-last", "1000000000000", "--train-iters", "1000000000000", "--save-interval", "1"});
   EXPECT_EQ(said.code, 9) << said.err;

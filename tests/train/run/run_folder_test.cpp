@@ -39,6 +39,19 @@ TEST(RunFolder, OneInWhichNothingWasWrittenGoes) {
   }
 }
 
+TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
+  const TempFolder folder;
+  for (const char* name : {"a@best", "a@300", "@", "a@b"}) {
+    const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path(), name); });
+    EXPECT_NE(message.find(cat("run = \"", name, "\": a new run's name has no @")), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(folder / name));
+  }
+  EXPECT_THROW(RunFolder(folder.path(), "a@b", RunFolder::Access::stage), ConfigError);
+  fs::create_directory(folder / "a@best");
+  std::ofstream(folder / "a@best" / "config.toml") << "old";
+  EXPECT_NO_THROW(RunFolder(folder.path(), "a@best")) << "one that is there is resumed";
+}
+
 TEST(RunFolder, ARunHasOneProcess) {
   const TempFolder folder;
   const RunFolder mine(folder.path().string(), "taken");

@@ -1,5 +1,6 @@
 #include "witan/train/run/validation_record.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -142,6 +143,17 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   EXPECT_EQ(open_run(folder_.path(), "a").checkpoint.step, 12);
   EXPECT_NE(message_of<CheckpointError>([&] { open_run(folder_.path(), "a@7"); }).find("has no checkpoint 7"),
             std::string::npos);
+  // A run that was given such a name when it could be.
+  fs::copy(folder_ / "a", folder_ / "a@best", fs::copy_options::recursive);
+  EXPECT_THAT(message_of<UsageError>([&] { open_run(folder_.path(), "a@best"); }),
+              ::testing::AllOf(::testing::HasSubstr("a@best is a run in "),
+                               ::testing::HasSubstr("and a checkpoint of the run a: give one of the first as "
+                                                    "a@best@best or a@best@STEP, or rename its folder")));
+  EXPECT_EQ(open_run(folder_.path(), "a@best@best").checkpoint.step, best->step);
+  EXPECT_EQ(open_run(folder_.path(), "a@best@best").folder, folder_ / "a@best");
+  EXPECT_EQ(open_run(folder_.path(), "a@12").folder, folder_ / "a");
+  fs::remove_all(folder_ / "a");
+  EXPECT_EQ(open_run(folder_.path(), "a@best").checkpoint.step, 12) << "the only run that is meant";
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "witan/train/run/identity.h"
 #include "witan/train/run/idle_keys.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/run_folder.h"
 #include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
@@ -296,6 +297,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
     config.train.run = line->name;
     given.sources["run"] = ValueSource::megatron_default;
   }
+  check_new_name(config.train.runs_folder, config.train.run);
   given.run = fs::path(config.train.runs_folder) / config.train.run;
   given.saved = saved_config(given.run);
   given.config = config;

@@ -41,11 +41,20 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
 }
 
 // "mine@300" as the run's name and what stands behind the sign; of a name that a run has, or without one, nothing.
+// Throws UsageError where both are there.
 std::pair<std::string, std::string> divided_name(const fs::path& runs_folder, const std::string& name) {
   const size_t sign = name.rfind('@');
+  if (sign == std::string::npos) return {name, ""};
   std::error_code none;
-  if (sign == std::string::npos || fs::exists(runs_folder / name / "config.toml", none)) return {name, ""};
-  return {name.substr(0, sign), name.substr(sign + 1)};
+  const auto is_run = [&](const std::string& one) {
+    return !one.empty() && fs::exists(runs_folder / one / "config.toml", none);
+  };
+  const std::string before = name.substr(0, sign);
+  if (!is_run(name)) return {before, name.substr(sign + 1)};
+  require<UsageError>(!is_run(before), clipped(name), " is a run in ", runs_folder.string(),
+                      ", and a checkpoint of the run ", clipped(before), ": give one of the first as ", clipped(name),
+                      "@best or ", clipped(name), "@STEP, or rename its folder");
+  return {name, ""};
 }
 
 Checkpoint best_checkpoint(const fs::path& checkpoints) {

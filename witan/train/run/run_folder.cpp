@@ -22,11 +22,20 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
                      ", which rank 0 created: it must be on a file system that all hosts share");
     return;
   }
+  check_new_name(runs_folder, name);
   create_folders(path_);
   lock_ = RunLock::take(path_);
   require<ConfigError>(lock_.has_value(), "another process is training ", place_.string(),
                        ": wait for it, or pick another name with --run");
   for (const fs::path& written : {path_, path_ / "data"}) AtomicFile::remove_left_overs(written);
+}
+
+void check_new_name(const fs::path& runs_folder, const std::string& name) {
+  std::error_code none;
+  const bool known = fs::exists(runs_folder / name / "config.toml", none);
+  require<ConfigError>(known || name.find('@') == std::string::npos, "run = \"", name,
+                       "\": a new run's name has no @, which stands before a checkpoint of a run, as in mine@best or "
+                       "mine@300; pick another name with --run");
 }
 
 RunFolder::~RunFolder() {

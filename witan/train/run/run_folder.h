@@ -18,7 +18,8 @@ class RunFolder {
     stage,  // as own, in a hidden folder beside the run's, until replace() makes it the run's
   };
   // Creates the folder where it is missing, locks it (one process trains a run at a time), and removes what killed
-  // processes left half written. Throws IoError, or ConfigError when another process holds the lock.
+  // processes left half written. Throws IoError, or ConfigError when another process holds the lock or check_new_name()
+  // throws it.
   RunFolder(const fs::path& runs_folder, const std::string& name, Access access = Access::own);
   // Leaves no folder behind in which nothing was written.
   ~RunFolder();
@@ -56,6 +57,10 @@ class RunFolder {
   fs::path place_, path_;
   std::optional<RunLock> lock_;
 };
+
+// Throws ConfigError where a new run would have a name that stands for a checkpoint of another one, as "mine@best".
+// Runs of such names that are there stay usable.
+void check_new_name(const fs::path& runs_folder, const std::string& name);
 
 // Where RunFolder::replace() would move a run: the first of NAME.1, NAME.2 … that is free.
 fs::path archive_path(const fs::path& runs_folder, const std::string& name);
