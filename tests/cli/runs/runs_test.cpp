@@ -29,20 +29,26 @@ TEST_F(RunsTest, EachStateIsTold) {
   make("killed", 40, "", "");
   make("fresh", 0, "", "");
   make("now", 40, "", "");
+  make("error", 40, "", "failed: step 40 was not finite");
   make("foreign", 0, "", "");
   write_text(runs_ / "foreign/ledger.json", "{}");
   fs::create_directories(runs_ / "foreign/checkpoints/step-0");
+  make("lost", 0, "", "");  // its metrics, but not its checkpoints
+  for (const char* step : {"step-8", "step-10"}) fs::create_directories(runs_ / "lost/checkpoints" / step);
   const auto lock = RunLock::take(runs_ / "now");
   const nlohmann::json runs = by_name(this->runs({"--json"}));
   EXPECT_EQ(runs["done"]["state"], "finished");
   EXPECT_EQ(runs["early"]["state"], "finished");
   EXPECT_EQ(runs["stopped"]["state"], "interrupted");
   EXPECT_EQ(runs["killed"]["state"], "failed");
+  EXPECT_EQ(runs["error"]["state"], "failed");
+  EXPECT_EQ(runs["lost"]["state"], "failed");
+  EXPECT_EQ(runs["lost"]["step"], 10);
   EXPECT_EQ(runs["fresh"]["state"], "not begun");
   EXPECT_EQ(runs["now"]["state"], "running");
   EXPECT_EQ(runs["foreign"]["state"], "imported");
   EXPECT_FALSE(runs["foreign"].contains("steps")) << "nobody has asked for any";
-  EXPECT_EQ(runs.size(), 7u);
+  EXPECT_EQ(runs.size(), 9u);
 }
 
 TEST_F(RunsTest, AnImportedRunHasNoSteps) {

@@ -83,7 +83,7 @@ TEST_F(DryRunTest, ANewRunIsDescribedAndNothingWritten) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_EQ(everything(), before);
   for (const char* piece : {"would be trained on the text, with at most 300 entries", "1 file, ", "to be tokenized",
-                            "default would start, with 384 tokens to train on; nothing was written"})
+                            "default would start, to train for 384 tokens; nothing was written"})
     EXPECT_TRUE(contains(said.err, piece)) << piece << " in " << said.err;
 }
 

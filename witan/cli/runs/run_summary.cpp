@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/config_origin.h"
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/runs/left_over.h"
@@ -26,7 +27,8 @@ bool is_file(const fs::path& path) {
 
 RunState state_of(const RunSummary& run, const MetricsStanding& standing) {
   if (is_training(run.folder)) return RunState::running;
-  if (!standing.step) return has_imported_weights(run.folder) ? RunState::imported : RunState::not_begun;
+  if (!standing.step && run.step == 0)
+    return has_imported_weights(run.folder) ? RunState::imported : RunState::not_begun;
   if (!standing.end || standing.end->failed()) return RunState::failed;
   return standing.end->reason == "stopped by a signal" ? RunState::interrupted : RunState::finished;
 }
@@ -41,7 +43,10 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
     if (!run.steps) run.steps = standing.run->total_steps;
   }
   if (standing.eval) run.validation_loss = finite(standing.eval->loss);
-  if (!standing.step) return;
+  if (!standing.step) {  // its metrics are lost, perhaps, but not its steps
+    if (const auto saved = step_folders(run.folder / "checkpoints"); !saved.empty()) run.step = saved.front().first;
+    return;
+  }
   run.step = standing.step->step;
   run.loss = finite(standing.step->loss);
   if (standing.run) run.tokens = standing.run->tokens_per_step * run.step;

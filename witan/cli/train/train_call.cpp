@@ -287,7 +287,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
                   options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
                   : done > 0                                               ? fmt::format("resume from step {}", done)
                                                                            : "start",
-                  fmt::format(", with {} tokens to train on",
+                  fmt::format(", to train for {} tokens",
                               format_count(static_cast<double>(plan.tokens_per_step * (train.train_iters - done))))));
   return ExitCode::done;
 }
