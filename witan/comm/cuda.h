@@ -24,8 +24,8 @@ enum class Sums : uint8_t { fast, in_tree };
 struct GroupOptions {
   Sums sums = Sums::fast;
   PeerAccess peers = PeerAccess::none;
-  // Peer memory, where there is any, is for recorded calls alone, which agree on its addresses once; a group whose ranks
-  // would have to do so before every call leaves the others to NCCL, and offers no Group::peers().
+  // Peer memory, where there is any, is for recorded calls alone, which agree on its addresses once; a group whose
+  // ranks would have to do so before every call leaves the others to NCCL, and offers no Group::peers().
   bool peers_in_graphs = false;
   // NCCL connects two ranks in the first call in which one sends to the other, which allocates, and may wait for all
   // that a process has running on its GPUs. Of a group that sends while another is at work, it does so at once.

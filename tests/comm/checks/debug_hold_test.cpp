@@ -63,8 +63,8 @@ TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
   EXPECT_TRUE(deadline.expired());
 }
 
-// Whoever stops a process stops all of its ranks: what was due meanwhile is looked at only after all have had their time
-// again.
+// Whoever stops a process stops all of its ranks: what was due meanwhile is looked at only after all have had their
+// time again.
 TEST(PatientDeadline, BeginsAnewAfterThisProcessWasStopped) {
   const DebugHold nobody({1}, {});
   PatientDeadline plain(kSeconds, nullptr), patient(kSeconds, &nobody);

@@ -29,7 +29,7 @@ RunConfig by_hosts(const std::string& dtype, bool peers, double factor) {
   return config;
 }
 
-// The plan has memory for a step that is made again, with rows as they come, which may be more than any other step takes.
+// The plan has memory for a step that is made again, with rows as they come, which may be more than others take.
 void expect_trained_as_planned(const RunConfig& config) {
   const Trajectory gpus = expect_values_of_the_cpu(config, kHostSteps);
   const int64_t planned = make_plan(resolve(config, {})).arena_bytes();

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <numbers>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 #include "witan/base/text.h"

@@ -27,9 +27,8 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
     event.text = cat("not looked into, nor are later ones: the steps that are kept in ", folder_.anomalies().string(),
                      " are as many as keep_anomalies = ", train.keep_anomalies, " allows");
   const AfterAnomaly after = after_anomaly(train, anomaly.result);
-  std::optional<Checkpoint> back = after == AfterAnomaly::rewind
-                                       ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1)
-                                       : std::nullopt;
+  std::optional<Checkpoint> back =
+      after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1) : std::nullopt;
   event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
   if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
@@ -50,10 +49,10 @@ void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, cons
                               ? cat(key, " = stop ended the run before its update")
                               : cat("The run went back ", config_->train.max_rewinds, " times already (max_rewinds)");
   const std::string way = spike ? "a larger --skip-step-sigma" : "a smaller --lr";
-  const std::string go_on =
-      says(!step_folders(folder_.checkpoints()).empty())
-          ? cat("the last checkpoint is intact: the same command with ", flag_name(key), " skip or ", way, " goes on from it")
-          : cat("nothing was saved yet: start again with ", flag_name(key), " skip or ", way);
+  const std::string go_on = says(!step_folders(folder_.checkpoints()).empty())
+                                ? cat("the last checkpoint is intact: the same command with ", flag_name(key),
+                                      " skip or ", way, " goes on from it")
+                                : cat("nothing was saved yet: start again with ", flag_name(key), " skip or ", way);
   throw DivergedError(
       cat("step ", anomaly.step, spike ? " was a spike" : " was not finite", ": ", said, ". ", why, "; ", go_on));
 }

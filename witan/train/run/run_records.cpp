@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "witan/base/error.h"
 #include "witan/base/resident.h"
 #include "witan/train/record/memory_file.h"
