@@ -92,7 +92,7 @@ TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
   const auto before = everything();
   const Said more = try_out(with_text({"--run", "a"}));
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_TRUE(contains(more.err, "would resume from step 2, with 256 tokens")) << more.err;
+  EXPECT_TRUE(contains(more.err, "would resume from step 2, to train for 256 tokens")) << more.err;
   EXPECT_TRUE(contains(more.err, "epochs")) << more.err;
   const Said done = run({"train", "--run", "a", "--dry-run"});
   EXPECT_EQ(done.code, 0) << done.err;
