@@ -64,7 +64,9 @@ ncclUniqueId shared_id(HostLink& link, const Nccl& nccl) {
 std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
                                   const GroupOptions& options) {
   if (host->size() == 1) return host;
-  return std::make_unique<NcclGroup>(std::move(host), stream, std::move(watch), options);
+  auto group = std::make_unique<NcclGroup>(std::move(host), stream, std::move(watch), options);
+  if (options.connect_now) group->connect_pairs(stream);
+  return group;
 }
 
 NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
@@ -83,7 +85,6 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
   link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
-  if (options.connect_now) connect_pairs(stream);
 }
 
 NcclGroup::~NcclGroup() {

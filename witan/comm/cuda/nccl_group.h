@@ -19,6 +19,10 @@ class NcclGroup : public Group, public Watched {
             const GroupOptions& options);
   ~NcclGroup() override;
 
+  // Each rank with each other, by a word that nobody reads. All ranks together. Apart from the constructor, whose group
+  // nobody would take from the watch again if this throws.
+  void connect_pairs(Stream& stream);
+
   PeerMemory* peers() override { return peers_in_graphs_ ? nullptr : peers_.get(); }
 
   std::string complaint(double waited_seconds) override;
@@ -26,9 +30,6 @@ class NcclGroup : public Group, public Watched {
   void abort() noexcept override;
 
  private:
-  // Each rank with each other, by a word that nobody reads.
-  void connect_pairs(Stream& stream);
-
   void perform(Stream& stream, const Collective& call) override;
   // Whether this call goes through peer memory; all ranks say the same.
   bool goes_to_peers(const Collective& call, bool captured) const;
