@@ -300,8 +300,7 @@ void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
 }
 
 void TrainCall::say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const {
-  const DoneRun run{done, config->train.train_iters, done < config->train.train_iters};
-  cli::say_done(context_, given_.saved ? *given_.saved : *config, *folder_, run, progress);
+  cli::say_done(context_, given_.saved ? *given_.saved : *config, *folder_, done, config->train.train_iters, progress);
   if (given_.saved) say_unused(*given_.saved, config.given(), progress);
 }
 

@@ -257,21 +257,22 @@ void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
       progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
 }
 
-void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
+void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done, int64_t asked,
               Progress& progress) {
   const std::string train = command_for(context, config, "train"), path = folder.path().string();
-  std::string more = longer(context, config, run.step);
-  if (run.stopped_early) {
+  const int64_t steps = config.train.train_iters;
+  std::string more = train;
+  if (done < asked) {
     progress.note(
         fmt::format("The run {} was stopped early, after {} of {} steps: its validation loss did not fall any more.",
-                    path, run.step, config.train.train_iters));
+                    path, done, steps));
     more = past_early_stopping(context, config);
-  } else if (run.step < config.train.train_iters) {
-    progress.note(fmt::format("The run {} has done {} of {} steps, and train_iters = {} asks for no more.", path,
-                              run.step, config.train.train_iters, run.asked));
-    more = train;
+  } else if (done < steps) {
+    progress.note(fmt::format("The run {} has done {} of {} steps, and train_iters = {} asks for no more.", path, done,
+                              steps, asked));
   } else {
-    progress.note(fmt::format("The run {} is finished: {} steps are done.", path, run.step));
+    progress.note(fmt::format("The run {} is finished: {} steps are done.", path, done));
+    more = longer(context, config, done);
   }
   progress.note("report       " + folder.report().string());
   progress.note("continue     " + more);

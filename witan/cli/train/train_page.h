@@ -28,14 +28,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
 
 // Flags that a finished run has no use for: there is nothing left to train.
 void say_unused(RunConfig saved, RunConfig given, Progress& progress);
-// A run of which no more steps are asked for.
-struct DoneRun {
-  int64_t step = 0;            // its last
-  int64_t asked = 0;           // the train_iters that this call has
-  bool stopped_early = false;  // early stopping, as it is asked for now, has ended it
-};
-// `config`: what it was trained with.
-void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
+// Of a run of which no more is trained after step `done`: it has the `asked` steps of this call, or early stopping has
+// ended it before. `config`: what it was trained with.
+void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done, int64_t asked,
               Progress& progress);
 
 }  // namespace witan::cli
