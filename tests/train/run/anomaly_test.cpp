@@ -178,7 +178,7 @@ TEST_F(Anomalies, StopEndsTheRunBeforeTheUpdate) {
   const std::string said = message_of<DivergedError>([&] { run_injected(stops, nan_in_data(6, 0)); });
   EXPECT_THAT(said, HasSubstr("step 6 was not finite: first, in the forward of micro-batch 1 on rank 0"));
   EXPECT_THAT(said, HasSubstr("on_nan = stop ended the run before its update; the last checkpoint is intact: the same "
-                              "command with --on-nan skip or a smaller --lr goes on from it"));
+                              "command with --on-nan skip or a smaller --lr resumes from it"));
   EXPECT_THAT(read_file(folder_ / "stops" / "train.log"), HasSubstr("on_nan = stop ended the run"));
   const Metrics metrics = read_metrics(folder_ / "stops" / "metrics.jsonl");
   ASSERT_TRUE(metrics.end);

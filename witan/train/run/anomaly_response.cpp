@@ -51,7 +51,7 @@ void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, cons
   const std::string way = spike ? "a larger --skip-step-sigma" : "a smaller --lr";
   const std::string go_on = says(!step_folders(folder_.checkpoints()).empty())
                                 ? cat("the last checkpoint is intact: the same command with ", flag_name(key),
-                                      " skip or ", way, " goes on from it")
+                                      " skip or ", way, " resumes from it")
                                 : cat("nothing was saved yet: start again with ", flag_name(key), " skip or ", way);
   throw DivergedError(
       cat("step ", anomaly.step, spike ? " was a spike" : " was not finite", ": ", said, ". ", why, "; ", go_on));
