@@ -272,8 +272,9 @@ TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
     if (rank == 0 && step >= 2 && step <= 5) batches.back().loss_mask[3] = kNan;
   });
   const auto events = anomalies("streak");
-  EXPECT_EQ(events.size(), 4u);
+  ASSERT_EQ(events.size(), 4u);
   for (const auto& event : events) EXPECT_EQ(event.action, "skip") << event.step;
+  EXPECT_THAT(events[3].text, HasSubstr("there is no checkpoint from before these steps to go back to yet"));
   EXPECT_EQ(state("streak", 12).updates, 8);
 }
 

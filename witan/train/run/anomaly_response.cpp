@@ -30,7 +30,9 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   std::optional<Checkpoint> back =
       after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1) : std::nullopt;
   event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
-  if (after == AfterAnomaly::rewind && !back) event.text += "; there is no checkpoint to go back to yet";
+  if (after == AfterAnomaly::rewind && !back)
+    event.text += cat("; there is no checkpoint", state.skipped_in_a_row > 1 ? " from before these steps" : "",
+                      " to go back to yet");
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
   const bool ends = after == AfterAnomaly::stop || (back && std::ssize(state.rewinds) >= train.max_rewinds);
   const bool is_news = event.folder || event.action != "skip" || !std::exchange(told_of_unkept_, true);
