@@ -1,27 +1,35 @@
-// What it takes for N ranks to meet, all of them threads of this process that connect over the loopback: the first
-// step, in which all come to rank 0 and get its table of addresses, and the second, in which each connects to each.
-// Prints connections, messages and bytes, the wall time of the slowest rank, the processor time of rank 0's thread in
-// the first step, and that of all ranks. Descriptors bound the second: N ranks of one process take N (N - 1) of them.
+// What it takes for N ranks to meet and to become a job, all of them threads of this process that connect over the
+// loopback: all come to rank 0 and get its table of addresses; they tell rank 0 which engine they have, and are told
+// which is used; and, if asked to, each sends something to so many others, each of which takes a connection the first
+// time. Prints connections, handshakes' messages and all ranks' bytes of them, the wall time until the slowest rank is
+// there, the processor time of rank 0's thread until it has met the others, and that of the process for all of it; and
+// the time until all have left.
 #include <fmt/core.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <ctime>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "witan/base/stopwatch.h"
 #include "witan/comm/processes/bootstrap.h"
+#include "witan/comm/processes/engine_choice.h"
+#include "witan/comm/processes/links.h"
+#include "witan/comm/processes/rank_table.h"
 
 namespace witan {
 namespace {
 
 constexpr double kSeconds = 120;  // until a rank gives up
 constexpr size_t kHandshakeBytes = 2 * sizeof(Greeting) + sizeof(Introduction) + sizeof(Answer);
+constexpr uint64_t kChannel = 77;
 
-double thread_seconds() {
+double clock_seconds(clockid_t clock) {
   timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  ::clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -38,37 +46,69 @@ size_t table_bytes(int ranks) {
   return pack_table(table).size();
 }
 
+// Says something to the next `others` ranks, and hears those before.
+void talk(Links& links, int others) {
+  const int size = links.size();
+  for (int step = 1; step <= others; ++step)
+    links.send_control((links.rank() + step) % size, kChannel, Links::Control::call, {}, kSeconds);
+  for (int step = 1; step <= others; ++step) {
+    const int from = (links.rank() - step + size) % size;
+    links.wait(
+        [&](Links::View& view) {
+          if (!view.has_control(from, kChannel, Links::Control::call)) return false;
+          view.next_control(from, kChannel, Links::Control::call);
+          return true;
+        },
+        [](Links::View&) { return ""; }, [](Links::View&) { return "a rank is late"; }, kSeconds);
+  }
+}
+
 struct Times {
-  double wall = 0, first = 0, all = 0;  // s
+  double met = 0, talked = 0, left = 0;  // s, until the slowest rank is there
+  double first = 0, all = 0;             // s, of processors
+  int64_t connections = 0;
 };
 
-// `mesh`: both steps.
-Times meet(int ranks, bool mesh) {
+void raise_to(std::atomic<double>& most, double value) {
+  for (double was = most.load(); was < value && !most.compare_exchange_weak(was, value);) continue;
+}
+
+Times measure(int ranks, int others) {
   const int port = free_port();
+  Times times;
+  std::atomic<double> met{0}, talked{0};
+  std::atomic<int64_t> ends{0};
+  std::latch there(ranks);
   std::vector<std::thread> threads;
-  std::vector<double> used(static_cast<size_t>(ranks));
-  std::vector<std::vector<Peer>> peers(used.size());  // connections that end early are ranks that are lost
+  const double cpu = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
   const Stopwatch watch;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      Meeting meeting({rank, ranks, rank, {"127.0.0.1", port}, "secret"}, kSeconds);
-      if (mesh) peers[static_cast<size_t>(rank)] = meeting.connect();
-      used[static_cast<size_t>(rank)] = thread_seconds();
+      Met own = meet_peers({rank, ranks, rank, {"127.0.0.1", port}, "secret"}, kSeconds);
+      if (rank == 0) times.first = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+      raise_to(met, watch.seconds());
+      Links links(std::move(own), kSeconds);
+      choose_engine(links, CommEngine::sockets, kSeconds);
+      talk(links, others);
+      raise_to(talked, watch.seconds());
+      there.arrive_and_wait();
+      ends += links.connections();
     });
   for (std::thread& thread : threads) thread.join();
-  Times times{watch.seconds(), used[0], 0};
-  for (const double seconds : used) times.all += seconds;
+  times.left = watch.seconds();
+  times.all = clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+  times.met = met.load();
+  times.talked = talked.load();
+  times.connections = ends.load() / 2;
   return times;
 }
 
-void print(int ranks, bool mesh) {
-  const size_t n = static_cast<size_t>(ranks), connections = mesh ? n * (n - 1) / 2 : n - 1;
-  const size_t reports = mesh ? 2 * (n - 1) : 0;  // that a rank has connected to all, and that all have
-  const size_t messages = 4 * connections + n - 1 + reports;
-  const size_t bytes = kHandshakeBytes * connections + table_bytes(ranks) * (n - 1) + pack_table({}).size() * reports;
-  const Times times = meet(ranks, mesh);
-  fmt::print("{:>5} {:<6} {:>11} {:>9} {:>11} {:>9.3f} {:>12.3f} {:>10.3f}\n", ranks, mesh ? "both" : "first",
-             connections, messages, bytes, times.wall, times.first, times.all);
+void print(int ranks, int others) {
+  const Times times = measure(ranks, others);
+  const auto connections = static_cast<size_t>(times.connections), tables = static_cast<size_t>(ranks) - 1;
+  fmt::print("{:>5} {:>6} {:>11} {:>9} {:>11} {:>8.3f} {:>8.3f} {:>8.3f} {:>12.3f} {:>10.3f}\n", ranks, others,
+             connections, 4 * connections + tables, kHandshakeBytes * connections + table_bytes(ranks) * tables,
+             times.met, times.talked, times.left, times.first, times.all);
 }
 
 }  // namespace
@@ -79,7 +119,8 @@ int main() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  fmt::print("ranks steps  connections  messages       bytes    wall s  rank 0 CPU s  all CPU s\n");
-  for (const int ranks : {64, 256, 1024}) witan::print(ranks, false);
-  for (const int ranks : {16, 32, 64}) witan::print(ranks, true);
+  fmt::print("ranks others connections  messages       bytes    met s talked s   left s rank 0 CPU s  all CPU s\n");
+  for (const int ranks : {64, 256, 1024}) witan::print(ranks, 0);
+  for (const int ranks : {64, 256, 1024}) witan::print(ranks, 3);
+  witan::print(64, 63);
 }

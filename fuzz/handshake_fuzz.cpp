@@ -26,7 +26,7 @@ HandshakeStep hear(End& end, std::span<const std::byte> words, size_t at_once) {
     std::ranges::copy(piece, room.begin());
     words = words.subspan(piece.size());
     step = end.advance(piece.size());
-    assert((step.state == State::refused) == !step.why.empty());
+    assert((step.state == State::refused || step.state == State::crossed) == !step.why.empty());
     assert((step.state == State::waits) == !end.room().empty());
   }
   return step;

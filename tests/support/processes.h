@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/free_port.h"
@@ -91,6 +93,17 @@ inline std::vector<Ended> in_processes(int count, const std::function<std::strin
                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
   }
   return ended;
+}
+
+// Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.
+inline void stop_for(double seconds) {
+  const pid_t stopped = ::getpid();
+  if (::fork() == 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    ::kill(stopped, SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
 }
 
 struct ProcessRank : Rank {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -185,15 +186,14 @@ TEST(ProcessMeeting, ARankThatIsKilledBeforeAllHaveComeIsNamedAtOnce) {
   }
 }
 
-// One that has come to rank 0 and then hears nobody, while the others wait for its connections or their own to it: none
-// of them is taken for it, though they too send nothing yet.
-TEST(ProcessMeeting, ARankThatStopsWhileRanksConnectIsNamedToAll) {
+// One that has come to rank 0 and then says nothing more.
+TEST(ProcessMeeting, ARankThatStopsOnceItHasComeIsNamedToAll) {
   constexpr double kPatience = 1.5;
   const int port = free_port();
   const auto ended = in_processes(4, [&](int rank) -> std::string {
     if (rank != 2) {
-      ProcessWorld world(launch_of(rank, 4, port), {kPatience, 0.1});
-      return "met";
+      ProcessWorld world(launch_of(rank, 4, port), {kPatience, kPatience});
+      return world.first([] { return "met"; });
     }
     const Socket listener = listen_at({"127.0.0.1", 0});
     std::string why;
@@ -206,7 +206,7 @@ TEST(ProcessMeeting, ARankThatStopsWhileRanksConnectIsNamedToAll) {
   });
   for (const size_t rank : {0, 1, 3}) {
     EXPECT_EQ(ended[rank].code, static_cast<int>(ExitCode::rank_lost));
-    EXPECT_THAT(ended[rank].said, MatchesRegex(".*(rank 2 of 4 did not connect|could not connect to rank 2).*"));
+    EXPECT_THAT(ended[rank].said, MatchesRegex(".*rank 2 on here is lost: no heartbeat for .*"));
     EXPECT_LT(ended[rank].seconds, kPatience + kSoon);
   }
 }
@@ -303,7 +303,7 @@ std::string said_of(const std::string& bytes) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     if (rank == 1) {
-      const auto peers = meet_peers(launch_of(1, 2, port), 10);
+      const auto peers = meet_peers(launch_of(1, 2, port), 10).peers;
       send_all(peers[0].socket, std::as_bytes(std::span(bytes)), deadline_in(1));
       std::array<std::byte, 4096> rest;
       while (recv_all(peers[0].socket, rest, deadline_in(0.5)) == Transfer::done) {
@@ -341,7 +341,10 @@ TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
   EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
   EXPECT_THAT(said_of(frame(kShutdown, 0, 1)), HasSubstr(lost));          // too many for a shutdown message
   EXPECT_THAT(said_of(frame(kHeartbeat, 0, 8, "too long")), HasSubstr(lost));
-  EXPECT_THAT(said_of(frame(kHeartbeat + 1, 0, 0)), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kDepartures, 0, 8, "half one")), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kDepartures, 0, 16, std::string(16, '\x02'))), HasSubstr(lost));  // of ranks that are none
+  EXPECT_THAT(said_of(frame(kDepartures, 0, kMostDeparturesBytes + 16)), HasSubstr(lost));
+  EXPECT_THAT(said_of(frame(kDepartures + 1, 0, 0)), HasSubstr(lost));
   std::string flood, channels;
   for (int i = 0; i < 10; ++i) flood += frame(0, 9, 0);
   for (uint64_t i = 0; i < 5000; ++i) channels += frame(0, i, 0);
@@ -353,7 +356,7 @@ TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
 TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
   const int port = free_port();
   expect_whole(in_processes(2, [&](int rank) -> std::string {
-    const auto peers = meet_peers(launch_of(rank, 2, port), 10);
+    const auto peers = meet_peers(launch_of(rank, 2, port), 10).peers;
     const auto option = [&](int level, int name) {
       int value = 0;
       socklen_t length = sizeof value;
@@ -399,17 +402,19 @@ bool ask_for_data(const Socket& zero) {
 // Rank 1 asks for data that it then does not read; meanwhile rank 2 is lost.
 TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
   const int port = free_port();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Socket heard(ends[0]), says(ends[1]);
   const auto ended = in_processes(3, [&](int rank) -> std::string {
     if (rank > 0) {
-      const auto peers = meet_peers(launch_of(rank, 3, port), 10);
+      const auto peers = meet_peers(launch_of(rank, 3, port), 10).peers;
       if (rank == 1) {
         EXPECT_TRUE(ask_for_data(peers[0].socket));
         std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until nothing more fits
-      }
-      if (rank == 2) wait_readable(peers[1].socket, 10);  // its end
-      if (rank == 1) {
-        ::shutdown(peers[2].socket.fd(), SHUT_WR);
+        EXPECT_EQ(::write(says.fd(), "1", 1), 1);
         std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      } else {
+        wait_readable(heard, 10);
       }
       return "";
     }
@@ -450,7 +455,7 @@ TEST(ProcessMeeting, ARankThatADebuggerHoldsMayLeaveDataUnread) {
       });
       return "";
     }
-    const auto peers = meet_peers(launch_of(1, 2, port), 10);
+    const auto peers = meet_peers(launch_of(1, 2, port), 10).peers;
     EXPECT_TRUE(ask_for_data(peers[0].socket));
     std::this_thread::sleep_for(std::chrono::milliseconds(5500));
     std::vector<std::byte> piece(size_t{1} << 20);

@@ -24,6 +24,7 @@ using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
 using testing::ProcessRank;
+using testing::stop_for;
 using Kind = Collective::Kind;
 
 TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
@@ -94,17 +95,6 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
   }
 }
 
-// Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.
-void stop_for(double seconds) {
-  const pid_t stopped = ::getpid();
-  if (::fork() == 0) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    ::kill(stopped, SIGCONT);
-    ::_exit(0);
-  }
-  ::raise(SIGSTOP);
-}
-
 TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
   constexpr double kDeadline = 2, kStopped = 3;
   const auto ended = on_processes(4,
@@ -170,7 +160,7 @@ TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppe
                             {20, 2}));
 }
 
-TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
+TEST(ProcessWorld, ARankThatIsKilledOnceItHasComeIsNotWaitedForLong) {
   const int port = free_port();
   const auto ended = in_processes(4, [&](int rank) -> std::string {
     if (rank != 2) {
@@ -180,7 +170,7 @@ TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
         return "";
       });
     }
-    // It meets rank 0, and then hears nobody.
+    // It meets rank 0, and then says nothing more.
     const Socket listener = listen_at({"127.0.0.1", 0});
     std::string why;
     std::optional<Socket> socket;
@@ -193,10 +183,8 @@ TEST(ProcessWorld, ARankThatIsKilledWhileRanksMeetIsNotWaitedForLong) {
     return "";
   });
   EXPECT_TRUE(ended[2].killed);
-  EXPECT_THAT(ended[0].said, HasSubstr("rank 2 on here is lost: its connection ended"));
-  EXPECT_THAT(ended[1].said, HasSubstr("rank 2 of 4 did not connect to rank 1"));
-  EXPECT_THAT(ended[3].said, HasSubstr("could not connect to rank 2"));
   for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(ended[static_cast<size_t>(rank)].said, "rank 2 on here is lost: its connection ended");
     EXPECT_EQ(ended[static_cast<size_t>(rank)].code, static_cast<int>(ExitCode::rank_lost));
     EXPECT_LT(ended[static_cast<size_t>(rank)].seconds, kSoon);
   }
@@ -241,7 +229,7 @@ TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::config));
   EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
-  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed; rank 0 was in barrier over axis first"));
+  EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed"));
 }
 
 // What all ranks are told when their calls are `call`'s.

@@ -41,6 +41,11 @@ bool DebugHold::held_here() const {
   return std::ranges::any_of(ranks_, [](const Rank& one) { return one.here && one.held.load(); }) || tracer() != 0;
 }
 
+bool DebugHold::held(int rank) const {
+  const Rank* one = state(rank);
+  return one != nullptr && (one->here ? held_here() : one->held.load());
+}
+
 bool DebugHold::held() const {
   return std::ranges::any_of(ranks_, [](const Rank& one) { return one.held.load(); }) || held_here();
 }

@@ -23,8 +23,9 @@ class DebugHold {
   // Of a rank elsewhere.
   void hear(int rank, bool held);
 
-  bool held_here() const;  // a rank of this process
-  bool held() const;       // any rank
+  bool held_here() const;     // a rank of this process
+  bool held(int rank) const;  // that rank, as it was heard
+  bool held() const;          // any rank
 
  private:
   struct Rank {

@@ -1,42 +1,41 @@
 #include "witan/comm/processes/bootstrap.h"
 
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <set>
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/process_failure.h"
-#include "witan/comm/rank_list.h"
+#include "witan/comm/processes/rank_table.h"
 
 namespace witan {
 namespace {
 
-// Others wait longer for rank 0, which gives up first and says who is missing; and rank 0 longer for what they say of
-// each other in the second step.
-constexpr double kLongerSeconds = 4, kReportSeconds = 1;
+constexpr double kLongerSeconds = 4;  // others wait longer for rank 0, which gives up first and says who is missing
 
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// For the connections of so many ranks of this process, each to all others, and to everybody who is heard before that
-// is known.
-void allow_descriptors(int size, int beside) {
+// For the connections of so many ranks of this process: rank 0's to all others, which are there from the beginning, and
+// those that any of them may have with all others, if the system lets them be so many.
+void allow_descriptors(const Member& self, int beside) {
   constexpr rlim_t kOthers = 256;
-  const rlim_t needed = static_cast<rlim_t>(beside) * (static_cast<rlim_t>(size) * 2 + kMostStrangers) + kOthers;
+  const rlim_t size = static_cast<rlim_t>(self.size), strangers = kMostStrangers;
+  const rlim_t needed = (self.rank == 0 ? size * 2 : 0) + strangers + kOthers;
+  const rlim_t most = std::max(needed, static_cast<rlim_t>(beside) * (size * 2 + strangers) + kOthers);
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(needed, limit.rlim_max);
-  require<ConfigError>(limit.rlim_cur >= needed && ::setrlimit(RLIMIT_NOFILE, &limit) == 0, size, " ranks need ",
-                       needed, " open files in each process, but the limit is ", limit.rlim_max,
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= most) return;
+  limit.rlim_cur = std::min(most, limit.rlim_max);
+  require<ConfigError>(::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= needed, self.size, " ranks need ",
+                       needed, " open files in the process of rank ", self.rank, ", but the limit is ", limit.rlim_max,
                        ": raise it (ulimit -Hn)");
 }
 
@@ -46,25 +45,21 @@ std::set<int> ranks_from(int first, int size) {
   return ranks;
 }
 
-// Connects to a rank that may not be there yet.
-Guest find(const Endpoint& at, const Member& self, int rank, Deadline deadline, double seconds,
-           const Socket* lifeline = nullptr) {
+// Connects to rank 0, which may not be there yet.
+Guest find_first(const Endpoint& at, const Member& self, double seconds) {
   constexpr double kTrySeconds = 2;
+  const Deadline deadline = deadline_in(seconds);
   std::string why = "it did not answer";
   auto pause = std::chrono::milliseconds(5);
-  const auto who = [&] {
-    return cat("rank ", self.rank, " on ", self.host, " could not connect to rank ", rank, " at ", at.address, ":",
-               at.port);
-  };
   while (std::chrono::steady_clock::now() < deadline) {
-    require<CommError>(lifeline == nullptr || !hung_up(*lifeline), who(), ": ", why, "; rank 0 ended meanwhile");
     auto socket = connect_to(at, std::min(deadline, deadline_in(kTrySeconds)), why);
     if (socket)
-      if (auto guest = introduce(std::move(*socket), at, self, rank, deadline, why, lifeline)) return std::move(*guest);
+      if (auto guest = introduce(std::move(*socket), at, self, 0, deadline, why)) return std::move(*guest);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(500));
   }
-  throw CommError(cat(who(), " within ", seconds, " s: ", why));
+  throw CommError(cat("rank ", self.rank, " on ", self.host, " could not connect to rank 0 at ", at.address, ":",
+                      at.port, " within ", seconds, " s: ", why));
 }
 
 // Rank 0's table. Ranks of its own host may have come over the loopback, where others cannot find them: they are where
@@ -101,109 +96,55 @@ RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) 
   return reader.table();
 }
 
-}  // namespace
-
-Meeting::Meeting(const Launch& launch, double seconds)
-    : self_{launch.rank, launch.size, launch.secret, host_name(), 0}, master_(launch.master), seconds_(seconds) {
-  if (launch.rank == 0) allow_descriptors(launch.size, 1);
-  const std::string address = launch.secret.empty() ? master_.address : "";
-  listener_ = listen_at({address, launch.rank == 0 ? master_.port : 0});
-  launch.rank == 0 ? wait_for_all() : come_to_first();
-}
-
-void Meeting::wait_for_all() {
-  const Deadline deadline = deadline_in(seconds_);
+// Of rank 0: waits until all have come, and answers.
+RankTable receive_all(const Socket& listener, const Member& self, double seconds, std::vector<Guest>& guests) {
+  const Deadline deadline = deadline_in(seconds);
   try {
-    receive_guests(listener_, self_, ranks_from(1, self_.size), deadline, guests_);
+    receive_guests(listener, self, ranks_from(1, self.size), deadline, guests);
   } catch (const CommError& error) {
     const bool lost = dynamic_cast<const LostError*>(&error) != nullptr;
-    const std::string trouble = lost ? error.what() : cat(error.what(), " (waited ", seconds_, " s)");
-    tell(guests_, {{}, trouble}, deadline_in(1));
+    const std::string trouble = lost ? error.what() : cat(error.what(), " (waited ", seconds, " s)");
+    tell(guests, {{}, trouble}, deadline_in(1));
     throw CommError(trouble);
   }
-  table_ = make_table(self_, guests_);
-  tell(guests_, table_, deadline);
+  RankTable table = make_table(self, guests);
+  tell(guests, table, deadline);
+  return table;
 }
 
-void Meeting::come_to_first() {
-  const double patience = seconds_ + kLongerSeconds;
+// Of the others.
+RankTable come_to_first(const Endpoint& at, const Member& self, double seconds, std::vector<Guest>& guests) {
+  const double patience = seconds + kLongerSeconds;
   const Deadline deadline = deadline_in(patience);
-  self_.port = local_end(listener_).port;
-  guests_.push_back(find(master_, self_, 0, deadline_in(seconds_), seconds_));
-  keep_alive(guests_[0].socket);
-  table_ = hear(guests_[0].socket, self_.size, deadline, patience);
+  guests.push_back(find_first(at, self, seconds));
+  keep_alive(guests[0].socket);
+  return hear(guests[0].socket, self.size, deadline, patience);
 }
 
-void Meeting::connect_to_others() {
-  const Deadline deadline = deadline_in(seconds_);
-  guests_.reserve(static_cast<size_t>(self_.size));  // they stay where they are
-  const Socket& first = guests_[0].socket;
-  try {
-    for (int rank = 1; rank < self_.rank; ++rank) {
-      const RankPlace& place = table_.places[static_cast<size_t>(rank)];
-      const std::string& address = self_.secret.empty() ? master_.address : place.address;
-      guests_.push_back(find({address, place.port}, self_, rank, deadline, seconds_, &first));
-    }
-    receive_guests(listener_, self_, ranks_from(self_.rank + 1, self_.size), deadline, guests_, &first);
-  } catch (const CommError& error) {
-    send_all(first, pack_table({{}, error.what()}), deadline_in(1));
-    throw;
+}  // namespace
+
+Met meet_peers(const Launch& launch, double seconds, int beside) {
+  Met met{{launch.rank, launch.size, launch.secret, host_name(), 0},
+          std::vector<Peer>(static_cast<size_t>(launch.size)),
+          {}};
+  const bool first = launch.rank == 0, open_to_all = !launch.secret.empty();
+  allow_descriptors(met.self, beside);
+  met.listener = listen_at({open_to_all ? "" : launch.master.address, first ? launch.master.port : 0});
+  if (!first) met.self.port = local_end(met.listener).port;
+  std::vector<Guest> guests;
+  RankTable table = first ? receive_all(met.listener, met.self, seconds, guests)
+                          : come_to_first(launch.master, met.self, seconds, guests);
+  for (size_t rank = 0; rank < met.peers.size(); ++rank) {
+    RankPlace& place = table.places[rank];
+    met.peers[rank].host = std::move(place.host);
+    met.peers[rank].at = {open_to_all ? place.address : launch.master.address, place.port};
   }
-  const double patience = seconds_ + kLongerSeconds;
-  send_all(first, pack_table({}), deadline);
-  hear(first, 0, deadline_in(patience), patience);
-}
-
-std::string Meeting::find_trouble() {
-  constexpr int kMostMilliseconds = 200;
-  const Deadline deadline = deadline_in(seconds_ + kReportSeconds);
-  std::vector<RankTableReader> reports(guests_.size(), RankTableReader(0));
-  std::vector<pollfd> fds;
-  for (const Guest& guest : guests_) fds.push_back({guest.socket.fd(), POLLIN, 0});
-  for (size_t left = fds.size(); left > 0;) {
-    ::poll(fds.data(), fds.size(), kMostMilliseconds);
-    for (size_t i = 0; i < fds.size(); ++i) {
-      if (fds[i].fd < 0 || fds[i].revents == 0) continue;
-      const auto room = reports[i].room();
-      const ssize_t got = ::recv(fds[i].fd, room.data(), room.size(), 0);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-      if (got <= 0) return cat("rank ", guests_[i].rank, " on ", guests_[i].host, " is lost: its connection ended");
-      reports[i].advance(static_cast<size_t>(got));
-      if (!reports[i].room().empty()) continue;
-      if (!reports[i].table().trouble.empty()) return reports[i].table().trouble;
-      fds[i].fd = -1;
-      --left;
-    }
-    std::vector<int> missing;
-    for (size_t i = 0; i < fds.size(); ++i)
-      if (fds[i].fd >= 0) missing.push_back(guests_[i].rank);
-    if (!missing.empty() && seconds_since(deadline) >= 0)
-      return cat(rank_list(missing), " of ", self_.size, " did not connect to all others within ",
-                 seconds_ + kReportSeconds, " s");
-  }
-  return "";
-}
-
-void Meeting::hear_from_all() {
-  const std::string trouble = find_trouble();
-  tell(guests_, {{}, trouble}, deadline_in(seconds_));
-  require<CommError>(trouble.empty(), trouble);
-}
-
-std::vector<Peer> Meeting::connect(int beside) {
-  allow_descriptors(self_.size, beside);
-  self_.rank == 0 ? hear_from_all() : connect_to_others();
-  std::vector<Peer> peers(static_cast<size_t>(self_.size));
-  for (Guest& guest : guests_) {
+  for (Guest& guest : guests) {
     keep_alive(guest.socket);
-    peers[static_cast<size_t>(guest.rank)].socket = std::move(guest.socket);
+    met.peers[static_cast<size_t>(guest.rank)].socket = std::move(guest.socket);
   }
-  for (size_t rank = 0; rank < peers.size(); ++rank) peers[rank].host = table_.places[rank].host;
-  return peers;
-}
-
-std::vector<Peer> meet_peers(const Launch& launch, double seconds, int beside) {
-  return Meeting(launch, seconds).connect(beside);
+  if (first) met.listener.close();
+  return met;
 }
 
 }  // namespace witan

@@ -6,6 +6,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,12 +20,14 @@ namespace {
 
 constexpr uint64_t kChannel = 2;  // process_world.cpp has channel 1; those of groups are hashes
 constexpr const char* kConnections = "TCP connections";
+constexpr size_t kMostAddressBytes = size_t{1} << 16;
+constexpr auto kNote = Links::Control::call, kDecision = Links::Control::answer, kReady = Links::Control::ready;
 
 // Those that a process may use: a bit each, of the first 1024.
 using Cores = std::array<uint64_t, 16>;
 
-// What a rank tells the others, before the address of its engine. A rank that is told to use its connections says so by
-// an empty message, and asks nobody.
+// What a rank tells rank 0, before the address of its engine. A rank that is told to use its connections says so by an
+// empty message, and asks nobody.
 struct NoteHead {
   uint32_t wanted = 0;
   uint32_t has_engine = 0;
@@ -74,34 +79,6 @@ Note note_in(const Links::Bytes& bytes, int rank) {
           {bytes.begin() + sizeof head, bytes.end()}};
 }
 
-// The notes of all ranks, by rank.
-std::vector<Note> tell_notes(Links& links, const Note& own, double seconds) {
-  const auto call = Links::Control::call;
-  const Links::Bytes words = bytes_of(own);
-  for (int rank = 0; rank < links.size(); ++rank)
-    if (rank != links.rank()) links.send_control(rank, kChannel, call, words, seconds);
-  std::vector<Note> notes(static_cast<size_t>(links.size()));
-  notes[static_cast<size_t>(links.rank())] = own;
-  if (own.wanted == CommEngine::sockets) return notes;
-  for (int rank = 0; rank < links.size(); ++rank) {
-    if (rank == links.rank()) continue;
-    Links::Bytes bytes;
-    links.wait(
-        [&](Links::View& view) {
-          if (!view.has_control(rank, kChannel, call)) return false;
-          bytes = view.next_control(rank, kChannel, call);
-          return true;
-        },
-        [&](Links::View& view) {
-          return view.left(rank) ? cat("rank ", rank, " returned before it had said which engine it uses") : "";
-        },
-        [&](Links::View&) { return cat("rank ", rank, " did not say within ", seconds, " s which engine it uses"); },
-        seconds);
-    notes[static_cast<size_t>(rank)] = note_in(bytes, rank);
-  }
-  return notes;
-}
-
 Cores own_cores() {
   Cores cores{};
   cpu_set_t set;
@@ -112,26 +89,39 @@ Cores own_cores() {
   return cores;
 }
 
-// Whether the ranks of this host have a core each. A launcher may have bound every process to one of its own, or all to
+// Whether the ranks of each host have a core each. A launcher may have bound every process to one of its own, or all to
 // the same.
-bool have_cores(const Links& links, const std::vector<Note>& notes) {
-  Cores all{};
-  int ranks = 0, cores = 0;
+std::vector<bool> have_cores(const Links& links, const std::vector<Note>& notes) {
+  struct Host {
+    Cores cores{};
+    int ranks = 0;
+  };
+  std::map<std::string, Host> hosts;
   for (int rank = 0; rank < links.size(); ++rank) {
-    if (links.host(rank) != links.host(links.rank())) continue;
-    ++ranks;
-    for (size_t i = 0; i < all.size(); ++i) all[i] |= notes[static_cast<size_t>(rank)].cores[i];
+    Host& host = hosts[links.host(rank)];
+    ++host.ranks;
+    for (size_t i = 0; i < host.cores.size(); ++i) host.cores[i] |= notes[static_cast<size_t>(rank)].cores[i];
   }
-  for (const uint64_t word : all) cores += std::popcount(word);
-  return ranks <= cores;
+  std::vector<bool> have;
+  for (int rank = 0; rank < links.size(); ++rank) {
+    const Host& host = hosts.at(links.host(rank));
+    int cores = 0;
+    for (const uint64_t word : host.cores) cores += std::popcount(word);
+    have.push_back(host.ranks <= cores);
+  }
+  return have;
+}
+
+std::string words_of(CommEngine first, CommEngine other, int rank) {
+  return cat("ranks disagree on ", kEngineVariable, ": it is ", name_of(first), " on rank 0 and ", name_of(other),
+             " on rank ", rank, "; set it to the same for all of them");
 }
 
 // Why ranks that were told differently cannot go on; empty: they were told the same.
 std::string disagreement(const std::vector<Note>& notes) {
   for (size_t rank = 1; rank < notes.size(); ++rank)
     if (notes[rank].wanted != notes[0].wanted)
-      return cat("ranks disagree on ", kEngineVariable, ": it is ", name_of(notes[0].wanted), " on rank 0 and ",
-                 name_of(notes[rank].wanted), " on rank ", rank, "; set it to the same for all of them");
+      return words_of(notes[0].wanted, notes[rank].wanted, static_cast<int>(rank));
   return "";
 }
 
@@ -144,6 +134,112 @@ std::string why_not_ucx(const Links& links, const std::vector<Note>& notes) {
     if (notes[rank].version != notes[0].version)
       return cat(who(0), " has UCX ", notes[0].version, " and ", who(rank), " has ", notes[rank].version);
   return "";
+}
+
+// What rank 0 answers, before the reason why it is not UCX, or of how many bytes each rank's address has. It is empty
+// where rank 0 is told to use its connections.
+struct DecisionHead {
+  uint32_t ucx = 0;
+  uint32_t looks = 0;  // the ranks of that host have a core each
+};
+
+Links::Bytes next_control(Links& links, int from, Links::Control kind, double seconds) {
+  Links::Bytes bytes;
+  links.wait(
+      [&](Links::View& view) {
+        if (!view.has_control(from, kChannel, kind)) return false;
+        bytes = view.next_control(from, kChannel, kind);
+        return true;
+      },
+      [&](Links::View& view) {
+        return view.left(from) ? cat("rank ", from, " returned before it had said which engine it uses") : "";
+      },
+      [&](Links::View&) { return cat("rank ", from, " did not say within ", seconds, " s which engine it uses"); },
+      seconds);
+  return bytes;
+}
+
+[[noreturn]] void disagree(Links& links, const std::string& verdict) {
+  const auto failure = links.fail({ProcessFailure::Kind::disagreement, links.rank(), verdict});
+  throw_failure(failure, links.host(failure.rank));
+}
+
+// The addresses of all ranks' engines, one behind the other, and how many bytes each has.
+struct Addresses {
+  std::vector<uint32_t> sizes;
+  Links::Bytes bytes;
+};
+
+void use(Links& links, std::unique_ptr<MessageEngine> engine, const Addresses& all, bool looks) {
+  size_t begin = 0;
+  for (int rank = 0; rank < links.size(); ++rank) {
+    const size_t bytes = all.sizes[static_cast<size_t>(rank)];
+    if (rank != links.rank())
+      engine->connect(rank, std::span(all.bytes).subspan(begin, bytes), links.host(rank) == links.host(links.rank()));
+    begin += bytes;
+  }
+  links.use(std::move(engine), looks);
+}
+
+// Of rank 0: hears all, and tells each what it decides.
+EngineChoice decide(Links& links, const Note& own, std::unique_ptr<MessageEngine> engine, double seconds) {
+  std::vector<Note> notes = {own};
+  for (int rank = 1; rank < links.size(); ++rank)
+    notes.push_back(note_in(next_control(links, rank, kNote, seconds), rank));
+  std::string verdict = disagreement(notes);
+  const std::string why = why_not_ucx(links, notes);
+  if (verdict.empty() && !why.empty() && own.wanted == CommEngine::ucx)
+    verdict = cat(why, "; install the same everywhere, or set ", kEngineVariable, " to sockets");
+  if (!verdict.empty()) disagree(links, verdict);
+  const std::vector<bool> looks = have_cores(links, notes);
+  Addresses all;
+  for (const Note& note : notes) {
+    all.sizes.push_back(static_cast<uint32_t>(note.address.size()));
+    all.bytes.insert(all.bytes.end(), note.address.begin(), note.address.end());
+  }
+  const auto tail = why.empty() ? std::as_bytes(std::span(all.sizes)) : std::as_bytes(std::span(why));
+  for (int rank = 1; rank < links.size(); ++rank) {
+    const DecisionHead head{why.empty() ? 1U : 0U, looks[static_cast<size_t>(rank)] ? 1U : 0U};
+    Links::Bytes words(sizeof head + tail.size());
+    std::memcpy(words.data(), &head, sizeof head);
+    std::ranges::copy(tail, words.begin() + sizeof head);
+    links.send_control(rank, kChannel, kDecision, words, seconds);
+  }
+  if (!why.empty()) return {kConnections, why};
+  for (int rank = 1; rank < links.size(); ++rank) {
+    next_control(links, rank, kReady, seconds);
+    links.send_data(rank, kChannel, kChannel, all.bytes.data(), std::ssize(all.bytes), seconds);
+  }
+  use(links, std::move(engine), all, looks[0]);
+  return {cat("UCX ", own.version)};
+}
+
+// Of the others.
+EngineChoice follow(Links& links, const Note& own, std::unique_ptr<MessageEngine> engine, double seconds) {
+  links.send_control(0, kChannel, kNote, bytes_of(own), seconds);
+  if (own.wanted == CommEngine::sockets) return {kConnections};
+  const Links::Bytes words = next_control(links, 0, kDecision, seconds);
+  if (words.empty()) disagree(links, words_of(CommEngine::sockets, own.wanted, links.rank()));
+  DecisionHead head;
+  require<CommError>(words.size() >= sizeof head, "rank 0 did not say which engine is used");
+  std::memcpy(&head, words.data(), sizeof head);
+  const auto tail = std::span(words).subspan(sizeof head);
+  if (head.ucx == 0) return {kConnections, {reinterpret_cast<const char*>(tail.data()), tail.size()}};
+  Addresses all{std::vector<uint32_t>(static_cast<size_t>(links.size())), {}};
+  require<CommError>(engine != nullptr && tail.size() == all.sizes.size() * sizeof(uint32_t),
+                     "rank 0 sent a malformed list of the ranks' engines");
+  std::memcpy(all.sizes.data(), tail.data(), tail.size());
+  for (const uint32_t size : all.sizes)
+    require<CommError>(size <= kMostAddressBytes, "rank 0 sent a malformed list of the ranks' engines");
+  all.bytes.resize(std::accumulate(all.sizes.begin(), all.sizes.end(), size_t{0}));
+  links.take(0, kChannel, kChannel, all.bytes.data(), std::ssize(all.bytes));
+  links.send_control(0, kChannel, kReady, {}, seconds);
+  links.wait([](Links::View& view) { return view.arrived(0, kChannel); },
+             [](Links::View& view) { return view.left(0) ? "rank 0 returned before all ranks had met" : ""; },
+             [&](Links::View&) { return cat("rank 0 did not send the engines' addresses within ", seconds, " s"); },
+             seconds);
+  use(links, std::move(engine), all, head.looks == 1);
+  return {cat("UCX ", own.version)};
 }
 
 EngineChoice choose(Links& links, CommEngine wanted, double seconds) {
@@ -164,22 +260,10 @@ EngineChoice choose(Links& links, CommEngine wanted, double seconds) {
     own.version = ucx_version();
     own.address = engine->address();
   }
-  const std::vector<Note> notes = tell_notes(links, own, seconds);
-  if (wanted == CommEngine::sockets) return {kConnections};
-  std::string verdict = disagreement(notes);
-  const std::string why = why_not_ucx(links, notes);
-  if (verdict.empty() && !why.empty() && wanted == CommEngine::ucx)
-    verdict = cat(why, "; install the same everywhere, or set ", kEngineVariable, " to sockets");
-  if (!verdict.empty()) {
-    const auto failure = links.fail({ProcessFailure::Kind::disagreement, links.rank(), verdict});
-    throw_failure(failure, links.host(failure.rank));
-  }
-  if (!why.empty()) return {kConnections, why};
-  for (int rank = 0; rank < links.size(); ++rank)
-    if (rank != links.rank())
-      engine->connect(rank, notes[static_cast<size_t>(rank)].address, links.host(rank) == links.host(links.rank()));
-  links.use(std::move(engine), have_cores(links, notes));
-  return {cat("UCX ", own.version)};
+  if (links.rank() != 0) return follow(links, own, std::move(engine), seconds);
+  if (wanted != CommEngine::sockets) return decide(links, own, std::move(engine), seconds);
+  for (int rank = 1; rank < links.size(); ++rank) links.send_control(rank, kChannel, kDecision, {}, seconds);
+  return {kConnections};
 }
 
 }  // namespace

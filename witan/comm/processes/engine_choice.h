@@ -16,9 +16,9 @@ struct EngineChoice {
 // "between processes by UCX 1.13.1", or why it is not that.
 std::string format_engine(const EngineChoice& choice);
 
-// All ranks together, before they make groups: they tell each other what they were told and what they have, and use
-// UCX where all have the same version of it. Throws CommError when they were told differently, ConfigError when UCX is
-// asked for and this rank has none, and what Links::wait() throws.
+// All ranks together, before they make groups: they tell rank 0 what they were told and what they have, which answers
+// whether all use UCX, as they do where all have the same version of it, and with its addresses. Throws CommError when
+// they were told differently, ConfigError when UCX is asked for and this rank has none, and what Links::wait() throws.
 EngineChoice choose_engine(Links& links, CommEngine wanted, double seconds);
 
 }  // namespace witan

@@ -1,5 +1,5 @@
-// Shakes hands (handshake.h) over connections: with one process that this one connects to, or with all that are to
-// connect to it.
+// Shakes hands (handshake.h) over connections: with one process that this one connects to, or with those that connect
+// to it.
 //
 // Whoever else connects is held to a few seconds and refused. As many strangers as like may come, and say nothing or
 // little: so many at most are heard at a time, and the next one takes the place of the one that has waited longest,
@@ -9,8 +9,12 @@
 // to another user are refused, where the kernel tells.
 #pragma once
 
+#include <poll.h>
+
+#include <list>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,15 +34,48 @@ struct Guest {
 };
 
 // Introduces this process to rank `to` on a fresh connection to `at`. Nothing, with the reason in `why`, when the
-// connection ends, nobody answers for some seconds or the deadline passes, or `lifeline` ends, another connection.
-// Throws CommError when the other one is not of this job.
+// connection ends, nobody answers for some seconds or the deadline passes, or `lifeline` ends, another connection; or
+// when that rank is connecting to this one at the same time. Throws CommError when the other one is not of this job.
 std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
                                std::string& why, const Socket* lifeline = nullptr);
 
-// Hears connections until all of `expected` ranks have introduced themselves. Throws CommError after the deadline, or
-// once `lifeline` ends, the connection to rank 0, which knows who is lost; it names the ranks that did not come, and
-// why the last connection was refused. `guests`: those who came, also after an error.
+// Hears the connections that come to a listener, as long as it lives: a step at a time, none of which waits.
+class Reception {
+ public:
+  // All of which must outlive it.
+  Reception(const Socket& listener, const Member& self, Roster& roster);
+  ~Reception();
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+  // Appends what is to be polled.
+  void add_to(std::vector<pollfd>& fds) const;
+  // Goes on with what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
+  // have introduced themselves.
+  std::vector<Guest> attend(std::span<const pollfd> polled);
+  // The last connection that was refused, and why; empty: none was.
+  const std::string& last_refusal() const { return last_refusal_; }
+
+ private:
+  struct Pending;
+  void let_in(std::vector<Guest>& guests);
+  void make_room();
+  // Whether the connection stays.
+  bool attend(Pending& connection, std::vector<Guest>& guests);
+  bool refuse_connection(const Pending& connection, const std::string& why);
+  size_t most_pending() const;
+
+  const Socket& listener_;
+  const Member& self_;
+  Roster& roster_;
+  std::list<Pending> pending_;  // the oldest first
+  std::string last_refusal_;
+};
+
+// Hears connections until all of `expected` ranks have introduced themselves. Throws CommError after the deadline, and
+// names the ranks that did not come, and why the last connection was refused; LostError once one that has come is gone.
+// `guests`: those who came, also after an error.
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
-                    std::vector<Guest>& guests, const Socket* lifeline = nullptr);
+                    std::vector<Guest>& guests);
 
 }  // namespace witan

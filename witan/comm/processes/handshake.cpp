@@ -129,6 +129,7 @@ Verdict AcceptingEnd::verdict() const {
   if (said.size != self_.size) return Verdict::another_size;
   if (said.to != self_.rank) return Verdict::another_rank;
   if (roster_.met.contains(said.rank)) return Verdict::rank_twice;
+  if (roster_.connecting.contains(said.rank)) return Verdict::crossed;
   return roster_.expected.contains(said.rank) ? Verdict::admitted : Verdict::another_rank;
 }
 
@@ -137,6 +138,7 @@ HandshakeStep AcceptingEnd::hear_introduction() {
   Answer answer{verdict(), self_.rank, self_.size, 0, {}};
   switch (answer.verdict) {
     case Verdict::admitted:
+    case Verdict::crossed:
       break;
     case Verdict::another_secret:
       return refused("its WITAN_JOB_SECRET differs", copy_of(answer));
@@ -148,6 +150,7 @@ HandshakeStep AcceptingEnd::hear_introduction() {
       return refused(cat("it is rank ", said.rank, " and expects rank ", said.to, " here"), copy_of(answer));
   }
   answer.proof = proof_of(self_.secret, kAccepts, heard_.greeting(), mine_, answer);
+  if (answer.verdict == Verdict::crossed) return {State::crossed, copy_of(answer), "this process connects to it"};
   roster_.expected.erase(said.rank);
   roster_.met.insert(said.rank);
   return {State::done, copy_of(answer)};
@@ -181,10 +184,12 @@ HandshakeStep ConnectingEnd::hear_greeting() {
 }
 
 HandshakeStep ConnectingEnd::hear_answer() {
-  if (heard_.message().verdict != Verdict::admitted) return refused(refusal(heard_.message(), self_));
+  const Verdict verdict = heard_.message().verdict;
+  if (verdict != Verdict::admitted && verdict != Verdict::crossed) return refused(refusal(heard_.message(), self_));
   if (!same_digest(heard_.message().proof,
                    proof_of(self_.secret, kAccepts, mine_, heard_.greeting(), heard_.message())))
     return refused("it does not know WITAN_JOB_SECRET");
+  if (verdict == Verdict::crossed) return {State::crossed, {}, "it connects to this process"};
   return {State::done};
 }
 

@@ -3,7 +3,7 @@
 //   connecting -> accepting   Greeting: magic, version, a random number
 //   accepting -> connecting   Greeting
 //   connecting -> accepting   Introduction: its rank, the rank it expects, and proof that it knows the job's secret
-//   accepting -> connecting   Answer: a verdict, and, if it is `admitted`, the same proof
+//   accepting -> connecting   Answer: a verdict, and, if it is `admitted` or `crossed`, the same proof
 //
 // A proof is HMAC-SHA-256, keyed with the secret, of both greetings, of the side that speaks and of the message: the
 // secret does not travel, nothing recorded can be used again, and nothing that one side said can be said back to it.
@@ -29,7 +29,7 @@ namespace witan {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::array<char, 8> kMagic = {'W', 'I', 'T', 'A', 'N', 'R', 'N', 'K'};
-inline constexpr uint32_t kProtocol = 6;  // raised when anything that ranks tell each other changes
+inline constexpr uint32_t kProtocol = 7;  // raised when anything that ranks tell each other changes
 inline constexpr size_t kHostBytes = 64;  // of a host's name, with what fills it up
 
 struct Greeting {
@@ -45,7 +45,8 @@ struct Introduction {
   std::array<char, kHostBytes> host{};
   Digest256 proof{};
 };
-enum class Verdict : uint32_t { admitted, another_secret, another_size, another_rank, rank_twice };
+// crossed: the other end is connecting to this one at the same time, and that connection is the one that counts.
+enum class Verdict : uint32_t { admitted, another_secret, another_size, another_rank, rank_twice, crossed };
 struct Answer {
   Verdict verdict = Verdict::admitted;
   int32_t rank = 0, size = 0;  // of who answers
@@ -65,17 +66,18 @@ struct Member {
   int port = 0;  // where it hears connections; 0: nowhere
 };
 
-// Who is to come to this process, and who has.
+// Who is to come to this process, who has, and to whom it is connecting itself and will not have come.
 struct Roster {
   std::set<int> expected, met;
+  std::set<int> connecting = {};
 };
 
 // What an end does after bytes have come.
 struct HandshakeStep {
-  enum class State : uint8_t { waits, done, refused };
+  enum class State : uint8_t { waits, done, refused, crossed };
   State state = State::waits;
   std::vector<std::byte> send = {};  // now, also where it refuses
-  std::string why = "";              // it refuses
+  std::string why = "";              // it refuses, or leaves it to a connection that crosses this one
 };
 
 // What an end hears: a greeting, then a message, byte by byte.

@@ -13,6 +13,7 @@ constexpr size_t kMostPayloadRoom = size_t{1} << 16;  // bytes of a payload that
 size_t most_bytes(uint32_t kind) {
   if (kind < kControls) return kMostControlBytes;
   if (kind == kData) return kMostDataBytes;
+  if (kind == kDepartures) return kMostDeparturesBytes;
   return kind == kFailure ? kMostFailureBytes : 0;
 }
 
@@ -99,7 +100,7 @@ void Inbox::count(size_t bytes) {
 
 // Nothing is believed, and nothing allocated, before it is known to be within its bounds.
 bool Inbox::begin_frame(bool dropped) {
-  if (header_.kind > kHeartbeat || header_.unused != 0 || header_.bytes > most_bytes(header_.kind)) return false;
+  if (header_.kind > kDepartures || header_.unused != 0 || header_.bytes > most_bytes(header_.kind)) return false;
   const Channel* known = channel(header_.channel);
   if (header_.kind <= kData && known == nullptr && channels_.size() == kMostChannels) return false;
   left_ = header_.bytes;

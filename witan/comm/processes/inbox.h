@@ -18,10 +18,11 @@ namespace witan {
 enum class Control : uint32_t { call, ready, offer, answer };
 inline constexpr uint32_t kControls = 4;
 // Control messages have their own numbers.
-enum FrameKind : uint32_t { kData = kControls, kFailure, kShutdown, kHeartbeat };
+enum FrameKind : uint32_t { kData = kControls, kFailure, kShutdown, kHeartbeat, kDepartures };
 inline constexpr size_t kMostControlBytes = size_t{1} << 20;
 inline constexpr size_t kMostDataBytes = size_t{1} << 20;  // of a frame: other threads' frames come in between
 inline constexpr size_t kMostFailureBytes = 4096;
+inline constexpr size_t kDepartureBytes = 16, kMostDeparturesBytes = kDepartureBytes * 1024;
 
 struct FrameHeader {
   uint32_t kind = 0, unused = 0;
@@ -51,7 +52,7 @@ class Inbox {
   // The first `bytes` of room() have come. A frame, when they end one; malformed, when they break the rules: then
   // nothing more may be read. `dropped`: data that nobody waits for any more may still come.
   Event advance(size_t bytes, bool dropped);
-  // The frame that has just ended; the payload of a failure.
+  // The frame that has just ended; the payload of a failure or of departures.
   const FrameHeader& header() const { return header_; }
   const Bytes& payload() const { return payload_; }
 
@@ -73,7 +74,7 @@ class Inbox {
 
   FrameHeader header_;       // being read
   size_t header_bytes_ = 0;  // of it, read
-  Bytes payload_;            // of a control message or a failure
+  Bytes payload_;            // of what is no data
   uint64_t left_ = 0;        // of the frame, to be read
   bool discards_ = false;    // nobody wants the data being read
   std::map<uint64_t, Channel> channels_;

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
+#include <cstring>
 
 #include "witan/base/error.h"
 
@@ -15,34 +17,44 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kTellSeconds = 1, kShutdownSeconds = 2;
-constexpr double kLeastSilenceSeconds = 2;                                  // a busy machine may let a thread wait
+constexpr double kShutdownSeconds = 2;
+constexpr double kToldHeartbeats = 2.5;     // for so many rank 0 knows of a rank what it said last
+constexpr double kLeastSilenceSeconds = 2;  // a busy machine may let a thread wait
 constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 
 }  // namespace
 
-Links::Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold)
-    : rank_(rank),
+Links::Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold)
+    : self_(std::move(met.self)),
       silence_seconds_(std::max(silence_seconds, kLeastSilenceSeconds)),
       heartbeat_seconds_(std::clamp(silence_seconds / 10, kLeastHeartbeatSeconds, kMostHeartbeatSeconds)),
       failure_(std::make_shared<Failure>([this] {
-        fail({ProcessFailure::Kind::failed, rank_, ""});
+        fail({ProcessFailure::Kind::failed, rank(), ""});
       })),
       hold_(std::move(hold)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       stirred_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      incoming_(peers.size()),
+      listener_(std::move(met.listener)),
+      incoming_(met.peers.size()),
       trash_(kMostDataBytes) {
-  for (Peer& peer : peers) {
+  std::array<int, 2> ends{-1, -1};
+  require<CommError>(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0,
+                     "no connections can be made: ", std::strerror(errno));
+  no_failure_ = Socket(ends[0]);
+  const MutexLock lock(mutex_);
+  no_failure_end_ = Socket(ends[1]);
+  for (Peer& peer : met.peers) {
+    const int other = size();
     links_.push_back(std::make_unique<Link>());
     links_.back()->host = std::move(peer.host);
-    links_.back()->socket = std::move(peer.socket);
-    const int other = size() - 1;
-    const Socket& socket = links_.back()->socket;
-    incoming_[static_cast<size_t>(other)].ended = !socket.open();
-    if (hold_ && hold_->may_hold(other) && socket.open()) wait_for_reader(socket);
-    incoming_[static_cast<size_t>(other)].heard = Clock::now();
+    links_.back()->at = std::move(peer.at);
+    incoming(other).heard = Clock::now();
+    if (peer.socket.open())
+      attach(other, std::move(peer.socket));
+    else if (other != rank())
+      roster_.expected.insert(other);
   }
+  if (listener_.open()) reception_.emplace(listener_, self_, roster_);
   reader_ = std::thread([this] { read_all(); });
 }
 
@@ -53,33 +65,55 @@ Links::~Links() {
     closing_ = true;
     failure = recorded_;
   }
+  wake_reader();  // nobody is let in any more
   // The reading thread may not have come to it yet, and a shutdown message alone would look like success.
   if (failure) tell(*failure);
   linger(failure ? 0 : kShutdownSeconds, [this] {
     mutex_.assert_held();
     return recorded_ || engine_ == nullptr || !engine_->sending();
   });
+  tell_messages();
   tell_all(
-      [this](int rank) {
+      [this](int to) {
         const MutexLock lock(mutex_);
-        return FrameHeader{kShutdown, 0, engine_ == nullptr ? 0 : engine_->sent(rank), 0};
+        return FrameHeader{kShutdown, 0, engine_ == nullptr ? 0 : engine_->sent(to), 0};
       },
       {});
+  if (rank() == 0 && !failure) await_departures();
   for (const auto& one : links_)
-    if (one->socket.open()) ::shutdown(one->socket.fd(), SHUT_WR);
+    if (one->connected.load()) ::shutdown(one->socket.fd(), SHUT_WR);
   // A connection that is closed before the other side's last words are read would take this side's with it.
   linger(kShutdownSeconds, [this] {
     mutex_.assert_held();
-    return std::ranges::all_of(incoming_, [](const Incoming& one) { return one.ended || one.shut_down; });
+    return all_left();
   });
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  wake_reader();
+  reader_.join();
+}
+
+int Links::connections() const {
+  return static_cast<int>(std::ranges::count_if(links_, [](const auto& one) { return one->connected.load(); }));
+}
+
+bool Links::all_left() const {
+  for (int other = 0; other < size(); ++other)
+    if (connected(other) && !incoming(other).ended && !incoming(other).shut_down) return false;
+  return true;
+}
+
+void Links::wake_reader() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.fd(), &one, sizeof one);
-  reader_.join();
 }
 
 bool Links::record(const ProcessFailure& failure) {
   if (recorded_) return false;
   recorded_ = failure;
+  no_failure_end_.close();
   stir();
   return true;
 }
@@ -112,28 +146,40 @@ void Links::tell(const ProcessFailure& failure) {
 
 void Links::tell_all(const std::function<FrameHeader(int rank)>& header, std::span<const std::byte> bytes) {
   const Deadline deadline = deadline_in(kTellSeconds);
-  for (int rank = 0; rank < size(); ++rank) {
-    Link& one = link(rank);
-    if (!one.socket.open()) continue;
-    if (!one.sending.try_lock_until(deadline)) continue;
-    const TimedMutexLock sending(one.sending, std::adopt_lock);
-    send_frame(one, header(rank), bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
-  }
+  for (int to = 0; to < size(); ++to)
+    if (connected(to)) tell_one(to, header(to), bytes, deadline);
+}
+
+void Links::tell_one(int rank, const FrameHeader& header, std::span<const std::byte> bytes, Deadline deadline) {
+  Link& one = link(rank);
+  if (!one.sending.try_lock_until(deadline)) return;
+  const TimedMutexLock sending(one.sending, std::adopt_lock);
+  send_frame(one, header, bytes, {-seconds_since(deadline), nullptr}, /*last_words=*/true);
+}
+
+double Links::silent_seconds(int rank) const {
+  const Incoming& one = incoming(rank);
+  if (rank == this->rank() || one.ended || one.shut_down) return 0;
+  if (connected(rank)) return seconds_since(one.heard);
+  return seconds_since(one.told) < kToldHeartbeats * heartbeat_seconds_ ? one.silent_seconds : 0;
 }
 
 std::optional<ProcessFailure> Links::silence() const {
   std::optional<ProcessFailure> longest;
   double most = kMissedHeartbeats * heartbeat_seconds_;
-  for (int rank = 0; rank < size(); ++rank) {
-    const Incoming& one = incoming(rank);
-    const double seconds = seconds_since(one.heard);
-    if (one.ended || one.shut_down || seconds <= most || (hold_ && hold_->may_hold(rank))) continue;
+  for (int other = 0; other < size(); ++other) {
+    const double seconds = silent_seconds(other);
+    if (seconds <= most || (hold_ && hold_->may_hold(other))) continue;
     most = seconds;
-    longest = {ProcessFailure::Kind::lost, rank,
+    longest = {ProcessFailure::Kind::lost, other,
                cat("no heartbeat for ", std::lround(seconds * 10) / 10.0,
                    " s; its process is stopped or the network to it is cut")};
   }
   return longest;
+}
+
+double Links::grace_seconds() const {
+  return connections() + 1 < size() ? kToldHeartbeats * heartbeat_seconds_ : 0;
 }
 
 Links::Sent Links::send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes,
@@ -167,6 +213,7 @@ Links::Sent Links::send_frame(Link& to, const FrameHeader& header, std::span<con
 
 void Links::send(int to, const FrameHeader& header, std::span<const std::byte> bytes, double seconds) {
   throw_if_failed();
+  if (!reach(to, seconds)) return throw_if_failed();  // one that has left: the next wait hears of it
   Sent sent;
   {
     Link& other = link(to);
@@ -183,7 +230,7 @@ void Links::send(int to, const FrameHeader& header, std::span<const std::byte> b
 
 ProcessFailure Links::not_reading(int rank, double seconds) const {
   return {ProcessFailure::Kind::lost, rank,
-          cat("send timed out: it has not read from rank ", rank_, " for ", seconds, " s")};
+          cat("send timed out: it has not read from rank ", this->rank(), " for ", seconds, " s")};
 }
 
 void Links::send_control(int to, uint64_t channel, Control kind, std::span<const std::byte> bytes, double seconds) {
@@ -257,7 +304,7 @@ bool Links::View::left(int rank) const {
 void Links::wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                  const std::function<std::string(View&)>& late, double seconds) {
   const auto disagreement = [&](View& view) {
-    return ProcessFailure{ProcessFailure::Kind::disagreement, rank_, late(view)};
+    return ProcessFailure{ProcessFailure::Kind::disagreement, rank(), late(view)};
   };
   wait_for(done, lost, disagreement, seconds);
 }
@@ -276,9 +323,15 @@ void Links::wait_for(const std::function<bool(View&)>& done, const std::function
                      const std::function<ProcessFailure(View&)>& late, double seconds) {
   PatientDeadline deadline(seconds, hold_.get());
   View view(*this);
-  ProcessFailure failure{ProcessFailure::Kind::disagreement, rank_, ""};
+  ProcessFailure failure{ProcessFailure::Kind::disagreement, rank(), ""};
   const Deadline looks_until = deadline_in(look_seconds_);
-  for (bool expired = false;; expired = deadline.expired()) {
+  std::optional<Deadline> grace;  // once the time is over: until when rank 0 may say why
+  const auto next_look = [&] { return grace ? *grace : deadline.next_look(); };
+  const auto is_expired = [&] {
+    if (!grace && deadline.expired()) grace = deadline_in(grace_seconds());
+    return grace && seconds_since(*grace) >= 0;
+  };
+  for (bool expired = false;; expired = is_expired()) {
     bool sleeps = false;
     {
       MutexLock lock(mutex_);
@@ -294,12 +347,12 @@ void Links::wait_for(const std::function<bool(View&)>& done, const std::function
         if (const auto broken = trouble()) failure = *broken;
         if (!failure.text.empty()) break;
         if (engine_ == nullptr || asleep_)
-          changed_.wait_until(lock, deadline.next_look());
+          changed_.wait_until(lock, next_look());
         else
           sleeps = asleep_ = engine_->arm();
       }
     }
-    if (sleeps) sleep(deadline.next_look());
+    if (sleeps) sleep(next_look());
   }
   // Whoever was first is right: another rank may have said the same meanwhile.
   failure = fail(std::move(failure));

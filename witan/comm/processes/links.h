@@ -1,9 +1,16 @@
-// The connections of a process to all other ranks of its job, shared by its groups and their threads.
+// The connections of a process to other ranks of its job, shared by its groups and their threads.
+//
+// Every rank is connected to rank 0 from the beginning (bootstrap.h), and two others once one of them sends the other
+// something: so many connections as ranks that talk, not as there are pairs. Of two that connect to each other at the
+// same time the connection of the higher rank counts. What a rank finds out, that another one is lost, has failed, is
+// silent, is held by a debugger or has left, reaches those that are not connected to it through rank 0, which is the
+// last to leave; failures are also passed on by everybody who hears of them.
 //
 // Each group has a channel. On it, a rank receives control messages, which wait until they are read, and
 // data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
-// a control message. One thread reads all connections; senders write from their own threads. Data have a tag, that of
-// take(): an engine finds them by it, while the connections bring them in the order in which they were sent.
+// a control message. One thread reads all connections, and lets in those who connect; senders write from their own
+// threads. Data have a tag, that of take(): an engine finds them by it, while the connections bring them in the order
+// in which they were sent.
 //
 // Bytes are frames (inbox.h). A frame that breaks the rules, a connection that ends without a shutdown message, or
 // silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
@@ -17,8 +24,10 @@
 // look for a moment, and then sleeps until the engine has something for it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +40,8 @@
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
+#include "witan/comm/processes/departures.h"
+#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/message_engine.h"
 #include "witan/comm/processes/process_failure.h"
@@ -42,15 +53,15 @@ class Links {
   using Bytes = Inbox::Bytes;
   using Control = witan::Control;
 
-  // `peers`: by rank; this process is `rank`. One that is silent for so many seconds is lost, unless a debugger may
-  // hold it.
-  Links(int rank, std::vector<Peer> peers, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
-  // Tells all that this rank is done, and waits some seconds at most until they have heard it.
+  // A rank that is silent for so many seconds is lost, unless a debugger may hold it.
+  Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
+  // Tells all that this rank is done, and waits some seconds at most until they have heard it; rank 0 waits until all
+  // others are done too, or lost.
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  int rank() const { return rank_; }
+  int rank() const { return self_.rank; }
   int size() const { return static_cast<int>(links_.size()); }
   const std::string& host(int rank) const { return links_[static_cast<size_t>(rank)]->host; }
   const std::shared_ptr<Failure>& failure() const { return failure_; }
@@ -61,6 +72,8 @@ class Links {
   void use(std::unique_ptr<MessageEngine> engine, bool looks);
   // Whether data may be sent only once their receiver has asked for them; an engine keeps what comes early.
   bool data_are_asked_for() const { return engine_ == nullptr; }
+  // Ranks to which there is a connection now.
+  int connections() const;
 
   // Ends all waits, of all ranks; the first failure stays, and is returned.
   ProcessFailure fail(ProcessFailure failure);
@@ -101,22 +114,37 @@ class Links {
 
  private:
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent
-  static constexpr uint64_t kHeld = 1;            // the channel of a heartbeat: a debugger holds it
+  static constexpr double kTellSeconds = 1;       // for whoever is told, all together
   static constexpr const char* kNoMessage = "it sent a malformed message";
+
+  // What a heartbeat says, in its channel: of the rank that sends it, or, from rank 0, of another one.
+  struct Heartbeat {
+    int about = -1;  // -1: who sends it
+    bool held = false;
+    double silent_seconds = 0;
+    uint64_t packed() const;
+    static Heartbeat of(uint64_t channel);
+  };
 
   // The connection to a rank, for whoever sends.
   struct Link {
     std::string host;
+    Endpoint at;
+    TimedMutex connecting;               // held by the thread that connects
+    std::atomic<bool> connected{false};  // then there is a socket, which stays
     Socket socket;
     TimedMutex sending;                           // held for a whole frame
     bool torn WITAN_GUARDED_BY(sending) = false;  // a frame was left unfinished
   };
   // What came from a rank.
   struct Incoming {
-    bool ended = false;  // nothing more comes
+    bool ended = false;  // its connection: nothing more comes
     bool shut_down = false;
     uint64_t engine_messages = 0;  // that it had sent by an engine when it shut down
     Deadline heard;                // when its last bytes came
+    // Of a rank without a connection: what rank 0 said last, and when.
+    double silent_seconds = 0;
+    Deadline told{};
     Inbox inbox;
   };
 
@@ -124,17 +152,33 @@ class Links {
   Incoming& incoming(int rank) WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
   const Incoming& incoming(int rank) const WITAN_REQUIRES(mutex_) { return incoming_[static_cast<size_t>(rank)]; }
 
+  bool connected(int rank) const { return links_[static_cast<size_t>(rank)]->connected.load(); }
+  // Whether there is a connection to the rank now: makes one, unless that rank makes it at the same time. False when it
+  // has left, or a failure has come between. Fails where the rank cannot be reached.
+  bool reach(int rank, double seconds);
+  bool connect_once(int rank, Deadline until, std::string& why);  // false: not of this job
+  bool may_reach(int rank) const WITAN_REQUIRES(mutex_);
+  void attach(int rank, Socket socket) WITAN_REQUIRES(mutex_);
+
   void send(int to, const FrameHeader& header, std::span<const std::byte> bytes, double seconds);
   enum class Sent : uint8_t { whole, ended, late, stopped };
   Sent send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes, PatientDeadline deadline,
                   bool last_words) WITAN_REQUIRES(to.sending);
-  // To all that are there, within a second; whoever does not take it is left.
+  // To all to whom there is a connection, within a second; whoever does not take it is left.
   void tell_all(const std::function<FrameHeader(int rank)>& header, std::span<const std::byte> bytes);
+  void tell_one(int rank, const FrameHeader& header, std::span<const std::byte> bytes, Deadline deadline);
   void tell(const ProcessFailure& failure);
+  // Of a rank that leaves, to rank 0; and of rank 0, about those that have left.
+  void tell_messages();
+  void tell_departures(const std::vector<int>& departed);
+  void send_departures(int to, std::span<const Departure> departures, Deadline deadline);
   void throw_if_failed() const;
   ProcessFailure not_reading(int rank, double seconds) const;
   // Of the rank that has been silent for longest, if one has missed several heartbeats.
   std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
+  double silent_seconds(int rank) const WITAN_REQUIRES(mutex_);  // 0: it is not, or has left
+  // How long whoever gives up waits for what rank 0 may know of ranks without a connection.
+  double grace_seconds() const;
 
   // As wait(), with any failure for those who are late.
   void wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
@@ -147,33 +191,52 @@ class Links {
   void sleep(Deadline until);  // until the engine, or somebody by stir(), has something
   // Progresses until done(), or for so many seconds.
   void linger(double seconds, const std::function<bool()>& done);
+  bool all_left() const WITAN_REQUIRES(mutex_);  // or their connections have ended
+  void await_departures();                       // of all others
+  void wake_reader();
 
   // Of the reading thread.
   void read_all();
+  void pass_on();  // what was found out or heard, to those who may not know it
+  void let_in(std::span<const pollfd> polled);
   void send_heartbeats();
+  std::vector<Heartbeat> heartbeats();
   void notice_silence(Deadline due);                // due: when it should have been called
   void read_from(int rank);                         // until nothing is there
   bool read_some(int rank) WITAN_REQUIRES(mutex_);  // false: nothing to read now, or the peer has closed the connection
   void hear_frame(int rank) WITAN_REQUIRES(mutex_);
   void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
+  void hear_heartbeat(int rank, const Heartbeat& said) WITAN_REQUIRES(mutex_);
+  bool hear_departures(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
   bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first
 
-  const int rank_;
+  const Member self_;
   const double silence_seconds_, heartbeat_seconds_;
   std::vector<std::unique_ptr<Link>> links_;
   std::shared_ptr<Failure> failure_;
   const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
-  Socket wake_;                            // an eventfd: the reading thread is to end
+  Socket wake_;                            // an eventfd: the reading thread is to look again
   Socket stirred_;                         // an eventfd: the thread that sleeps in sleep() is to look
+
+  Socket no_failure_;  // its other end is closed once there is one
 
   mutable Mutex mutex_;
   CondVar changed_;
+  Socket no_failure_end_ WITAN_GUARDED_BY(mutex_);
+  Socket listener_ WITAN_GUARDED_BY(mutex_);  // closed on rank 0, to which all are connected
+  Roster roster_ WITAN_GUARDED_BY(mutex_);    // who may connect
+  std::optional<Reception> reception_ WITAN_GUARDED_BY(mutex_);
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
-  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // recorded by the reading thread
+  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // found out or heard by the reading thread
+  // Of rank 0: who has left and was not told of, and what they sent by an engine, by receiver.
+  std::vector<int> departed_ WITAN_GUARDED_BY(mutex_);
+  std::map<int, std::map<int, uint64_t>> sent_by_ WITAN_GUARDED_BY(mutex_);
   bool closing_ WITAN_GUARDED_BY(mutex_) = false;
-  bool dropped_ WITAN_GUARDED_BY(mutex_) = false;  // somebody waits no longer for data that may still come
+  bool closed_ WITAN_GUARDED_BY(mutex_) = false;     // the reading thread is to end
+  bool passed_on_ WITAN_GUARDED_BY(mutex_) = false;  // a failure, as it leaves
+  bool dropped_ WITAN_GUARDED_BY(mutex_) = false;    // somebody waits no longer for data that may still come
   Bytes trash_ WITAN_GUARDED_BY(mutex_);
   std::unique_ptr<MessageEngine> engine_;  // null: there is none; set once, and used with the mutex held
   double look_seconds_ = 0;

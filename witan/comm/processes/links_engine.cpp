@@ -68,7 +68,7 @@ void Links::sleep(Deadline until) {
 void Links::wait_sent(const std::vector<int>& ranks, uint64_t channel, double seconds) {
   if (engine_ == nullptr) return;
   const auto unsent = [&](View& view) {
-    return std::ranges::find_if(ranks, [&](int rank) { return rank != rank_ && !view.sent(rank, channel); });
+    return std::ranges::find_if(ranks, [&](int rank) { return rank != this->rank() && !view.sent(rank, channel); });
   };
   wait_for([&](View& view) { return unsent(view) == ranks.end(); }, [](View&) { return ""; },
            [&](View& view) { return not_reading(*unsent(view), seconds); }, seconds);

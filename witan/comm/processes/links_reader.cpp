@@ -15,6 +15,10 @@ namespace witan {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // bytes read while others wait for the mutex
+// Of a heartbeat's channel: whether it is held in the lowest bit, tenths of a second in the next, and above whom it is
+// about.
+constexpr int kAboutShift = 32;
+constexpr uint64_t kMostTenths = (uint64_t{1} << 24) - 1;
 
 }  // namespace
 
@@ -24,40 +28,79 @@ void Links::read_all() {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
     {
       const MutexLock lock(mutex_);
-      for (int rank = 0; rank < size(); ++rank)
-        fds.push_back({incoming(rank).ended ? -1 : link(rank).socket.fd(), POLLIN, 0});
+      if (closed_) return;
+      for (int other = 0; other < size(); ++other)
+        fds.push_back({connected(other) && !incoming(other).ended ? link(other).socket.fd() : -1, POLLIN, 0});
+      if (reception_) reception_->add_to(fds);
     }
     const double until_heartbeat = -seconds_since(next_heartbeat);
     ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_heartbeat * 1e3)), 0));
-    if (fds[0].revents != 0) return;
-    for (int rank = 0; rank < size(); ++rank)
-      if (fds[static_cast<size_t>(rank) + 1].revents != 0) read_from(rank);
+    uint64_t times = 0;
+    if (fds[0].revents != 0) [[maybe_unused]]
+      const ssize_t got = ::read(wake_.fd(), &times, sizeof times);
+    const auto polled = std::span(fds).subspan(1);
+    for (int other = 0; other < size(); ++other)
+      if (polled[static_cast<size_t>(other)].revents != 0) read_from(other);
+    let_in(polled.subspan(static_cast<size_t>(size())));
+    pass_on();
     if (seconds_since(next_heartbeat) >= 0) {
       send_heartbeats();
       notice_silence(next_heartbeat);
       next_heartbeat = deadline_in(heartbeat_seconds_);
+      pass_on();
     }
-    std::optional<ProcessFailure> untold;
-    bool raised = false;
-    {
-      const MutexLock lock(mutex_);
-      untold = std::exchange(untold_, std::nullopt);
-      raised = recorded_.has_value();
-    }
-    if (untold) tell(*untold);
-    if (raised) failure_->raise();
   }
 }
 
+void Links::pass_on() {
+  std::optional<ProcessFailure> untold;
+  std::vector<int> departed;
+  bool raised = false;
+  {
+    const MutexLock lock(mutex_);
+    untold = std::exchange(untold_, std::nullopt);
+    departed = std::exchange(departed_, {});
+    raised = recorded_.has_value();
+  }
+  if (untold) tell(*untold);
+  if (!departed.empty()) tell_departures(departed);
+  if (raised) failure_->raise();
+}
+
+uint64_t Links::Heartbeat::packed() const {
+  const auto tenths = static_cast<uint64_t>(std::clamp(silent_seconds * 10, 0.0, double{kMostTenths}));
+  return static_cast<uint64_t>(about + 1) << kAboutShift | tenths << 1 | (held ? 1 : 0);
+}
+
+Links::Heartbeat Links::Heartbeat::of(uint64_t channel) {
+  return {static_cast<int>(static_cast<int64_t>(channel >> kAboutShift) - 1), (channel & 1) != 0,
+          static_cast<double>(channel >> 1 & kMostTenths) / 10};
+}
+
+// Rank 0's are also about others: those that a debugger holds or no longer does, and those that are silent.
+std::vector<Links::Heartbeat> Links::heartbeats() {
+  std::vector<Heartbeat> all = {{-1, hold_ && hold_->held_here(), 0}};
+  if (rank() != 0) return all;
+  const MutexLock lock(mutex_);
+  for (int other = 1; other < size(); ++other) {
+    const double silent = silent_seconds(other);
+    const bool may_hold = hold_ && hold_->may_hold(other);
+    if (may_hold || silent > kMissedHeartbeats * heartbeat_seconds_)
+      all.push_back({other, may_hold && hold_->held(other), silent});
+  }
+  return all;
+}
+
 void Links::send_heartbeats() {
-  const bool held = hold_ && hold_->held_here();
+  const std::vector<Heartbeat> all = heartbeats();
   for (const auto& one : links_) {
-    if (!one->socket.open() || !one->sending.try_lock()) continue;
+    if (!one->connected.load() || !one->sending.try_lock()) continue;
     const TimedMutexLock sending(one->sending, std::adopt_lock);
     // What is still on its way says the same, and behind it there may be no room for a whole frame.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
-    send_frame(*one, {kHeartbeat, 0, held ? kHeld : 0, 0}, {}, {0, nullptr}, /*last_words=*/true);
+    for (const Heartbeat& heartbeat : all)
+      send_frame(*one, {kHeartbeat, 0, heartbeat.packed(), 0}, {}, {0, nullptr}, /*last_words=*/true);
   }
 }
 
@@ -65,15 +108,16 @@ void Links::notice_silence(Deadline due) {
   const MutexLock lock(mutex_);
   // It is this process that was stopped, perhaps with all others: they are heard from now on.
   if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
-    for (Incoming& one : incoming_) one.heard = deadline_in(0);
-  for (int rank = 0; hold_ && rank < size(); ++rank) {
-    const Incoming& one = incoming(rank);
-    const bool gone = one.ended || one.shut_down;
+    for (Incoming& one : incoming_) one.heard = deadline_in(0), one.told = {};
+  for (int other = 0; hold_ && other < size(); ++other) {
+    const bool gone = incoming(other).ended || incoming(other).shut_down;
     // A process that is stopped cannot say any more that it is.
-    if (gone || seconds_since(one.heard) > kMissedHeartbeats * heartbeat_seconds_) hold_->hear(rank, !gone);
+    if (gone || (connected(other) && silent_seconds(other) > kMissedHeartbeats * heartbeat_seconds_))
+      hold_->hear(other, !gone);
   }
   const auto silent = silence();
-  if (silent && seconds_since(incoming(silent->rank).heard) > silence_seconds_) lose(silent->rank, silent->text);
+  if (silent && connected(silent->rank) && silent_seconds(silent->rank) > silence_seconds_)
+    lose(silent->rank, silent->text);
 }
 
 void Links::read_from(int rank) {
@@ -109,22 +153,34 @@ void Links::hear_frame(int rank) {
   if (header.kind == kShutdown) {
     from.shut_down = true;
     from.engine_messages = header.channel;
+    if (this->rank() == 0) departed_.push_back(rank);
   }
-  if (header.kind == kHeartbeat && hold_) hold_->hear(rank, header.channel == kHeld);
+  if (header.kind == kDepartures && !hear_departures(rank, from.inbox.payload())) lose(rank, kNoMessage);
+  if (header.kind == kHeartbeat) hear_heartbeat(rank, Heartbeat::of(header.channel));
   stir();
+}
+
+// Who is connected speaks for itself.
+void Links::hear_heartbeat(int rank, const Heartbeat& said) {
+  const int about = said.about < 0 ? rank : said.about;
+  if (about >= size() || about == this->rank() || (about != rank && (rank != 0 || connected(about)))) return;
+  if (hold_) hold_->hear(about, said.held);
+  incoming(about).silent_seconds = said.silent_seconds;
+  incoming(about).told = deadline_in(0);
 }
 
 void Links::hear_failure(const Bytes& words) {
   const auto failure = parse_failure(words, size());
-  if (failure && !closing_) record(*failure);
+  // Once this rank leaves, it is told of no failure, but passes on the first.
+  if (failure && (closing_ ? !std::exchange(passed_on_, true) : record(*failure))) untold_ = failure;
 }
 
 void Links::lose(int rank, const std::string& why) {
   incoming(rank).ended = true;
   stir();
-  if (closing_ || incoming(rank).shut_down) return;
+  if (incoming(rank).shut_down) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
-  if (record(failure)) untold_ = failure;
+  if (closing_ || record(failure)) untold_ = failure;
 }
 
 }  // namespace witan

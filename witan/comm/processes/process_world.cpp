@@ -61,8 +61,8 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
     own.rank = launch.rank * count + static_cast<int>(index);
     own.size = launch.size * count;
     try {
-      links[index] = std::make_unique<Links>(own.rank, meet_peers(own, options.meeting_seconds, count),
-                                             options.deadline_seconds, hold);
+      links[index] =
+          std::make_unique<Links>(meet_peers(own, options.meeting_seconds, count), options.deadline_seconds, hold);
       const EngineChoice choice = choose_engine(*links[index], launch.engine, options.meeting_seconds);
       if (index == 0) engine = choice;
     } catch (...) {
@@ -146,18 +146,16 @@ int ProcessWorld::local_rank(int rank) const {
   return local_rank_ + rank - first_rank();
 }
 
+// Every process tells rank 0 that it is there, which answers when it is done.
 std::string ProcessWorld::first(const std::function<std::string()>& body) {
   Links& own = *links_.front();
-  std::vector<int> leaders;  // the first rank of each process
-  for (int rank = 0; rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
-  ProcessGroup group(own, leaders, first_rank() / threads_.local_size(), "first", kForEver);
-  group.agree({Collective::Kind::barrier, {}, {}, {}, {}});
   if (first_rank() != 0) {
+    own.send_control(0, kFirst, Control::ready, {}, deadline_);
     std::string told;
     own.wait(
         [&](Links::View& view) {
-          if (!view.has_control(0, kFirst, Links::Control::answer)) return false;
-          const Links::Bytes bytes = view.next_control(0, kFirst, Links::Control::answer);
+          if (!view.has_control(0, kFirst, Control::answer)) return false;
+          const Links::Bytes bytes = view.next_control(0, kFirst, Control::answer);
           told.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           return true;
         },
@@ -165,11 +163,23 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
         [](Links::View&) { return "rank 0 was not done in years"; }, kForEver);
     return told;
   }
+  std::vector<int> leaders;  // the first rank of each other process
+  for (int rank = threads_.local_size(); rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
+  for (const int leader : leaders)
+    own.wait(
+        [&](Links::View& view) {
+          if (!view.has_control(leader, kFirst, Control::ready)) return false;
+          view.next_control(leader, kFirst, Control::ready);
+          return true;
+        },
+        [&](Links::View& view) {
+          return view.left(leader) ? cat("rank ", leader, " returned, but the others wait for it") : "";
+        },
+        [](Links::View&) { return "a rank was not there in years"; }, kForEver);
   try {
     const std::string told = body();
-    for (const int other : leaders)
-      if (other != 0)
-        own.send_control(other, kFirst, Links::Control::answer, std::as_bytes(std::span(told)), deadline_);
+    for (const int leader : leaders)
+      own.send_control(leader, kFirst, Control::answer, std::as_bytes(std::span(told)), deadline_);
     own.wait_sent(leaders, kFirst, deadline_);
     return told;
   } catch (...) {

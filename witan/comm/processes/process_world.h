@@ -1,6 +1,6 @@
 // A world of processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h), connected
-// pairwise (links.h). A process runs one rank, or several of consecutive numbers as threads: groups within it meet in
-// memory, as ThreadWorld's do, and each of its ranks has its own connections to all others.
+// to rank 0 and to whom they talk to (links.h). A process runs one rank, or several of consecutive numbers as threads:
+// groups within it meet in memory, as ThreadWorld's do, and each of its ranks has connections of its own.
 //
 // A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s, one whose
 // process is stopped at the deadline; they are told which rank on which host. One that throws tells the others before

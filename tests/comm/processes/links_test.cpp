@@ -1,0 +1,289 @@
+// Which ranks are connected, and that those that are not know of each other what they must.
+#include "witan/comm/processes/links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "support/processes.h"
+
+namespace witan {
+namespace {
+
+using testing::Ended;
+using testing::expect_whole;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::in_processes;
+using testing::kSoon;
+using testing::launch_by_sockets;
+using testing::launch_of;
+using ::testing::MatchesRegex;
+using testing::on_processes;
+using testing::ProcessRank;
+using testing::stop_for;
+
+using Bytes = Links::Bytes;
+constexpr auto kCall = Links::Control::call;
+constexpr uint64_t kChannel = 77;
+
+void say(Links& links, int to, const std::string& words) {
+  links.send_control(to, kChannel, kCall, std::as_bytes(std::span(words)), 10);
+}
+
+std::string hear(Links& links, int from, double seconds = 10) {
+  std::string words;
+  links.wait(
+      [&](Links::View& view) {
+        if (!view.has_control(from, kChannel, kCall)) return false;
+        const Bytes bytes = view.next_control(from, kChannel, kCall);
+        words.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return true;
+      },
+      [&](Links::View& view) { return view.left(from) ? cat("rank ", from, " has left") : ""; },
+      [&](Links::View&) { return cat("rank ", from, " is late"); }, seconds);
+  return words;
+}
+
+// What body() returns on each of so many ranks that have met.
+std::vector<Ended> on_links(int ranks, const std::function<std::string(Links&)>& body, double silence = 20) {
+  return in_processes(ranks, [&, port = free_port()](int rank) {
+    Links links(meet_peers(launch_by_sockets(rank, ranks, port), 20), silence);
+    return body(links);
+  });
+}
+
+// Returns when all are here.
+void meet_at_first(Links& links) {
+  if (links.rank() != 0) {
+    say(links, 0, "here");
+    hear(links, 0);
+    return;
+  }
+  for (int rank = 1; rank < links.size(); ++rank) hear(links, rank);
+  for (int rank = 1; rank < links.size(); ++rank) say(links, rank, "all are here");
+}
+
+TEST(ProcessLinks, AreThoseOfRankZeroAndOfRanksThatTalk) {
+  const auto ended = on_links(5, [](Links& links) -> std::string {
+    if (links.rank() == 1) say(links, 2, "first");
+    if (links.rank() == 2) {
+      EXPECT_EQ(hear(links, 1), "first");
+      say(links, 1, "second");
+    }
+    if (links.rank() == 1) {
+      EXPECT_EQ(hear(links, 2), "second");
+    }
+    meet_at_first(links);
+    return std::to_string(links.connections());
+  });
+  expect_whole(ended);
+  const char* expected[] = {"4", "2", "2", "1", "1"};
+  for (size_t rank = 0; rank < 5; ++rank) EXPECT_EQ(ended[rank].said, expected[rank]) << rank;
+}
+
+TEST(ProcessLinks, OfAllPairsThatConnectAtTheSameTimeThereIsOneEach) {
+  constexpr int kRanks = 6, kTimes = 8;
+  for (int time = 0; time < kTimes; ++time) {
+    const auto ended = on_links(kRanks, [](Links& links) -> std::string {
+      meet_at_first(links);
+      for (int step = 1; step < kRanks; ++step) {
+        const int to = (links.rank() + step) % kRanks;
+        say(links, to, cat(links.rank(), " to ", to));
+      }
+      for (int from = 0; from < kRanks; ++from) {
+        if (from == links.rank()) continue;
+        EXPECT_EQ(hear(links, from), cat(from, " to ", links.rank()));
+      }
+      return std::to_string(links.connections());
+    });
+    expect_whole(ended);
+    for (const Ended& one : ended) EXPECT_EQ(one.said, std::to_string(kRanks - 1));
+  }
+}
+
+TEST(ProcessLinks, ALossReachesThoseThatAreNotConnectedToIt) {
+  const auto ended = on_links(4, [](Links& links) -> std::string {
+    meet_at_first(links);
+    if (links.rank() == 3) ::raise(SIGKILL);
+    hear(links, links.rank() == 0 ? 1 : 2);
+    return "heard";
+  });
+  EXPECT_TRUE(ended[3].killed);
+  for (const size_t rank : {0, 1, 2}) {
+    EXPECT_THAT(ended[rank].said, MatchesRegex("rank 3 on .* is lost: its connection ended")) << rank;
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+// Rank 0 is needed until all others are done.
+TEST(ProcessLinks, RankZeroThatIsDoneStillPassesOnALoss) {
+  const auto ended = on_links(4, [](Links& links) -> std::string {
+    meet_at_first(links);
+    if (links.rank() == 0) return "done";
+    if (links.rank() == 3) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // longer than others wait for who leaves
+      ::raise(SIGKILL);
+    }
+    hear(links, 3 - links.rank());
+    return "heard";
+  });
+  EXPECT_EQ(ended[0].said, "done");
+  EXPECT_EQ(ended[0].code, 0);
+  for (const size_t rank : {1, 2})
+    EXPECT_THAT(ended[rank].said, MatchesRegex("rank 3 on .* is lost: its connection ended")) << rank;
+}
+
+TEST(ProcessLinks, AnErrorReachesAllThroughRankZero) {
+  const auto ended = on_links(4, [](Links& links) -> std::string {
+    meet_at_first(links);
+    if (links.rank() == 3) {
+      links.fail({ProcessFailure::Kind::failed, 3, "no such shard"});
+      return "";
+    }
+    hear(links, links.rank() == 1 ? 2 : 1);
+    return "heard";
+  });
+  for (const size_t rank : {0, 1, 2})
+    EXPECT_THAT(ended[rank].said, MatchesRegex("stopped, as rank 3 on .* failed: no such shard")) << rank;
+}
+
+// Whoever waits for a rank that itself waits for one that is stopped does not take it for the one that is lost.
+TEST(ProcessLinks, ARankThatIsStoppedIsNamedToThoseThatAreNotConnectedToIt) {
+  constexpr double kDeadline = 3;
+  const auto ended = on_links(
+      5,
+      [](Links& links) -> std::string {
+        meet_at_first(links);
+        if (links.rank() == 4) stop_for(3 * kDeadline);
+        hear(links, links.rank() == 3 ? 4 : 3, kDeadline);
+        return "heard";
+      },
+      kDeadline);
+  for (const size_t rank : {0, 1, 2, 3}) {
+    EXPECT_THAT(ended[rank].said, MatchesRegex("rank 4 on .* is lost: no heartbeat for .* s; .*")) << rank;
+    EXPECT_LT(ended[rank].seconds, kDeadline + kSoon);
+  }
+}
+
+TEST(ProcessLinks, ARankThatHasLeftIsKnownToThoseThatWereNeverConnectedToIt) {
+  const auto ended = on_links(4, [](Links& links) -> std::string {
+    meet_at_first(links);
+    if (links.rank() == 3) return "";
+    if (links.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    if (links.rank() != 2) return hear(links, 3);
+    say(links, 3, "are you there?");  // which takes a connection, to nobody
+    return hear(links, 3);
+  });
+  EXPECT_EQ(ended[3].code, 0);
+  for (const size_t rank : {0, 1, 2}) {
+    EXPECT_EQ(ended[rank].said, "rank 3 has left") << rank;
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+// By whatever carries the messages: what a rank sent before it left is received, and what it did not send is not
+// waited for.
+TEST(ProcessLinks, WhatARankSentBeforeItLeftArrives) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
+    if (rank.rank == 0) return "";
+    const auto pair = rank.world.group(rank.rank, {1, 2}, "pipeline");
+    const Tensor tensor = rank.stream.zeros({4}, DType::f32);
+    std::ranges::fill(tensor.span<float>(), static_cast<float>(rank.rank));
+    if (rank.rank == 2) {
+      pair->send(rank.stream, tensor, 0);
+      return "";
+    }
+    pair->recv(rank.stream, tensor, 1);
+    EXPECT_EQ(tensor.span<float>()[3], 2);
+    pair->recv(rank.stream, tensor, 1);
+    return "";
+  });
+  EXPECT_EQ(ended[2].code, 0);
+  EXPECT_THAT(ended[1].said, HasSubstr("which has returned"));
+  EXPECT_LT(ended[1].seconds, kSoon);
+}
+
+// Ranks are heard for as long as the job lasts, and so are strangers.
+TEST(ProcessLinks, StrangersWhoComeLaterDisturbNobody) {
+  const int port = free_port();
+  const auto ended = in_processes(3, [&](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+    const Endpoint two = met.peers[2].at;
+    const Member guess{1, 3, "guess", "here", 0}, twice{1, 3, "test", "here", 0}, none{7, 3, "test", "here", 0};
+    Links links(std::move(met), 20);
+    std::string why;
+    const auto introduced = [&](const Member& as) -> std::string {
+      auto socket = connect_to(two, deadline_in(5), why);
+      if (!socket) return why;
+      try {
+        return introduce(std::move(*socket), two, as, 2, deadline_in(5), why) ? "let in" : why;
+      } catch (const CommError& error) {
+        return error.what();
+      }
+    };
+    if (rank == 1) {
+      std::vector<Socket> silent;
+      for (int i = 0; i < 300; ++i) {
+        auto socket = connect_to(two, deadline_in(5), why);
+        if (!socket) return why;
+        if (i % 3 == 0) send_all(*socket, std::as_bytes(std::span("GET / HTTP/1.1\r\n\r\n")), deadline_in(1));
+        silent.push_back(std::move(*socket));
+      }
+      EXPECT_THAT(introduced(guess), HasSubstr("its WITAN_JOB_SECRET differs"));
+      EXPECT_THAT(introduced(none), HasSubstr("does not expect rank 7"));
+      say(links, 2, "first");
+      EXPECT_THAT(introduced(twice), HasSubstr("another process has already joined as rank 1"));
+      say(links, 2, "second");
+    }
+    if (rank == 2) {
+      EXPECT_EQ(hear(links, 1), "first");
+      EXPECT_EQ(hear(links, 1), "second");
+    }
+    meet_at_first(links);
+    return std::to_string(links.connections());
+  });
+  expect_whole(ended);
+  EXPECT_EQ(ended[2].said, "2");
+}
+
+// A rank that a debugger may hold is stopped for longer than ranks are waited for, or may be silent: nobody is lost,
+// neither those that wait for it nor those that wait for these and are not connected to it.
+TEST(ProcessLinks, ARankThatADebuggerHoldsIsKnownThroughRankZero) {
+  constexpr double kDeadline = 2.5;
+  expect_whole(on_processes(4,
+                            [](ProcessRank& rank) -> std::string {
+                              const auto all = rank.everyone();
+                              if (rank.rank == 3) stop_for(3 * kDeadline);
+                              const int from = rank.rank + 1, to = rank.rank - 1;
+                              const Tensor token = rank.stream.zeros({1}, DType::f32);
+                              if (from < 4) all->recv(rank.stream, token, from);
+                              if (to >= 0) all->send(rank.stream, token, to);
+                              return "";
+                            },
+                            {20, kDeadline, 1, {3}}));
+}
+
+TEST(ProcessLinks, DeparturesAreReadAsTheyWereWritten) {
+  const std::vector<Departure> all = {{0, 0}, {3, 1}, {2, ~uint64_t{0}}};
+  const auto bytes = pack_departures(all);
+  ASSERT_EQ(bytes.size(), 3 * kDepartureBytes);
+  const auto read = parse_departures(bytes, 4);
+  ASSERT_TRUE(read && read->size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*read)[i].rank, all[i].rank);
+    EXPECT_EQ((*read)[i].messages, all[i].messages);
+  }
+  EXPECT_FALSE(parse_departures(bytes, 3)) << "rank 3 is none of three";
+  EXPECT_FALSE(parse_departures(std::span(bytes).first(17), 4));
+  EXPECT_TRUE(parse_departures({}, 4)->empty());
+  auto odd = bytes;
+  odd[4] = std::byte{1};
+  EXPECT_FALSE(parse_departures(odd, 4));
+}
+
+}  // namespace
+}  // namespace witan
