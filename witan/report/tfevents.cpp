@@ -10,9 +10,12 @@
 #include <cstring>
 
 #include "witan/base/error.h"
+#include "witan/report/protobuf.h"
 
 namespace witan::tfevents {
 namespace {
+
+using protobuf::little_endian, protobuf::Message;
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
@@ -30,91 +33,35 @@ uint32_t masked(uint32_t crc) {
   return std::rotr(crc, 15) + 0xA282EAD8U;
 }
 
-template <class T>
-std::string little_endian(T value) {
-  static_assert(std::endian::native == std::endian::little);
-  std::string bytes(sizeof value, '\0');
-  std::memcpy(bytes.data(), &value, sizeof value);
-  return bytes;
-}
-
-// The wire format of protocol buffers (protobuf.dev/programming-guides/encoding).
-class Message {
- public:
-  Message& integer(uint32_t field, uint64_t value) {
-    if (value == 0) return *this;  // the default, as proto3 leaves it out
-    key(field, 0);
-    varint(value);
-    return *this;
-  }
-  Message& number(uint32_t field, double value) {
-    if (value == 0) return *this;
-    key(field, 1);
-    bytes_ += little_endian(value);
-    return *this;
-  }
-  Message& text(uint32_t field, std::string_view value) {
-    key(field, 2);
-    varint(value.size());
-    bytes_ += value;
-    return *this;
-  }
-  // One of several alternatives: present even where it is 0.
-  Message& chosen_float(uint32_t field, float value) {
-    key(field, 5);
-    bytes_ += little_endian(value);
-    return *this;
-  }
-  Message& packed(uint32_t field, const std::vector<double>& values) {
-    if (values.empty()) return *this;
-    key(field, 2);
-    varint(values.size() * sizeof(double));
-    for (const double value : values) bytes_ += little_endian(value);
-    return *this;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  void key(uint32_t field, uint32_t wire_type) { varint(uint64_t{field} << 3 | wire_type); }
-  void varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
-
 Message event(double wall_time, int64_t step) {
   Message message;
   message.number(1, wall_time).integer(2, static_cast<uint64_t>(step));
   return message;
 }
 
-std::string encode(const Histogram& h) {
+Message encode(const Histogram& h) {
   Message message;
   message.number(1, h.min).number(2, h.max).number(3, h.num).number(4, h.sum).number(5, h.sum_squares);
-  return message.packed(6, h.limits).packed(7, h.counts).bytes();
+  return message.packed(6, h.limits).packed(7, h.counts);
 }
+
+}  // namespace
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// "events.out.tfevents.1730000000.HOST.PID.0": readers take files in the order of their names.
-fs::path new_file(const fs::path& folder, double time) {
+fs::path new_file(const fs::path& folder, int64_t seconds) {
   std::error_code error;
   fs::create_directories(folder, error);
   require<IoError>(!error, "cannot create ", folder.string(), " for TensorBoard: ", error.message());
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') std::strcpy(host.data(), "localhost");
   for (int64_t n = 0;; ++n) {
-    fs::path path =
-        folder / cat("events.out.tfevents.", std::llround(std::floor(time)), ".", host.data(), ".", ::getpid(), ".", n);
+    fs::path path = folder / cat("events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", n);
     if (!fs::exists(path)) return path;
   }
 }
-
-}  // namespace
 
 uint32_t crc32c(std::string_view data) {
   uint32_t crc = ~0U;
@@ -154,26 +101,39 @@ std::string version_event(double wall_time) {
 
 std::string start_event(double wall_time, int64_t step) {
   constexpr uint64_t kStart = 1;  // SessionLog.START
-  return event(wall_time, step).text(7, Message().integer(1, kStart).bytes()).bytes();
+  return event(wall_time, step).message(7, Message().integer(1, kStart)).bytes();
 }
 
 std::string summary_event(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
                           const std::vector<Histogram>& histograms) {
   Message summary;
   for (const Scalar& scalar : scalars)
-    summary.text(1, Message().text(1, scalar.tag).chosen_float(2, static_cast<float>(scalar.value)).bytes());
+    summary.message(1, Message().text(1, scalar.tag).chosen_float(2, static_cast<float>(scalar.value)));
   for (const Histogram& histogram : histograms)
-    summary.text(1, Message().text(1, histogram.tag).text(5, encode(histogram)).bytes());
-  return event(wall_time, step).text(5, summary.bytes()).bytes();
+    summary.message(1, Message().text(1, histogram.tag).message(5, encode(histogram)));
+  return event(wall_time, step).message(5, summary).bytes();
 }
 
-Writer::Writer(const fs::path& folder, int64_t first_step) : file_(new_file(folder, now())) {
+std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown) {
+  constexpr uint64_t kString = 7;  // DataType.DT_STRING
+  // A tensor without dimensions: one text.
+  const Message tensor = Message().integer(1, kString).message(2, {}).chosen_text(8, markdown);
+  const Message metadata = Message().message(1, Message().text(1, "text"));
+  const Message value = Message().text(1, tag).message(8, tensor).message(9, metadata);
+  return event(wall_time, step).message(5, Message().message(1, value)).bytes();
+}
+
+Writer::Writer(const fs::path& folder, int64_t first_step) : file_(new_file(folder, std::llround(std::floor(now())))) {
   const double time = now();
   file_.append(frame(version_event(time)) + frame(start_event(time, first_step)));
 }
 
 void Writer::add(int64_t step, const std::vector<Scalar>& scalars, const std::vector<Histogram>& histograms) {
   file_.append(frame(summary_event(now(), step, scalars, histograms)));
+}
+
+void Writer::add_text(int64_t step, std::string_view tag, std::string_view markdown) {
+  file_.append(frame(text_event(now(), step, tag, markdown)));
 }
 
 }  // namespace witan::tfevents

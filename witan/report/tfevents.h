@@ -37,6 +37,13 @@ std::string version_event(double wall_time);
 std::string start_event(double wall_time, int64_t step);
 std::string summary_event(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
                           const std::vector<Histogram>& histograms);
+// Markdown of the TEXT tab.
+std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown);
+
+double now();  // seconds since 1970
+// The path of a file that is not there yet in FOLDER, which is created if it is missing. Readers take files in the
+// order of their names, which begin with `seconds`. Throws IoError.
+fs::path new_file(const fs::path& folder, int64_t seconds);
 
 // A new file in FOLDER, which is created if it is missing; a resumed run adds a file. Not thread-safe. Throws IoError,
 // DiskFullError.
@@ -46,6 +53,7 @@ class Writer {
   Writer(const fs::path& folder, int64_t first_step);
 
   void add(int64_t step, const std::vector<Scalar>& scalars, const std::vector<Histogram>& histograms = {});
+  void add_text(int64_t step, std::string_view tag, std::string_view markdown);
 
   const fs::path& path() const { return file_.path(); }
 
