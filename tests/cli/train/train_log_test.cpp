@@ -146,8 +146,13 @@ TEST_F(TrainLog, ProgressTellsOfEveryJobAndCheckpoint) {
 }
 
 TEST_F(TrainLog, AResumedRunAddsAnEventFile) {
+  // But for the one with the values of the last start.
   const auto files = [&](const fs::path& in) {
-    return std::distance(fs::directory_iterator(in), fs::directory_iterator());
+    std::ptrdiff_t all = 0, of_session = 0;
+    for (const auto& entry : fs::directory_iterator(in))
+      ++(entry.path().filename().string().starts_with("events.out.tfevents.0.") ? of_session : all);
+    EXPECT_EQ(of_session, 1);
+    return all;
   };
   train("t", "--train-iters 3");
   EXPECT_EQ(files(folder("t") / "tensorboard"), 1);

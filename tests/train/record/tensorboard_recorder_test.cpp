@@ -22,7 +22,7 @@ std::string written(const char* load_balancing_type, bool per_layer = false) {
   event.mtp_losses = {2.5};
   TrainState state;
   state.step = 1;
-  TensorboardRecorder(config, folder.path(), 1)
+  TensorboardRecorder(config, config, folder.path(), 1)
       .step(state, event, 0.5, {4}, testing::router_values(config.model.moe, {{"router_entropy", 1.25}}, {{3, 1}}));
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
@@ -60,7 +60,7 @@ TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
 
 TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
   const test::TempFolder folder;
-  TensorboardRecorder({}, folder.path(), 1).interval(10, {100, 200, 300, 300}, {{"forward-backward", 1, 2}});
+  TensorboardRecorder({}, {}, folder.path(), 1).interval(10, {100, 200, 300, 300}, {{"forward-backward", 1, 2}});
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
   for (const char* tag :
@@ -73,7 +73,7 @@ TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
   MemoryEvent first, second;
   first.peak = second.peak = 1 << 20;
   second.rank = 1;
-  TensorboardRecorder({}, folder.path(), 1).memory(10, {first, second});
+  TensorboardRecorder({}, {}, folder.path(), 1).memory(10, {first, second});
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
   for (const char* tag : {"mem-max-allocated-bytes/rank 0", "mem-max-allocated-bytes/rank 1"})
@@ -82,12 +82,76 @@ TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
 
 TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
   const test::TempFolder folder;
-  TensorboardRecorder({}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});
+  TensorboardRecorder({}, {}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
   EXPECT_NE(bytes.find("mlp_rms/layer 0"), std::string::npos);
   EXPECT_EQ(bytes.find("mlp_rms/layer 1"), std::string::npos) << "it has none";
   EXPECT_NE(bytes.find("mlp_rms/layer 2"), std::string::npos);
+}
+
+// The one of a configuration's hyperparameters that has this name.
+tfevents::Hyperparameter named(const std::vector<tfevents::Hyperparameter>& parameters, const std::string& name) {
+  for (const tfevents::Hyperparameter& parameter : parameters)
+    if (parameter.name == name) return parameter;
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
+  RunConfig given;
+  given.train.train_iters = 7;
+  given.load.no_load_optim = true;
+  RunConfig config = given;
+  config.parallel.ranks = 4;  // what was automatic
+  const auto parameters = hyperparameters_of(config, given);
+  EXPECT_EQ(parameters.size(), config.fields().size());
+
+  const auto iterations = named(parameters, "train_iters"), ranks = named(parameters, "ranks");
+  EXPECT_EQ(std::get<double>(iterations.value), 7);
+  EXPECT_TRUE(iterations.differs) << "from the default";
+  EXPECT_EQ(std::get<double>(ranks.value), 4) << "as the run has it";
+  EXPECT_FALSE(ranks.differs) << "nobody gave it";
+  EXPECT_EQ(std::get<double>(named(parameters, "lr").value), config.optimizer.lr);
+  EXPECT_EQ(std::get<bool>(named(parameters, "log_progress").value), false);
+  EXPECT_EQ(std::get<bool>(named(parameters, "no_load_optim").value), false) << "said for one call";
+  EXPECT_EQ(std::get<std::string>(named(parameters, "json_key").value), "text") << "without quotes";
+  EXPECT_EQ(std::get<std::string>(named(parameters, "optimizer_groups").value), "[]");
+  EXPECT_EQ(named(parameters, "log_format").choices, (std::vector<std::string>{"witan", "megatron"}));
+}
+
+// What is in all files of `folder`.
+std::string bytes_of(const fs::path& folder) {
+  std::string bytes;
+  for (const auto& file : fs::directory_iterator(folder)) bytes += read_file(file.path());
+  return bytes;
+}
+
+size_t count(const std::string& bytes, const std::string& text) {
+  size_t found = 0;
+  for (size_t at = bytes.find(text); at != std::string::npos; at = bytes.find(text, at + 1)) ++found;
+  return found;
+}
+
+TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperparameters) {
+  const test::TempFolder folder;
+  RunConfig config;
+  config.train.run = "first start";
+  TensorboardRecorder(config, config, folder.path(), 1).end(tfevents::SessionStatus::failure);
+  const std::string before = bytes_of(folder.path());
+  EXPECT_EQ(count(before, "```toml\n[train]\n"), 1u);
+  EXPECT_EQ(count(before, "run = \"first start\"\n"), 1u);
+  EXPECT_EQ(count(before, "_hparams_/session_start_info"), 1u);
+  EXPECT_EQ(count(before, "_hparams_/session_end_info"), 1u);
+
+  config.train.run = "second start";
+  TensorboardRecorder(config, config, folder.path(), 5);
+  const std::string after = bytes_of(folder.path());
+  EXPECT_EQ(count(after, "run = \"first start\"\n"), 1u) << "of earlier steps";
+  EXPECT_EQ(count(after, "run = \"second start\"\n"), 1u);
+  EXPECT_EQ(count(after, "_hparams_/session_start_info"), 1u) << "readers take the first";
+  EXPECT_EQ(count(after, "_hparams_/session_end_info"), 0u) << "it goes on";
+  EXPECT_EQ(count(after, "first start"), 1u);
 }
 
 }  // namespace

@@ -84,9 +84,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   log_.info(fmt::format("start at step {}", step));
   first_step_ = step + 1;
   last_step_ = step;
-  const std::string& tensorboard = config_->log.tensorboard_dir;
-  if (tensorboard != "none")
-    tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
+  if (config_->log.tensorboard_dir != "none") open_tensorboard(step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
   const auto before = read_metrics(folder_.metrics()).run;
   if (before && step > 0)
@@ -354,9 +352,12 @@ void Recorder::rewound(int64_t step) {
   interval_steps_ = 0;
   metrics_.truncate_after(step);
   if (samples_) samples_->truncate_after(step);
-  const std::string& tensorboard = config_->log.tensorboard_dir;
-  if (tensorboard_)
-    tensorboard_.emplace(config_, tensorboard.empty() ? folder_.tensorboard() : fs::path(tensorboard), step + 1);
+  if (tensorboard_) open_tensorboard(step + 1);
+}
+
+void Recorder::open_tensorboard(int64_t first_step) {
+  const std::string& folder = config_->log.tensorboard_dir;
+  tensorboard_.emplace(config_, config_.given(), folder.empty() ? folder_.tensorboard() : fs::path(folder), first_step);
 }
 
 void Recorder::last_sample(int64_t step, uint64_t seed, const std::string& text) {
@@ -396,6 +397,7 @@ void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool st
     log_.info(fmt::format("peak memory of the process: {} bytes, {} planned", *peak_resident, plan_.resident_bytes));
   }
   metrics_.append(event);
+  if (tensorboard_ && finished) tensorboard_->end(tfevents::SessionStatus::success);
   log_.info("end: " + reason);
 }
 
@@ -403,6 +405,7 @@ void Recorder::failed(const std::string& error) {
   std::istringstream lines(error);
   for (std::string line; std::getline(lines, line);) log_.error(line);
   metrics_.append(EndEvent{"failed: " + error.substr(0, error.find('\n'))});
+  if (tensorboard_) tensorboard_->end(tfevents::SessionStatus::failure);
 }
 
 }  // namespace witan

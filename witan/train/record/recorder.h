@@ -94,6 +94,7 @@ class Recorder {
   void note_exchange_overflow(int64_t step, double fill);
   void warn_of_repetition(const TrainState& state);
   double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
+  void open_tensorboard(int64_t first_step);  // new files of it
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
 

@@ -4,19 +4,54 @@
 #include <cmath>
 
 #include "witan/base/error.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan {
+namespace {
 
-TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step)
+// The tags by which the HPARAMS tab compares runs.
+constexpr const char* kLossTag = "lm loss";
+constexpr const char* kValidationTag = "lm loss validation";
+constexpr const char* kBitsPerByteTag = "bits-per-byte";
+
+tfevents::Hyperparameter hyperparameter(const Field& field) {
+  tfevents::Hyperparameter parameter{field.name, field.text()};  // tables as they are written
+  if (auto* flag = std::get_if<bool*>(&field.value)) parameter.value = **flag;
+  if (auto* integer = std::get_if<int64_t*>(&field.value)) parameter.value = static_cast<double>(**integer);
+  if (auto* number = std::get_if<double*>(&field.value)) parameter.value = **number;
+  if (auto* text = std::get_if<std::string*>(&field.value)) parameter.value = **text;
+  parameter.choices = field.choices;
+  return parameter;
+}
+
+}  // namespace
+
+std::vector<tfevents::Hyperparameter> hyperparameters_of(RunConfig config, RunConfig given) {
+  RunConfig defaults;
+  config.load = given.load = {};  // of one call
+  const Fields fields = config.fields(), said = given.fields(), at_first = defaults.fields();
+  std::vector<tfevents::Hyperparameter> parameters;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    parameters.push_back(hyperparameter(fields[i]));
+    parameters.back().differs = said[i].text() != at_first[i].text();
+  }
+  return parameters;
+}
+
+TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const RunConfig& given, const fs::path& folder,
+                                         int64_t first_step)
     : batch_size_(config.train.global_batch_size),
       ranks_(config.parallel.ranks),
       megatron_layers_(config.model.moe.moe_per_layer_logging),
-      writer_(folder, first_step) {}
+      session_(folder, hyperparameters_of(config, given), {kValidationTag, kBitsPerByteTag, kLossTag}),
+      writer_(folder, first_step) {
+  writer_.add_text(first_step, "configuration", "```toml\n" + config_to_save(given) + "```\n");
+}
 
 void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, double iteration_s,
                                const std::vector<int64_t>& layers, const StepStatistics& router) {
   std::vector<tfevents::Scalar> scalars = {
-      {"lm loss", event.loss},
+      {kLossTag, event.loss},
       {"learning-rate", event.lr},
       {"grad-norm", event.grad_norm},
       {"batch-size", static_cast<double>(batch_size_)},
@@ -79,9 +114,9 @@ void TensorboardRecorder::memory(int64_t step, const std::vector<MemoryEvent>& m
 
 void TensorboardRecorder::evaluation(const EvalEvent& event) {
   const std::string of = event.set ? " on " + *event.set : "";
-  writer_.add(event.step, {{"lm loss validation" + of, event.loss},
+  writer_.add(event.step, {{kValidationTag + of, event.loss},
                            {"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))},
-                           {"bits-per-byte" + of, event.bits_per_byte}});
+                           {kBitsPerByteTag + of, event.bits_per_byte}});
 }
 
 }  // namespace witan

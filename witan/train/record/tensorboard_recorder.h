@@ -1,4 +1,4 @@
-// Writes TensorBoard's event files of a run, with Megatron-LM's tags and the load of experts.
+// Writes TensorBoard's event files of a run, with its configuration, Megatron-LM's tags and the load of experts.
 #pragma once
 
 #include <map>
@@ -9,15 +9,21 @@
 #include "witan/report/events.h"
 #include "witan/report/megatron_log.h"
 #include "witan/report/tfevents.h"
+#include "witan/report/tfevents_hparams.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/train_state.h"
 
 namespace witan {
 
+// Every key of config.toml with the value that the run has. `given`: what the configuration was resolved from; keys
+// that are not at their defaults there differ.
+std::vector<tfevents::Hyperparameter> hyperparameters_of(RunConfig config, RunConfig given);
+
 class TensorboardRecorder {
  public:
-  // `first_step`: the first that this process trains. Throws IoError, DiskFullError.
-  TensorboardRecorder(const RunConfig& config, const fs::path& folder, int64_t first_step);
+  // `given`: as for hyperparameters_of(). `first_step`: the first that this process trains. Throws IoError,
+  // DiskFullError.
+  TensorboardRecorder(const RunConfig& config, const RunConfig& given, const fs::path& folder, int64_t first_step);
 
   // What a line of metrics.jsonl says. `iteration_s`: seconds of a step, mean since the last line. `router`: the step's
   // statistics, of the model's `layers`.
@@ -30,10 +36,13 @@ class TensorboardRecorder {
   void interval(int64_t step, const megatron_log::Memory& memory, const std::vector<megatron_log::RankTimes>& times);
   // The peak of each rank's arena, at the end of the run.
   void memory(int64_t step, const std::vector<MemoryEvent>& measured);
+  // Not of a run that was stopped and may be resumed.
+  void end(tfevents::SessionStatus status) { session_.end(status); }
 
  private:
   int64_t batch_size_, ranks_;
   bool megatron_layers_;  // values of layers under Megatron-LM's names too
+  tfevents::SessionFile session_;
   tfevents::Writer writer_;
 };
 
