@@ -8,12 +8,15 @@
 #include <optional>
 #include <thread>
 
+#include "support/event_files.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {
 namespace {
+
+using test::count;
 
 TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   const test::TempFolder folder;
@@ -179,6 +182,8 @@ class RecorderLog {
     return at == std::string::npos ? "" : all.substr(at + 1, all.find('\n', at + 1) - at - 1);
   }
   Metrics metrics() const { return read_metrics(run_.metrics()); }
+  // All of TensorBoard's files.
+  std::string tensorboard() const { return test::event_bytes(run_.tensorboard()); }
 
  private:
   const ResolvedConfig config_;
@@ -250,6 +255,31 @@ TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
   EXPECT_EQ(log.line("note: this step reached 4"), "") << "once is enough";
   EXPECT_EQ(log.recorder().best_gflops(), 4);
   for (const StepEvent& event : log.metrics().steps) EXPECT_LE(event.ceiling_share, 1);
+}
+
+// SessionEndInfo in HParamsPluginData: the status, then the time.
+constexpr const char* kSuccess = "\x22\x0B\x08\x01\x11";
+constexpr const char* kFailure = "\x22\x0B\x08\x02\x11";
+
+TEST(Recorder, TensorBoardIsToldHowARunEnded) {
+  RecorderLog finished(ten_steps(), {}), stopped(ten_steps(), {}), failed(ten_steps(), {});
+  for (RecorderLog* log : {&finished, &stopped, &failed}) log->recorder().begin({}, 1, 0);
+  finished.recorder().end(true, {});
+  stopped.recorder().end(false, {});
+  failed.recorder().failed("no room");
+  EXPECT_EQ(count(finished.tensorboard(), kSuccess), 1u);
+  EXPECT_EQ(count(stopped.tensorboard(), "_hparams_/session_end_info"), 0u) << "it may be resumed";
+  EXPECT_EQ(count(failed.tensorboard(), kFailure), 1u);
+}
+
+// The readers drop the text of a start that a rewind goes back behind.
+TEST(Recorder, ARewindShowsTheConfigurationAnew) {
+  RecorderLog log(ten_steps(), {});
+  log.recorder().begin({}, 1, 4);
+  log.recorder().rewound(2);
+  const std::string events = log.tensorboard();
+  EXPECT_EQ(count(events, "```toml\n[train]\n"), 2u);
+  EXPECT_EQ(count(events, "_hparams_/session_start_info"), 1u);
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 
 #include <cmath>
 
+#include "support/event_files.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "witan/base/file.h"
 
 namespace witan {
 namespace {
+
+using test::count, test::event_bytes;
 
 // The bytes of the event file of one step.
 std::string written(const char* load_balancing_type, bool per_layer = false) {
@@ -24,9 +26,7 @@ std::string written(const char* load_balancing_type, bool per_layer = false) {
   state.step = 1;
   TensorboardRecorder(config, config, folder.path(), 1)
       .step(state, event, 0.5, {4}, testing::router_values(config.model.moe, {{"router_entropy", 1.25}}, {{3, 1}}));
-  std::string bytes;
-  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
-  return bytes;
+  return event_bytes(folder.path());
 }
 
 TEST(TensorboardRecorder, TheLossThatBalancesTheLoadHasMegatronsName) {
@@ -61,8 +61,7 @@ TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
 TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
   const test::TempFolder folder;
   TensorboardRecorder({}, {}, folder.path(), 1).interval(10, {100, 200, 300, 300}, {{"forward-backward", 1, 2}});
-  std::string bytes;
-  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  const std::string bytes = event_bytes(folder.path());
   for (const char* tag :
        {"mem-allocated-bytes", "mem-max-allocated-bytes", "mem-reserved-bytes", "forward-backward-time"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
@@ -74,8 +73,7 @@ TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
   first.peak = second.peak = 1 << 20;
   second.rank = 1;
   TensorboardRecorder({}, {}, folder.path(), 1).memory(10, {first, second});
-  std::string bytes;
-  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  const std::string bytes = event_bytes(folder.path());
   for (const char* tag : {"mem-max-allocated-bytes/rank 0", "mem-max-allocated-bytes/rank 1"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
@@ -83,8 +81,7 @@ TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
 TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
   const test::TempFolder folder;
   TensorboardRecorder({}, {}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});
-  std::string bytes;
-  for (const auto& file : fs::directory_iterator(folder.path())) bytes += read_file(file.path());
+  const std::string bytes = event_bytes(folder.path());
   EXPECT_NE(bytes.find("mlp_rms/layer 0"), std::string::npos);
   EXPECT_EQ(bytes.find("mlp_rms/layer 1"), std::string::npos) << "it has none";
   EXPECT_NE(bytes.find("mlp_rms/layer 2"), std::string::npos);
@@ -120,25 +117,12 @@ TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
   EXPECT_EQ(named(parameters, "log_format").choices, (std::vector<std::string>{"witan", "megatron"}));
 }
 
-// What is in all files of `folder`.
-std::string bytes_of(const fs::path& folder) {
-  std::string bytes;
-  for (const auto& file : fs::directory_iterator(folder)) bytes += read_file(file.path());
-  return bytes;
-}
-
-size_t count(const std::string& bytes, const std::string& text) {
-  size_t found = 0;
-  for (size_t at = bytes.find(text); at != std::string::npos; at = bytes.find(text, at + 1)) ++found;
-  return found;
-}
-
 TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperparameters) {
   const test::TempFolder folder;
   RunConfig config;
   config.train.run = "first start";
   TensorboardRecorder(config, config, folder.path(), 1).end(tfevents::SessionStatus::failure);
-  const std::string before = bytes_of(folder.path());
+  const std::string before = event_bytes(folder.path());
   EXPECT_EQ(count(before, "```toml\n[train]\n"), 1u);
   EXPECT_EQ(count(before, "run = \"first start\"\n"), 1u);
   EXPECT_EQ(count(before, "_hparams_/session_start_info"), 1u);
@@ -146,7 +130,7 @@ TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperpa
 
   config.train.run = "second start";
   TensorboardRecorder(config, config, folder.path(), 5);
-  const std::string after = bytes_of(folder.path());
+  const std::string after = event_bytes(folder.path());
   EXPECT_EQ(count(after, "run = \"first start\"\n"), 1u) << "of earlier steps";
   EXPECT_EQ(count(after, "run = \"second start\"\n"), 1u);
   EXPECT_EQ(count(after, "_hparams_/session_start_info"), 1u) << "readers take the first";
