@@ -83,7 +83,7 @@ TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
                                    {"--grad-accum", "--global-batch-size"},
                                    {"--gradient-accumulation-steps", "--global-batch-size"},
                                    {"--output-dir", "--runs-folder FOLDER --run NAME"},
-                                   {"--wandb", "`wandb sync runs/NAME/tensorboard`"}})
+                                   {"--wandb", "docs/formats/tensorboard.md has a script"}})
     expect_refusal({"train", other, "3"}, 2, {std::string("unknown flag ") + other + ": ", way});
   expect_refusal({"chat", "--epochs", "3"}, 2, {"witan chat: unknown flag --epochs;"});
 }

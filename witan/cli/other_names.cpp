@@ -77,7 +77,8 @@ constexpr std::string_view kEpochs = "the length of a run is counted in steps: -
 constexpr std::string_view kAccumulate =
     "gradients are accumulated over as many micro-batches as --global-batch-size has: set that, and --micro-batch-size";
 constexpr std::string_view kFolder = "all of a run goes to its folder, FOLDER/NAME: --runs-folder FOLDER --run NAME";
-constexpr std::string_view kCharts = "`wandb sync runs/NAME/tensorboard` uploads the curves of a run";
+constexpr std::string_view kCharts =
+    "docs/formats/tensorboard.md has a script that uploads the curves and the configuration of a run";
 
 constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--resume", kResume},
                                                                    {"--resume-from", kResume},

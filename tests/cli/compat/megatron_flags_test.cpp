@@ -196,7 +196,7 @@ TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
   for (const char* flag : guide) EXPECT_NE(cli::find_megatron_flag(flag), nullptr) << flag;
 }
 
-// What the reasons name is there: TensorBoard's tags in the description of its files, and the command that uploads
+// What the reasons name is there: TensorBoard's tags in the description of its files, and the script that uploads
 // them.
 TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
   const std::string format = read_text(std::filesystem::path(WITAN_SOURCE_DIR) / "docs/formats/tensorboard.md");
@@ -209,7 +209,8 @@ TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
   }
   EXPECT_TRUE(contains(format, "`world-size`"));
   for (const char* flag : {"--wandb-project", "--wandb-exp-name", "--wandb-save-dir", "--wandb-entity"})
-    EXPECT_TRUE(contains(why(flag), "`wandb sync runs/NAME/tensorboard`")) << flag;
+    EXPECT_TRUE(contains(why(flag), "docs/formats/tensorboard.md")) << flag;
+  EXPECT_TRUE(contains(format, "wandb.init("));
 }
 
 TEST(MegatronFlags, FlagsOfTransportsAndRestartsAreNoTypos) {

@@ -29,7 +29,8 @@ TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
            {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
            {{"--num_layers", "2"}, "did you mean --num-layers? --num_layers makes this"},
            {{"--wandb-project", "mine"},
-            "`wandb sync runs/NAME/tensorboard` uploads the curves of a run. --wandb-proj"}}) {
+            "docs/formats/tensorboard.md has a script that uploads the curves and the configuration of a run. "
+            "--wandb-proj"}}) {
     Words words = {"train", "--data", "my.txt", "--hidden-size", "64"};
     words.insert(words.end(), flags.begin(), flags.end());
     expect_refusal(words, 3, {said});

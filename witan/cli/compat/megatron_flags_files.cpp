@@ -99,7 +99,7 @@ MegatronSection megatron_checkpoint_flags() {
 
 MegatronSection megatron_logging_flags() {
   const std::string wandb =
-      "a run uploads nothing: `wandb sync runs/NAME/tensorboard`, or the folder of `--tensorboard-dir`, does";
+      "a run uploads nothing: a script of docs/formats/tensorboard.md uploads its curves and its configuration";
   const std::string boards = "TensorBoard's files contain it";
   const std::string steps = "TensorBoard's files have the steps of `--log-interval`";
   const std::string timers =
