@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <system_error>
 
 #include "witan/base/error.h"
 #include "witan/report/protobuf.h"
@@ -54,6 +55,8 @@ double now() {
 fs::path new_file(const fs::path& folder, int64_t seconds) {
   std::error_code error;
   fs::create_directories(folder, error);
+  require<DiskFullError>(error != std::errc::no_space_on_device, "cannot create ", folder.string(),
+                         " for TensorBoard: the disk is full; free some space and run the same command again");
   require<IoError>(!error, "cannot create ", folder.string(), " for TensorBoard: ", error.message());
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') std::strcpy(host.data(), "localhost");

@@ -42,7 +42,7 @@ std::string text_event(double wall_time, int64_t step, std::string_view tag, std
 
 double now();  // seconds since 1970
 // The path of a file that is not there yet in FOLDER, which is created if it is missing. Readers take files in the
-// order of their names, which begin with `seconds`. Throws IoError.
+// order of their names, which begin with `seconds`. Throws IoError, DiskFullError.
 fs::path new_file(const fs::path& folder, int64_t seconds);
 
 // A new file in FOLDER, which is created if it is missing; a resumed run adds a file. Not thread-safe. Throws IoError,
