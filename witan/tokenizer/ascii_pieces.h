@@ -75,7 +75,7 @@ uint64_t with_contractions(const char* p, uint64_t apostrophes, uint64_t pieces)
     if (length == 0) continue;
     end = at + length;
     pieces &= ~((kEndings ? (uint64_t{1} << length) - 1 : (uint64_t{1} << length) - 2) << at);
-    pieces |= uint64_t{1} << end;
+    if (end < 64) pieces |= uint64_t{1} << end;
   }
   return pieces;
 }
