@@ -287,7 +287,8 @@ TEST(PlotData, FurtherCurvesOfARunAreDashedAndSmoothedAlike) {
   EXPECT_EQ(busiest[1]["name"], "a most even layer");
   EXPECT_EQ(busiest[1]["dash"], 1);
   EXPECT_TRUE(busiest[1].contains("raw"));
-  for (const auto& chart : plot_data(make_charts(m), {make_run_axis(m)})["charts"])
+  const auto of_one = plot_data(make_charts(m), {make_run_axis(m)});
+  for (const auto& chart : of_one["charts"])
     for (const auto& one : chart["series"]) EXPECT_FALSE(one.contains("dash")) << "colours tell those of one run apart";
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "serve/http_client.h"
@@ -153,9 +154,10 @@ TEST_F(HttpServerTest, ConnectionsHaveALimit) {
 }
 
 TEST_F(HttpServerTest, AnswersThatTakeTooLongAreGivenUp) {
-  std::shared_ptr<serve::Reply> kept;
-  start({.answer = Seconds(.05)}, [&](const auto&, auto reply) { kept = reply; });
+  std::promise<std::shared_ptr<serve::Reply>> asked;
+  start({.answer = Seconds(.05)}, [&](const auto&, auto reply) { asked.set_value(std::move(reply)); });
   EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 504);
+  std::shared_ptr<serve::Reply> kept = asked.get_future().get();
   EXPECT_TRUE(kept->gone());
   kept->send({200, "too late"});
   kept.reset();
