@@ -1,4 +1,5 @@
-// What a rank sends once it has been met: frames in pieces of any size, the calls, failures and data that they carry.
+// What a rank sends once it has been met: frames in pieces of any size, the calls, failures, departures and data that
+// they carry.
 // The first byte: how many bytes come at a time, and whether data may have been dropped.
 #include <algorithm>
 #include <array>
@@ -6,6 +7,7 @@
 #include "fuzz/support.h"
 #include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
+#include "witan/comm/processes/departures.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/process_failure.h"
 
@@ -47,6 +49,11 @@ void read_frame(Inbox& inbox) {
     if (const auto failure = parse_failure(inbox.payload(), kRanks)) {
       assert(failure->rank >= 0 && failure->rank < kRanks && !words_of(*failure, "here").empty());
       assert(parse_failure(pack_failure(*failure), kRanks)->rank == failure->rank);
+    }
+  } else if (header.kind == kDepartures) {
+    if (const auto departures = parse_departures(inbox.payload(), kRanks)) {
+      for (const Departure& one : *departures) assert(one.rank >= 0 && one.rank < kRanks);
+      assert(pack_departures(*departures) == inbox.payload());
     }
   } else if (header.kind < kControls) {
     const auto kind = static_cast<Control>(header.kind);

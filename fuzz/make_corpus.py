@@ -264,25 +264,27 @@ def put_wire():
                            *sizes, 5, 1, 0, len(words[0]), len(words[1]))
         return head + struct.pack(f"<{len(counts) + len(begins)}q", *counts, *begins) + words[0] + words[1]
 
-    data, failure, shutdown, heartbeat = 4, 5, 6, 7
+    data, failure, shutdown, heartbeat, departures = 4, 5, 6, 7, 8
     call, ready, offer, answer = range(4)
     exchange = frame(call, 1, terms(5, (4, 2), (1, 1, 2, 2))) + frame(ready, 1)
     put("frames", "data", b"\0" + exchange + frame(data, 1, bytes(5)) + frame(data, 1, bytes(2)) + frame(shutdown, 0))
     put("frames", "trickle", b"\3" + frame(heartbeat, 1) + frame(offer, 2, terms(1, (3,))) + frame(answer, 2, b"no"))
     put("frames", "dropped", b"\x80" + frame(data, 9, bytes(30)) + frame(data, 1, bytes(30)))
     put("frames", "failure", b"\0" + frame(failure, 0, struct.pack("<II", 2, 1) + b"no such shard") + frame(call, 3))
+    put("frames", "departures", b"\0" + frame(departures, 0, struct.pack("<IIQIIQ", 1, 0, 7, 0, 0, 0)))
     put("frames", "uneven", b"\0" + frame(call, 1, terms(3, (4, 2), (), (0, 1, 4))))
     log = b"".join(struct.pack("<QQ", number, len(one)) + one
                    for number, one in ((7, terms(0, (4, 2))), (8, terms(5, (4, 2), (1, 1, 2, 2)))))
     put("frames", "log", b"\0" + frame(call, 1, log) + frame(call, 2, log[:-1]))
     put("frames", "bombs", b"\0" + frame(call, 1, b"", 1 << 60) + frame(data, 1, b"", 1 << 20))
 
-    greeting = b"WITANRNK" + struct.pack("<II", 6, 0) + bytes(range(32))
+    greeting = b"WITANRNK" + struct.pack("<II", 7, 0) + bytes(range(32))
     introduction = struct.pack("<iiii64s", 1, 2, 0, 1234, b"there") + bytes(32)
     put("handshake", "accepting", b"\0\0" + greeting + introduction)
     put("handshake", "connecting", b"\1\5" + greeting + struct.pack("<IiiI", 0, 0, 2, 0) + bytes(32))
-    put("handshake", "another_version", b"\0\0" + greeting.replace(b"\6", b"\7", 1))
+    put("handshake", "another_version", b"\0\0" + greeting.replace(b"\7", b"\x08", 1))
     put("handshake", "both", b"\2\7" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99))
+    put("handshake", "crossing", b"\2\7" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 1))
     for message, offset in enumerate((0, 8, 70, 40), 0):
         put("handshake", f"changed_{message}", b"\2\0" + struct.pack("<8i", 0, 2, 1, 1, 2, 0, 1234, 99) +
             bytes([message, offset, 1]))

@@ -268,5 +268,28 @@ TEST(Handshake, AChallengeThatIsCarriedToAnotherRankOpensNoDoor) {
   EXPECT_EQ(hears(other, introduction).why, "its WITAN_JOB_SECRET differs");
 }
 
+// Of two that connect to each other at the same time: both know that it is the other connection that counts.
+TEST(Handshake, OneThatCrossesAnotherLeavesItToThat) {
+  Roster roster{{1}, {}, {1}};
+  AcceptingEnd zero(kZero, roster, numbered(1));
+  ConnectingEnd one(kOne, 0, numbered(2));
+  const Words introduction = hears(one, hears(zero, one.greeting()).send).send;
+  const HandshakeStep told = hears(zero, introduction);
+  EXPECT_EQ(told.state, HandshakeStep::State::crossed);
+  EXPECT_TRUE(zero.room().empty());
+  EXPECT_EQ(roster.expected, std::set<int>{1}) << "it may come another time";
+  EXPECT_TRUE(roster.met.empty());
+  const HandshakeStep last = hears(one, told.send);
+  EXPECT_EQ(last.state, HandshakeStep::State::crossed);
+  EXPECT_EQ(last.why, "it connects to this process");
+  // It takes the secret to say so.
+  Words guessed = told.send;
+  guessed.back() ^= std::byte{1};
+  ConnectingEnd again(kOne, 0, numbered(2));
+  AcceptingEnd other(kZero, roster, numbered(1));
+  hears(again, hears(other, again.greeting()).send);
+  EXPECT_EQ(hears(again, guessed).why, "it does not know WITAN_JOB_SECRET");
+}
+
 }  // namespace
 }  // namespace witan

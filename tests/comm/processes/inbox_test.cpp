@@ -60,6 +60,9 @@ TEST(Inbox, TakesFramesInPiecesOfAnySize) {
     EXPECT_TRUE(hears(inbox, frame(kFailure, 0, "words"), at_once));
     EXPECT_EQ(inbox.header().kind, kFailure);
     EXPECT_EQ(text_of(inbox.payload()), "words");
+    EXPECT_TRUE(hears(inbox, frame(kDepartures, 0, "who has left"), at_once));
+    EXPECT_EQ(inbox.header().kind, kDepartures);
+    EXPECT_EQ(text_of(inbox.payload()), "who has left");
   }
 }
 
@@ -68,11 +71,12 @@ TEST(Inbox, RefusesWhatBreaksTheRules) {
     Inbox inbox;
     return !hears(inbox, words);
   };
-  EXPECT_TRUE(refuses(frame(kHeartbeat + 1, 0)));
+  EXPECT_TRUE(refuses(frame(kDepartures + 1, 0)));
   EXPECT_TRUE(refuses(std::string(24, '\xff')));
   EXPECT_TRUE(refuses(frame(0, 1, "", kMostControlBytes + 1)));
   EXPECT_TRUE(refuses(frame(kData, 1, "unwanted")));
   EXPECT_TRUE(refuses(frame(kFailure, 0, "", kMostFailureBytes + 1)));
+  EXPECT_TRUE(refuses(frame(kDepartures, 0, "", kMostDeparturesBytes + 1)));
   EXPECT_TRUE(refuses(frame(kShutdown, 0, "x")));
   EXPECT_TRUE(refuses(frame(kHeartbeat, 0, "x")));
   std::string unused = frame(kHeartbeat, 0), flood, channels;

@@ -151,9 +151,9 @@ void Links::hear_frame(int rank) {
   const FrameHeader& header = from.inbox.header();
   if (header.kind == kFailure) hear_failure(from.inbox.payload());
   if (header.kind == kShutdown) {
+    if (!from.shut_down && this->rank() == 0) departed_.push_back(rank);
     from.shut_down = true;
     from.engine_messages = header.channel;
-    if (this->rank() == 0) departed_.push_back(rank);
   }
   if (header.kind == kDepartures && !hear_departures(rank, from.inbox.payload())) lose(rank, kNoMessage);
   if (header.kind == kHeartbeat) hear_heartbeat(rank, Heartbeat::of(header.channel));
