@@ -33,7 +33,7 @@ TEST(AppendFile, SaysWhyItCannot) {
   EXPECT_NE(message_of<IoError>([&] { AppendFile(folder / "nowhere" / "x"); }).find("cannot open"), std::string::npos);
   AppendFile full("/dev/full");
   EXPECT_EQ(message_of<DiskFullError>([&] { full.append("x"); }),
-            "cannot append to /dev/full: the disk is full; free some space and continue the run");
+            "cannot append to /dev/full: the disk is full; free some space and run the same command again");
 }
 
 }  // namespace

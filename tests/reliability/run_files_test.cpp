@@ -83,6 +83,7 @@ bool is_tolerated(const std::string& file) {
 
 // "all.bin" of "write /made/.tmp-all.bin.123.4".
 std::string file_of(const std::string& call) {
+  if (call.ends_with(' ')) return "now";  // the folder itself
   std::string name = fs::path(call).filename().string();
   static constexpr std::string_view kTemporary = ".tmp-";
   if (!name.starts_with(kTemporary)) return name;

@@ -5,25 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "witan/base/error.h"
+#include "witan/base/io_error.h"
 
 namespace witan {
-namespace {
-
-[[noreturn]] void throw_errno(const char* what, const fs::path& path, int error) {
-  if (error == ENOSPC || error == EDQUOT)
-    throw DiskFullError(cat(what, " ", path.string(), ": the disk is full; free some space and continue the run"));
-  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
-}
-
-}  // namespace
-
 AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw_errno("cannot open", path_, errno);
+  if (fd_ < 0) throw_io_error("cannot open", path_, errno);
   struct stat status {};
   if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
 }
@@ -42,14 +31,15 @@ void AppendFile::append(std::string_view record) {
       // Should this fail too, the torn record is what readers are used to.
       if (done > 0) [[maybe_unused]]
         const int cut = ::ftruncate(fd_, static_cast<off_t>(size_));
-      throw_errno("cannot append to", path_, error);
+      throw_io_error("cannot append to", path_, error);
     }
   }
   size_ += record.size();
 }
 
 void AppendFile::cut(uint64_t size) {
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::fsync(fd_) != 0) throw_errno("cannot shorten", path_, errno);
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0 || ::fsync(fd_) != 0)
+    throw_io_error("cannot shorten", path_, errno);
   size_ = size;
 }
 

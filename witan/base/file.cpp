@@ -14,6 +14,7 @@
 
 #include "witan/base/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/io_error.h"
 
 namespace witan {
 namespace {
@@ -22,19 +23,11 @@ constexpr size_t kBufferBytes = 1 << 18;
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr size_t kReadBytes = 1 << 16;
 
-[[noreturn]] void throw_errno(const std::string& what, const fs::path& path) {
-  const int error = errno;
-  if (error == ENOSPC || error == EDQUOT)
-    throw DiskFullError(
-        cat(what, " ", path.string(), ": the disk is full; free some space and run the same command again"));
-  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
-}
-
 void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
   while (bytes > 0) {
     const ssize_t n = ::write(fd, data, bytes);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw_errno("cannot write", path);
+    if (n < 0) throw_io_error("cannot write", path, errno);
     data += n;
     bytes -= static_cast<size_t>(n);
   }
@@ -44,9 +37,9 @@ void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
 
 std::string read_file(const fs::path& path, uint64_t limit) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (!file.is_open()) throw_errno("cannot open", path);
+  if (!file.is_open()) throw_io_error("cannot open", path, errno);
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0) throw_errno("cannot read", path);
+  if (::fstat(file.fd(), &status) != 0) throw_io_error("cannot read", path, errno);
   require<IoError>(!S_ISDIR(status.st_mode), "cannot read ", path.string(), ": it is a folder");
   const auto expected = static_cast<size_t>(status.st_size);  // a hint: zero for pipes and /proc
   std::string text;
@@ -56,7 +49,7 @@ std::string read_file(const fs::path& path, uint64_t limit) {
                      ": larger than the limit of ", limit, " bytes");
     text.resize(std::max(expected + 1, have + kReadBytes));
     const ssize_t n = ::read(file.fd(), text.data() + have, text.size() - have);
-    if (n < 0 && errno != EINTR) throw_errno("cannot read", path);
+    if (n < 0 && errno != EINTR) throw_io_error("cannot read", path, errno);
     text.resize(have + static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n == 0) return text;
   }
@@ -68,7 +61,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     temporary_ = path_.parent_path() / cat(kTemporary, path_.filename().string(), ".", ::getpid(), ".", serial++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (fd_ < 0 && errno == EEXIST);  // left by a killed process of the same id, as in a restarted container
-  if (fd_ < 0) throw_errno("cannot create", temporary_);
+  if (fd_ < 0) throw_io_error("cannot create", temporary_, errno);
 }
 
 AtomicFile::~AtomicFile() {
@@ -93,13 +86,13 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(fd_) != 0) throw_errno("cannot flush", temporary_);
+  if (::fsync(fd_) != 0) throw_io_error("cannot flush", temporary_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary_.c_str());
     errno = error;
-    throw_errno("cannot finish", path_);
+    throw_io_error("cannot finish", path_, errno);
   }
   fsync_folder(path_.parent_path());
 }
@@ -122,19 +115,19 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
 void fsync_folder(const fs::path& folder) {
   const fs::path target = folder.empty() ? fs::path(".") : folder;
   const Descriptor file{::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (!file.is_open() || ::fsync(file.fd()) != 0) throw_errno("cannot flush the folder", target);
+  if (!file.is_open() || ::fsync(file.fd()) != 0) throw_io_error("cannot flush the folder", target, errno);
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO must not block, but fail
-  if (!file.is_open()) throw_errno("cannot open", path);
+  if (!file.is_open()) throw_io_error("cannot open", path, errno);
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0) throw_errno("cannot read", path);
+  if (::fstat(file.fd(), &status) != 0) throw_io_error("cannot read", path, errno);
   require<IoError>(S_ISREG(status.st_mode), "cannot map ", path.string(), ": it is not a regular file");
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (mapped == MAP_FAILED) throw_errno("cannot map", path);
+  if (mapped == MAP_FAILED) throw_io_error("cannot map", path, errno);
   data_ = static_cast<const std::byte*>(mapped);
 }
 
@@ -156,7 +149,7 @@ uint64_t free_disk_bytes(const fs::path& folder) {
   std::error_code error;
   const auto space = fs::space(folder.empty() ? fs::path(".") : folder, error);
   errno = error.value();
-  if (error) throw_errno("cannot tell the free space of", folder);
+  if (error) throw_io_error("cannot tell the free space of", folder, error.value());
   return space.available;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 
@@ -113,11 +114,11 @@ bool holds_whole_sequences(const RouteFile& file) {
 void write_routes(const fs::path& folder, const RouteFile& file, int rank, int ranks) {
   const fs::path step = step_folder(folder, file.step);
   const std::string of_job = fmt::format("-of-{}{}", ranks, kEnding);
-  std::error_code error;
-  fs::create_directories(step, error);
+  create_folders(step);
+  std::error_code absent;
   if (rank == 0)
     for (const fs::path& old : files_in(step))
-      if (!old.filename().string().ends_with(of_job)) fs::remove(old, error);
+      if (!old.filename().string().ends_with(of_job)) fs::remove(old, absent);
   write_file_atomically(step / (std::to_string(rank) + of_job), encode_routes(file));
 }
 

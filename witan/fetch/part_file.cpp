@@ -11,17 +11,10 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/io_error.h"
 
 namespace witan::fetch {
 namespace {
-
-[[noreturn]] void throw_system_error(const char* what, const fs::path& path) {
-  const int error = errno;
-  if (error == ENOSPC || error == EDQUOT)
-    throw DiskFullError(
-        cat(what, " ", path.string(), ": the disk is full; free some space and run the same command again"));
-  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
-}
 
 fs::path part_path(const fs::path& folder, const std::string& name) {
   return folder / (name + ".part");
@@ -80,14 +73,14 @@ PartFile::PartFile(const fs::path& folder, const std::string& name, uint64_t siz
     : path_(part_path(folder, name)), journal_path_(ranges_path(folder, name)), size_(size) {
   const bool usable = has_size(path_, size);
   file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file_.is_open()) throw_system_error("cannot open", path_);
+  if (!file_.is_open()) throw_io_error("cannot open", path_, errno);
   const MutexLock lock(mutex_);
   journal_.emplace(journal_path_);
   if (usable) done_ = recorded_ranges(journal_path_, size);
   // Up to the end of the last whole line: behind a torn one, further lines would not be read.
   journal_->cut(done_.empty() ? 0 : read_file(journal_path_).rfind('\n') + 1);
   if (!usable && ::ftruncate(file_.fd(), static_cast<off_t>(size)) != 0)
-    throw_system_error("cannot make room for", path_);
+    throw_io_error("cannot make room for", path_, errno);
 }
 
 std::vector<ByteRange> PartFile::missing() const {
@@ -106,7 +99,7 @@ void PartFile::write(uint64_t offset, std::string_view bytes) const {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(file_.fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_system_error("cannot write", path_);
+    if (written < 0) throw_io_error("cannot write", path_, errno);
     bytes.remove_prefix(static_cast<size_t>(written));
     offset += static_cast<uint64_t>(written);
   }
@@ -126,8 +119,8 @@ void PartFile::clear() {
 }
 
 void PartFile::finish(const fs::path& target) {
-  if (::fsync(file_.fd()) != 0) throw_system_error("cannot flush", path_);
-  if (::rename(path_.c_str(), target.c_str()) != 0) throw_system_error("cannot finish", target);
+  if (::fsync(file_.fd()) != 0) throw_io_error("cannot flush", path_, errno);
+  if (::rename(path_.c_str(), target.c_str()) != 0) throw_io_error("cannot finish", target, errno);
   fsync_folder(target.parent_path());
   std::error_code ignored;  // left over, it says nothing of the next file of that name
   fs::remove(journal_path_, ignored);

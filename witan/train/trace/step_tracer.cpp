@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/train/trace/clocks.h"
 
@@ -68,7 +69,7 @@ void StepTracer::stop() {
 
 void StepTracer::begin() {
   const int64_t origin = common_moment_ns(control_group_->stream(), control_group_->group());
-  fs::create_directories(folder_.traces());
+  create_folders(folder_.traces());
   trace_ = std::make_unique<RankTrace>(stream_, groups_.rank(), name_of_rank(groups_.layout(), groups_.rank()), origin);
   if (!note_) return observe(trace_.get());
   launches_ = std::make_unique<LaunchTrace>(make_timestamps(stream_.device()));
