@@ -149,14 +149,14 @@ std::string Dashboard::standing() const {
 }
 
 std::string Dashboard::page() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   look();
   const auto runs = nlohmann::ordered_json::parse(standing());
   return live_page(parts_, script_json({{"version", version_}, {"runs", runs}}));
 }
 
 std::string Dashboard::update(int64_t known) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   look();
   std::string json = fmt::format(R"({{"version":{},"runs":{})", version_, standing());
   if (known != version_)

@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "witan/base/file.h"
+#include "witan/base/mutex.h"
 #include "witan/report/metrics_follower.h"
 #include "witan/report/page.h"
 
@@ -33,16 +33,16 @@ class Dashboard {
     std::string error = {};  // why its metrics could not be read the last time
   };
 
-  void look();
-  PageParts parts() const;
-  std::string standing() const;
+  void look() WITAN_REQUIRES(mutex_);
+  PageParts parts() const WITAN_REQUIRES(mutex_);
+  std::string standing() const WITAN_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::vector<Run> runs_;
-  std::chrono::milliseconds least_gap_;
-  std::chrono::steady_clock::time_point looked_;
-  int64_t version_ = 0;  // grows with what the files say
-  PageParts parts_;      // of that version
+  Mutex mutex_;
+  std::vector<Run> runs_ WITAN_GUARDED_BY(mutex_);
+  const std::chrono::milliseconds least_gap_;
+  std::chrono::steady_clock::time_point looked_ WITAN_GUARDED_BY(mutex_);
+  int64_t version_ WITAN_GUARDED_BY(mutex_) = 0;  // grows with what the files say
+  PageParts parts_ WITAN_GUARDED_BY(mutex_);      // of that version
 };
 
 // Whether the run has been silent for longer than its steps take: `age` is the time since something was recorded.
