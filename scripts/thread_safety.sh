@@ -12,7 +12,9 @@ own='"witan/base/(timed_)?mutex\.h"'
 mapfile -t headers < <(grep -rlE "$own" witan --include='*.h' --include='*.cuh')
 pattern="$own$(printf '|"%s"' "${headers[@]}")"
 mapfile -t sources < <(grep -rlE "^#include ($pattern)" witan --include='*.cpp')
-flags=(-std=c++20 -I. -fsyntax-only -Wno-everything -Wthread-safety -Werror=thread-safety)
+# Older ones do not know all of libstdc++'s ranges.
+clang=$(command -v clang++-16 || command -v clang++)
+flags=(-std=c++20 -I. -DWITAN_VERSION='""' -fsyntax-only -Wno-everything -Wthread-safety -Werror=thread-safety)
 
 nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
 if [[ -n $nvcc && -d build/cuda-headers/include ]]; then
@@ -22,5 +24,5 @@ else
   mapfile -t sources < <(printf '%s\n' "${sources[@]}" | grep -v /cuda/)
 fi
 
-printf '%s\0' "${sources[@]}" | xargs -0 -n 1 -P "$(scripts/jobs.sh)" clang++ "${flags[@]}"
+printf '%s\0' "${sources[@]}" | xargs -0 -n 1 -P "$(scripts/jobs.sh)" "$clang" "${flags[@]}"
 echo "thread safety: ${#sources[@]} sources are clean"
