@@ -53,9 +53,10 @@ TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepHereAndOnThePage) {
   const Said said = report({"a"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_THAT(said.out, HasSubstr("\nspeed         31.0 K tokens/s, 31.0 GFLOP/s in the median step\n"));
-  EXPECT_THAT(read_text(runs_ / "a/report.html"),
-              HasSubstr("<dt>Tokens per second</dt><dd class=\"value\">31.0 K</dd><dd class=\"remark\">in the median "
-                        "step; 31 GFLOP/s"));
+  EXPECT_THAT(
+      read_text(runs_ / "a/report.html"),
+      HasSubstr("<dt>Tokens per second</dt><dd class=\"value\">31.0\u00a0K</dd><dd class=\"remark\">in the median "
+                "step; 31\u00a0GFLOP/s"));
 }
 
 TEST_F(ReportTest, TheFiguresOfSomebodyElsesRunAreShown) {

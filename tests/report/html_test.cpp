@@ -84,9 +84,9 @@ TEST(Report, EmbeddedScriptsCannotEndTheirElement) {
 
 TEST(Report, ShowsEveryPart) {
   const std::string page = render_report(synthetic::run(50, 2, 4), "hidden_size = 64\n");
-  for (const char* text :
-       {"first-light", "Validation loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second", "13.7 M",
-        "Skipped steps", "activations", "178 MiB", "hidden_size = 64", "The function returns", "Layer 1", "finished"})
+  for (const char* text : {"first-light", "Validation loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second",
+                           "13.7\u00a0M", "Skipped steps", "activations", "178\u00a0MiB", "hidden_size = 64",
+                           "The function returns", "Layer 1", "finished"})
     EXPECT_NE(markup_of(page).find(text), std::string::npos) << text;
   EXPECT_EQ(count(markup_of(page), "data-chart="), data_of(page)["charts"].size());
   EXPECT_EQ(count(markup_of(page), "data-layer="), data_of(page)["heat"]["panels"].size());
@@ -119,8 +119,9 @@ TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
   EXPECT_NE(page.find("<th>most of each kind</th>"), std::string::npos);
   EXPECT_NE(page.find("<td>arena that holds all kinds</td><td>800 KiB</td>"), std::string::npos);
   EXPECT_NE(page.find("it may be smaller than their sum; gaps between tensors may make it larger"), std::string::npos);
-  EXPECT_NE(page.find("<dt>Peak memory</dt><dd class=\"value\">800 KiB</dd><dd class=\"remark\">arena of the rank"),
-            std::string::npos);
+  EXPECT_NE(
+      page.find("<dt>Peak memory</dt><dd class=\"value\">800\u00a0KiB</dd><dd class=\"remark\">arena of the rank"),
+      std::string::npos);
 }
 
 TEST(Report, PlaceholdersInTextsAreNotFilled) {

@@ -44,7 +44,20 @@ TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
   m.run->ceiling_gflops = 1;
   for (StepEvent& e : m.steps) e.gflops = 30;
   m.steps.back().gflops = 40;
-  EXPECT_TRUE(contains(key_figures(m), "30 GFLOP/s, 75 % of the ceiling")) << key_figures(m);
+  EXPECT_TRUE(contains(key_figures(m), "30\u00a0GFLOP/s, 75\u00a0% of the ceiling")) << key_figures(m);
+}
+
+// A tile is narrow: "59" at the end of a line and "%" at the beginning of the next are two things.
+TEST(KeyFigures, NoLineEndsBetweenANumberAndItsUnit) {
+  Metrics m = synthetic::run(50, 0, 0);
+  m.steps.back().elapsed_s = 659;
+  m.evals = {{20, 3.5, 2.0}};
+  m.baselines = {{"a bigram", 4.0}};
+  m.run->total_steps = 2000;
+  const std::string figures = key_figures(m);
+  EXPECT_TRUE(contains(figures, ">10\u00a0min 59\u00a0s<")) << "which may be two lines: " << figures;
+  EXPECT_TRUE(contains(figures, "50.0\u00a0% below a bigram")) << figures;
+  EXPECT_TRUE(contains(figures, " of 2000<")) << "no unit: " << figures;
 }
 
 TEST(KeyFigures, TheSpeedIsThatOfTheMedianStepAndSaysSo) {
@@ -54,8 +67,8 @@ TEST(KeyFigures, TheSpeedIsThatOfTheMedianStepAndSaysSo) {
   for (size_t i = 0; i < 5; ++i) m.steps[i].tokens_per_s = speeds[i], m.steps[i].gflops = speeds[i] / 1000;
   EXPECT_TRUE(
       contains(key_figures(m),
-               "<dt>Tokens per second</dt><dd class=\"value\">30.0 K</dd><dd class=\"remark\">in the median step; "
-               "30 GFLOP/s</dd>"))
+               "<dt>Tokens per second</dt><dd class=\"value\">30.0\u00a0K</dd><dd class=\"remark\">in the median step; "
+               "30\u00a0GFLOP/s</dd>"))
       << key_figures(m);
 }
 

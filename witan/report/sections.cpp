@@ -13,9 +13,32 @@
 namespace witan {
 namespace {
 
+// Whether a word that follows a number is its unit: "%", "GFLOP/s", "MiB", "K", "min".
+bool is_unit(std::string_view word) {
+  if (word.empty()) return false;
+  if (word.front() == '%' || (word.front() >= 'A' && word.front() <= 'Z')) return true;
+  constexpr std::string_view kTimes[] = {"ms", "s", "min", "h", "d"};
+  return std::ranges::find(kTimes, word) != std::end(kTimes);
+}
+
+// No line ends between a number and its unit, however narrow a tile is.
+std::string keep_units(std::string_view text) {
+  constexpr std::string_view kNoBreakSpace = "\u00a0";
+  std::string kept;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool after_number = i > 0 && text[i] == ' ' && text[i - 1] >= '0' && text[i - 1] <= '9';
+    const std::string_view next = after_number ? text.substr(i + 1, text.find_first_of(" ,;", i + 1) - (i + 1)) : "";
+    if (is_unit(next))
+      kept += kNoBreakSpace;
+    else
+      kept += text[i];
+  }
+  return kept;
+}
+
 std::string figure(std::string_view label, std::string_view value, std::string_view remark) {
   return fmt::format("<div><dt>{}</dt><dd class=\"value\">{}</dd><dd class=\"remark\">{}</dd></div>\n",
-                     escape_html(label), escape_html(value), escape_html(remark));
+                     escape_html(label), escape_html(keep_units(value)), escape_html(keep_units(remark)));
 }
 
 // The end of the moving average that the loss chart shows; where a run is too short for one, the last step's loss.
