@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SourcesTest : public ::testing::Test {
  protected:
@@ -156,16 +157,32 @@ TEST_F(SourcesTest, TellsWhatAFolderHasThatIsNotTaken) {
   fs::create_symlink(folder_ / "rows.jsonl", folder_ / "d.jsonl");
   fs::create_directory_symlink(folder_.path(), folder_ / "e");
   ASSERT_EQ(::mkfifo((folder_ / "f").c_str(), 0600), 0);
-  fs::permissions(put(folder_ / "g.txt", "g"), fs::perms::none);
   put(folder_ / ".hidden.bin", std::string("\0\1", 2));
-  const bool reads_all = ::access((folder_ / "g.txt").c_str(), R_OK) == 0;  // root does
-  std::vector<SkippedFile> expected = {{folder_ / "b.bin", Why::binary},
-                                       {folder_ / "c.txt", Why::broken_link},
-                                       {folder_ / "d.jsonl", Why::broken_link},
-                                       {folder_ / "e", Why::folder_link},
-                                       {folder_ / "f", Why::special}};
-  if (!reads_all) expected.push_back({folder_ / "g.txt", Why::unreadable});
+  const std::vector<SkippedFile> expected = {{folder_ / "b.bin", Why::binary},
+                                             {folder_ / "c.txt", Why::broken_link},
+                                             {folder_ / "d.jsonl", Why::broken_link},
+                                             {folder_ / "e", Why::folder_link},
+                                             {folder_ / "f", Why::special}};
   EXPECT_EQ(find_sources({folder_.path()}).skipped, expected);
+}
+
+// It was meant to be read, unlike a picture.
+TEST_F(SourcesTest, AFileOfAFolderThatMayNotBeReadIsAnError) {
+  using Why = SkippedFile::Why;
+  require_readable({{"a.png", Why::binary}, {"b.txt", Why::broken_link}});
+  EXPECT_THAT(
+      [] {
+        require_readable({{"a.png", Why::binary}, {"c/b.txt", Why::unreadable}});
+      },
+      ThrowsMessage<DataError>(AllOf(HasSubstr("no permission to read"), HasSubstr("1 unreadable file (c/b.txt)"),
+                                     HasSubstr("begins with a dot"), Not(HasSubstr("a.png")))));
+  put(folder_ / "a.txt", "a");
+  const fs::path secret = put(folder_ / "g.txt", "g");
+  fs::permissions(secret, fs::perms::none);
+  if (::access(secret.c_str(), R_OK) == 0) return;  // root may read all
+  EXPECT_THROW(find_sources({folder_.path()}), DataError);
+  fs::rename(secret, folder_ / ".g.txt");  // the way out
+  EXPECT_EQ(find_sources({folder_.path()}).files.size(), 1U);
 }
 
 TEST(DescribeSkipped, CountsEachKindAndNamesTheFirst) {

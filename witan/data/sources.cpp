@@ -219,10 +219,21 @@ Sources find_sources(const std::vector<fs::path>& paths) {
     named += cat(named.empty() ? "" : ", ", path.string());
   }
   Sources sources = finder.finish();
+  require_readable(sources.skipped);
   require<DataError>(!sources.files.empty(), "no text found in ", named.empty() ? "no paths" : named,
                      ": give text files (.txt, .md, .pod, ...) or rows (.jsonl), plain, .gz or .zst, or tables "
                      "(.parquet, .arrow, .tar, .mds)");
   return sources;
+}
+
+void require_readable(const std::vector<SkippedFile>& skipped) {
+  std::vector<SkippedFile> unreadable;
+  for (const SkippedFile& file : skipped)
+    if (file.why == SkippedFile::Why::unreadable) unreadable.push_back(file);
+  require<DataError>(
+      unreadable.empty(), "no permission to read what is in a folder of text: ", describe_skipped(unreadable),
+      "; let this user read it (chmod, chown), or leave it out: move it elsewhere, or give it a name that "
+      "begins with a dot");
 }
 
 std::string describe_skipped(const std::vector<SkippedFile>& skipped) {

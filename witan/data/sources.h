@@ -44,11 +44,15 @@ struct Sources {
 // .tar.gz, .tgz or .tar.zst, and shards in .mds; all others are plain text, optionally compressed. The name is that of
 // the link if the file is one, as in the caches of the Hugging Face hub. Folders are walked recursively, without hidden
 // files. All other skipped files are listed in `skipped`: binary files (a NUL byte near the start), symbolic links to
-// folders, broken links, unreadable files, pipes and devices, archives that begin with neither .txt nor .json files, and
-// what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or shards
-// (index.json), and in folders with rows or tables their README, LICENSE and the like, which a hub fetches with them.
-// Throws DataError for a missing, unreadable or binary path that was named itself, and if nothing was found.
+// folders, broken links, pipes and devices, archives that begin with neither .txt nor .json files, and
+// what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or
+// shards (index.json), and in folders with rows or tables their README, LICENSE and the like, which a hub fetches with
+// them. Throws DataError for a missing or binary path that was named itself, for a file that may not be read, and if
+// nothing was found.
 Sources find_sources(const std::vector<fs::path>& paths);
+
+// Throws DataError if files of a folder may not be read: they are text that was meant to be there.
+void require_readable(const std::vector<SkippedFile>& skipped);
 
 // "2 binary files (a.png, b.png), 1 broken link (c.txt)": how many of each kind, and the first few; "" for none.
 std::string describe_skipped(const std::vector<SkippedFile>& skipped);
