@@ -45,5 +45,31 @@ TEST(RateEstimator, DoneAndStuck) {
   EXPECT_EQ(*rate.remaining(10), 0);
 }
 
+TEST(RateEstimator, AStopIsNoWork) {
+  RateEstimator rate(30);
+  double now = 0, done = 0;
+  rate.update(now, done);
+  for (int i = 0; i < 20; ++i) rate.update(now += 1, done += 1);
+  rate.skip(600);
+  rate.update(now += 601, done += 1);
+  EXPECT_DOUBLE_EQ(*rate.rate(), 1);
+  EXPECT_DOUBLE_EQ(*rate.remaining(121), 100);
+}
+
+TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
+  StopClock clock(0.25);
+  EXPECT_EQ(clock.look(1000), 0) << "the first look";
+  EXPECT_EQ(clock.look(1000.25), 0);
+  EXPECT_EQ(clock.look(1003), 0) << "late";
+  EXPECT_EQ(clock.look(1003.25 + 600), 600);
+  EXPECT_EQ(clock.look(1604), 0);
+  EXPECT_EQ(clock.look(1604.25 + 50), 50);
+  EXPECT_EQ(clock.take(), 650);
+  EXPECT_EQ(clock.take(), 0);
+  StopClock irregular(0);
+  irregular.look(0);
+  EXPECT_EQ(irregular.look(1000), 0);
+}
+
 }  // namespace
 }  // namespace witan

@@ -128,6 +128,25 @@ TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
   EXPECT_EQ(screen.shown().size(), before);
 }
 
+// SIGSTOP or Ctrl-Z: looks of the watch did not come, and what goes on has not gone on for as long.
+TEST(StepWatch, AStopOfTheProcessIsNoTimeOfAStep) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true, 120));
+  StepWatchOptions options = by_hand(0);
+  options.refresh_seconds = 3600;  // its thread does not look within this test
+  StepWatch watch(progress, options);
+  watch.begin(Doing::step, 1);
+  screen.now += 3600;
+  watch.look();
+  screen.now += 3600 + 5000;
+  watch.look();
+  EXPECT_EQ(screen.line(), "step 1/10  running for 2 h 0 min") << "without the 5000 s";
+  EXPECT_EQ(watch.stopped(), 5000);
+  EXPECT_EQ(watch.stopped(), 0);
+  screen.now += 3600 + 100;
+  EXPECT_EQ(watch.stopped(), 100) << "whoever asks does not have to wait for a look";
+}
+
 // On a thread of its own, which ends with it.
 TEST(StepWatch, LooksByItself) {
   Screen screen;

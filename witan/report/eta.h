@@ -1,8 +1,9 @@
-// Estimates the rate of work and the time left.
+// Estimates the rate of work and the time left, without the time for which the process was stopped.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace witan {
 
@@ -14,6 +15,8 @@ class RateEstimator {
 
   // `done` must not decrease; the first call sets the start.
   void update(double now, double done);
+  // So many seconds since the last update were no work's: they count for nothing.
+  void skip(double seconds) { now_ += seconds; }
   // Units per second; nothing before two updates or without progress.
   std::optional<double> rate() const;
   // Seconds until `total`, as of the last update; 0 when it is reached.
@@ -24,6 +27,26 @@ class RateEstimator {
   int64_t updates_ = 0;
   double now_ = 0, done_ = 0;       // of the last update
   double seconds_ = 0, units_ = 0;  // sums over the past; older intervals have less weight
+};
+
+// How long the process was stopped (SIGSTOP, Ctrl-Z, a virtual machine that was paused), told from looks at the clock
+// that were due every `interval` seconds and did not come.
+class StopClock {
+ public:
+  // 0: looks are not regular, and tell nothing.
+  explicit StopClock(double interval) : interval_(interval) {}
+
+  // Returns the seconds for which the process was stopped since the last look; 0 where it was merely late.
+  double look(double now);
+  // The sum of what looks returned since the last call.
+  double take() { return std::exchange(stopped_, 0); }
+
+ private:
+  static constexpr double kLate = 3;  // seconds that a look may be late on a busy machine
+
+  double interval_;
+  std::optional<double> looked_at_;
+  double stopped_ = 0;
 };
 
 }  // namespace witan

@@ -17,7 +17,10 @@ constexpr double kShareThatTells = 0.2;  // of a step: from here on it foretells
 }  // namespace
 
 StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
-    : progress_(progress), options_(std::move(options)), next_in_log_(options_.first_log_seconds) {
+    : progress_(progress),
+      options_(std::move(options)),
+      stop_clock_(options_.refresh_seconds),
+      next_in_log_(options_.first_log_seconds) {
   if (options_.refresh_seconds > 0) thread_ = std::thread([this] { run(); });
 }
 
@@ -44,6 +47,7 @@ void StepWatch::run() {
 
 void StepWatch::begin(Doing what, int64_t step) {
   const MutexLock lock(mutex_);
+  note_stop();
   doing_ = what;
   step_ = step;
   share_ = 0;
@@ -66,7 +70,19 @@ void StepWatch::look() {
   look_locked();
 }
 
+double StepWatch::stopped() {
+  const MutexLock lock(mutex_);
+  note_stop();
+  return stop_clock_.take();
+}
+
+// What goes on has not gone on for as long.
+void StepWatch::note_stop() {
+  begun_ += stop_clock_.look(progress_.now());
+}
+
 void StepWatch::look_locked() {
+  note_stop();
   if (doing_ == Doing::nothing) return;
   const double elapsed = progress_.now() - begun_;
   const double done = static_cast<double>(step_ - 1) / static_cast<double>(std::max<int64_t>(options_.total_steps, 1));

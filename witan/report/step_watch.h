@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "witan/base/mutex.h"
+#include "witan/report/eta.h"
 #include "witan/report/progress.h"
 #include "witan/report/train_line.h"
 
@@ -48,9 +49,12 @@ class StepWatch {
 
   // Redraws the line if the terminal has not changed for a while, or prints one into the log if one is due.
   void look();
+  // Seconds for which the process was stopped since the last call, as the thread of the watch missed them.
+  double stopped();
 
  private:
   void run();
+  void note_stop() WITAN_REQUIRES(mutex_);
   void look_locked() WITAN_REQUIRES(mutex_);
   // Of what goes on: "step 3 at 40 %".
   std::string current_activity(double elapsed) const WITAN_REQUIRES(mutex_);
@@ -64,6 +68,7 @@ class StepWatch {
   int64_t step_ WITAN_GUARDED_BY(mutex_) = 0;
   double share_ WITAN_GUARDED_BY(mutex_) = 0;  // of the step
   double begun_ WITAN_GUARDED_BY(mutex_) = 0;
+  StopClock stop_clock_ WITAN_GUARDED_BY(mutex_);
   std::optional<TrainStatus> line_ WITAN_GUARDED_BY(mutex_);  // of the last step; nothing before the first is finished
   double next_in_log_ WITAN_GUARDED_BY(mutex_);               // seconds after a step began
   bool ended_ WITAN_GUARDED_BY(mutex_) = false;

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "support/event_files.h"
 #include "support/temp_folder.h"
@@ -147,9 +150,9 @@ TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
 // A recorder whose progress line goes to memory, as into a log.
 class RecorderLog {
  public:
-  RecorderLog(const RunConfig& config, const RunPlan& plan)
+  RecorderLog(const RunConfig& config, const RunPlan& plan, std::function<double()> now = {})
       : config_(resolve(config, {})), run_(folder_.path(), "x"), out_(::open_memstream(&text_, &size_)) {
-    progress_.emplace(out_, ProgressOptions{.quiet_seconds = 0, .now = {}});
+    progress_.emplace(out_, ProgressOptions{.quiet_seconds = 0, .now = std::move(now)});
     recorder_.emplace(config_, plan, run_, *progress_);
   }
   ~RecorderLog() {
@@ -220,6 +223,23 @@ TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
       << log.line("step 10/10");
   EXPECT_NE(log.line("step 7/10").find("  ETA "), std::string::npos) << log.line("step 7/10");
   EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
+}
+
+// Ctrl-Z, and `fg` an hour later.
+TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
+  std::atomic<double> now = 1000;
+  RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5}, [&] { return now.load(); });
+  log.recorder().begins(StepWatch::Doing::step, 1);
+  for (int64_t step = 1; step <= 5; ++step) {
+    now += step == 4 ? 3600 : 1;
+    log.step(step, 1);
+  }
+  const std::string line = log.line("step 5/10");
+  const size_t eta = line.find("  ETA ");
+  ASSERT_NE(eta, std::string::npos) << line;
+  // About a second for each step: of the interrupted one all is taken for a stop but what is between two looks.
+  EXPECT_NEAR(std::stod(line.substr(eta + 6)), 5, 1.5) << line;
+  EXPECT_TRUE(line.ends_with(" s")) << line;
 }
 
 // This process has said nothing of it when the signal came.

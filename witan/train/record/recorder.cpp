@@ -112,8 +112,10 @@ void Recorder::interval(const TrainState& state, const megatron_log::Memory& mem
 void Recorder::begins(StepWatch::Doing what, int64_t step) {
   if (!megatron_) watch_.begin(what, step);
   // A GPU's first step is no measure of the others.
-  if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu)
+  if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu) {
+    watch_.stopped();  // before the first step it matters to nobody
     rate_.update(progress_.now(), static_cast<double>(step - 1));
+  }
 }
 
 void Recorder::raise_ceiling(double gflops) {
@@ -176,6 +178,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   interval_loss_ += result.loss;
   interval_s_ += step_s;
   ++interval_steps_;
+  rate_.skip(watch_.stopped());
   rate_.update(progress_.now(), static_cast<double>(state.step));
   raise_ceiling(gflops_of(step_s));
   if (result.waves > 1) note_overflow(state.step, result.waves);
