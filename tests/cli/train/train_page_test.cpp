@@ -46,6 +46,38 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
       << above;
 }
 
+TEST(TrainPage, MoreThreadsThanCoresAreWarnedOf) {
+  ParallelConfig parallel;
+  parallel.device = "cpu";
+  parallel.ranks = 1;
+  parallel.threads = 500;
+  const auto warning = cli::too_many_threads(parallel, 2);
+  ASSERT_TRUE(warning);
+  EXPECT_TRUE(contains(*warning, "threads = 500 is more than the 2 cores that there are")) << *warning;
+  parallel.threads = 2;
+  EXPECT_FALSE(cli::too_many_threads(parallel, 2));
+  parallel.ranks = 2;
+  ASSERT_TRUE(cli::too_many_threads(parallel, 2));
+  EXPECT_TRUE(contains(*cli::too_many_threads(parallel, 2), "threads = 2 for each of 2 ranks"));
+  parallel.ranks_per_process = 1;  // on machines of their own, or with cores of their own
+  EXPECT_FALSE(cli::too_many_threads(parallel, 2));
+  parallel.ranks_per_process = 0;
+  parallel.ranks = 8;
+  parallel.threads = 1;  // ranks that share cores are a way to try a layout
+  EXPECT_FALSE(cli::too_many_threads(parallel, 2));
+
+  RunConfig config = witan::testing::small_config();
+  config.parallel.threads = 4096;
+  Timing timing;
+  timing.step.seconds = 1;
+  timing.ceilings.fma_flops = 1e12;
+  const ResolvedConfig resolved = resolve(config, {});
+  Plan plan;  // no pool of so many threads is needed for a line
+  plan.ranks.resize(1);
+  const std::string all = said([&](Progress& progress) { cli::announce(resolved, plan, timing, 0, progress); });
+  EXPECT_TRUE(contains(all, "\nwarning: threads = 4096 ")) << all;
+}
+
 // A tag may be off where the arena's end is not.
 TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
   const RunConfig config = witan::testing::small_config();

@@ -8,6 +8,7 @@
 #include "witan/base/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
+#include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"
@@ -228,6 +229,9 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
   });
   if (const auto slow = slow_vocabulary(*config); slow && (!launch || launch->rank == 0))
     fmt::print(context.err, "warning: {}\n", *slow);
+  if (const auto crowded = too_many_threads(config->parallel, usable_cores());
+      crowded && (!launch || launch->rank == 0))
+    fmt::print(context.err, "warning: {}\n", *crowded);
   if (const std::string warning = binding_warning(processes.get(), launch); !warning.empty())
     fmt::print(context.err, "{}\n", warning);  // of rank 0: others are not heard
   const Measured measured = run_ranks(config, world, plan, state);

@@ -210,6 +210,9 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   const ResolvedConfig config = resolve(asked, facts);
   for (const std::string& warning : config_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
   hint_at_gpus(context, state, given, config);
+  if (!state.elsewhere.asked() && state.memory.empty())  // else it is planned for another machine
+    if (const auto threads = too_many_threads(config->parallel, usable_cores()))
+      fmt::print(context.err, "warning: {}\n", *threads);
   if (state.layout) {
     std::fputs((state.json ? layout_json : format_layout)(config, assumed).c_str(), context.out);
     return ExitCode::done;

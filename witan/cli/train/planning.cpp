@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "witan/base/counted.h"
+#include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/ceiling.h"
@@ -65,6 +67,15 @@ int64_t usable_memory(const ResolvedConfig& config) {
 
 int64_t usable_memory_of_gpu(int device) {
   return cuda::free_memory(device) + kContextBytes;  // what this process has of it already is in the reserve
+}
+
+std::optional<std::string> too_many_threads(const ParallelConfig& parallel, int cores) {
+  const int64_t ranks = parallel.ranks_per_process > 0 ? parallel.ranks_per_process : parallel.ranks;
+  if (parallel.on_gpu() || parallel.threads <= 1 || ranks * parallel.threads <= cores) return std::nullopt;
+  return cat("threads = ", parallel.threads, ranks > 1 ? cat(" for each of ", ranks, " ranks") : "",
+             " is more than the ", counted(cores, "core"),
+             " that there are: threads that wait for a core make every step slower; ",
+             "without --threads there are as many as are useful");
 }
 
 std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done) {

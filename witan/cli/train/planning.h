@@ -24,6 +24,10 @@ int64_t usable_memory(const ResolvedConfig& config);
 // The same of one GPU, in which this process opens a context.
 int64_t usable_memory_of_gpu(int device);
 
+// What is to be said of a run whose threads are more than the cores of this process's machine; nothing where they are
+// not, or where ranks are more than cores, which is how layouts are tried out.
+std::optional<std::string> too_many_threads(const ParallelConfig& parallel, int cores);
+
 // How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
 // Nothing for GPUs that are not here.
 std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done);

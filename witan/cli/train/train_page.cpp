@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "witan/base/text.h"
+#include "witan/base/threads.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
@@ -202,6 +203,7 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
                                                                     config->parallel.threads == 1 ? "" : "s");
   progress.note(fmt::format("ranks        {} {}; {} of memory each", parallel.ranks, where,
                             format_bytes(static_cast<double>(plan.arena_bytes()))));
+  if (const auto threads = too_many_threads(parallel, usable_cores())) progress.note("warning: " + *threads);
   announce_layout(config, progress);
   announce_gpus(plan, progress);
   progress.note(fmt::format("work         {} steps{} of {} tokens, {}FLOP each: about {}{}", timing.steps,
