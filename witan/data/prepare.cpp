@@ -31,7 +31,8 @@ TokenizeOptions tokenize_options(const TextEncoder& encoder, const PrepareOption
           options.piece_bytes,
           encoder.vocab_size,
           loss,
-          [&encoder, loss](const Conversation& document) { return encode_document(encoder, loss, document); }};
+          [&encoder, loss](const Conversation& document) { return encode_document(encoder, loss, document); },
+          options.dropping};
 }
 
 CorpusStatistics write_shards(const std::vector<Source>& sources, CorpusTokenizer& tokenizer,
@@ -94,6 +95,12 @@ void finish_shards(const TextEncoder& encoder, const PrepareOptions& options, co
 
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes) {
   return fmt::format("{}.bin was made otherwise ({}): made anew", prefix.string(), fmt::join(changes, "; "));
+}
+
+std::string describe_dropping(const fs::path& prefix) {
+  return cat(prefix.string(),
+             ".partial.*, which an interrupted call left, was begun with other text or options, or is "
+             "damaged: dropped, and tokenized anew");
 }
 
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,

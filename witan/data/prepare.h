@@ -22,6 +22,9 @@ struct PrepareOptions {
   // Called before shards are made in the place of others, with what was otherwise when those were made: "append_eod",
   // "rows.jsonl has changed", ... (ShardManifest::changes()).
   std::function<void(const std::vector<std::string>& changes)> replacing = {};
+  // Called before what an interrupted call has left (PREFIX.partial.*) is dropped, since it was made otherwise or is
+  // damaged.
+  std::function<void()> dropping = {};
 };
 
 struct PartSize {
@@ -48,6 +51,9 @@ struct PrepareProgress {
 
 // "d/rows.bin was made otherwise (append_eod): made anew", of what `replacing` is told.
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes);
+
+// "d/rows.partial.*, which an interrupted call left, ...: dropped, and begun anew", when `dropping` is called.
+std::string describe_dropping(const fs::path& prefix);
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and
 // options exist. What a call that was killed, or that threw, had completed (PREFIX.partial.*) the next one goes on

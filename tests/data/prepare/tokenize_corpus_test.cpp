@@ -177,9 +177,13 @@ TEST_F(TokenizeCorpus, DropsWhatWasBegunOfAnotherText) {
   EXPECT_TRUE(has_partial("d"));
   put(folder_ / "text/0.jsonl", "{\"text\": \"other\"}\n");
   sources_ = find_sources({folder_ / "text"}).files;
+  int told = 0;
+  options_.dropping = [&] { told += has_partial("d") ? 1 : 100; };
   EXPECT_EQ(prepare("d").resumed_tokens, 0);
+  EXPECT_EQ(told, 1) << "before it is gone";
   prepare("whole");
   expect_equal("whole", "d");
+  EXPECT_EQ(told, 1) << "there was nothing to drop";
 }
 
 TEST_F(TokenizeCorpus, ADamagedRecordCountsAsNone) {
@@ -190,7 +194,21 @@ TEST_F(TokenizeCorpus, ADamagedRecordCountsAsNone) {
                        }),
                std::runtime_error);
   put(folder_ / "d.partial.json", "{");
+  int told = 0;
+  options_.dropping = [&] { ++told; };
   EXPECT_EQ(prepare("d").resumed_tokens, 0);
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(TokenizeCorpus, WhatIsContinuedIsNotDropped) {
+  options_.dropping = [] { FAIL() << "it was begun with the same options"; };
+  int calls = 0;
+  EXPECT_THROW(prepare("d",
+                       [&](const PrepareProgress&) {
+                         if (++calls > 3) throw std::runtime_error("stop");
+                       }),
+               std::runtime_error);
+  prepare("d");
 }
 
 TEST_F(TokenizeCorpus, CompleteShardsHaveNothingBesideThem) {

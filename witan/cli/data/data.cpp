@@ -101,6 +101,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
   options.threads = usable_cores();
   options.replacing = [&](const auto& changes) { progress.note(describe_replacing(args.output, changes)); };
+  options.dropping = [&] { progress.note(describe_dropping(args.output)); };
   const PreparedDataset data = saying_what_is_kept(progress, args.output, [&] {
     return prepare_dataset(sources.files, encoder, args.output, options,
                            [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });

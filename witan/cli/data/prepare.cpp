@@ -167,6 +167,7 @@ void prepare_key(Context& context, const MegatronPrepareArgs& args, const std::s
   options.measure_split = false;
   options.threads = args.workers > 0 ? args.workers : usable_cores();
   options.replacing = [&](const auto& changes) { progress.note(describe_replacing(prefix, changes)); };
+  options.dropping = [&] { progress.note(describe_dropping(prefix)); };
   PrepareReport report(progress, cat("tokenizing ", key), args.log_interval);
   const PreparedDataset data = saying_what_is_kept(progress, prefix, [&] {
     return prepare_dataset(sources.files, encoder, prefix, options,

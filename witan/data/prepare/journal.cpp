@@ -145,6 +145,11 @@ std::optional<PieceEnd> PreparationJournal::find() try {
   return std::nullopt;
 }
 
+bool PreparationJournal::exists() const {
+  std::error_code none;
+  return fs::exists(path_, none);
+}
+
 void PreparationJournal::write(const PieceEnd& end) {
   if (const auto& rows = end.start.quarantine.rows; rows && rows != kept_rows_) {
     write_file_atomically(rows_path_, *rows);

@@ -32,6 +32,8 @@ class PreparationJournal {
 
   // The last piece, if it was made of the same. A record that is damaged counts as none.
   std::optional<PieceEnd> find();
+  // Whether there is a record at all.
+  bool exists() const;
   // The shards must lie on the disk before. Throws IoError or DiskFullError.
   void write(const PieceEnd& end);
   // Removes the record.

@@ -77,6 +77,7 @@ CorpusTokenizer::CorpusTokenizer(fs::path prefix, const nlohmann::json& key, Tok
       journal_(prefix_, key),
       resumed_(unfinished()),
       has_piece_(resumed_.has_value()) {
+  if (!resumed_ && journal_.exists() && options_.dropping) options_.dropping();
   if (!resumed_) journal_.remove();
   shards_.emplace(prefix_, options_.vocab_size, has_piece_);
   if (options_.with_loss) loss_.emplace(loss_prefix(prefix_), 2, has_piece_);

@@ -20,6 +20,7 @@ struct TokenizeOptions {
   int64_t vocab_size = 0;
   bool with_loss = false;                                               // also PREFIX.loss: of conversations
   std::function<EncodedConversation(const Conversation&)> encode = {};  // thread-safe
+  std::function<void()> dropping = {};                                  // before what was begun otherwise is dropped
 };
 
 struct TokenizeProgress {

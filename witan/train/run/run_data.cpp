@@ -80,9 +80,9 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
   options.corpus.conversations = std::move(format);
   options.split = split_options(config);
   options.threads = usable_cores();
-  options.replacing = [&](const auto& changes) {
-    progress.note(describe_replacing(folder.place() / prefix.lexically_relative(folder.path()), changes));
-  };
+  const fs::path shown = folder.place() / prefix.lexically_relative(folder.path());
+  options.replacing = [&](const auto& changes) { progress.note(describe_replacing(shown, changes)); };
+  options.dropping = [&] { progress.note(describe_dropping(shown)); };
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   const PreparedDataset prepared =
