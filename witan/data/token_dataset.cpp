@@ -33,4 +33,12 @@ std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vect
   return opened;
 }
 
+bool names_tokens(const fs::path& path) {
+  std::error_code none;
+  const auto is_file = [&](const fs::path& file) { return fs::is_regular_file(file, none); };
+  const std::string kind = path.extension().string();
+  if (is_file(path)) return kind == ".bin" || kind == ".idx" || kind == ".npy";
+  return !fs::exists(path, none) && (is_file(path.string() + ".idx") || is_file(path.string() + ".bin"));
+}
+
 }  // namespace witan

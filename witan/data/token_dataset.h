@@ -44,4 +44,7 @@ std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optio
 std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
                                                                  std::optional<int32_t> end_of_text = {});
 
+// Whether the path is one that open_tokens() takes, by its name and by what lies there: tokens, not text.
+bool names_tokens(const fs::path& path);
+
 }  // namespace witan

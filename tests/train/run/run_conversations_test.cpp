@@ -9,10 +9,15 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
+#include "witan/data/batch.h"
+#include "witan/data/prepare.h"
+#include "witan/data/sources.h"
 #include "witan/report/metrics.h"
 #include "witan/tokenizer/bpe_trainer.h"
+#include "witan/train/run/run_data.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/trainer.h"
+#include "witan/train/run/validation_sets.h"
 
 namespace witan {
 namespace {
@@ -90,6 +95,35 @@ class Conversing : public ::testing::Test {
   test::TempFolder folder_;
   std::vector<std::string> warnings_;
 };
+
+// A set of shards is the set of the rows that they were made of, sample for sample.
+TEST_F(Conversing, AValidationSetMayBeShards) {
+  const RunConfig given = config("shards");
+  const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(given.data.tokenizer));
+  const auto format = find_conversation_format(given, *tokenizer);
+  PrepareOptions options;
+  options.corpus.conversations = format;
+  options.measure_split = false;
+  prepare_dataset(find_sources({folder_ / "odd.jsonl"}).files, text_encoder(tokenizer), folder_ / "shards", options);
+  const ValidationSet rows = read_validation_set("odd", {folder_ / "odd.jsonl"}, given.data, *tokenizer, format);
+  for (const char* name : {"shards", "shards.bin", "shards.idx"}) {
+    const ValidationSet shards = read_validation_set("odd", {folder_ / name}, given.data, *tokenizer, format);
+    ASSERT_EQ(shards.samples->per_epoch(), rows.samples->per_epoch()) << name;
+    for (int64_t sample = 0; sample < rows.samples->per_epoch(); ++sample) {
+      const Batch a = make_batch(*rows.samples, sample, 1, batch_options(given.data, *tokenizer)),
+                  b = make_batch(*shards.samples, sample, 1, batch_options(given.data, *tokenizer));
+      EXPECT_EQ(a.tokens, b.tokens) << name << " " << sample;
+      EXPECT_EQ(a.targets, b.targets) << name << " " << sample;
+      EXPECT_EQ(a.loss_mask, b.loss_mask) << name << " " << sample;
+    }
+  }
+  RunConfig text = given;
+  text.data.sft = false;
+  EXPECT_NE(message_of<ConfigError>([&] {
+              read_validation_set("odd", {folder_ / "shards"}, text.data, *tokenizer, nullptr);
+            }).find("conversations; set sft = true"),
+            std::string::npos);
+}
 
 TEST_F(Conversing, ARunLearnsAnswersAndHasACurveForEachSet) {
   const RunResult result = run(config("a"));

@@ -10,6 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/sources.h"
+#include "witan/data/token_dataset.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_data.h"
@@ -81,7 +82,7 @@ void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokeni
   const DataConfig& data = config->data;
   if (data.valid_data.empty()) return;
   for (const auto& [name, path] : parse_validation_sets(data.valid_data))
-    require<DataError>(fs::exists(path), "valid_data: ", path, ": there is no such file");
+    require<DataError>(fs::exists(path) || names_tokens(path), "valid_data: ", path, ": there is no such file");
   if (!tokenizer || data.sft) return;
   for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr))
     found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));

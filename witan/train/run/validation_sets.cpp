@@ -9,6 +9,7 @@
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/corpus.h"
 #include "witan/data/text_encoder.h"
+#include "witan/data/token_dataset.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/witan_samples.h"
 
@@ -24,10 +25,19 @@ bool is_name(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, fits);
 }
 
-}  // namespace
+// Of tokens that were prepared before, which stay in their files.
+ValidationSet open_validation_set(const std::string& name, const fs::path& path, const DataConfig& config,
+                                  const Tokenizer& tokenizer) {
+  const auto tokens = open_tokens(path, tokenizer.end_of_text());
+  require_kind_of_shards(config, *tokens);
+  ValidationSet set{name, open_samples(tokens, config, kSetSeed, false)};
+  for (const std::string& cut : describe_packing(*set.samples)) set.warnings.push_back(cat(name, ": ", cut));
+  return set;
+}
 
-ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
-                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format) {
+ValidationSet tokenize_validation_set(const std::string& name, const std::vector<fs::path>& files,
+                                      const DataConfig& config, const Tokenizer& tokenizer,
+                                      std::shared_ptr<const ConversationFormat> format) {
   CorpusOptions options = corpus_options(config);
   options.conversations = std::move(format);
   const Sources sources = find_sources(files);
@@ -51,6 +61,15 @@ ValidationSet read_validation_set(const std::string& name, const std::vector<fs:
   for (const std::string& loss : describe_losses(corpus)) set.warnings.push_back(cat(name, ": ", loss));
   for (const std::string& cut : describe_packing(*set.samples)) set.warnings.push_back(cat(name, ": ", cut));
   return set;
+}
+
+}  // namespace
+
+ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
+                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format) {
+  if (files.size() == 1 && names_tokens(files.front()))
+    return open_validation_set(name, files.front(), config, tokenizer);
+  return tokenize_validation_set(name, files, config, tokenizer, std::move(format));
 }
 
 std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data) {

@@ -1,5 +1,5 @@
-// Validation sets of one's own (valid_data): texts, or conversations with sft, that a run is evaluated on beside its
-// validation split, each with a curve of its own.
+// Validation sets of one's own (valid_data): texts, or conversations with sft, or shards of either, that a run is
+// evaluated on beside its validation split, each with a curve of its own.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,8 @@ inline constexpr const char* kTestSet = "test";
 // what is no such list, and for names that are there twice or are not letters, digits, _ and -.
 std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data);
 
-// Reads and tokenizes one set of files into memory. Throws ConfigError, DataError, IoError.
+// Reads and tokenizes one set of files into memory; a single path of tokens (token_dataset.h) is opened instead. Throws
+// ConfigError, DataError, IoError.
 ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
                                   const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format);
 
