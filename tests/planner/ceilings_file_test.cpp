@@ -60,6 +60,22 @@ Ceilings ceilings_of_a_gpu() {
   return c;
 }
 
+TEST(CeilingsFile, KeepsWhatCallsCost) {
+  const TempFolder folder;
+  const fs::path path = folder / "ceilings.json";
+  const CeilingsFile file(path, "this machine");
+  Ceilings c = round_ceilings();
+  c.calls.kernels = {{"gemm", {1e-6, 0.5e-11, 0.125e-9}}, {"norm", {2e-6, 0, 1e-10}}};
+  c.calls.exchange_call = 1e-5;
+  c.calls.between_call = 2e-6;
+  file.keep(c);
+  ASSERT_TRUE(file.find(kLoad));
+  EXPECT_EQ(file.find(kLoad)->calls, c.calls);
+  c.calls.kernels["gemm"].flop = -1;
+  file.keep(c);
+  EXPECT_FALSE(file.find(kLoad)) << "no machine has such calls: they are measured again";
+}
+
 TEST(CeilingsFile, KeepsSpeedsOfGpus) {
   const TempFolder folder;
   const CeilingsFile file(folder / "ceilings.json", "this machine");

@@ -53,6 +53,43 @@ TEST(StepTime, CountsWhatIsBetweenKernels) {
   EXPECT_DOUBLE_EQ(time.seconds, 6.0);
 }
 
+// Calls of kernels that take next to nothing beside their fixed cost: what a tiny model's step mostly consists of.
+TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
+  using Phase = TraceContext::Phase;
+  Plan plan;
+  plan.micro_batches = 1;
+  plan.ranks.resize(1);
+  RankPlan& rank = plan.ranks[0];
+  rank.calls = {
+      {{.phase = Phase::forward, .part = "attention", .name = "gemm", .shape = {64, 16, 8, 1}}, {200e6, 0, 0, 100}},
+      {{.phase = Phase::forward, .part = "head", .name = "norm"}, {1, 1e6, 0, 50}},
+      {{.phase = Phase::backward, .part = "other", .name = "unknown"}, {0, 5e6, 0, 10}},
+      {{.phase = Phase::backward, .group = "replicate", .name = "all_reduce"}, {0, 2e6, 0, 20}}};
+  rank.step = {{"attention", {{"gemm", {200e6, 0, 0, 100}}}},
+               {"head", {{"norm", {1, 1e6, 0, 50}}}},
+               {"other", {{"unknown", {0, 5e6, 0, 10}}}}};
+  rank.sent = {{"replicate", {{"all_reduce", 2e6}}}};
+  rank.eval_calls = {{{.phase = Phase::forward, .part = "head", .name = "norm"}, {0, 0, 0, 50}}};
+  RunConfig config = small_config();
+  config.parallel = {2, 1, 1};
+  Ceilings ceilings = round_ceilings();
+  ceilings.calls.kernels = {{"gemm", {1e-5, 1e-11, 1e-10}}, {"norm", {2e-5, 0, 1e-9}}};
+  ceilings.calls.exchange_call = 1e-4;
+  ceilings.calls.between_call = 1e-6;
+  const StepTime time = predict_step(plan, config, ceilings);
+  // 100 calls of 11 us, 200 MFLOP at 100 GFLOP/s, 25 M values of sums of 8.
+  EXPECT_NEAR(time.parts.at("attention"), 100 * 11e-6 + 2e-3 + 2.5e-3, 1e-12);
+  EXPECT_NEAR(time.parts.at("head"), 50 * 21e-6 + 1e-3, 1e-12);
+  EXPECT_NEAR(time.parts.at("other"), 5e6 / 3e9 + 10e-6, 1e-12) << "not measured by call: at the mean rate";
+  EXPECT_NEAR(time.parts.at("exchange"), 2e6 / 2e9 + 20e-4, 1e-12);
+  EXPECT_NEAR(time.eval_seconds, 50 * 21e-6, 1e-12);
+  double sum = 0;
+  for (const auto& [part, seconds] : time.parts) sum += seconds;
+  EXPECT_NEAR(time.seconds, sum, 1e-12);
+  ceilings.between = 0.5;  // of large kernels it is a share
+  EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("head"), 1.5 * (50 * 20e-6 + 1e-3), 1e-12);
+}
+
 // QR and eigenvectors are LAPACK's on the CPU: by one thread, far below what products reach.
 TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
   Plan plan = plan_of_kernels();
@@ -62,14 +99,13 @@ TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
   Ceilings ceilings = round_ceilings();
   ceilings.load.threads = 4;  // of 25 GFLOP/s each
   config.optimizer.optimizer = "soap";
-  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 6 / (0.08 * 25), 1e-9);
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
   config.optimizer.optimizer = "shampoo";
-  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 9 / (0.08 * 25), 1e-9);
+  EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 9 / (0.08 * 25), 1e-9);
   config.optimizer.shampoo_root = "newton";
-  EXPECT_NEAR(lapack_seconds(plan, config, ceilings), 6 / (0.08 * 25), 1e-9);
-  ceilings.load.gpu = "h100";
-  EXPECT_EQ(lapack_seconds(plan, config, ceilings), 0);
+  EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
+  ceilings.calls = typical_cpu_speeds(25e9, 1e9, 4);  // say nothing of it
+  EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
 }
 
 // A GPU multiplies bfloat16 many times faster than the float32 of these optimizers.
@@ -246,6 +282,8 @@ TEST(Ceilings, MeasureEveryKernelOfAStep) {
   EXPECT_GT(ceilings.fma_flops, 0);
   EXPECT_GT(ceilings.copy_bytes, 0);
   EXPECT_GE(ceilings.between, 0);
+  EXPECT_TRUE(ceilings.calls.valid());
+  EXPECT_GT(ceilings.calls.exchange_call, 0);
   EXPECT_GT(ceilings.exchange.at("all_reduce"), 0);
   EXPECT_GT(ceilings.exchange.at("all_to_all_equal"), 0);
   for (const bool usual : {true, false})
@@ -263,6 +301,8 @@ TEST(Ceilings, MeasureEveryKernelOfAStep) {
         for (const auto& [kernel, cost] : kernels) {
           ASSERT_TRUE(ceilings.kernels.contains(kernel)) << kernel;
           EXPECT_GT(ceilings.kernels.at(kernel).seconds, 0) << kernel;
+          ASSERT_TRUE(ceilings.calls.kernels.contains(kernel)) << kernel;
+          EXPECT_NE(ceilings.calls.kernels.at(kernel), CallSpeed()) << kernel;
         }
       EXPECT_GT(predict_step(plan, config, ceilings).seconds, 0);
     }

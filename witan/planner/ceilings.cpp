@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,8 +25,27 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Two models that call every kernel between them: the default recipe's choices in small, and the others in smaller.
-std::vector<ResolvedConfig> probes(const Load& load) {
+// A model whose steps are timed.
+struct Probe {
+  ResolvedConfig config;
+  bool usual;     // the rates of all of its kernels are those of the machine
+  bool small;     // it tells what calls cost beside their work
+  int64_t steps;  // the first warms up
+  double weight;  // of what it says of a call
+};
+
+RunConfig narrow(RunConfig config, int64_t width, int64_t sequences, int64_t length) {
+  config.model.num_layers = 1;
+  config.model.hidden_size = width;
+  config.data.seq_length = length;
+  config.train.micro_batch_size = sequences;
+  config.train.global_batch_size = sequences * config.parallel.ranks;
+  return config;
+}
+
+// Two models that call every kernel between them, the default recipe's choices in small, and the others in smaller; and
+// both narrower, with many tokens and with few.
+std::vector<Probe> probes(const Load& load) {
   RunConfig usual;
   usual.model.dtype = load.dtype;
   usual.model.num_layers = 2;
@@ -44,23 +65,44 @@ std::vector<ResolvedConfig> probes(const Load& load) {
   other.model.attention.position_embedding_type = "learned_absolute";
   other.optimizer.optimizer = "sgd";
   other.parallel.expert_model_parallel_size = 1;
-  return {resolve(usual, {}), resolve(other, {})};
+  constexpr int64_t kSteps = 4, kShortSteps = 8;
+  constexpr double kLarge = 3;  // most runs are large, so that large calls must be right
+  std::vector<Probe> all = {{resolve(usual, {}), true, false, kSteps, kLarge},
+                            {resolve(other, {}), false, false, kSteps, kLarge}};
+  for (const RunConfig& config : {usual, other})
+    for (const auto& [width, sequences, length] : {std::tuple(64, 4, 256), {16, 4, 256}, {16, 1, 32}})
+      all.push_back({resolve(narrow(config, width, sequences, length), {}), false, true, kShortSteps, 1});
+  return all;
 }
 
 // What one rank measured.
 struct Measured {
-  std::map<std::string, Cost> kernels;  // the fastest of several steps
+  std::map<std::string, Cost> kernels;                      // the fastest of several steps
+  std::map<std::pair<std::string, CallShape>, Cost> calls;  // likewise, by shape
   double between = std::numeric_limits<double>::infinity();
+  double between_call = std::numeric_limits<double>::infinity();
 };
 
-void keep_fastest(std::map<std::string, Cost>& best, const KernelCosts& costs) {
+template <class Key>
+void keep_fastest(std::map<Key, Cost>& best, const std::map<Key, Cost>& sums) {
+  for (const auto& [key, cost] : sums) {
+    const auto [at, fresh] = best.try_emplace(key, cost);
+    if (!fresh && cost.seconds < at->second.seconds) at->second = cost;
+  }
+}
+
+std::map<std::string, Cost> by_kernel(const KernelCosts& costs) {
   std::map<std::string, Cost> sums;
   for (const auto& [part, kernels] : costs)
     for (const auto& [kernel, cost] : kernels) sums[kernel] += cost;
-  for (const auto& [kernel, cost] : sums) {
-    const auto [at, fresh] = best.try_emplace(kernel, cost);
-    if (!fresh && cost.seconds < at->second.seconds) at->second = cost;
-  }
+  return sums;
+}
+
+std::map<std::pair<std::string, CallShape>, Cost> by_shape(const CallCosts& calls) {
+  std::map<std::pair<std::string, CallShape>, Cost> sums;
+  for (const auto& [kind, cost] : calls)
+    if (kind.group.empty()) sums[{kind.name, kind.shape}] += cost;
+  return sums;
 }
 
 // Exchanges have a measurement of their own, without the waiting.
@@ -68,28 +110,38 @@ bool is_exchange(const Cost& cost) {
   return cost.flops == 0 && cost.bytes == 0;
 }
 
-Measured step_a_few_times(const ResolvedConfig& config, const Groups& groups, int64_t arena_bytes) {
-  constexpr int64_t kSteps = 4;  // the first warms up
+Measured step_a_few_times(const Probe& probe, const Groups& groups, int64_t arena_bytes) {
+  const ResolvedConfig& config = probe.config;
   ThreadPool pool(static_cast<int>(config->parallel.threads));
   Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
   Engine engine(stream, groups, config);
   const std::vector<Batch> batches = {
       random_batch(config, static_cast<uint64_t>(groups.layout().data_rank(groups.rank())))};
   stream.time_kernels();
+  CallCosts calls;
+  stream.record_calls(&calls);
   Measured measured;
-  for (int64_t step = 1; step <= kSteps; ++step) {
+  for (int64_t step = 1; step <= probe.steps; ++step) {
     groups.world().barrier(stream);
     stream.reset_costs();
+    calls.clear();
     const double start = stream.now();
     engine.step(batches, step, step - 1);
     const double whole = stream.now() - start;
     if (step == 1) continue;
-    keep_fastest(measured.kernels, stream.costs());
-    double inside = 0, exchanging = 0;
+    keep_fastest(measured.kernels, by_kernel(stream.costs()));
+    keep_fastest(measured.calls, by_shape(calls));
+    double inside = 0, exchanging = 0, count = 0;
     for (const auto& [part, kernels] : stream.costs())
-      for (const auto& [kernel, cost] : kernels) (is_exchange(cost) ? exchanging : inside) += cost.seconds;
-    measured.between = std::min(measured.between, (whole - inside - exchanging) / inside);
+      for (const auto& [kernel, cost] : kernels) {
+        (is_exchange(cost) ? exchanging : inside) += cost.seconds;
+        count += cost.calls;
+      }
+    const double between = whole - inside - exchanging;
+    measured.between = std::min(measured.between, between / inside);
+    measured.between_call = std::min(measured.between_call, between / count);
   }
+  stream.record_calls(nullptr);
   return measured;
 }
 
@@ -119,6 +171,23 @@ std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
   return rates;
 }
 
+// Seconds of an exchange of next to nothing, on this rank; the median of many, since peers may not be there yet.
+double measure_exchange_call(const Load& load, Group& group) {
+  if (group.size() == 1) return 0;
+  constexpr int kAttempts = 64;
+  ThreadPool pool(load.threads);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 20), pool);
+  const Tensor few = stream.zeros({group.size()}, DType::f32);
+  std::vector<double> seconds;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto start = Clock::now();
+    group.all_reduce(stream, few);
+    seconds.push_back(seconds_since(start));
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + kAttempts / 2);
+  return seconds[kAttempts / 2];
+}
+
 // Whether a kernel was faster than what was measured as the most that is possible.
 bool beats_peak(const Ceilings& ceilings) {
   return std::ranges::any_of(ceilings.kernels, [&](const auto& kernel) {
@@ -127,9 +196,49 @@ bool beats_peak(const Ceilings& ceilings) {
   });
 }
 
-void merge(Ceilings& into, const Measured& measured) {
+// What the ranks of a probe measured together.
+struct Probed {
+  std::map<std::string, Cost> kernels;
+  std::map<std::string, std::vector<TimedCalls>> calls;  // by kernel
+  std::map<std::string, double> exchange;
+  double exchange_call = 0;
+  double between = 0, between_call = 0;  // the ranks' mean
+};
+
+void merge(Probed& into, const Measured& measured, const Probe& probe) {
   for (const auto& [kernel, cost] : measured.kernels)
     if (!is_exchange(cost)) into.kernels[kernel] += cost;
+  for (const auto& [call, cost] : measured.calls)
+    if (!is_exchange(cost))
+      into.calls[call.first].push_back({moved_by(call.first, call.second, cost), cost, probe.weight});
+  const auto ranks = static_cast<double>(probe.config->parallel.ranks);
+  into.between += std::max(measured.between, 0.0) / ranks;
+  into.between_call += std::max(measured.between_call, 0.0) / ranks;
+}
+
+Probed run_probe(const Load& load, const Probe& probe) {
+  const ResolvedConfig& config = probe.config;
+  const int64_t arena = make_plan(config).arena_bytes();
+  const Layout layout(config->parallel, load.ranks, config->model.moe.num_experts);
+  ThreadWorld world(load.ranks);
+  Mutex mutex;
+  Probed probed;
+  world.run([&](int rank) {
+    const Groups groups = make_groups(world, layout, rank);
+    const Measured measured = step_a_few_times(probe, groups, arena);
+    std::map<std::string, double> exchange;
+    double exchange_call = 0;
+    if (probe.usual) {
+      exchange = measure_exchange(load, groups.world());
+      exchange_call = measure_exchange_call(load, groups.world());
+    }
+    const MutexLock lock(mutex);
+    merge(probed, measured, probe);
+    if (rank != 0) return;
+    probed.exchange = exchange;
+    probed.exchange_call = exchange_call;
+  });
+  return probed;
 }
 
 }  // namespace
@@ -151,10 +260,13 @@ bool machine_is_busy(const Load& load) {
 
 Ceilings fastest_of(const Ceilings& first, Ceilings second) {
   const auto rate = [](const Cost& cost) { return std::max(cost.flops, cost.bytes) / cost.seconds; };
+  double saved = 0;  // by the first, of the seconds that its kernels take at the second's rates
   for (const auto& [name, cost] : first.kernels) {
     const auto [at, fresh] = second.kernels.try_emplace(name, cost);
+    if (!fresh) saved += std::max(cost.flops, cost.bytes) / rate(at->second) - cost.seconds;
     if (!fresh && rate(cost) > rate(at->second)) at->second = cost;
   }
+  if (saved > 0 && !first.calls.kernels.empty()) second.calls = first.calls;
   for (const auto& [operation, bytes] : first.exchange) {
     double& most = second.exchange[operation];
     most = std::max(most, bytes);
@@ -181,29 +293,24 @@ Ceilings measure_ceilings(const Load& load) {
     ceilings.copy_bytes = std::max(ceilings.copy_bytes, kernels::measure_copy_gbytes(all) * 1e9 / load.ranks);
   };
   measure_peaks();
-  bool usual = true;
-  for (const ResolvedConfig& config : probes(load)) {
-    const int64_t arena = make_plan(config).arena_bytes();
-    const Layout layout(config->parallel, load.ranks, config->model.moe.num_experts);
-    ThreadWorld world(load.ranks);
-    Mutex mutex;
-    Ceilings sums;
-    double between = 0;
-    world.run([&](int rank) {
-      const Groups groups = make_groups(world, layout, rank);
-      const Measured measured = step_a_few_times(config, groups, arena);
-      const auto exchange = measure_exchange(load, groups.world());
-      const MutexLock lock(mutex);
-      merge(sums, measured);
-      between += measured.between / load.ranks;
-      if (rank == 0) sums.exchange = exchange;
-    });
+  std::map<std::string, std::vector<TimedCalls>> calls;
+  std::optional<double> between_call;
+  for (const Probe& probe : probes(load)) {
+    Probed probed = run_probe(load, probe);
+    for (auto& [kernel, timed] : probed.calls) calls[kernel].insert(calls[kernel].end(), timed.begin(), timed.end());
+    if (probe.small) {
+      between_call = std::min(between_call.value_or(probed.between_call), probed.between_call);
+      continue;
+    }
     measure_peaks();
-    ceilings.kernels.merge(sums.kernels);  // the usual probe's figures are the ones kept
-    if (!std::exchange(usual, false)) continue;
-    ceilings.exchange = sums.exchange;
-    ceilings.between = std::max(between, 0.0);
+    ceilings.kernels.merge(probed.kernels);  // the usual probe's figures are the ones kept
+    if (!probe.usual) continue;
+    ceilings.exchange = probed.exchange;
+    ceilings.calls.exchange_call = probed.exchange_call;
+    ceilings.between = probed.between;
   }
+  ceilings.calls.between_call = between_call.value_or(0);
+  for (const auto& [kernel, timed] : calls) ceilings.calls.kernels[kernel] = fit_speed(timed);
   ceilings.busy = cores < kUndisturbed * looks || beats_peak(ceilings);
   return ceilings;
 }

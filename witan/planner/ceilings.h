@@ -1,13 +1,14 @@
 // The speed of this machine, measured with the real kernels: a small model (the default recipe, two blocks deep) runs a
 // few steps on as many ranks and threads as the run will have, while every kernel is timed. So the rates include
 // effects that a data sheet does not: cores share memory and clock, a matrix product packs its operands, and a thread
-// pool splits a kernel imperfectly.
+// pool splits a kernel imperfectly. Narrower models and shorter texts then tell what a call costs beside its work.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
 
+#include "witan/planner/cpu_speeds.h"
 #include "witan/planner/gpu_speeds.h"
 #include "witan/tensor/device.h"
 #include "witan/train/run/config.h"
@@ -31,6 +32,7 @@ struct Ceilings {
   double f32_flops = 0;                    // of GPUs the same in float32; 0: not known, and taken to be as fast
   double copy_bytes = 0;                   // bytes/s read and written by one rank while all copy arrays beyond caches
   double between = 0;                      // seconds outside kernels and collectives per second within kernels
+  CpuSpeeds calls;                         // of kernels on the CPU, by call; without any: the rates above are all
   std::optional<GpuSpeeds> speeds;         // of GPUs; nothing: what is typical of them
   bool busy = false;                       // other programs used the machine: all of this is too slow
 };

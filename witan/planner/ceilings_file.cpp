@@ -29,13 +29,19 @@ Json to_json(const GpuSpeeds& speeds) {
           {"beside", speeds.beside}};
 }
 
+Json to_json(const CpuSpeeds& speeds) {
+  Json kernels = Json::object();
+  for (const auto& [name, speed] : speeds.kernels) kernels[name] = {speed.call, speed.flop, speed.moved};
+  return {{"kernels", kernels}, {"exchange_call", speeds.exchange_call}, {"between_call", speeds.between_call}};
+}
+
 Json to_json(const Ceilings& c) {
   Json kernels = Json::object();
   for (const auto& [name, cost] : c.kernels) kernels[name] = {cost.flops, cost.bytes, cost.seconds};
   Json json = {{"dtype", c.load.dtype},    {"ranks", c.load.ranks},      {"threads", c.load.threads},
                {"gpu", c.load.gpu},        {"kernels", kernels},         {"exchange", c.exchange},
                {"fma_flops", c.fma_flops}, {"copy_bytes", c.copy_bytes}, {"between", c.between},
-               {"busy", c.busy},           {"f32_flops", c.f32_flops}};
+               {"busy", c.busy},           {"f32_flops", c.f32_flops},   {"calls", to_json(c.calls)}};
   if (c.speeds) json["speeds"] = to_json(*c.speeds);
   return json;
 }
@@ -61,7 +67,17 @@ GpuSpeeds speeds_from_json(const Json& json) {
   return speeds;
 }
 
-// Throws nlohmann's exceptions for what is no such object, DataError for what is no such GPU.
+CpuSpeeds calls_from_json(const Json& json) {
+  CpuSpeeds speeds;
+  for (const auto& [name, of] : json.at("kernels").items())
+    speeds.kernels[name] = {of.at(0).get<double>(), of.at(1).get<double>(), of.at(2).get<double>()};
+  speeds.exchange_call = json.at("exchange_call").get<double>();
+  speeds.between_call = json.at("between_call").get<double>();
+  require<DataError>(speeds.valid(), "speeds of a CPU that none has");
+  return speeds;
+}
+
+// Throws nlohmann's exceptions for what is no such object, DataError for what is no such CPU or GPU.
 Ceilings from_json(const Json& json) {
   Ceilings c;
   c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>(),
@@ -74,6 +90,7 @@ Ceilings from_json(const Json& json) {
   c.between = json.at("between").get<double>();
   c.busy = json.value("busy", false);
   c.f32_flops = json.value("f32_flops", 0.0);
+  if (json.contains("calls")) c.calls = calls_from_json(json.at("calls"));
   if (json.contains("speeds")) c.speeds = speeds_from_json(json.at("speeds"));
   return c;
 }

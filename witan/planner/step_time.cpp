@@ -49,36 +49,43 @@ class RankClock {
                                : cost.bytes * measured.seconds / measured.bytes;
   }
 
-  double parts(const KernelCosts& costs, std::map<std::string, double>& parts) const {
-    double sum = 0;
-    for (const auto& [part, kernels] : costs)
-      for (const auto& [name, cost] : kernels) {
-        const double seconds = kernel(name, cost) * (1 + ceilings_.between);
-        parts[part] += seconds;
-        sum += seconds;
-      }
-    return sum;
+  // Of kernels, by part; `calls` say more than their sums do where calls were measured.
+  double parts(const KernelCosts& sums, const CallCosts& calls, std::map<std::string, double>& parts) const {
+    double all = 0;
+    const auto add = [&](const std::string& part, double seconds) {
+      parts[part] += seconds;
+      all += seconds;
+    };
+    if (by_call(calls)) {
+      for (const auto& [kind, cost] : calls)
+        if (kind.group.empty()) add(kind.part, kernel_call(kind, cost));
+    } else {
+      for (const auto& [part, kernels] : sums)
+        for (const auto& [name, cost] : kernels) add(part, kernel(name, cost) * (1 + ceilings_.between));
+    }
+    return all;
   }
 
-  double exchange(const SentBytes& sent) const {
+  double exchange(const SentBytes& sent, const CallCosts& calls) const {
     double sum = 0;
     for (const auto& [axis, operations] : sent)
-      for (const auto& [operation, bytes] : operations) sum += exchange(operation, bytes);
+      for (const auto& [operation, bytes] : operations) sum += exchange(operation, bytes, 0);
+    for (const auto& [kind, cost] : calls)
+      if (!kind.group.empty()) sum += exchange(kind.name, 0, cost.calls);
     return sum;
   }
 
   // All of a step that is no pass of a pipeline's stage is rest: without a pipeline it does not matter which is which.
   RankTime time_of(const RankPlan& rank, int64_t micro_batches) const {
     RankTime time;
-    time.rest = parts(rank.step, time.parts);
-    const double exchanging = exchange(rank.sent);
+    time.rest = parts(rank.step, rank.calls, time.parts);
+    const double exchanging = exchange(rank.sent, rank.calls);
     if (exchanging > 0) time.parts["exchange"] = exchanging;
     time.rest += exchanging;
     for (const auto& [kind, cost] : rank.calls) {
       const bool is_forward = kind.phase == TraceContext::Phase::forward;
       if (!is_forward && kind.phase != TraceContext::Phase::backward) continue;
-      const double seconds =
-          kind.group.empty() ? kernel(kind.name, cost) * (1 + ceilings_.between) : exchange(kind.name, cost.bytes);
+      const double seconds = kind.group.empty() ? kernel_call(kind, cost) : exchange(kind.name, cost.bytes, cost.calls);
       time.rest -= seconds;
       if (is_transfer(kind)) {
         time.transfer = std::max(time.transfer, seconds / cost.calls);
@@ -95,9 +102,17 @@ class RankClock {
   }
 
  private:
-  double exchange(const std::string& operation, double bytes) const {
+  bool by_call(const CallCosts& calls) const { return !ceilings_.calls.kernels.empty() && !calls.empty(); }
+
+  // Kernels of a kind, and what is between them.
+  double kernel_call(const CallKind& kind, const Cost& cost) const {
+    const auto measured = by_lapack(kind.name) ? std::nullopt : ceilings_.calls.kernel_seconds(kind, cost);
+    const double seconds = measured ? *measured : kernel(kind.name, cost);
+    return seconds + std::max(seconds * ceilings_.between, cost.calls * ceilings_.calls.between_call);
+  }
+  double exchange(const std::string& operation, double bytes, double calls) const {
     const auto rate = ceilings_.exchange.find(operation == "all_reduce" ? operation : "all_to_all_equal");
-    return rate != ceilings_.exchange.end() ? bytes / rate->second : 0;
+    return (rate != ceilings_.exchange.end() ? bytes / rate->second : 0) + calls * ceilings_.calls.exchange_call;
   }
 
   const Ceilings& ceilings_;
@@ -185,7 +200,8 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
   for (const RankPlan& rank : plan.ranks) {
     times.push_back(clock.time_of(rank, plan.micro_batches));
     std::map<std::string, double> ignored;
-    evaluation = std::max(evaluation, clock.parts(rank.evaluation, ignored) + clock.exchange(rank.eval_sent));
+    evaluation = std::max(evaluation, clock.parts(rank.evaluation, rank.eval_calls, ignored) +
+                                          clock.exchange(rank.eval_sent, rank.eval_calls));
   }
   StepTime step = StagesOfPlan(plan, config).play(times);
   step.eval_seconds = evaluation;
@@ -194,19 +210,6 @@ StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings&
   step.eval_seconds *= turns;
   for (auto& [part, seconds] : step.parts) seconds *= turns;
   return step;
-}
-
-double lapack_seconds(const Plan& plan, const RunConfig& config, const Ceilings& ceilings) {
-  const RankClock clock(ceilings, config);
-  double most = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    double sum = 0;
-    for (const auto& [part, kernels] : rank.step)
-      for (const auto& [name, cost] : kernels)
-        if (clock.by_lapack(name)) sum += clock.lapack(cost);
-    most = std::max(most, sum);
-  }
-  return most * static_cast<double>(config.parallel.ranks) / ceilings.load.ranks;
 }
 
 double predict_run(const StepTime& step, const RunConfig& config, int64_t done, std::optional<int64_t> held_out) {

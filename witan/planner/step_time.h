@@ -21,20 +21,18 @@ struct StepTime {
 // times of each stage's passes (planner/pipeline_time.h), of all stages together, and "bubble" is what the slowest one
 // waits.
 //
-// On a CPU a kernel takes its FLOPs or its bytes, whichever bound it when it was measured, over its measured rate; one
-// that was not measured goes at the mean rate of all. Exchanges take their bytes over the measured rate, without
-// waiting for peers. More ranks than were measured at once, which is as many as there are cores, take turns. The QR
-// decompositions and eigenvectors that Shampoo and SOAP have of LAPACK take one thread of a rank, at 8 % of its
-// multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
+// On a CPU a call of a kernel takes what Ceilings::calls say: a fixed time, and times of its FLOPs and of what it
+// moves. A kernel without such times takes its FLOPs or its bytes, whichever bound it when it was measured, over its
+// measured rate; one that was not measured at all goes at the mean rate of all. Exchanges take a fixed time, and their
+// bytes over the measured rate, without waiting for busier peers. More ranks than were measured at once, which is as
+// many as there are cores, take turns. The QR decompositions and eigenvectors that Shampoo and SOAP have of LAPACK take
+// one thread of a rank, at 8 % of its multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast
+// products are.
 //
 // On GPUs each kind of call takes what Ceilings::speeds says of it (planner/gpu_speeds.h), and what is beside kernels
 // hides behind them (planner/rank_time.h). `cluster`: GPUs that need not be here; null: those of the ceilings' load.
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings,
                       const Cluster* cluster = nullptr);
-
-// Of a step on the CPU, what LAPACK takes of it on the rank that has most to do: what whoever divides the work of a
-// step by its peak has to add.
-double lapack_seconds(const Plan& plan, const RunConfig& config, const Ceilings& ceilings);
 
 // The run's steps that are left after `done`, with its evaluations; without checkpoints. `held_out`: samples that the
 // held-out text has; nothing where it is not known, and taken to have as many as evaluations want.

@@ -16,7 +16,9 @@
 namespace witan::cli {
 namespace {
 
-constexpr double kUsualShare = 0.6;                    // of the peak, over whole steps of the default recipe
+// Of a peak, for each byte that is copied in the same time, at most: one short measurement of copying says far too
+// little where other programs take the cores meanwhile. Idle processors are at 5 to 10.
+constexpr double kFlopsOfAByte = 16;
 constexpr int64_t kContextBytes = int64_t{400} << 20;  // that asking a GPU takes of it
 
 int64_t steps_left(const RunConfig& config, int64_t done) {
@@ -107,18 +109,18 @@ Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t d
   const Load load = job ? Load{config->model.dtype, static_cast<int>(config->parallel.ranks),
                                static_cast<int>(config->parallel.threads)}
                         : load_of(config, usable_cores());
-  const auto peak_alone = [&](double flops, bool busy) {
-    Timing timing;
-    timing.ceilings.load = load;
-    timing.source = "the peak of multiply-adds";
-    timing.ceilings.busy = busy;
-    timing.ceilings.fma_flops = flops;
-    timing.step.seconds = plan.step_flops / (kUsualShare * flops) + lapack_seconds(plan, config, timing.ceilings);
-    timing.steps = steps_left(config, done);
-    timing.run_seconds = timing.step.seconds * static_cast<double>(timing.steps);
-    return timing;
+  // FLOP/s and bytes/s of all ranks together.
+  const auto by_peaks = [&](double flops, double bytes, bool busy) {
+    Ceilings ceilings;
+    ceilings.load = load;
+    ceilings.busy = busy;
+    ceilings.fma_flops = flops;
+    ceilings.copy_bytes = std::max(bytes, flops / kFlopsOfAByte) / load.ranks;
+    ceilings.calls = typical_cpu_speeds(flops / load.ranks, ceilings.copy_bytes, load.threads);
+    ceilings.exchange = {{"all_reduce", ceilings.copy_bytes / 2}, {"all_to_all_equal", ceilings.copy_bytes / 2}};
+    return timing_from(ceilings, "the peaks of multiply-adds and copying", plan, config, done, held_out);
   };
-  if (job) return peak_alone(job->ceilings.flops, job->busy);
+  if (job) return by_peaks(job->ceilings.flops, job->ceilings.bytes, job->busy);
   const CeilingsFile file = ceilings_file();
   const auto peak = [&] {
     ThreadPool pool(load.ranks * load.threads);
@@ -130,7 +132,8 @@ Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t d
   }
   if (config->parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
   const bool busy = machine_is_busy(load);
-  return peak_alone(peak(), busy);
+  ThreadPool pool(load.ranks * load.threads);
+  return by_peaks(peak(), 1e9 * kernels::measure_copy_gbytes(pool), busy);
 }
 
 std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,

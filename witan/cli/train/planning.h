@@ -36,7 +36,8 @@ std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, 
 Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig& config);
 
 // timing_of() without holding up a start: ceilings of a busy machine are not measured again, but for the peak of
-// multiply-adds. Where no ceilings are kept it comes from that, and from the share of it that steps usually reach.
+// multiply-adds. Where no ceilings are kept it comes from that, from the rate of copying, and from the shares of both
+// that calls usually reach (typical_cpu_speeds()).
 // `held_out`: samples that the held-out text has. `job`: of several processes on the CPU, what they measured together;
 // kept ceilings say nothing about them, whose cores are not those of this process.
 Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
