@@ -52,9 +52,8 @@ Fields DataConfig::fields() {
             Field{"json_key", &json_key,
                   "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
             Field{"valid_data", &valid_data,
-                  "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them; FILE is "
-                  "what "
-                  "data takes, or token shards as in data_path"},
+                  "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them; a file "
+                  "as in data, or token shards as in data_path"},
             Field{"sft", &sft, "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
             Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
             Field{"chat_template", &chat_template,
