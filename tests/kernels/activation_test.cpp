@@ -105,7 +105,9 @@ TEST(SwiGlu, BackwardReplacesItsGradientInPlace) {
     kernels::swiglu_backward(rank.stream, dh, ds, dy, h, s, {});
     kernels::swiglu_backward(rank.stream, in_place, ds_in_place, ups, h, s, {});
     EXPECT_EQ(values(in_place), values(dh));
-    if (s.defined()) EXPECT_EQ(values(ds_in_place), values(ds));
+    if (s.defined()) {
+      EXPECT_EQ(values(ds_in_place), values(ds));
+    }
   });
 }
 
