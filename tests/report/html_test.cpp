@@ -84,9 +84,9 @@ TEST(Report, EmbeddedScriptsCannotEndTheirElement) {
 
 TEST(Report, ShowsEveryPart) {
   const std::string page = render_report(synthetic::run(50, 2, 4), "hidden_size = 64\n");
-  for (const char* text : {"first-light", "Validation loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second",
-                           "13.7\u00a0M", "Skipped steps", "activations", "178\u00a0MiB", "hidden_size = 64",
-                           "The function returns", "Layer 1", "finished"})
+  for (const char* text :
+       {"first-light", "Validation loss", "Bits per byte", "Kneser-Ney bigram", "Tokens per second", "13.7\u00a0M",
+        "Skipped steps", "activations", "178 MiB", "hidden_size = 64", "The function returns", "Layer 1", "finished"})
     EXPECT_NE(markup_of(page).find(text), std::string::npos) << text;
   EXPECT_EQ(count(markup_of(page), "data-chart="), data_of(page)["charts"].size());
   EXPECT_EQ(count(markup_of(page), "data-layer="), data_of(page)["heat"]["panels"].size());
