@@ -21,7 +21,7 @@ void expect_near(const CallSpeed& fitted, const CallSpeed& speed) {
 TEST(CpuSpeeds, AFitFindsWhatCallsAreMadeOf) {
   for (const CallSpeed& speed : {CallSpeed{1e-6, 7e-12, 9e-11}, CallSpeed{0, 7e-12, 9e-11}, CallSpeed{2e-5, 0, 1e-10},
                                  CallSpeed{3e-6, 1e-11, 0}, CallSpeed{5e-6, 0, 0}}) {
-    SCOPED_TRACE(testing::Message() << speed.call << " " << speed.flop << " " << speed.moved);
+    SCOPED_TRACE(::testing::Message() << speed.call << " " << speed.flop << " " << speed.moved);
     expect_near(fit_speed({timed(speed, 3, 5e5, 3e4), timed(speed, 12, 1.3e8, 8.4e6), timed(speed, 6, 2.1e9, 8.4e6),
                            timed(speed, 1, 1e3, 2e2)}),
                 speed);
