@@ -67,10 +67,11 @@ TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
 // time again.
 TEST(PatientDeadline, BeginsAnewAfterThisProcessWasStopped) {
   const DebugHold nobody({1}, {});
-  PatientDeadline plain(kSeconds, nullptr), patient(kSeconds, &nobody);
+  PatientDeadline plain(kSeconds, nullptr), patient(kSeconds, &nobody), busy(kSeconds, nullptr);
   sleep_for(2.2);  // nobody looked for longer than a wait ever lets pass
   EXPECT_FALSE(plain.expired());
   EXPECT_FALSE(patient.expired());
+  EXPECT_TRUE(busy.expired(1)) << "it did something else for a second";
   sleep_for(1.1 * kSeconds);
   EXPECT_TRUE(plain.expired());
   EXPECT_TRUE(patient.expired());

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <thread>
 
-#include "support/processes.h"
+#include "support/links.h"
 
 namespace witan {
 namespace {
@@ -17,55 +17,17 @@ using testing::Ended;
 using testing::expect_whole;
 using testing::free_port;
 using ::testing::HasSubstr;
+using testing::hear;
 using testing::in_processes;
 using testing::kSoon;
 using testing::launch_by_sockets;
-using testing::launch_of;
 using ::testing::MatchesRegex;
+using testing::meet_at_first;
+using testing::on_links;
 using testing::on_processes;
 using testing::ProcessRank;
+using testing::say;
 using testing::stop_for;
-
-using Bytes = Links::Bytes;
-constexpr auto kCall = Links::Control::call;
-constexpr uint64_t kChannel = 77;
-
-void say(Links& links, int to, const std::string& words) {
-  links.send_control(to, kChannel, kCall, std::as_bytes(std::span(words)), 10);
-}
-
-std::string hear(Links& links, int from, double seconds = 10) {
-  std::string words;
-  links.wait(
-      [&](Links::View& view) {
-        if (!view.has_control(from, kChannel, kCall)) return false;
-        const Bytes bytes = view.next_control(from, kChannel, kCall);
-        words.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-        return true;
-      },
-      [&](Links::View& view) { return view.left(from) ? cat("rank ", from, " has left") : ""; },
-      [&](Links::View&) { return cat("rank ", from, " is late"); }, seconds);
-  return words;
-}
-
-// What body() returns on each of so many ranks that have met.
-std::vector<Ended> on_links(int ranks, const std::function<std::string(Links&)>& body, double silence = 20) {
-  return in_processes(ranks, [&, port = free_port()](int rank) {
-    Links links(meet_peers(launch_by_sockets(rank, ranks, port), 20), silence);
-    return body(links);
-  });
-}
-
-// Returns when all are here.
-void meet_at_first(Links& links) {
-  if (links.rank() != 0) {
-    say(links, 0, "here");
-    hear(links, 0);
-    return;
-  }
-  for (int rank = 1; rank < links.size(); ++rank) hear(links, rank);
-  for (int rank = 1; rank < links.size(); ++rank) say(links, rank, "all are here");
-}
 
 TEST(ProcessLinks, AreThoseOfRankZeroAndOfRanksThatTalk) {
   const auto ended = on_links(5, [](Links& links) -> std::string {

@@ -57,9 +57,9 @@ Deadline PatientDeadline::next_look() const {
   return std::min(end_, deadline_in(hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
 }
 
-bool PatientDeadline::expired() {
+bool PatientDeadline::expired(double busy) {
   const auto now = Clock::now();
-  const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds;
+  const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds + busy;
   looked_ = now;
   if (stopped || (hold_ != nullptr && hold_->held())) end_ = deadline_in(seconds_);
   return now >= end_;

@@ -48,7 +48,8 @@ class PatientDeadline {
  public:
   PatientDeadline(double seconds, const DebugHold* hold);  // null: no rank is ever held
   Deadline next_look() const;                              // when to ask expired() at the latest
-  bool expired();
+  // `busy`: seconds that may well have passed since the last look without this process having been stopped.
+  bool expired(double busy = 0);
 
  private:
   const double seconds_;

@@ -74,7 +74,7 @@ bool Links::reach(int rank, double seconds) {
   for (double pause = kLeastPause; goes_on; pause = std::min(2 * pause, kMostPause)) {
     const bool fits = connect_once(rank, deadline_in(seconds), why);
     MutexLock lock(mutex_);
-    goes_on = fits && may_reach(rank) && !deadline.expired();
+    goes_on = fits && may_reach(rank) && !deadline.expired(seconds);  // a try may have taken as long
     if (goes_on) changed_.wait_until(lock, deadline_in(pause));
   }
   {

@@ -1,0 +1,194 @@
+// How ranks connect to each other late, and what becomes of those that cannot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "support/links.h"
+
+namespace witan {
+namespace {
+
+using testing::drain;
+using testing::Ended;
+using testing::expect_whole;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::hear;
+using testing::in_processes;
+using testing::introduced_to;
+using testing::kCall;
+using testing::kChannel;
+using testing::kSoon;
+using testing::launch_by_sockets;
+using testing::leaves;
+using ::testing::MatchesRegex;
+using testing::meet_at_first;
+using testing::say;
+using testing::send_frame;
+
+// A rank whose address rank 1 takes for another one.
+std::vector<Ended> where_two_is_elsewhere(int ranks, const std::function<Endpoint(const Met& met)>& elsewhere,
+                                          const std::function<std::string(Links&)>& body) {
+  return in_processes(ranks, [&, port = free_port()](int rank) {
+    Met met = meet_peers(launch_by_sockets(rank, ranks, port), 20);
+    if (rank == 1) met.peers[2].at = elsewhere(met);
+    Links links(std::move(met), 20);
+    meet_at_first(links);
+    return body(links);
+  });
+}
+
+// As behind a firewall that drops packets: each try lasts until the deadline.
+TEST(ProcessLinks, ARankThatDoesNotAnswerWhoeverConnectsIsNamedAtTheDeadline) {
+  constexpr double kDeadline = 2.5;
+  const Socket silent = listen_at({"127.0.0.1", 0});
+  const auto ended = where_two_is_elsewhere(
+      3, [&](const Met&) { return local_end(silent); },
+      [](Links& links) -> std::string {
+        if (links.rank() != 1) return hear(links, 1);
+        links.send_control(2, kChannel, kCall, {}, kDeadline);
+        return "";
+      });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.said, MatchesRegex("rank 2 on .* is lost: rank 1 on .* could not connect to it at 127.0.0.1:.*: "
+                                       "rank 2 did not answer"));
+    EXPECT_LT(one.seconds, kDeadline + kSoon);
+  }
+}
+
+TEST(ProcessLinks, AnotherOneWhereARankShouldBeIsNamedAtOnce) {
+  const auto ended = where_two_is_elsewhere(
+      3,
+      [](const Met& met) {
+        return Endpoint{"127.0.0.1", met.self.port};
+      },
+      [](Links& links) -> std::string {
+        if (links.rank() != 1) return hear(links, 1);
+        say(links, 2, "hello");
+        return "";
+      });
+  for (const Ended& one : ended) {
+    EXPECT_THAT(one.said, HasSubstr("is not rank 2 of this job: it is rank 1 and does not expect rank 1"));
+    EXPECT_LT(one.seconds, kSoon);
+  }
+}
+
+TEST(ProcessLinks, WhoeverConnectsHearsOfAFailureMeanwhile) {
+  const Socket silent = listen_at({"127.0.0.1", 0});
+  const auto ended = where_two_is_elsewhere(
+      4, [&](const Met&) { return local_end(silent); },
+      [](Links& links) -> std::string {
+        if (links.rank() == 1) say(links, 2, "hello");
+        if (links.rank() != 3) return hear(links, 3);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        links.fail({ProcessFailure::Kind::failed, 3, "no such shard"});
+        return "";
+      });
+  for (const size_t rank : {0, 1, 2}) {
+    EXPECT_THAT(ended[rank].said, MatchesRegex("stopped, as rank 3 on .* failed: no such shard")) << rank;
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+// Rank 0, by hand, says that rank 2 has left, which then connects to rank 1: what it sends counts.
+TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Socket heard(ends[0]), says(ends[1]);
+  const auto ended = in_processes(3, [&, port = free_port()](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+    if (rank == 0) {
+      send_frame(met.peers[1].socket, {kDepartures}, pack_departures(std::vector<Departure>{{2, 0}}));
+      for (const int to : {1, 2}) send_frame(met.peers[static_cast<size_t>(to)].socket, {kShutdown});
+      for (const int from : {1, 2}) drain(met.peers[static_cast<size_t>(from)].socket);
+      return "";
+    }
+    Links links(std::move(met), 20);
+    if (rank == 1) {
+      EXPECT_TRUE(leaves(links, 2));
+      EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+      while (links.connections() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      say(links, 2, "go on");
+      EXPECT_EQ(hear(links, 2), "first");
+      EXPECT_EQ(hear(links, 2), "second");
+      EXPECT_TRUE(leaves(links, 2));
+      return "";
+    }
+    EXPECT_TRUE(wait_readable(heard, 10));
+    say(links, 1, "first");
+    EXPECT_EQ(hear(links, 1), "go on");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 1 waits for it
+    say(links, 1, "second");
+    return "";
+  });
+  expect_whole(ended);
+}
+
+// Rank 2, by hand, knows by rank 0 that rank 1 is leaving, and connects to it nevertheless.
+TEST(ProcessLinks, ARankThatLeavesLetsNobodyIn) {
+  expect_whole(in_processes(3, [&, port = free_port()](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+    if (rank == 2) {
+      FrameHeader header;
+      while (header.kind != kDepartures)  // heartbeats come first
+        if (recv_all(met.peers[0].socket, std::as_writable_bytes(std::span(&header, 1)), deadline_in(5)) !=
+            Transfer::done)
+          return "rank 0 did not say that rank 1 has left";
+      EXPECT_FALSE(introduced_to(met, 1));
+      send_frame(met.peers[0].socket, {kShutdown});
+      drain(met.peers[0].socket);
+      return "";
+    }
+    Links links(std::move(met), 20);
+    if (rank == 0) {
+      EXPECT_TRUE(leaves(links, 1));
+      EXPECT_TRUE(leaves(links, 2));
+    }
+    return "";
+  }));
+}
+
+// How long the system keeps what each of this process's connections has sent, in ms; -1 for one whose silence it leaves
+// alone.
+std::vector<int> patience_of_connections() {
+  std::vector<int> all;
+  for (int fd = 0; fd < 256; ++fd) {
+    sockaddr_storage other{};
+    socklen_t length = sizeof other, value_length = sizeof(int);
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&other), &length) != 0 || other.ss_family == AF_UNIX) continue;
+    int alive = 0, patience = 0;
+    ::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &alive, &value_length);
+    ::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, &value_length);
+    all.push_back(alive == 1 ? patience : -1);
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+// On both ends of a connection; one that a debugger holds may leave what is sent to it unread.
+TEST(ProcessLinks, TheSystemLooksAfterLateConnectionsToo) {
+  const auto before = patience_of_connections();
+  ASSERT_TRUE(before.empty());
+  expect_whole(in_processes(4, [&, port = free_port()](int rank) -> std::string {
+    const std::vector<int> held = {2};
+    Links links(meet_peers(launch_by_sockets(rank, 4, port), 20), 20,
+                std::make_shared<DebugHold>(held, rank == 2 ? held : std::vector<int>{}));
+    for (int to = 1; to < rank; ++to) say(links, to, "hello");
+    for (int from = rank + 1; rank > 0 && from < 4; ++from) hear(links, from);
+    const auto patience = patience_of_connections();
+    EXPECT_EQ(patience.size(), 3U);
+    EXPECT_GE(patience.front(), 0);
+    EXPECT_EQ(std::ranges::count(patience, 0), rank == 2 ? 0 : 1);
+    meet_at_first(links);
+    return "";
+  }));
+}
+
+}  // namespace
+}  // namespace witan
