@@ -1,0 +1,53 @@
+// Which of those that connect are heard, where more come than there is room for.
+#include "witan/comm/processes/guests.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace witan {
+namespace {
+
+// A connection to this machine's port from one of its loopback addresses.
+Socket stranger_from(const char* address, int port) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in here{}, there{};
+  here.sin_family = there.sin_family = AF_INET;
+  here.sin_addr.s_addr = ::inet_addr(address);
+  there.sin_addr.s_addr = ::inet_addr("127.0.0.1");
+  there.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&here), sizeof here), 0);
+  EXPECT_EQ(::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&there), sizeof there), 0);
+  return socket;
+}
+
+void attend(Reception& reception) {
+  std::vector<pollfd> fds;
+  reception.add_to(fds);
+  ::poll(fds.data(), fds.size(), 0);
+  EXPECT_TRUE(reception.attend(fds).empty());
+}
+
+TEST(Guests, OfACrowdTheOldestMakeRoomForTheNewest) {
+  constexpr size_t kMost = kMostStrangers + 1, kMore = 10;  // of a job that expects one rank
+  const Socket listener = listen_at({"127.0.0.1", 0});
+  const int port = local_end(listener).port;
+  const Member zero{0, 2, "secret", "here", 0};
+  Roster roster{{1}, {}};
+  Reception reception(listener, zero, roster);
+  const Socket alone = stranger_from("127.0.0.2", port);  // the oldest, but not of the crowd
+  std::vector<Socket> crowd;
+  while (crowd.size() < kMost - 1 + kMore) {
+    crowd.push_back(stranger_from("127.0.0.1", port));
+    if (crowd.size() % 64 == 0) attend(reception);
+  }
+  attend(reception);
+  EXPECT_FALSE(hung_up(alone));
+  for (size_t i = 0; i < crowd.size(); ++i) EXPECT_EQ(hung_up(crowd[i]), i < kMore) << i;
+  EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("too many others connected from there"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,108 @@
+// What rank 0 says of ranks to those that are not connected to them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "support/links.h"
+
+namespace witan {
+namespace {
+
+using testing::drain;
+using testing::free_port;
+using ::testing::HasSubstr;
+using testing::hear;
+using testing::in_processes;
+using testing::kSoon;
+using testing::launch_by_sockets;
+using ::testing::MatchesRegex;
+using testing::meet_at_first;
+using testing::on_links;
+using testing::send_frame;
+
+constexpr double kSilence = 3;  // a heartbeat each 0.3 s
+
+void pause_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+// What rank 1 says when it has waited for rank 2 in vain, from some time on for 0.1 s. Rank 0, by hand, says at another
+// time that rank 2 has been silent for 5 s.
+std::string said_when(double rank_zero_speaks, double rank_one_waits) {
+  return in_processes(3,
+                      [&, port = free_port()](int rank) -> std::string {
+                        Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+                        if (rank == 1) {
+                          Links links(std::move(met), kSilence);
+                          pause_for(rank_one_waits);
+                          return hear(links, 2, 0.1);
+                        }
+                        if (rank == 0) {
+                          pause_for(rank_zero_speaks);
+                          send_frame(met.peers[1].socket, {kHeartbeat, 0, uint64_t{3} << 32 | 50 << 1});
+                          send_frame(met.peers[1].socket, {kShutdown});
+                        }
+                        drain(met.peers[rank == 0 ? 1 : 0].socket);
+                        return "";
+                      })[1]
+      .said;
+}
+
+TEST(ProcessLinks, RankZerosWordOfASilentRankCountsForAMoment) {
+  EXPECT_THAT(said_when(0.4, 0), HasSubstr("is lost: no heartbeat for 5 s;")) << "whoever is late waits for it";
+  EXPECT_EQ(said_when(0, 0.5), "rank 2 is late") << "it may have been heard again meanwhile";
+}
+
+// Rank 2, by hand, sends no heartbeats.
+TEST(ProcessLinks, RankZeroThatIsDoneStillSaysWhoIsSilent) {
+  const auto ended = in_processes(3, [&, port = free_port()](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+    if (rank == 2) {
+      pause_for(2);
+      return "";
+    }
+    Links links(std::move(met), kSilence);
+    return rank == 0 ? "" : hear(links, 2, 1);
+  });
+  EXPECT_THAT(ended[1].said, MatchesRegex("rank 2 on .* is lost: no heartbeat for .* s;.*"));
+}
+
+// Rank 0, which does not wait itself, passes it on: before it leaves, and while it does.
+void expect_error_to_reach_all(bool zero_leaves) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Socket heard(ends[0]), says(ends[1]);
+  const auto ended = on_links(4, [&](Links& links) -> std::string {
+    meet_at_first(links);
+    if (links.rank() == 3) links.fail({ProcessFailure::Kind::failed, 3, "no such shard"});
+    if (links.rank() == 0) return zero_leaves || wait_readable(heard, kSoon) ? "" : "nobody has heard of it";
+    if (links.rank() == 3) return "";
+    try {
+      return hear(links, 3 - links.rank());
+    } catch (...) {
+      if (links.rank() == 1) {
+        EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+      }
+      throw;
+    }
+  });
+  EXPECT_EQ(ended[0].said, "");
+  for (const size_t rank : {1, 2}) {
+    EXPECT_THAT(ended[rank].said, MatchesRegex("stopped, as rank 3 on .* failed: no such shard")) << rank;
+    EXPECT_LT(ended[rank].seconds, kSoon);
+  }
+}
+
+TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatComputes) {
+  expect_error_to_reach_all(false);
+}
+
+TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatIsDone) {
+  expect_error_to_reach_all(true);
+}
+
+}  // namespace
+}  // namespace witan
