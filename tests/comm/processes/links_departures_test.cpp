@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <atomic>
+#include <thread>
 
 #include "support/links.h"
 
@@ -42,8 +43,12 @@ TEST(ProcessLinks, ARankThatHasLeftIsNoFailureOfThoseThatDoNotNeedIt) {
 // Carries nothing. Rank r has sent 10 r + s messages to rank s, of which `missing` have not come.
 class CountingEngine : public MessageEngine {
  public:
-  CountingEngine(int rank, const std::atomic<uint64_t>& missing, std::atomic<int>& to_send)
-      : rank_(rank), missing_(missing), to_send_(to_send) {}
+  struct State {
+    std::atomic<uint64_t> missing = 0;
+    std::atomic<int> to_send = 0, looks = 0;
+  };
+  CountingEngine(int rank, State& state)
+      : rank_(rank), missing_(state.missing), to_send_(state.to_send), looks_(state.looks) {}
 
   Bytes address() const override { return {}; }
   void connect(int, std::span<const std::byte>, bool) override {}
@@ -55,7 +60,10 @@ class CountingEngine : public MessageEngine {
   bool taking(int, uint64_t) const override { return false; }
   uint64_t sent(int to) const override { return static_cast<uint64_t>(10 * rank_ + to); }
   uint64_t received(int from) const override { return static_cast<uint64_t>(10 * from + rank_) - missing_; }
-  bool progress() override { return to_send_ > 0 && to_send_-- > 0; }
+  bool progress() override {
+    ++looks_;
+    return to_send_ > 0 && to_send_-- > 0;
+  }
   std::optional<Control> next_control() override { return std::nullopt; }
   std::optional<Trouble> trouble() const override { return std::nullopt; }
   int descriptor() const override { return never_.fd(); }
@@ -65,20 +73,19 @@ class CountingEngine : public MessageEngine {
  private:
   const int rank_;
   const std::atomic<uint64_t>& missing_;
-  std::atomic<int>& to_send_;
+  std::atomic<int>&to_send_, &looks_;
   const Socket never_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
 TEST(ProcessLinks, ARankHasLeftOnceAllHasComeThatItSentByAnEngine) {
   const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
-    std::atomic<uint64_t> missing = 1;
-    std::atomic<int> to_send = 0;
+    CountingEngine::State engine{1};
     Links links(meet_peers(launch_by_sockets(rank, 4, port), 20), 20);
     meet_at_first(links);
-    links.use(std::make_unique<CountingEngine>(rank, missing, to_send), false);
+    links.use(std::make_unique<CountingEngine>(rank, engine), false);
     if (rank == 3) return "";
     EXPECT_FALSE(leaves(links, 3, 0.5));
-    missing = 0;
+    engine.missing = 0;
     EXPECT_TRUE(leaves(links, 3));
     return "";
   });
@@ -88,15 +95,45 @@ TEST(ProcessLinks, ARankHasLeftOnceAllHasComeThatItSentByAnEngine) {
 
 TEST(ProcessLinks, WhatAnEngineIsSendingIsSentBeforeARankLeaves) {
   expect_whole(in_processes(2, [&, port = free_port()](int rank) -> std::string {
-    const std::atomic<uint64_t> missing = 0;
-    std::atomic<int> to_send = 3;
+    CountingEngine::State engine{0, 3};
     {
       Links links(meet_peers(launch_by_sockets(rank, 2, port), 20), 20);
-      links.use(std::make_unique<CountingEngine>(rank, missing, to_send), false);
+      links.use(std::make_unique<CountingEngine>(rank, engine), false);
     }
-    EXPECT_EQ(to_send, 0);
+    EXPECT_EQ(engine.to_send, 0);
     return "";
   }));
+}
+
+// Its last messages may be on their way to a rank that is still at work.
+TEST(ProcessLinks, RankZeroThatIsDoneMovesWhatItsEngineCarries) {
+  expect_whole(in_processes(2, [&, port = free_port()](int rank) -> std::string {
+    CountingEngine::State engine;
+    {
+      Links links(meet_peers(launch_by_sockets(rank, 2, port), 20), 20);
+      links.use(std::make_unique<CountingEngine>(rank, engine), false);
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    if (rank == 0) {
+      EXPECT_GT(engine.looks, 10);
+    }
+    return "";
+  }));
+}
+
+// Whoever waits for others is not held up by one that a debugger might hold, but that has left.
+TEST(ProcessLinks, NobodyIsHeldUpByARankThatHasLeft) {
+  const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
+    const std::vector<int> held = {3};
+    const auto hold = std::make_shared<DebugHold>(held, rank == 3 ? held : std::vector<int>{});
+    Links links(meet_peers(launch_by_sockets(rank, 4, port), 20), 2.5, hold);
+    meet_at_first(links);
+    if (rank == 3) return "";
+    EXPECT_TRUE(leaves(links, 3));
+    if (rank != 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    return rank == 1 ? hear(links, 2, 1) : "";
+  });
+  EXPECT_EQ(ended[1].said, "rank 2 is late");
 }
 
 // Rank 2, by hand, tells rank 1 what is rank 0's to tell.
