@@ -29,6 +29,7 @@ using testing::launch_by_sockets;
 using testing::leaves;
 using ::testing::MatchesRegex;
 using testing::meet_at_first;
+using testing::on_links;
 using testing::say;
 using testing::send_frame;
 
@@ -128,6 +129,68 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
     return "";
   });
   expect_whole(ended);
+}
+
+// Rank 0, by hand, says that rank 2 has left: its own shutdown message would stand behind all that it sends.
+TEST(ProcessLinks, ARankThatIsConnectedSaysItselfThatItLeaves) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Socket heard(ends[0]), says(ends[1]);
+  expect_whole(in_processes(3, [&, port = free_port()](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
+    if (rank == 0) {
+      EXPECT_TRUE(wait_readable(heard, 10));
+      send_frame(met.peers[1].socket, {kDepartures}, pack_departures(std::vector<Departure>{{2, 0}}));
+      for (const int to : {1, 2}) send_frame(met.peers[static_cast<size_t>(to)].socket, {kShutdown});
+      for (const int from : {1, 2}) drain(met.peers[static_cast<size_t>(from)].socket);
+      return "";
+    }
+    Links links(std::move(met), 20);
+    if (rank == 2) {
+      say(links, 1, "connected");
+      return hear(links, 1) == "leave" ? "" : "another word";
+    }
+    EXPECT_EQ(hear(links, 2), "connected");
+    EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+    EXPECT_TRUE(leaves(links, 0));
+    EXPECT_FALSE(leaves(links, 2, 0.2));
+    say(links, 2, "leave");
+    EXPECT_TRUE(leaves(links, 2));
+    return "";
+  }));
+}
+
+TEST(ProcessLinks, AnAnswerOnANewConnectionIsReadAtOnce) {
+  constexpr double kLong = 600;  // a heartbeat each 5 s
+  expect_whole(on_links(
+      3,
+      [](Links& links) -> std::string {
+        meet_at_first(links);
+        const auto start = deadline_in(0);
+        if (links.rank() == 1) say(links, 2, "hello");
+        if (links.rank() > 0) hear(links, 3 - links.rank());
+        if (links.rank() == 2) say(links, 1, "hello");
+        EXPECT_LT(seconds_since(start), 2);
+        return "";
+      },
+      kLong));
+}
+
+// What counts is how long a rank has been silent on its connection, not how long the job has lasted.
+TEST(ProcessLinks, RanksThatConnectLateAreNotTakenForSilentOnes) {
+  constexpr double kSilence = 2;
+  expect_whole(on_links(
+      6,
+      [](Links& links) -> std::string {
+        meet_at_first(links);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+        for (int to = 1; to < links.rank(); ++to) say(links, to, "hello");
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        for (int from = links.rank() + 1; links.rank() > 0 && from < links.size(); ++from) hear(links, from);
+        meet_at_first(links);
+        return "";
+      },
+      kSilence));
 }
 
 // Rank 2, by hand, knows by rank 0 that rank 1 is leaving, and connects to it nevertheless.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <thread>
 
 #include "support/links.h"
@@ -102,6 +103,41 @@ TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatComputes) {
 
 TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatIsDone) {
   expect_error_to_reach_all(true);
+}
+
+// Ranks 1 and 2, by hand: an error of rank 1 is told, and rank 2 is lost, before rank 0 looks, which was stopped.
+TEST(ProcessLinks, RankZeroThatIsDonePassesOnWhatCameFirst) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const Socket heard(ends[0]), says(ends[1]);
+  const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
+    Met met = meet_peers(launch_by_sockets(rank, 4, port), 20);
+    if (rank == 0) {
+      const pid_t own = ::getpid();
+      Links links(std::move(met), 20);
+      EXPECT_EQ(::write(says.fd(), &own, sizeof own), ssize_t{sizeof own});
+      return "";  // which takes until all others have left
+    }
+    if (rank == 3) {
+      Links links(std::move(met), 20);
+      return hear(links, 1);
+    }
+    if (rank == 2) {
+      pause_for(0.5);
+      return "";
+    }
+    pid_t zero = 0;
+    EXPECT_EQ(::read(heard.fd(), &zero, sizeof zero), ssize_t{sizeof zero});
+    pause_for(0.2);
+    ::kill(zero, SIGSTOP);
+    const auto words = pack_failure({ProcessFailure::Kind::failed, 1, "no such shard"});
+    send_frame(met.peers[0].socket, {kFailure}, words);
+    pause_for(0.6);
+    ::kill(zero, SIGCONT);
+    send_frame(met.peers[0].socket, {kShutdown});
+    return "";
+  });
+  EXPECT_THAT(ended[3].said, HasSubstr("failed: no such shard"));
 }
 
 }  // namespace

@@ -209,7 +209,8 @@ class Links {
   void hear_heartbeat(int rank, const Heartbeat& said) WITAN_REQUIRES(mutex_);
   bool hear_departures(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
-  bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first
+  bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);   // whether it is the first
+  bool is_news(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // which the others are to hear
 
   const Member self_;
   const double silence_seconds_, heartbeat_seconds_;

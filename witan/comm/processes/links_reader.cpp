@@ -171,8 +171,13 @@ void Links::hear_heartbeat(int rank, const Heartbeat& said) {
 
 void Links::hear_failure(const Bytes& words) {
   const auto failure = parse_failure(words, size());
-  // Once this rank leaves, it is told of no failure, but passes on the first.
-  if (failure && (closing_ ? !std::exchange(passed_on_, true) : record(*failure))) untold_ = failure;
+  if (failure && is_news(*failure)) untold_ = failure;
+}
+
+// Once this rank leaves, it is told of no failure, but passes on the first, unless it leaves with one that it tells
+// all.
+bool Links::is_news(const ProcessFailure& failure) {
+  return closing_ ? !recorded_ && !std::exchange(passed_on_, true) : record(failure);
 }
 
 void Links::lose(int rank, const std::string& why) {
@@ -180,7 +185,7 @@ void Links::lose(int rank, const std::string& why) {
   stir();
   if (incoming(rank).shut_down) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
-  if (closing_ || record(failure)) untold_ = failure;
+  if (is_news(failure)) untold_ = failure;
 }
 
 }  // namespace witan
