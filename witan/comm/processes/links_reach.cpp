@@ -75,7 +75,8 @@ bool Links::reach(int rank, double seconds) {
     const bool fits = connect_once(rank, deadline_in(seconds), why);
     MutexLock lock(mutex_);
     goes_on = fits && may_reach(rank) && !deadline.expired(seconds);  // a try may have taken as long
-    if (goes_on) changed_.wait_until(lock, deadline_in(pause));
+    for (const Deadline next = deadline_in(pause); goes_on && seconds_since(next) < 0; goes_on = may_reach(rank))
+      changed_.wait_until(lock, next);
   }
   {
     const MutexLock lock(mutex_);
