@@ -6,6 +6,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/io_error.h"
 #include "witan/base/json_integer.h"
 #include "witan/base/text.h"
 #include "witan/data/quarantine.h"
@@ -262,10 +263,12 @@ MadeRows RowJob::publish() {
   describe(made, work_.journal().back().at("written"));
   for (const Parts::File& file : parts_.files()) {
     const fs::path first = stream_path(file.streams.front());
+    std::error_code error;
     if (file.streams.size() > 1)
       lay_end_to_end(file);
     else if (fs::exists(first))
-      fs::rename(first, file.path);
+      fs::rename(first, file.path, error);
+    if (error) throw_io_error("cannot finish", file.path, error.value());
   }
   fsync_folder(output_.parent_path());
   record_.write(key_, describe_made(made), paths_of_files(), {quarantine_beside(output_)});

@@ -10,6 +10,7 @@
 
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/io_error.h"
 #include "witan/base/json.h"
 
 namespace witan {
@@ -55,7 +56,7 @@ WorkFolder::~WorkFolder() {
 void WorkFolder::lock() {
   const fs::path file = path_ / "lock";
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  require<IoError>(lock_ >= 0, "cannot open ", file.string(), ": ", std::strerror(errno));
+  if (lock_ < 0) throw_io_error("cannot open", file, errno);
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
   const int error = errno;
   ::close(std::exchange(lock_, -1));
