@@ -52,7 +52,7 @@ struct PrepareProgress {
 // "d/rows.bin was made otherwise (append_eod): made anew", of what `replacing` is told.
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes);
 
-// "d/rows.partial.*, which an interrupted call left, ...: dropped, and begun anew", when `dropping` is called.
+// "d/rows.partial.*, which an interrupted call left, ...: dropped, and tokenized anew", when `dropping` is called.
 std::string describe_dropping(const fs::path& prefix);
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and

@@ -144,19 +144,9 @@ struct DecisionHead {
 };
 
 Links::Bytes next_control(Links& links, int from, Links::Control kind, double seconds) {
-  Links::Bytes bytes;
-  links.wait(
-      [&](Links::View& view) {
-        if (!view.has_control(from, kChannel, kind)) return false;
-        bytes = view.next_control(from, kChannel, kind);
-        return true;
-      },
-      [&](Links::View& view) {
-        return view.left(from) ? cat("rank ", from, " returned before it had said which engine it uses") : "";
-      },
-      [&](Links::View&) { return cat("rank ", from, " did not say within ", seconds, " s which engine it uses"); },
-      seconds);
-  return bytes;
+  return links.await_control(from, kChannel, kind,
+                             cat("rank ", from, " returned before it had said which engine it uses"),
+                             cat("rank ", from, " did not say within ", seconds, " s which engine it uses"), seconds);
 }
 
 [[noreturn]] void disagree(Links& links, const std::string& verdict) {

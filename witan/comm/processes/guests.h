@@ -50,7 +50,7 @@ class Reception {
 
   // Appends what is to be polled.
   void add_to(std::vector<pollfd>& fds) const;
-  // Goes on with what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
+  // Reads what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
   // have introduced themselves.
   std::vector<Guest> attend(std::span<const pollfd> polled);
   // The last connection that was refused, and why; empty: none was.

@@ -319,6 +319,19 @@ bool Links::wait_some(const std::function<bool(View&)>& done, const std::functio
   return there;
 }
 
+Links::Bytes Links::await_control(int from, uint64_t channel, Control kind, const std::string& lost,
+                                  const std::string& late, double seconds) {
+  Bytes bytes;
+  wait(
+      [&](View& view) {
+        if (!view.has_control(from, channel, kind)) return false;
+        bytes = view.next_control(from, channel, kind);
+        return true;
+      },
+      [&](View& view) { return view.left(from) ? lost : ""; }, [&](View&) { return late; }, seconds);
+  return bytes;
+}
+
 void Links::wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                      const std::function<ProcessFailure(View&)>& late, double seconds) {
   PatientDeadline deadline(seconds, hold_.get());

@@ -52,6 +52,7 @@ class Links {
  public:
   using Bytes = Inbox::Bytes;
   using Control = witan::Control;
+  static constexpr double kForEver = 1e8;  // s, for waits: years; a clock holds it
 
   // A rank that is silent for so many seconds is lost, unless a debugger may hold it.
   Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
@@ -111,6 +112,10 @@ class Links {
             const std::function<std::string(View&)>& late, double seconds);
   // The same, but whoever is late is no failure: then it returns false.
   bool wait_some(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost, double seconds);
+  // The next control message of that rank, once there is one. Throws as wait() does: `lost` if the rank has left
+  // without it, `late` after `seconds`.
+  Bytes await_control(int from, uint64_t channel, Control kind, const std::string& lost, const std::string& late,
+                      double seconds);
 
  private:
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent

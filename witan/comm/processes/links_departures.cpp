@@ -58,7 +58,6 @@ bool Links::hear_departures(int rank, const Bytes& words) {
 
 // One that does not end is lost once it is silent for too long. What an engine still carries moves meanwhile.
 void Links::await_departures() {
-  constexpr double kForEver = 1e8;  // s: years; a clock holds it
   linger(kForEver, [this] {
     mutex_.assert_held();
     return all_left();

@@ -70,12 +70,12 @@ bool Links::reach(int rank, double seconds) {
   }
   PatientDeadline deadline(seconds, hold_.get());
   std::string why = "it did not answer";
-  bool goes_on = true;
-  for (double pause = kLeastPause; goes_on; pause = std::min(2 * pause, kMostPause)) {
+  bool retries = true;
+  for (double pause = kLeastPause; retries; pause = std::min(2 * pause, kMostPause)) {
     const bool fits = connect_once(rank, deadline_in(seconds), why);
     MutexLock lock(mutex_);
-    goes_on = fits && may_reach(rank) && !deadline.expired(seconds);  // a try may have taken as long
-    for (const Deadline next = deadline_in(pause); goes_on && seconds_since(next) < 0; goes_on = may_reach(rank))
+    retries = fits && may_reach(rank) && !deadline.expired(seconds);  // a try may have taken as long
+    for (const Deadline next = deadline_in(pause); retries && seconds_since(next) < 0; retries = may_reach(rank))
       changed_.wait_until(lock, next);
   }
   {

@@ -108,7 +108,10 @@ void Links::notice_silence(Deadline due) {
   const MutexLock lock(mutex_);
   // It is this process that was stopped, perhaps with all others: they are heard from now on.
   if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
-    for (Incoming& one : incoming_) one.heard = deadline_in(0), one.told = {};
+    for (Incoming& one : incoming_) {
+      one.heard = deadline_in(0);
+      one.told = {};
+    }
   for (int other = 0; hold_ && other < size(); ++other) {
     const bool gone = incoming(other).ended || incoming(other).shut_down;
     // A process that is stopped cannot say any more that it is.

@@ -12,7 +12,6 @@
 namespace witan {
 namespace {
 
-constexpr double kForEver = 1e8;  // s: years; a clock holds it
 constexpr double kLastWordsSeconds = 5;
 constexpr uint64_t kFirst = 1;  // the channel of first(); those of groups are hashes
 
@@ -149,33 +148,18 @@ int ProcessWorld::local_rank(int rank) const {
 // Every process tells rank 0 that it is there, which answers when it is done.
 std::string ProcessWorld::first(const std::function<std::string()>& body) {
   Links& own = *links_.front();
+  const auto await = [&own](int from, Control kind) {
+    return own.await_control(from, kFirst, kind, cat("rank ", from, " returned, but the others wait for it"),
+                             cat("rank ", from, " was not there in years"), Links::kForEver);
+  };
   if (first_rank() != 0) {
     own.send_control(0, kFirst, Control::ready, {}, deadline_);
-    std::string told;
-    own.wait(
-        [&](Links::View& view) {
-          if (!view.has_control(0, kFirst, Control::answer)) return false;
-          const Links::Bytes bytes = view.next_control(0, kFirst, Control::answer);
-          told.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-          return true;
-        },
-        [](Links::View& view) { return view.left(0) ? "rank 0 returned, but the others wait for it" : ""; },
-        [](Links::View&) { return "rank 0 was not done in years"; }, kForEver);
-    return told;
+    const Links::Bytes told = await(0, Control::answer);
+    return {reinterpret_cast<const char*>(told.data()), told.size()};
   }
   std::vector<int> leaders;  // the first rank of each other process
   for (int rank = threads_.local_size(); rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
-  for (const int leader : leaders)
-    own.wait(
-        [&](Links::View& view) {
-          if (!view.has_control(leader, kFirst, Control::ready)) return false;
-          view.next_control(leader, kFirst, Control::ready);
-          return true;
-        },
-        [&](Links::View& view) {
-          return view.left(leader) ? cat("rank ", leader, " returned, but the others wait for it") : "";
-        },
-        [](Links::View&) { return "a rank was not there in years"; }, kForEver);
+  for (const int leader : leaders) await(leader, Control::ready);
   try {
     const std::string told = body();
     for (const int leader : leaders)
