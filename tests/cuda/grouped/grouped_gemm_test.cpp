@@ -31,6 +31,8 @@ const std::vector<Case> kCases = {
     {520, 264, 128, {0, 130}, {130, 390}},
     {200, 328, 48, {0, 70}, {70, 130}},
     {1300, 128, 464, {0, 257, 577, 960}, {257, 320, 383, 340}},
+    {1400, 1032, 392, {0, 650}, {650, 750}},
+    {1400, 392, 1032, {0, 890}, {890, 510}},
     {8, 64, 64, {0, 0}, {0, 0}},
     {0, 64, 64, {0, 0}, {0, 0}},
 };
@@ -110,6 +112,38 @@ TEST_F(CudaGroupedGemm, RowsAreTheProducts) {
         kernels::grouped_gemm_backward_input(gpu(), out, on_gpu.dy, on_gpu.groups, on_gpu.w);
       expect_product(dxs[0], dxs[1], backward_input(cpu), dtype);
     }
+}
+
+// The tile follows from how many rows an expert has, and no tile changes a bit: the first rows of the groups are the
+// same in all.
+TEST_F(CudaGroupedGemm, NoNumberOfRowsChangesTheBitsOfAnother) {
+  constexpr int64_t kFirst = 40, K = 1032, N = 392;
+  const Tensor w = to_gpu(host.normal({2, N, K}, DType::bf16, "w"));
+  const Tensor x = to_gpu(host.normal({2, 700, K}, DType::bf16, "x")),
+               dy = to_gpu(host.normal({2, 700, N}, DType::bf16, "dy"));
+  std::vector<Tensor> first_y, first_dx;
+  for (const int64_t rows : {kFirst, int64_t{64}, int64_t{200}, int64_t{300}, int64_t{512}, int64_t{700}}) {
+    SCOPED_TRACE(cat(rows, " rows"));
+    const RowGroups groups{to_gpu(host.tensor<int64_t>({2}, {0, rows})),
+                           to_gpu(host.tensor<int64_t>({2}, {rows, rows}))};
+    const auto of = [&](const Tensor& all) {
+      const Tensor part = gpu().empty({2 * rows, all.size(2)}, DType::bf16);
+      for (const int64_t e : {0, 1})
+        gpu().copy(part.narrow(0, e * rows, rows), all.narrow(0, e, 1).reshape({700, all.size(2)}).narrow(0, 0, rows));
+      return part;
+    };
+    const Tensor y = poisoned({2 * rows, N}, DType::bf16), dx = poisoned({2 * rows, K}, DType::bf16);
+    kernels::grouped_gemm_forward(gpu(), y, of(x), groups, w);
+    kernels::grouped_gemm_backward_input(gpu(), dx, of(dy), groups, w);
+    for (const int64_t e : {0, 1}) {
+      first_y.push_back(to_host(y).narrow(0, e * rows, kFirst));
+      first_dx.push_back(to_host(dx).narrow(0, e * rows, kFirst));
+    }
+  }
+  for (size_t i = 2; i < first_y.size(); ++i) {
+    EXPECT_EQ(values(first_y[i]), values(first_y[i % 2])) << i;
+    EXPECT_EQ(values(first_dx[i]), values(first_dx[i % 2])) << i;
+  }
 }
 
 // One kernel instead of two changes no bit, of the sums or of what is made of them; nor does it touch other rows.

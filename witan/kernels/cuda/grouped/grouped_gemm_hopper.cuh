@@ -478,28 +478,4 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
                                      b_map, product, gathered, epilogue);
 }
 
-// The tile for a gradient of a weight of so many lines, in which blocks share the operand that is not gathered.
-template <Gathered kGathered, class Body>
-void with_gathered_sum_shape(int64_t lines, int64_t columns, const Body& body) {
-  constexpr bool kA = kGathered == Gathered::a;
-  constexpr int kLines = kA ? 128 : 256, kColumns = kA ? 256 : 128;
-  if ((kA ? lines : columns) < 256)
-    body.template operator()<TileShape<kLines, kColumns, Consumers::halves, Multicast::none>>();
-  else
-    body.template operator()<TileShape<kLines, kColumns, Consumers::halves, kA ? Multicast::b : Multicast::a>>();
-}
-
-// Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts.
-template <class Body>
-void with_tile_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
-  if (lines <= 64 * experts)
-    body.template operator()<TileShape<64, 256, Consumers::turns, Multicast::none>>();
-  else if (columns <= 128)
-    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
-  else if (lines < 256 * experts)
-    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::none>>();
-  else
-    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
-}
-
 }  // namespace witan::kernels::cuda

@@ -2,6 +2,7 @@
 // compile.
 #pragma once
 
+#include "witan/kernels/cuda/grouped/grouped_shapes.cuh"
 #include "witan/kernels/cuda/grouped/grouped_store.cuh"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
 
@@ -13,9 +14,8 @@ void launch_gathered_weight(Stream& stream, const Tensor& dw, const Tensor& dy, 
   using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   const int64_t capacity = rows.capacity(kGathered == Gathered::a ? dy : x);
-  with_gathered_sum_shape<kGathered>(dw.size(1), dw.size(2), [&]<class Shape>() {
-    launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), capacity), store, rows);
-  });
+  using Shape = std::conditional_t<kGathered == Gathered::a, WideTile, TallTile>;
+  launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), capacity), store, rows);
 }
 
 // By dtypes and by what becomes of dw.

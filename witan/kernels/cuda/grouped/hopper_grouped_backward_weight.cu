@@ -1,3 +1,4 @@
+#include "witan/kernels/cuda/grouped/grouped_shapes.cuh"
 #include "witan/kernels/cuda/grouped/grouped_store.cuh"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
 
@@ -8,7 +9,7 @@ template <class T, class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
   using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
-  with_tile_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
+  with_unshared_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);
   });
 }

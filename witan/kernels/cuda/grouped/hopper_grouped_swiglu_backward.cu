@@ -1,20 +1,10 @@
 #include "witan/kernels/cuda/elementwise/activation.cuh"
+#include "witan/kernels/cuda/grouped/grouped_shapes.cuh"
 #include "witan/kernels/cuda/grouped/grouped_store.cuh"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
 
 namespace witan::kernels::cuda {
 namespace {
-
-// The widest tile, since operands come from the L2 cache no faster than they are multiplied. Blocks that share columns
-// ask it for less, but wait out each other's epilogues, which short sums would lose by, as they do in forward.
-template <class Body>
-void with_shape(const RowGroups& groups, int64_t capacity, int64_t steps, const Body& body) {
-  constexpr int64_t kShortSum = 1024, kTwoTiles = 256;
-  if (steps <= kShortSum || groups.rows_of(capacity) < kTwoTiles * groups.experts())
-    body.template operator()<TileShape<128, kSwigluDotColumns, Consumers::halves, Multicast::none>>();
-  else
-    body.template operator()<TileShape<128, kSwigluDotColumns, Consumers::halves, Multicast::b>>();
-}
 
 // Sums are gradients of activations, rounded to T as they would be stored; what is stored are those of gates and ups,
 // dh = [dgate | dup], as swiglu_backward computes them from what was rounded, and of each row and tile its part of the
@@ -166,9 +156,7 @@ void hopper_grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, co
     const auto launch = [&]<Gathered kGathered>() {
       using Both =
           OperandLayout<Grouped::lines, Major::steps, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
-      with_shape(groups, capacity, dy.size(1), [&]<class Shape>() {
-        launch_grouped_gemm<Shape, Both>(stream, dy, w, product_of(groups, capacity, F, dy.size(1)), store, dy_rows);
-      });
+      launch_grouped_gemm<WideTile, Both>(stream, dy, w, product_of(groups, capacity, F, dy.size(1)), store, dy_rows);
     };
     dy_rows.defined() ? launch.template operator()<Gathered::a>() : launch.template operator()<Gathered::none>();
   });
