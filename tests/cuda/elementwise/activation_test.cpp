@@ -36,7 +36,16 @@ class Activations : public CudaTest {
   template <class Forward, class Backward>
   void check(int64_t wide, const Forward& forward, const Backward& backward) {
     for (const DType dtype : kDTypes)
-      for (const auto& [rows, F] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {10, 37}, {33, 264}, {13, 1792}})
+      // Rows that a block has one, some or many of, and one that its threads walk through more than once.
+      for (const auto& [rows, F] : {std::pair<int64_t, int64_t>{0, 8},
+                                    {1, 1},
+                                    {10, 37},
+                                    {33, 264},
+                                    {13, 1792},
+                                    {600, 96},
+                                    {3000, 8},
+                                    {3, 20000},
+                                    {201, 1021}})
         for (const bool weighted : {false, true})
           for (const bool grouped : {false, true})
             check_case({dtype, rows, F, weighted, grouped}, wide, forward, backward);

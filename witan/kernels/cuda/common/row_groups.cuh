@@ -28,6 +28,18 @@ struct DeviceRowGroups {
     return __any_sync(0xffffffffu, found);
   }
 
+  // inside[i]: whether row first + i lies in a group, for i < rows. By all threads of a block, which meet.
+  __device__ __forceinline__ void mark(bool* inside, int64_t first, int rows) const {
+    for (int i = static_cast<int>(threadIdx.x); i < rows; i += static_cast<int>(blockDim.x)) inside[i] = !begin;
+    __syncthreads();
+    if (!begin) return;
+    for (int64_t e = threadIdx.x; e < groups; e += blockDim.x) {
+      const int64_t from = begin[e] - first, to = from + count[e];
+      for (int64_t i = max(from, int64_t{0}); i < min(to, static_cast<int64_t>(rows)); ++i) inside[i] = true;
+    }
+    __syncthreads();
+  }
+
   // The group that row t lies in, or -1. Asked by a whole warp for one row; there must be groups.
   __device__ __forceinline__ int of(int64_t t) const {
     int found = -1;
