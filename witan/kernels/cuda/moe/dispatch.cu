@@ -100,17 +100,25 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block for each run of so many assignments, with a count of each expert in shared memory.
-__global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, int64_t assignments, int experts) {
+// Blocks for each run of so many assignments, blockIdx.y of it, with a count of each expert in shared memory. Of
+// several each adds its own to counts, which are 0 before; they are whole numbers, so that any order gives the same.
+__global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, int64_t assignments, int64_t per_block,
+                                         int experts) {
   extern __shared__ int found[];  // [E]
   for (int e = threadIdx.x; e < experts; e += blockDim.x) found[e] = 0;
   __syncthreads();
   ids += blockIdx.x * assignments;
-  for (int64_t i = threadIdx.x; i < assignments; i += blockDim.x)
-    if (ids[i] >= 0) atomicAdd(&found[ids[i]], 1);  // whole numbers: any order gives the same
+  const int64_t begin = blockIdx.y * per_block, end = min(begin + per_block, assignments);
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+    if (ids[i] >= 0) atomicAdd(&found[ids[i]], 1);
   __syncthreads();
   counts += static_cast<int64_t>(blockIdx.x) * experts;
-  for (int e = threadIdx.x; e < experts; e += blockDim.x) counts[e] = found[e];
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
+    if (gridDim.y == 1)
+      counts[e] = found[e];
+    else if (found[e] > 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(counts + e), static_cast<unsigned long long>(found[e]));
+  }
 }
 
 // A block for each run of rows that one rank has for one expert.
@@ -199,11 +207,14 @@ void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_c
 }
 
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) {
-  const int64_t experts = counts.shape().last(), runs = counts.elements() / experts;
+  const int64_t experts = counts.shape().last(), runs = counts.elements() / experts, each = ids.elements() / runs;
   constexpr unsigned kMostThreads = 1024;
+  constexpr int64_t kPerBlock = 16 * kMostThreads;
   const size_t shared = static_cast<size_t>(experts) * sizeof(int);
-  count_assignments_kernel<<<static_cast<unsigned>(runs), kMostThreads, shared, native(stream)>>>(
-      ptr<int64_t>(counts), ptr<int32_t>(ids), ids.elements() / runs, static_cast<int>(experts));
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>((each + kPerBlock - 1) / kPerBlock, 1, 1024));
+  if (blocks > 1) stream.zero(counts);
+  count_assignments_kernel<<<dim3(static_cast<unsigned>(runs), blocks), kMostThreads, shared, native(stream)>>>(
+      ptr<int64_t>(counts), ptr<int32_t>(ids), each, (each + blocks - 1) / blocks, static_cast<int>(experts));
 }
 
 void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {

@@ -42,6 +42,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Rows of which a warp would have few units: a thread for each unit.
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    gather_narrow_kernel(Unit* y, const Unit* x, const int64_t* index, int64_t rows, int units, int64_t divisor) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < rows * units; i += stride) {
+    const int64_t row = units == 1 ? i : i / units, from = index[row];
+    y[i] = from >= 0 ? x[from / divisor * units + (i - row * units)] : Unit{};
+  }
+}
+
 enum class Move : uint8_t { gather, scatter };
 
 template <class Unit, Move kMove>
@@ -131,8 +142,12 @@ __global__ void __launch_bounds__(kThreads)
 
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor) {
   if (y.elements() == 0) return;
+  constexpr int kNarrow = 8;  // units
   dispatch_units(y, x, [&]<class Unit>(int units) {
-    gather_kernel<<<blocks_of_rows(stream, y.size(0), 64), kThreads, 0, native(stream)>>>(
+    const bool narrow = units <= kNarrow;
+    const unsigned blocks = narrow ? blocks_for(stream, (y.size(0) * units + kThreads - 1) / kThreads, 16)
+                                   : blocks_of_rows(stream, y.size(0), 64);
+    (narrow ? gather_narrow_kernel<Unit> : gather_kernel<Unit>)<<<blocks, kThreads, 0, native(stream)>>>(
         ptr<Unit>(y), ptr<Unit>(x), ptr<int64_t>(index), y.size(0), units, divisor);
   });
 }
