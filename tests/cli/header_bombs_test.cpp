@@ -18,6 +18,7 @@
 #include "witan/data/npy_tokens.h"
 #include "witan/data/parquet/parquet_reader.h"
 #include "witan/data/token_bin.h"
+#include "witan/tokenizer/tiktoken.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/config.h"
@@ -151,6 +152,10 @@ TEST(HeaderBombs, TokenizerJson) {
   refuse("a pattern that nests a million groups",
          R"({"pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + repeated("(", 1 << 20) +
              R"("},"behavior":"Isolated"},"model":{"type":"BPE","vocab":{},"merges":[]}})");
+}
+
+TEST(HeaderBombs, RankFiles) {
+  expect_refused("an id of 2^24 - 1", [&] { parse_tiktoken("YQ== 16777215\n", "r.tiktoken", "gpt2"); });
 }
 
 TEST(HeaderBombs, Manifests) {

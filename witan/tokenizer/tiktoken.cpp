@@ -219,6 +219,10 @@ bool looks_like_ranks(std::string_view text) {
 }
 
 TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std::string_view pattern) {
+  // Published files leave out few ids, those of special tokens, if any: with others a file of one line would take
+  // memory for millions.
+  const auto lines = static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
+  const size_t most = 2 * lines + 65536;
   TokenizerSpec spec;
   std::vector<int32_t> ids;
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -229,6 +233,8 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
                              "\", is not a token in base64, a space and an id from 0 to ", kMostRanks - 1,
                              ": get the file again");
     const auto id = static_cast<size_t>(rank->second);
+    require<CorruptionError>(id < most, source, ": line ", number, " gives the id ", id, " in a file of ", lines,
+                             " lines: get the file again");
     if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
     require<CorruptionError>(spec.tokens[id].empty(), source, ": line ", number, " gives the id ", id, " again");
     spec.tokens[id] = std::move(rank->first);
