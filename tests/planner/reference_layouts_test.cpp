@@ -104,9 +104,17 @@ const std::vector<Reference>& references() {
       {"tensor 4, NCCL", kDense, "h200", 4, 144, Use::held_out, batches(32, 8, tensor(4, false))},
       {"tensor 2", kDense, "h100", 2, 67.3, Use::fitted, batches(16, 8, tensor(2, true))},
       {"tensor 2, half the batch", kDense, "h100", 2, 34.3, Use::held_out, batches(8, 8, tensor(2, true))},
+      {"tensor 2, one micro-batch", kDense, "h200", 2, 54.9, Use::held_out, batches(16, 16, tensor(2, true))},
+      {"tensor 2, one micro-batch, overlap", kDense, "h200", 2, 53.1, Use::held_out,
+       batches(16, 16,
+               [](RunConfig& config) {
+                 tensor(2, true)(config);
+                 config.parallel.tp_comm_overlap = true;
+               })},
       {"context 4", kDense, "h200", 4, 137, Use::fitted, batches(32, 8, context(4))},
       {"context 2 x replicate 2", kDense, "h200", 4, 64.3, Use::held_out, batches(32, 8, context(2))},
       {"context 2 by heads", kDense, "h100", 2, 51.2, Use::held_out, batches(16, 16, context(2, "a2a"))},
+      {"context 2 by heads", kDense, "h200", 2, 47.5, Use::held_out, batches(16, 16, context(2, "a2a"))},
       {"GPT-2", "presets/gpt2-124m.toml", "h200", 1, 114.1, Use::held_out, batches(64, 64)},
       {"Qwen3, 6 layers", kQwen, "h200", 1, 186, Use::fitted, batches(4, 4, layers(6))},
       {"Qwen3, 6 layers, 4 micro-batches", kQwen, "h200", 1, 646, Use::held_out, batches(16, 4, layers(6))},
