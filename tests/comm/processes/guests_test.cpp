@@ -1,4 +1,4 @@
-// Which of those that connect are heard, where more come than there is room for.
+// Which of those that connect are heard, where more come than there is room or descriptors for.
 #include "witan/comm/processes/guests.h"
 
 #include <arpa/inet.h>
@@ -6,6 +6,12 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "support/no_free_descriptors.h"
 
 namespace witan {
 namespace {
@@ -47,6 +53,32 @@ TEST(Guests, OfACrowdTheOldestMakeRoomForTheNewest) {
   EXPECT_FALSE(hung_up(alone));
   for (size_t i = 0; i < crowd.size(); ++i) EXPECT_EQ(hung_up(crowd[i]), i < kMore) << i;
   EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("too many others connected from there"));
+}
+
+TEST(Guests, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
+  const Socket listener = listen_at({"127.0.0.1", 0});
+  const Member zero{0, 2, "secret", "here", 0};
+  Roster roster{{1}, {}};
+  Reception reception(listener, zero, roster);
+  const Socket stranger = stranger_from("127.0.0.1", local_end(listener).port);
+  EXPECT_TRUE(std::isinf(reception.seconds_to_next_try()));
+  {
+    const testing::NoFreeDescriptors none;
+    attend(reception);
+    std::vector<pollfd> fds;
+    reception.add_to(fds);
+    EXPECT_EQ(::poll(fds.data(), fds.size(), 0), 0);
+    EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("could not be accepted: Too many open files"));
+  }
+  ASSERT_LE(reception.seconds_to_next_try(), 1);
+  std::this_thread::sleep_for(std::chrono::duration<double>(reception.seconds_to_next_try()));
+  attend(reception);
+  EXPECT_FALSE(hung_up(stranger));
+  std::vector<pollfd> fds;
+  reception.add_to(fds);
+  ASSERT_EQ(fds.size(), 2U) << "the stranger is heard";
+  EXPECT_EQ(fds[0].fd, listener.fd());
+  EXPECT_TRUE(std::isinf(reception.seconds_to_next_try()));
 }
 
 }  // namespace

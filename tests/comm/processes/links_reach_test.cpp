@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
+#include <optional>
 #include <thread>
 
 #include "support/links.h"
+#include "support/no_free_descriptors.h"
 
 namespace witan {
 namespace {
@@ -29,6 +32,7 @@ using testing::launch_by_sockets;
 using testing::leaves;
 using ::testing::MatchesRegex;
 using testing::meet_at_first;
+using testing::NoFreeDescriptors;
 using testing::on_links;
 using testing::say;
 using testing::send_frame;
@@ -170,6 +174,35 @@ TEST(ProcessLinks, AnAnswerOnANewConnectionIsReadAtOnce) {
         if (links.rank() == 1) say(links, 2, "hello");
         if (links.rank() > 0) hear(links, 3 - links.rank());
         if (links.rank() == 2) say(links, 1, "hello");
+        EXPECT_LT(seconds_since(start), 2);
+        return "";
+      },
+      kLong));
+}
+
+// Seconds of all of this process's threads.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+// Its reading thread rests meanwhile, and does not wait for the next heartbeat then.
+TEST(ProcessLinks, ARankWithoutDescriptorsLetsOthersInOnceItHasSome) {
+  constexpr double kLong = 600;  // a heartbeat each 5 s
+  expect_whole(on_links(
+      3,
+      [](Links& links) -> std::string {
+        std::optional<NoFreeDescriptors> none;
+        if (links.rank() == 1) none.emplace();
+        meet_at_first(links);
+        if (links.rank() == 2) say(links, 1, "hello");
+        if (links.rank() != 1) return "";
+        const double before = processor_seconds();
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        EXPECT_LT(processor_seconds() - before, 0.1);
+        EXPECT_EQ(links.connections(), 1);
+        none.reset();
+        const auto start = deadline_in(0);
+        EXPECT_EQ(hear(links, 2), "hello");
         EXPECT_LT(seconds_since(start), 2);
         return "";
       },

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -21,6 +23,12 @@ using State = HandshakeStep::State;
 
 constexpr double kPatienceSeconds = 5;   // with one connection, however it trickles
 constexpr double kGreetingSeconds = 10;  // until a process that accepts has greeted
+constexpr double kPauseSeconds = 0.1;    // between tries to accept a connection for which there is no descriptor
+
+// Whether the connection stays in the listener's queue, as this process or the machine can hold no more.
+bool lacks_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 std::string address_of(const Socket& socket) {
   try {
@@ -75,8 +83,13 @@ size_t Reception::most_pending() const {
   return roster_.expected.size() + kMostStrangers;
 }
 
+double Reception::seconds_to_next_try() const {
+  return next_try_ ? -seconds_since(*next_try_) : std::numeric_limits<double>::infinity();
+}
+
+// A listener whose connections cannot be accepted stays readable, and poll() would return at once.
 void Reception::add_to(std::vector<pollfd>& fds) const {
-  fds.push_back({listener_.fd(), POLLIN, 0});
+  fds.push_back({next_try_ ? -1 : listener_.fd(), POLLIN, 0});
   for (const Pending& connection : pending_) fds.push_back({connection.socket.fd(), POLLIN, 0});
 }
 
@@ -95,13 +108,11 @@ std::vector<Guest> Reception::attend(std::span<const pollfd> polled) {
 
 // As many at a time as there is room for, so that those who are there are heard in between.
 void Reception::let_in(std::vector<Guest>& guests) {
+  if (next_try_ && seconds_to_next_try() > 0) return;
+  next_try_.reset();
   const size_t most = most_pending();
   for (size_t come = 0; come < most; ++come) {
-    auto socket = accept_from(listener_);
-    if (!socket && (errno == EMFILE || errno == ENFILE) && !pending_.empty()) {
-      make_room();
-      socket = accept_from(listener_);
-    }
+    auto socket = accept();
     if (!socket) return;
     if (pending_.size() >= most) make_room();
     pending_.emplace_back(std::move(*socket), self_, roster_);
@@ -110,6 +121,19 @@ void Reception::let_in(std::vector<Guest>& guests) {
                               : refuse_connection(pending_.back(), kAnotherUser);
     if (!may_stay) pending_.pop_back();
   }
+}
+
+std::optional<Socket> Reception::accept() {
+  auto socket = accept_from(listener_);
+  if (!socket && lacks_descriptors(errno) && !pending_.empty()) {
+    make_room();
+    socket = accept_from(listener_);
+  }
+  if (!socket && lacks_descriptors(errno)) {
+    last_refusal_ = cat("a connection could not be accepted: ", std::strerror(errno));
+    next_try_ = deadline_in(kPauseSeconds);
+  }
+  return socket;
 }
 
 void Reception::make_room() {

@@ -4,6 +4,7 @@
 // Whoever else connects is held to a few seconds and refused. As many strangers as like may come, and say nothing or
 // little: so many at most are heard at a time, and the next one takes the place of the one that has waited longest,
 // among those of the address that has most. Ranks need a few round trips, and try again where they lose their place.
+// Where the process has no file descriptor for a connection, it waits in the listener's queue.
 //
 // A job without a secret is one of a single machine, where every program can prove that it knows none: ends that belong
 // to another user are refused, where the kernel tells.
@@ -50,15 +51,19 @@ class Reception {
 
   // Appends what is to be polled.
   void add_to(std::vector<pollfd>& fds) const;
+  // Seconds after which attend() is to be called though nothing has come; infinite but where a connection could not be
+  // accepted.
+  double seconds_to_next_try() const;
   // Reads what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
   // have introduced themselves.
   std::vector<Guest> attend(std::span<const pollfd> polled);
-  // The last connection that was refused, and why; empty: none was.
+  // The last connection that was refused or could not be accepted, and why; empty: there was none.
   const std::string& last_refusal() const { return last_refusal_; }
 
  private:
   struct Pending;
   void let_in(std::vector<Guest>& guests);
+  std::optional<Socket> accept();
   void make_room();
   // Whether the connection stays.
   bool attend(Pending& connection, std::vector<Guest>& guests);
@@ -68,7 +73,8 @@ class Reception {
   const Socket& listener_;
   const Member& self_;
   Roster& roster_;
-  std::list<Pending> pending_;  // the oldest first
+  std::list<Pending> pending_;        // the oldest first
+  std::optional<Deadline> next_try_;  // to accept a connection, for which there was no descriptor
   std::string last_refusal_;
 };
 

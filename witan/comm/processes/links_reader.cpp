@@ -26,15 +26,18 @@ void Links::read_all() {
   Deadline next_heartbeat = deadline_in(0);
   for (;;) {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
+    double pause = -seconds_since(next_heartbeat);
     {
       const MutexLock lock(mutex_);
       if (closed_) return;
       for (int other = 0; other < size(); ++other)
         fds.push_back({connected(other) && !incoming(other).ended ? link(other).socket.fd() : -1, POLLIN, 0});
-      if (reception_) reception_->add_to(fds);
+      if (reception_) {
+        reception_->add_to(fds);
+        pause = std::min(pause, reception_->seconds_to_next_try());
+      }
     }
-    const double until_heartbeat = -seconds_since(next_heartbeat);
-    ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(until_heartbeat * 1e3)), 0));
+    ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(pause * 1e3)), 0));
     uint64_t times = 0;
     if (fds[0].revents != 0) [[maybe_unused]]
       const ssize_t got = ::read(wake_.fd(), &times, sizeof times);
