@@ -54,6 +54,22 @@ TEST(TfEventsHparams, AFolderHasOneSession) {
   EXPECT_NE(read_file(second.path()).find("_hparams_/session_end_info"), std::string::npos);
 }
 
+TEST(TfEventsHparams, RunsThatShareAFolderKeepTheirSessions) {
+  const TempFolder folder;
+  const auto of_run = [&](const std::string& name) {
+    return SessionFile(folder.path(), {{"lr", 0.5}, {"run", name}}, {}, name);
+  };
+  const fs::path short_name = of_run("a").path(), other = of_run("ab").path(), replaced = of_run("b").path();
+  SessionFile resumed = of_run("b");
+  resumed.end(SessionStatus::success);
+  EXPECT_EQ(files(folder.path()), (std::vector<fs::path>{short_name, other, resumed.path()}));
+  EXPECT_FALSE(fs::exists(replaced));
+  EXPECT_NE(read_file(resumed.path()).find("_hparams_/session_end_info"), std::string::npos);
+  // A run that was renamed, in its own folder.
+  const SessionFile alone(folder.path(), {{"run", std::string("c")}}, {});
+  EXPECT_EQ(files(folder.path()), std::vector<fs::path>{alone.path()});
+}
+
 TEST(TfEventsHparams, AFolderThatCannotBe) {
   const TempFolder folder;
   write_file_atomically(folder / "file", "");

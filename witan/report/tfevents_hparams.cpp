@@ -55,6 +55,21 @@ std::string event_of(double wall_time, std::string_view tag, uint32_t field, con
 constexpr int64_t kFirst = 0;
 constexpr std::string_view kName = "events.out.tfevents.0.";
 
+// An entry of the map of session_start_event().
+Message entry(const Hyperparameter& parameter) {
+  return Message().chosen_text(1, parameter.name).message(2, encode(parameter.value));
+}
+
+// Whether a session file is one of the run that has this name. One that cannot be read, or was replaced meanwhile, is
+// another's.
+bool is_of_run(const fs::path& file, const std::string& run) {
+  try {
+    return read_file(file).find(Message().message(1, entry({"run", run})).bytes()) != std::string::npos;
+  } catch (const IoError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string experiment_event(double wall_time, const std::vector<Hyperparameter>& hyperparameters,
@@ -68,10 +83,9 @@ std::string experiment_event(double wall_time, const std::vector<Hyperparameter>
 
 std::string session_start_event(double wall_time, const std::vector<Hyperparameter>& hyperparameters) {
   std::map<std::string_view, Message> sorted;  // as protobuf's deterministic encoders write a map
-  for (const Hyperparameter& parameter : hyperparameters)
-    sorted[parameter.name] = Message().chosen_text(1, parameter.name).message(2, encode(parameter.value));
+  for (const Hyperparameter& parameter : hyperparameters) sorted[parameter.name] = entry(parameter);
   Message start;
-  for (const auto& [name, entry] : sorted) start.message(1, entry);
+  for (const auto& [name, encoded] : sorted) start.message(1, encoded);
   return event_of(wall_time, "_hparams_/session_start_info", 3, start.number(5, wall_time));
 }
 
@@ -81,14 +95,16 @@ std::string session_end_event(double wall_time, SessionStatus status) {
 }
 
 SessionFile::SessionFile(const fs::path& folder, const std::vector<Hyperparameter>& hyperparameters,
-                         const std::vector<std::string>& metrics)
+                         const std::vector<std::string>& metrics, const std::string& run)
     : file_(new_file(folder, kFirst)) {
   const double time = now();
   file_.append(frame(version_event(time)) + frame(experiment_event(time, hyperparameters, metrics)) +
                frame(session_start_event(time, hyperparameters)));
   std::vector<fs::path> older;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path() != path() && entry.path().filename().string().starts_with(kName)) older.push_back(entry.path());
+  for (const auto& file : fs::directory_iterator(folder))
+    if (file.path() != path() && file.path().filename().string().starts_with(kName) &&
+        (run.empty() || is_of_run(file.path(), run)))
+      older.push_back(file.path());
   for (const fs::path& file : older) {
     std::error_code error;
     fs::remove(file, error);

@@ -28,13 +28,15 @@ std::string experiment_event(double wall_time, const std::vector<Hyperparameter>
 std::string session_start_event(double wall_time, const std::vector<Hyperparameter>& hyperparameters);
 std::string session_end_event(double wall_time, SessionStatus status);
 
-// The one file of FOLDER that has these events. Of several, readers would show the first: a run that was resumed with
-// another configuration, or finished after it had failed, replaces the file. Not thread-safe. Throws IoError,
+// The file of FOLDER that has these events of a run. Of several, readers would show the first: a run that was resumed
+// with another configuration, or finished after it had failed, replaces the file. Not thread-safe. Throws IoError,
 // DiskFullError.
 class SessionFile {
  public:
+  // `run`: of a folder that runs may share, the run's name, which its hyperparameter `run` has: other runs' files stay.
+  // Empty: all in the folder is of this run, whatever it was called.
   SessionFile(const fs::path& folder, const std::vector<Hyperparameter>& hyperparameters,
-              const std::vector<std::string>& metrics);
+              const std::vector<std::string>& metrics, const std::string& run = "");
 
   void end(SessionStatus status);
 

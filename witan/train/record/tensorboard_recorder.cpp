@@ -43,7 +43,8 @@ TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const RunConfi
     : batch_size_(config.train.global_batch_size),
       ranks_(config.parallel.ranks),
       megatron_layers_(config.model.moe.moe_per_layer_logging),
-      session_(folder, hyperparameters_of(config, given), {kValidationTag, kBitsPerByteTag, kLossTag}),
+      session_(folder, hyperparameters_of(config, given), {kValidationTag, kBitsPerByteTag, kLossTag},
+               config.log.tensorboard_dir.empty() ? "" : config.train.run),
       writer_(folder, first_step) {
   writer_.add_text(first_step, "configuration", "```toml\n" + config_to_save(given) + "```\n");
 }
