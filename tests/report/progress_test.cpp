@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "report/screen.h"
 
@@ -136,16 +139,48 @@ TEST(Progress, AFileIsNoTerminal) {
 TEST(TaskProgress, BarRateAndTimeLeft) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 80));
-  TaskProgress task(progress, "tokenizing", 4000, "tokens");
+  TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/0);
   screen.now += 2;
   task.update(1000);
   EXPECT_EQ(screen.shown(), kErase + "tokenizing [######..................]  25 %  500 tokens/s  ETA 6 s");
 }
 
+// Ctrl-Z, and `fg` an hour later.
+TEST(TaskProgress, AStopOfTheProcessIsNotInTheTimeLeft) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true, 80));
+  TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/100);  // not within this test
+  screen.now += 100;
+  task.update(1000);
+  screen.now += 100 + 3600;
+  task.update(2000);
+  EXPECT_EQ(screen.line(), "tokenizing [############............]  50 %  10 tokens/s  ETA 3 min 20 s");
+}
+
+// Work that says nothing for long is not stopped.
+TEST(TaskProgress, ALongTimeWithoutAnUpdateIsWork) {
+  std::atomic<double> now = 1000;
+  std::atomic<int> looks = 0;
+  Screen screen;
+  ProgressOptions options = screen.options(true, 80);
+  options.now = [&] {
+    ++looks;
+    return now.load();
+  };
+  Progress progress(screen.out, options);
+  TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/0.001);
+  for (int second = 0; second < 100; ++second) {
+    now = now + 1;
+    for (const int before = looks; looks < before + 2;) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  task.update(1000);
+  EXPECT_EQ(screen.line(), "tokenizing [######..................]  25 %  10 tokens/s  ETA 5 min 0 s");
+}
+
 TEST(TaskProgress, InALogWithoutABar) {
   Screen screen;
   Progress progress(screen.out, screen.options(false));
-  TaskProgress task(progress, "hashing", 4096, "B");
+  TaskProgress task(progress, "hashing", 4096, "B", /*look_seconds=*/0);
   screen.now += 1;
   task.update(4096);
   EXPECT_EQ(screen.shown(), "hashing 100 %  4.00 KiB/s\n");

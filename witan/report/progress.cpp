@@ -172,14 +172,29 @@ void Progress::erase() {
   if (!line_.empty()) say(out_, kEraseLine);
 }
 
-TaskProgress::TaskProgress(Progress& progress, std::string label, double total, std::string unit)
-    : progress_(progress), label_(std::move(label)), unit_(std::move(unit)), total_(total) {
-  rate_.update(progress_.now(), 0);
+TaskProgress::TaskProgress(Progress& progress, std::string label, double total, std::string unit, double look_seconds)
+    : progress_(progress),
+      label_(std::move(label)),
+      unit_(std::move(unit)),
+      total_(total),
+      stop_clock_(look_seconds),
+      ticker_(look_seconds, [this] {
+        const MutexLock lock(mutex_);
+        note_stop();
+      }) {
+  const MutexLock lock(mutex_);
+  rate_.update(note_stop(), 0);
+}
+
+double TaskProgress::note_stop() {
+  const double now = progress_.now();
+  rate_.skip(stop_clock_.look(now));
+  return now;
 }
 
 void TaskProgress::update(double done) {
   const MutexLock lock(mutex_);
-  rate_.update(progress_.now(), done);
+  rate_.update(note_stop(), done);
   progress_.update(done / total_, [&](int width) {
     mutex_.assert_held();
     return line(done, width);

@@ -8,6 +8,7 @@
 
 #include "witan/base/mutex.h"
 #include "witan/report/eta.h"
+#include "witan/report/ticker.h"
 
 namespace witan {
 
@@ -69,8 +70,9 @@ class Progress {
 // "tokenizing [#######.......]  52 %  3.1 MB/s  ETA 4.2 s" for work of a known size. Thread-safe.
 class TaskProgress {
  public:
-  // `total` > 0, in `unit`s ("B" shows as bytes).
-  TaskProgress(Progress& progress, std::string label, double total, std::string unit);
+  // `total` > 0, in `unit`s ("B" shows as bytes). `look_seconds`: so often a thread of its own looks whether the
+  // process was stopped, which is no time of the task; 0: never.
+  TaskProgress(Progress& progress, std::string label, double total, std::string unit, double look_seconds = 0.25);
   ~TaskProgress() { progress_.clear(); }
   TaskProgress(const TaskProgress&) = delete;
   TaskProgress& operator=(const TaskProgress&) = delete;
@@ -78,6 +80,7 @@ class TaskProgress {
   void update(double done);
 
  private:
+  double note_stop() WITAN_REQUIRES(mutex_);  // returns the time
   std::string line(double done, int width) const WITAN_REQUIRES(mutex_);
 
   Progress& progress_;
@@ -85,6 +88,8 @@ class TaskProgress {
   double total_;
   Mutex mutex_;
   RateEstimator rate_ WITAN_GUARDED_BY(mutex_);
+  StopClock stop_clock_ WITAN_GUARDED_BY(mutex_);
+  Ticker ticker_;  // last: its thread ends first
 };
 
 // Columns that `line` takes: a code point is one, a control sequence (ESC [ … letter) none.

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "witan/base/text.h"
@@ -20,30 +19,8 @@ StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
     : progress_(progress),
       options_(std::move(options)),
       stop_clock_(options_.refresh_seconds),
-      next_in_log_(options_.first_log_seconds) {
-  if (options_.refresh_seconds > 0) thread_ = std::thread([this] { run(); });
-}
-
-StepWatch::~StepWatch() {
-  {
-    const MutexLock lock(mutex_);
-    ended_ = true;
-  }
-  end_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void StepWatch::run() {
-  const auto pause =
-      std::chrono::duration_cast<CondVar::Time::duration>(std::chrono::duration<double>(options_.refresh_seconds));
-  MutexLock lock(mutex_);
-  while (!ended_) {
-    const CondVar::Time next = std::chrono::steady_clock::now() + pause;
-    while (!ended_ && end_.wait_until(lock, next)) {
-    }
-    if (!ended_) look_locked();
-  }
-}
+      next_in_log_(options_.first_log_seconds),
+      ticker_(options_.refresh_seconds, [this] { look(); }) {}
 
 void StepWatch::begin(Doing what, int64_t step) {
   const MutexLock lock(mutex_);

@@ -6,11 +6,11 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "witan/base/mutex.h"
 #include "witan/report/eta.h"
 #include "witan/report/progress.h"
+#include "witan/report/ticker.h"
 #include "witan/report/train_line.h"
 
 namespace witan {
@@ -36,9 +36,6 @@ class StepWatch {
   };
 
   StepWatch(Progress& progress, StepWatchOptions options);
-  ~StepWatch();  // ends the thread
-  StepWatch(const StepWatch&) = delete;
-  StepWatch& operator=(const StepWatch&) = delete;
 
   // Sets what the run is doing from now on, for `step`.
   void begin(Doing what, int64_t step);
@@ -53,7 +50,6 @@ class StepWatch {
   double stopped();
 
  private:
-  void run();
   void note_stop() WITAN_REQUIRES(mutex_);
   void look_locked() WITAN_REQUIRES(mutex_);
   // Of what goes on: "step 3 at 40 %".
@@ -71,9 +67,7 @@ class StepWatch {
   StopClock stop_clock_ WITAN_GUARDED_BY(mutex_);
   std::optional<TrainStatus> line_ WITAN_GUARDED_BY(mutex_);  // of the last step; nothing before the first is finished
   double next_in_log_ WITAN_GUARDED_BY(mutex_);               // seconds after a step began
-  bool ended_ WITAN_GUARDED_BY(mutex_) = false;
-  CondVar end_;
-  std::thread thread_;
+  Ticker ticker_;                                             // last: its thread ends first
 };
 
 }  // namespace witan
