@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
+#include "support/variable.h"
 #include "witan/cli/train/planning.h"
 #include "witan/data/route_file.h"
 #include "witan/tensor/cuda.h"
@@ -289,9 +289,7 @@ TEST(BenchTest, StepSaysWhatWasPredicted) {
   const std::vector<std::string> step = {"step", "--steps",      "1", "--num-layers", "1",  "--hidden-size",
                                          "32",   "--seq-length", "8", "--vocab-size", "64", "--ranks",
                                          "1"};
-  const char* before = std::getenv("XDG_CACHE_HOME");
-  const std::string restored = before == nullptr ? "" : before;
-  ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  const Variable cache("XDG_CACHE_HOME", folder.path().string());
   EXPECT_FALSE(bench(folder, step).json.contains("predicted_s"));
   Ceilings ceilings;
   ceilings.load = {"float32", 1, 1};
@@ -300,7 +298,6 @@ TEST(BenchTest, StepSaysWhatWasPredicted) {
   ceilings.kernels["gemm"] = {1e9, 1e6, 1};  // and so all others
   cli::ceilings_file().keep(ceilings);
   const Result result = bench(folder, step);
-  before == nullptr ? ::unsetenv("XDG_CACHE_HOME") : ::setenv("XDG_CACHE_HOME", restored.c_str(), 1);
   const double predicted = result.json.at("predicted_s").get<double>(),
                seconds = result.json["lines"][0]["seconds"].get<double>();
   EXPECT_GT(predicted, 0);

@@ -4,26 +4,16 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
+#include "support/variable.h"
 #include "witan/train/record/nvml.h"
 
 namespace witan {
 namespace {
 
-// A variable of the environment, for the time of a test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
+using test::Variable;
 
 std::optional<GpusEvent> wait_for_reading(GpuMonitor& monitor, int64_t step) {
   for (int tries = 0; tries < 2000; ++tries) {
