@@ -122,18 +122,17 @@ Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t d
   };
   if (job) return by_peaks(job->ceilings.flops, job->ceilings.bytes, job->busy);
   const CeilingsFile file = ceilings_file();
-  const auto peak = [&] {
-    ThreadPool pool(load.ranks * load.threads);
-    return 1e9 * kernels::measure_fma_gflops(pool);
-  };
-  if (auto kept = file.find(load)) {
-    if (kept->busy && load.gpu.empty()) kept->fma_flops = std::max(kept->fma_flops, peak());
+  auto kept = file.find(load);
+  if (kept && !(kept->busy && load.gpu.empty())) return timing_from(*kept, kept_in(file), plan, config, done, held_out);
+  if (config->parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
+  ThreadPool pool(load.ranks * load.threads);
+  const double flops = 1e9 * kernels::measure_fma_gflops(pool);
+  if (kept) {
+    kept->fma_flops = std::max(kept->fma_flops, flops);
     return timing_from(*kept, kept_in(file), plan, config, done, held_out);
   }
-  if (config->parallel.on_gpu()) return timing_from(file.get(load), "measured now", plan, config, done, held_out);
-  const bool busy = machine_is_busy(load);
-  ThreadPool pool(load.ranks * load.threads);
-  return by_peaks(peak(), 1e9 * kernels::measure_copy_gbytes(pool), busy);
+  const bool busy = kernels::measure_core_share(pool) < kUndisturbed;
+  return by_peaks(flops, 1e9 * kernels::measure_copy_gbytes(pool), busy);
 }
 
 std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,
