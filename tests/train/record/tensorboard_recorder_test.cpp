@@ -67,6 +67,23 @@ TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
+// But a folder of a run's own has one session, whatever the run was called before.
+TEST(TensorboardRecorder, RunsThatShareATensorboardDirKeepTheirHyperparameters) {
+  const test::TempFolder folder;
+  RunConfig config;
+  const auto sessions_after = [&](const char* run) {
+    config.train.run = run;
+    const TensorboardRecorder recorder(config, config, folder.path(), 1);
+    return count(event_bytes(folder.path()), "_hparams_/session_start_info");
+  };
+  config.log.tensorboard_dir = folder.path().string();
+  EXPECT_EQ(sessions_after("first"), 1U);
+  EXPECT_EQ(sessions_after("second"), 2U);
+  EXPECT_EQ(sessions_after("first"), 2U) << "it was resumed";
+  config.log.tensorboard_dir.clear();
+  EXPECT_EQ(sessions_after("renamed"), 1U);
+}
+
 TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
   const test::TempFolder folder;
   MemoryEvent first, second;
