@@ -1,5 +1,6 @@
 #include "witan/kernels/kv_cache.h"
 
+#include "support/cache_tokens.h"
 #include "support/rank.h"
 
 namespace witan {
@@ -7,19 +8,9 @@ namespace {
 
 using kernels::CacheRun;
 using kernels::CacheTokens;
+using testing::cache_tokens;
 using testing::Rank;
 using testing::values;
-
-CacheTokens tokens_of(Rank& rank, const std::vector<CacheRun>& runs) {
-  std::vector<int32_t> rows, positions;
-  for (const CacheRun& run : runs)
-    for (int64_t i = 0; i < run.count; ++i) {
-      rows.push_back(static_cast<int32_t>(run.row));
-      positions.push_back(static_cast<int32_t>(run.past + i));
-    }
-  const auto T = static_cast<int64_t>(rows.size());
-  return {runs, rank.tensor<int32_t>({T}, rows), rank.tensor<int32_t>({T}, positions)};
-}
 
 TEST(AppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
   Rank rank;
@@ -32,7 +23,7 @@ TEST(AppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
       const Tensor x = rank.normal({1, B * S, G, hd}, dtype, cat("x at ", past));
       std::vector<CacheRun> runs;
       for (int64_t b = 0; b < B; ++b) runs.push_back({b, past, S});
-      kernels::append_to_cache(rank.stream, cache, x, tokens_of(rank, runs));
+      kernels::append_to_cache(rank.stream, cache, x, cache_tokens(rank, runs));
       const auto added = values(x);
       for (int64_t b = 0; b < B; ++b)
         for (int64_t i = 0; i < S * row; ++i)
@@ -47,19 +38,19 @@ TEST(AppendToCache, RowsAreRingsAndMayStandAtDifferentPositions) {
   Rank rank;
   const Tensor cache = rank.tensor<double>({2, 3, 1, 1}, {0, 0, 0, 0, 0, 0});
   const Tensor x = rank.tensor<double>({4, 1, 1}, {1, 2, 3, 4});
-  kernels::append_to_cache(rank.stream, cache, x, tokens_of(rank, {{1, 0, 1}, {0, 7, 3}}));
+  kernels::append_to_cache(rank.stream, cache, x, cache_tokens(rank, {{1, 0, 1}, {0, 7, 3}}));
   EXPECT_EQ(values(cache), (std::vector<double>{4, 2, 3, 1, 0, 0}));  // positions 9, 7 and 8; 0
 }
 
 TEST(AppendToCache, NoSequencesAreFine) {
   Rank rank;
   kernels::append_to_cache(rank.stream, rank.stream.empty({0, 4, 1, 2}, DType::f32),
-                           rank.stream.empty({0, 1, 2}, DType::f32), tokens_of(rank, {}));
+                           rank.stream.empty({0, 1, 2}, DType::f32), cache_tokens(rank, {}));
 }
 
 TEST(CacheTokens, APartKeepsItsRuns) {
   Rank rank;
-  const CacheTokens part = tokens_of(rank, {{0, 5, 1}, {2, 0, 3}, {1, 9, 1}}).part(1, 2, 1);
+  const CacheTokens part = cache_tokens(rank, {{0, 5, 1}, {2, 0, 3}, {1, 9, 1}}).part(1, 2, 1);
   EXPECT_EQ(part.runs.size(), 2u);
   EXPECT_EQ(part.runs[0].row, 2);
   EXPECT_EQ(part.rows.to_vector<int32_t>(), (std::vector<int32_t>{2, 2, 2, 1}));

@@ -1,5 +1,6 @@
 #include "witan/kernels/kv_cache.h"
 
+#include "support/cache_tokens.h"
 #include "support/cuda_rank.h"
 
 namespace witan {
@@ -7,21 +8,12 @@ namespace {
 
 using kernels::CacheRun;
 using kernels::CacheTokens;
+using testing::cache_tokens;
 using testing::CudaTest;
 using testing::values;
 
 class CudaAppendToCache : public CudaTest {
  protected:
-  CacheTokens tokens_of(const std::vector<CacheRun>& runs) {
-    std::vector<int32_t> rows, positions;
-    for (const CacheRun& run : runs)
-      for (int64_t i = 0; i < run.count; ++i) {
-        rows.push_back(static_cast<int32_t>(run.row));
-        positions.push_back(static_cast<int32_t>(run.past + i));
-      }
-    const auto T = static_cast<int64_t>(rows.size());
-    return {runs, host.tensor<int32_t>({T}, rows), host.tensor<int32_t>({T}, positions)};
-  }
   CacheTokens to_gpu(const CacheTokens& tokens) {
     return {tokens.runs, CudaTest::to_gpu(tokens.rows), CudaTest::to_gpu(tokens.positions)};
   }
@@ -35,7 +27,7 @@ TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
       const Tensor expected = host.normal({3, 7, 2, hd}, dtype, "cache"), cache = to_gpu(expected);
       int64_t past = 0;
       for (const int64_t S : {4, 1, 2, 5, 0}) {
-        const CacheTokens tokens = tokens_of({{2, past, S}, {0, past + 3, S}, {1, past, S}});
+        const CacheTokens tokens = cache_tokens(host, {{2, past, S}, {0, past + 3, S}, {1, past, S}});
         const Tensor x = host.normal({1, 3 * S, 2, hd}, dtype, cat("x at ", past));
         kernels::append_to_cache(host.stream, expected, x, tokens);
         kernels::append_to_cache(gpu(), cache, to_gpu(x), to_gpu(tokens));
@@ -48,7 +40,7 @@ TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
 TEST_F(CudaAppendToCache, LargeCaches) {
   const Tensor expected = host.normal({4, 600, 4, 128}, DType::bf16, "cache"), cache = to_gpu(expected);
   const Tensor x = host.normal({1, 4 * 513, 4, 128}, DType::bf16, "x");
-  const CacheTokens tokens = tokens_of({{0, 61, 513}, {1, 61, 513}, {2, 400, 513}, {3, 0, 513}});
+  const CacheTokens tokens = cache_tokens(host, {{0, 61, 513}, {1, 61, 513}, {2, 400, 513}, {3, 0, 513}});
   kernels::append_to_cache(host.stream, expected, x, tokens);
   kernels::append_to_cache(gpu(), cache, to_gpu(x), to_gpu(tokens));
   EXPECT_EQ(values(to_host(cache)), values(expected));

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "nn/attention/attention_support.h"
+#include "support/cache_tokens.h"
 #include "support/message_of.h"
 
 namespace witan {
@@ -32,7 +33,7 @@ class CachedSteps {
       // A cache of its own, which it fills at once: by the kernel that trains.
       const KvCache cache = cache_of({1, tokens});
       s.expected = values(attend_with_cache(rank_.stream, {s.q, s.k, s.v, 0.4, window_, sinks_},
-                                            tokens_of({{0, 0, tokens}}), {}, cache));
+                                            testing::cache_tokens(rank_, {{0, 0, tokens}}), {}, cache));
       sequences_.push_back(std::move(s));
     }
   }
@@ -45,7 +46,7 @@ class CachedSteps {
     const Tensor y = attend_with_cache(rank_.stream,
                                        {side_by_side(runs, &Sequence::q), side_by_side(runs, &Sequence::k),
                                         side_by_side(runs, &Sequence::v), 0.4, window_, sinks_},
-                                       tokens_of(runs), {}, cache);
+                                       testing::cache_tokens(rank_, runs), {}, cache);
     const auto got = values(y);
     auto at = got.begin();
     for (const CacheRun& run : runs) {
@@ -57,16 +58,6 @@ class CachedSteps {
   }
 
  private:
-  kernels::CacheTokens tokens_of(const std::vector<CacheRun>& runs) {
-    std::vector<int32_t> rows, positions;
-    for (const CacheRun& run : runs)
-      for (int64_t i = 0; i < run.count; ++i) {
-        rows.push_back(static_cast<int32_t>(run.row));
-        positions.push_back(static_cast<int32_t>(run.past + i));
-      }
-    const auto T = static_cast<int64_t>(rows.size());
-    return {runs, rank_.tensor<int32_t>({T}, rows), rank_.tensor<int32_t>({T}, positions)};
-  }
   Tensor side_by_side(const std::vector<CacheRun>& runs, Tensor Sequence::*which) {
     int64_t T = 0;
     for (const CacheRun& run : runs) T += run.count;
