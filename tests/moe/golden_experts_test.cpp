@@ -1,9 +1,6 @@
 // Experts and shared experts against those of transformers (tests/golden/moe/experts.tsv), forward and backward.
-#include <fstream>
-#include <map>
-#include <sstream>
-
 #include "moe/moe_support.h"
+#include "support/golden_values.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/moe.h"
 
@@ -13,24 +10,17 @@ namespace {
 using testing::Alone;
 using testing::bind_gradients;
 using testing::close;
+using testing::GoldenValues;
 using testing::Rank;
 using testing::routing_of;
 using testing::values;
 
 constexpr int64_t kExperts = 4, kTopk = 2, kWidth = 5, kFeatures = 3, kTokens = 6;
 
-class Golden {
+class Golden : public GoldenValues {
  public:
-  Golden() {
-    std::ifstream file(std::string(WITAN_SOURCE_DIR) + "/tests/golden/moe/experts.tsv");
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string name, word;
-      words >> name;
-      while (words >> word) all_[name].push_back(std::stod(word));
-    }
-  }
-  const std::vector<double>& of(const std::string& name) const { return all_.at(name); }
+  Golden() : GoldenValues("moe/experts.tsv") {}
+
   Tensor tensor(Rank& rank, const Shape& shape, const std::string& name) const {
     return rank.tensor<double>(shape, of(name));
   }
@@ -50,9 +40,6 @@ class Golden {
       EXPECT_TRUE(close(values(module.parameters()[i]->gradient()), of(prefix + "d" + names[i]), tolerance, tolerance))
           << names[i];
   }
-
- private:
-  std::map<std::string, std::vector<double>> all_;
 };
 
 MlpConfig gpt_oss_mlp() {

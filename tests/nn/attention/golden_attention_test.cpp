@@ -1,9 +1,6 @@
 // Attention layers against those of transformers (tests/golden/attention/attention.tsv), forward, backward and decoded.
-#include <fstream>
-#include <map>
-#include <sstream>
-
 #include "nn/attention/attention_support.h"
+#include "support/golden_values.h"
 #include "witan/nn/attention/grouped_query.h"
 
 namespace witan {
@@ -11,29 +8,21 @@ namespace {
 
 using testing::bind_gradients;
 using testing::close;
+using testing::GoldenValues;
 using testing::Rank;
 using testing::values;
 
 constexpr int64_t kTokens = 6, kModelWidth = 8;
 constexpr double kClose = 1e-12;
 
-class GoldenLayers {
+class GoldenLayers : public GoldenValues {
  public:
-  GoldenLayers() {
-    std::ifstream file(WITAN_SOURCE_DIR "/tests/golden/attention/attention.tsv");
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string name, word;
-      words >> name;
-      while (words >> word) all_[name].push_back(std::stod(word));
-    }
-  }
-  const std::vector<double>& of(const std::string& name) const { return all_.at(name); }
+  GoldenLayers() : GoldenValues("attention/attention.tsv") {}
 
   // Every parameter has the golden one's values: no more of them, and no fewer.
   void load(const Module& module, const std::string& layer) const {
     size_t count = 0;
-    for (const auto& [name, tensor] : all_) count += name.starts_with(layer + ".d.") ? 1 : 0;
+    for (const auto& [name, tensor] : all()) count += name.starts_with(layer + ".d.") ? 1 : 0;
     EXPECT_EQ(module.parameters().size(), count);
     for (Parameter* parameter : module.parameters()) {
       const auto& from = of(layer + parameter->name().substr(module.path().size()));
@@ -41,9 +30,6 @@ class GoldenLayers {
       std::ranges::copy(from, parameter->value().data<double>());
     }
   }
-
- private:
-  std::map<std::string, std::vector<double>> all_;
 };
 
 Positions golden_positions(Rank& rank) {
