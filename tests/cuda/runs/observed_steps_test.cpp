@@ -7,6 +7,7 @@
 
 #include "cuda/runs/engine_support.h"
 #include "support/temp_folder.h"
+#include "support/trace_events.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan::testing {
@@ -75,18 +76,7 @@ Traced traced(const RunConfig& given, const std::optional<StepRange>& range) {
       if (rank == 0) found.losses.push_back(result.loss);
     }
   });
-  if (range) found.events = Json::parse(read_file(folder.trace())).at("traceEvents");
-  return found;
-}
-
-// The track of a rank: its slices.
-std::vector<Json> slices(const Json& events, int rank, const std::string& track) {
-  int number = -1;
-  for (const Json& event : events)
-    if (event["name"] == "thread_name" && event["pid"] == rank && event["args"]["name"] == track) number = event["tid"];
-  std::vector<Json> found;
-  for (const Json& event : events)
-    if (event["ph"] == "X" && event["pid"] == rank && event["tid"] == number) found.push_back(event);
+  if (range) found.events = events_of(folder.trace());
   return found;
 }
 

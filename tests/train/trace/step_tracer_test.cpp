@@ -7,6 +7,7 @@
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
+#include "support/trace_events.h"
 #include "train/run/run_support.h"
 
 namespace witan {
@@ -14,7 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 using test::message_of;
+using testing::events_of;
 using testing::own_batches;
+using testing::slices;
 using testing::small_config;
 
 RunConfig traced_config() {
@@ -57,21 +60,6 @@ std::vector<Expected> run(const RunFolder& folder, const StepRange& range, int f
     tracer.finish();
   });
   return expected;
-}
-
-Json events_of(const fs::path& file) {
-  return Json::parse(read_file(file)).at("traceEvents");
-}
-
-// Of a rank, on a track.
-std::vector<Json> slices(const Json& events, int rank, const std::string& track) {
-  int number = -1;
-  for (const Json& event : events)
-    if (event["name"] == "thread_name" && event["pid"] == rank && event["args"]["name"] == track) number = event["tid"];
-  std::vector<Json> found;
-  for (const Json& event : events)
-    if (event["ph"] == "X" && event["pid"] == rank && event["tid"] == number) found.push_back(event);
-  return found;
 }
 
 double sum(const std::vector<Json>& slices, const char* arg) {
