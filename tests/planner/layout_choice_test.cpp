@@ -44,6 +44,32 @@ TEST(LayoutChoices, OfTwoGpusAreTen) {
   EXPECT_EQ(found, expected);
 }
 
+// Whether it divides the GPUs or not: validation says why not.
+TEST(LayoutChoices, HaveWhatIsHeld) {
+  RunConfig config = small_config();
+  config.model.num_layers = 8;
+  config.parallel.tensor_model_parallel_size = 3;
+  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  config.parallel.use_distributed_optimizer = true;
+  ChoiceLimits limits{.gpus = 8, .gpus_per_host = 2};
+  for (const bool axes_alone : {false, true}) {
+    limits.axes_alone = axes_alone;
+    limits.held = {"tensor_model_parallel_size", "num_virtual_stages_per_pipeline_rank", "use_distributed_optimizer"};
+    const auto choices = layout_choices(config, limits);
+    EXPECT_FALSE(choices.empty());
+    for (const LayoutChoice& c : choices) {
+      EXPECT_EQ(c.tensor, 3);
+      EXPECT_EQ(c.virtual_stages, 2);
+      EXPECT_EQ(c.sharding, Sharding::optimizer);
+    }
+  }
+  config.parallel.use_distributed_optimizer = false;
+  config.parallel.data_parallel_sharding_strategy = "optim";
+  limits.held = {"data_parallel_sharding_strategy"};
+  for (const LayoutChoice& c : layout_choices(config, limits))
+    EXPECT_EQ(with_layout(config, c).parallel.data_parallel_sharding_strategy, "optim") << "as it was said";
+}
+
 // The axes always make up all GPUs, and no choice comes twice.
 TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
   RunConfig config = small_config();

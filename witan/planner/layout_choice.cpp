@@ -16,6 +16,18 @@ std::vector<int64_t> divisors(int64_t of, int64_t most) {
   return all;
 }
 
+constexpr const char* kTensor = "tensor_model_parallel_size";
+constexpr const char* kContext = "context_parallel_size";
+constexpr const char* kPipeline = "pipeline_model_parallel_size";
+constexpr const char* kVirtualStages = "num_virtual_stages_per_pipeline_rank";
+constexpr const char* kVirtualLayers = "num_layers_per_virtual_pipeline_stage";
+constexpr const char* kExpert = "expert_model_parallel_size";
+constexpr const char* kExpertTensor = "expert_tensor_parallel_size";
+constexpr const char* kStrategy = "data_parallel_sharding_strategy";
+constexpr const char* kDistributedOptimizer = "use_distributed_optimizer";
+constexpr const char* kInstances = "num_distributed_optimizer_instances";
+constexpr const char* kMicroBatch = "micro_batch_size";
+
 const char* name_of(Sharding sharding) {
   switch (sharding) {
     case Sharding::none:
@@ -40,10 +52,13 @@ class Choices {
 
   std::vector<LayoutChoice> all() && {
     constexpr int64_t kMostContext = 16;
-    for (const int64_t tensor : divisors(limits_.gpus, limits_.gpus_per_host))
-      for (const int64_t context : divisors(limits_.gpus / tensor, kMostContext))
-        for (const int64_t pipeline : divisors(limits_.gpus / tensor / context, config_.model.num_layers)) {
-          LayoutChoice choice;
+    const auto& parallel = config_.parallel;
+    LayoutChoice choice;
+    for (const int64_t tensor :
+         sizes(kTensor, parallel.tensor_model_parallel_size, limits_.gpus, limits_.gpus_per_host))
+      for (const int64_t context : sizes(kContext, parallel.context_parallel_size, limits_.gpus / tensor, kMostContext))
+        for (const int64_t pipeline : sizes(kPipeline, parallel.pipeline_model_parallel_size,
+                                            limits_.gpus / tensor / context, config_.model.num_layers)) {
           choice.tensor = tensor;
           choice.context = context;
           choice.pipeline = pipeline;
@@ -53,43 +68,72 @@ class Choices {
   }
 
  private:
+  bool holds(const char* key) const { return limits_.held.contains(key); }
+  // What is held; else the divisors. A held size that divides nothing is a choice too, for validation to refuse.
+  std::vector<int64_t> sizes(const char* key, int64_t value, int64_t of, int64_t most) const {
+    if (holds(key)) return {value};
+    return divisors(std::max<int64_t>(of, 1), most);
+  }
   int64_t data_ranks(const LayoutChoice& of) const { return limits_.gpus / (of.tensor * of.context * of.pipeline); }
+
+  std::vector<int64_t> expert_tensor_sizes(int64_t tensor) const {
+    const int64_t held = config_.parallel.expert_tensor_parallel_size;
+    if (holds(kExpertTensor)) return {held > 0 ? held : tensor};
+    return tensor == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, tensor};
+  }
 
   void divide_experts(LayoutChoice choice) {
     const int64_t experts = config_.model.moe.num_experts, stage = limits_.gpus / choice.pipeline;
     if (experts == 0) return divide_state(choice);
-    for (const int64_t expert_tensor : {int64_t{1}, choice.tensor}) {
-      if (expert_tensor == 1 && choice.expert_tensor != 1) continue;
+    for (const int64_t expert_tensor : expert_tensor_sizes(choice.tensor)) {
       choice.expert_tensor = expert_tensor;
-      for (const int64_t expert : divisors(std::gcd(stage / expert_tensor, experts), experts)) {
+      for (const int64_t expert : sizes(kExpert, config_.parallel.expert_model_parallel_size,
+                                        std::gcd(stage / expert_tensor, experts), experts)) {
         choice.expert = expert;
         divide_state(choice);
       }
-      if (choice.tensor == 1) break;
     }
   }
 
   // Ranks that hold the same divide it, if there are any.
-  void divide_state(LayoutChoice choice) {
+  std::vector<Sharding> shardings(const LayoutChoice& choice) const {
+    if (holds(kStrategy) || holds(kDistributedOptimizer)) return {config_.parallel.sharding()};
     const int64_t of_experts = limits_.gpus / (choice.pipeline * choice.expert * choice.expert_tensor);
-    add_stages(choice);
-    if (limits_.axes_alone) return;
     const int64_t of_others = data_ranks(choice) * choice.context;
-    if (std::max(of_others, config_.model.moe.num_experts > 0 ? of_experts : 1) == 1) return;
-    for (const Sharding sharding : {Sharding::optimizer, Sharding::gradients, Sharding::parameters}) {
+    const bool nobody = std::max(of_others, config_.model.moe.num_experts > 0 ? of_experts : 1) <= 1;
+    if (nobody || (limits_.axes_alone && !holds(kInstances))) return {Sharding::none};
+    return {Sharding::none, Sharding::optimizer, Sharding::gradients, Sharding::parameters};
+  }
+
+  void divide_state(LayoutChoice choice) {
+    choice.instances = holds(kInstances) ? config_.parallel.num_distributed_optimizer_instances : 1;
+    for (const Sharding sharding : shardings(choice)) {
       choice.sharding = sharding;
-      choice.instances = 1;
       add_stages(choice);
     }
-    const int64_t hosts = limits_.gpus / limits_.gpus_per_host;
+    if (choice.sharding != Sharding::parameters || limits_.axes_alone || holds(kInstances)) return;
+    const int64_t hosts = limits_.gpus / limits_.gpus_per_host, of_data = data_ranks(choice);
     if (hosts <= 1 || limits_.gpus % limits_.gpus_per_host != 0) return;
     // One rank of each host has nobody to divide with.
-    if (data_ranks(choice) % hosts != 0 || of_others == hosts) return;
+    if (of_data % hosts != 0 || of_data * choice.context == hosts) return;
     choice.instances = hosts;
     add_stages(choice);
   }
 
+  // Of the held layers of a virtual stage or the held number of these; 0: neither is held.
+  int64_t held_chunks(int64_t pipeline) const {
+    const auto& parallel = config_.parallel;
+    if (holds(kVirtualLayers) && parallel.num_layers_per_virtual_pipeline_stage > 0)
+      return std::max<int64_t>(config_.model.num_layers / pipeline / parallel.num_layers_per_virtual_pipeline_stage, 1);
+    if (!holds(kVirtualLayers) && !holds(kVirtualStages)) return 0;
+    return std::max<int64_t>(parallel.num_virtual_stages_per_pipeline_rank, 1);
+  }
+
   void add_stages(LayoutChoice choice) {
+    if (const int64_t held = held_chunks(choice.pipeline)) {
+      choice.virtual_stages = held;
+      return add_batches(choice);
+    }
     const int64_t layers = config_.model.num_layers;
     for (int64_t chunks = 1; chunks == 1 || layers % (chunks * choice.pipeline) == 0; chunks *= 2) {
       choice.virtual_stages = chunks;
@@ -107,7 +151,7 @@ class Choices {
         all_.push_back(choice);
         if (limits_.axes_alone) break;
       }
-      if (size % 2 != 0 || limits_.keep_micro_batch_size) return;
+      if (size % 2 != 0 || limits_.keep_micro_batch_size || holds(kMicroBatch)) return;
     }
   }
 
@@ -117,6 +161,13 @@ class Choices {
 };
 
 }  // namespace
+
+std::span<const char* const> searched_keys() {
+  static constexpr const char* kKeys[] = {kTensor,    kContext,      kPipeline, kVirtualStages,        kVirtualLayers,
+                                          kExpert,    kExpertTensor, kStrategy, kDistributedOptimizer, kInstances,
+                                          kMicroBatch};
+  return kKeys;
+}
 
 std::vector<LayoutChoice> layout_choices(const RunConfig& config, const ChoiceLimits& limits) {
   return Choices(config, limits).all();
@@ -139,8 +190,10 @@ RunConfig with_layout(RunConfig config, const LayoutChoice& choice) {
     parallel.hierarchical_expert_parallel_size = 0;
   parallel.expert_tensor_parallel_size = config.model.moe.num_experts > 0 ? choice.expert_tensor : 0;
   const bool more = choice.sharding > Sharding::optimizer;
-  parallel.data_parallel_sharding_strategy = more ? name_of(choice.sharding) : "auto";
-  if (!more) parallel.use_distributed_optimizer = choice.sharding == Sharding::optimizer;
+  if (parallel.sharding() != choice.sharding) {  // what says so already stays as it was said
+    parallel.data_parallel_sharding_strategy = more ? name_of(choice.sharding) : "auto";
+    if (!more) parallel.use_distributed_optimizer = choice.sharding == Sharding::optimizer;
+  }
   parallel.num_distributed_optimizer_instances = choice.instances;
   if (choice.sharding < Sharding::parameters) parallel.reshard_after_forward = true;
   if (choice.sharding >= Sharding::gradients) parallel.overlap_grad_reduce = true;

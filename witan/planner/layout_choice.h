@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,11 @@ struct ChoiceLimits {
   int64_t gpus = 1, gpus_per_host = 8;
   bool keep_micro_batch_size = false;
   bool axes_alone = false;  // nothing divided further, no virtual stages, no more recomputation than is asked for
+  std::set<std::string> held = {};  // of searched_keys(): every layout has what the config says of these
 };
+
+// The keys of a configuration that a search sets, but for recompute_granularity, of which it tries more.
+std::span<const char* const> searched_keys();
 
 // Every combination of
 //   tensor          divisors of the GPUs up to a host's: its exchanges are waited for
@@ -33,7 +39,8 @@ struct ChoiceLimits {
 //   sharding        none, the optimizer, gradients, parameters; of parameters also once in each host (HSDP)
 //   micro-batches   the config's size and its halves; or its own alone
 //   recomputation   what the config asks for, and more
-// that a run of the config could try; RunConfig::validate() refuses some still.
+// that a run of the config could try; what is held has its one value, whether it can be or not. RunConfig::validate()
+// refuses some still.
 std::vector<LayoutChoice> layout_choices(const RunConfig& config, const ChoiceLimits& limits);
 
 // The config so laid out on as many ranks; not resolved.

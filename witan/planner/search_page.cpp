@@ -39,6 +39,18 @@ std::string sent_text(const Plan& plan) {
   return text.empty() ? "almost nothing" : text;
 }
 
+// Of keys that every layout has: each with its value, as in a configuration.
+std::vector<std::pair<std::string, std::string>> held_values(RunConfig base, const SearchOptions& options) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Field& field : base.fields()) {
+    if (!options.limits.held.contains(field.name)) continue;
+    std::string value = field.text();  // texts carry TOML's quotes
+    std::erase(value, '"');
+    values.emplace_back(field.name, value);
+  }
+  return values;
+}
+
 double tokens_per_gpu(const FoundLayout& one) {
   return static_cast<double>(one.plan.tokens_per_step) / one.time.seconds /
          static_cast<double>(one.config->parallel.ranks);
@@ -90,7 +102,7 @@ std::string flags_for(const RunConfig& base, const FoundLayout& one) {
 }
 
 // What makes all layouts impossible, most of them first.
-std::string impossible(const SearchResult& result, const SearchOptions& options) {
+std::string impossible(const SearchResult& result, const RunConfig& base, const SearchOptions& options) {
   constexpr size_t kShown = 5;
   std::vector<std::pair<std::string, int64_t>> reasons(result.refused.begin(), result.refused.end());
   std::ranges::stable_sort(reasons, std::greater(), &std::pair<std::string, int64_t>::second);
@@ -98,12 +110,16 @@ std::string impossible(const SearchResult& result, const SearchOptions& options)
       "\nNo layout of {} GPUs is compatible with this model and its batch sizes. Reasons, with one example each:\n",
       options.limits.gpus);
   for (size_t i = 0; i < std::min(reasons.size(), kShown); ++i) out += cat("  ", result.why.at(reasons[i].first), "\n");
+  if (!options.limits.held.empty())
+    out += cat("All of these have ", held_text(base, options), ", as given: leave any of it out to search over it.\n");
   return out + cat("Other numbers of GPUs: ", nearest_gpus_text(result), ".\n");
 }
 
-std::string ways_out(const SearchResult& result, const SearchOptions& options) {
-  if (result.possible == 0) return impossible(result, options);
-  std::string out = fmt::format("\nNo layout fits in {} per GPU.", format_bytes(static_cast<double>(options.memory)));
+std::string ways_out(const SearchResult& result, const RunConfig& base, const SearchOptions& options) {
+  if (result.possible == 0) return impossible(result, base, options);
+  std::string out = fmt::format("\nNo layout{} fits in {} per GPU.",
+                                options.limits.held.empty() ? "" : " with " + held_text(base, options),
+                                format_bytes(static_cast<double>(options.memory)));
   if (result.near.empty()) return out + " Use more GPUs, GPUs with more memory, or fewer num_layers or num_experts.\n";
   const FoundLayout& one = result.near.front();
   return out + fmt::format(
@@ -118,6 +134,12 @@ std::string ways_out(const SearchResult& result, const SearchOptions& options) {
 
 }  // namespace
 
+std::string held_text(const RunConfig& base, const SearchOptions& options) {
+  std::string text;
+  for (const auto& [key, value] : held_values(base, options)) text += cat(text.empty() ? "" : ", ", key, " = ", value);
+  return text;
+}
+
 std::string nearest_gpus_text(const SearchResult& result) {
   const auto& near = result.nearest_gpus;
   if (near.empty()) return "no number up to twice as many works either: change --global-batch-size";
@@ -130,10 +152,11 @@ std::string format_search(const SearchResult& result, const RunConfig& base, con
   std::string out = fmt::format("{} GPUs of {}, {} a GPU\n", options.limits.gpus, cluster.gpu.name,
                                 format_bytes(static_cast<double>(options.memory)));
   if (options.assumed_vocabulary) out += format_assumption(*options.assumed_vocabulary) + "\n";
+  if (!options.limits.held.empty()) out += cat("Held fixed, as given: ", held_text(base, options), "\n");
   if (!result.best.empty()) out += "\nLayouts that fit, the fastest first\n" + rows(result.best, 1);
   if (!result.near.empty()) out += "\nLayouts that nearly fit\n" + rows(result.near, 0);
   out += dropped(result, options) + assumptions(cluster);
-  if (result.best.empty()) return out + ways_out(result, options);
+  if (result.best.empty()) return out + ways_out(result, base, options);
   const FoundLayout& best = result.best.front();
   out += fmt::format("\nThe first one, as flags to add to this command\n    {}\nand as a complete command\n    {}\n",
                      flags_for(base, best), command(best.asked));
@@ -149,6 +172,8 @@ std::string search_json(const SearchResult& result, const RunConfig& base, const
   nlohmann::ordered_json json;
   json["gpus"] = options.limits.gpus;
   json["memory_bytes"] = options.memory;
+  json["held"] = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : held_values(base, options)) json["held"][key] = value;
   json["considered"] = result.considered;
   json["refused"] = result.refused;
   if (options.assumed_vocabulary) json["assumed_vocabulary"] = *options.assumed_vocabulary;

@@ -171,7 +171,13 @@ TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
   refuses({"--gpu", "h100"}, 2, {"--gpus"});
   refuses({"--gpus", "8", "--gpu", "h10"}, 3, {"--gpu h10 is not known (did you mean h100?); there are"});
   refuses({"--gpus", "8", "--ranks", "4"}, 3, {"--gpus 8 and ranks = 4 differ: remove one of them"});
-  refuses({"--world-size", "8", "--mesh", "replicate=4"}, 3, {"--world-size 8 and ranks = 4 differ"});
+  refuses({"--world-size", "8", "--mesh", "replicate=4"}, 3,
+          {"--mesh replicate=4 is 4 ranks, of --world-size 8: make replicate or shard 2 times as large"});
+  refuses({"--gpus", "64", "--mesh", "tensor=2,expert=8"}, 3,
+          {"--mesh tensor=2,expert=8 is 2 ranks, of --gpus 64: add replicate=32 or shard=32"});
+  refuses({"--gpus", "8", "--mesh", "tensor=3"}, 3,
+          {"--mesh tensor=3 is 3 ranks, of --gpus 8: its sizes, but those of expert and expert_tensor, must multiply "
+           "to 8"});
   refuses({"--gpus", "8", "--device", "cpu"}, 3, {"--gpus 8 plans for GPUs, but device = cpu is set"});
   refuses({"--gpus", "4", "--gpu", "h100", "--dtype", "float64", "--micro-batch-size", "2"}, 3,
           {"the data sheet has no speed for dtype = float64"});
@@ -181,6 +187,8 @@ TEST_F(PlanCommandTest, OffersSizesThatDivide) {
   refuses({"--mesh", "tensor=3", "--ffn-hidden-size", "768"}, 3,
           {"num_attention_heads = 4 is not divisible by tensor_model_parallel_size = 3; the "
            "nearest that work are 2 and 4"});
+  refuses({"--expert-model-parallel-size", "3"}, 3,
+          {"num_experts = 8 is not divisible by expert_model_parallel_size = 3; the nearest that work are 2 and 4"});
   refuses({"--tp", "2"}, 2, {"unknown flag --tp (did you mean --tensor-model-parallel-size?)"});
   refuses({"--data-parallel-sharding-strategy", "fsdp"}, 3, {"(did you mean optim_grads_params?)"});
   refuses({"--data-parallel-sharding-strategy", "zero2"}, 3, {"(did you mean optim_grads?)"});
@@ -262,6 +270,47 @@ TEST_F(PlanCommandTest, ASearchOfANumberThatDividesNothingSaysWhichDo) {
   const std::vector<std::string> below = {
       "--search", "--gpus", "48", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
   EXPECT_EQ(plan(below).code, 0) << "what is offered works";
+}
+
+TEST_F(PlanCommandTest, ASearchHoldsWhatWasTypedOfALayout) {
+  const std::vector<std::string> asked = {"--search", "--gpus", "8", "--dtype", "bfloat16", "--global-batch-size",
+                                          "64"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), asked.begin(), asked.end());
+    return plan(more);
+  };
+  const Said page = with({"--tensor-model-parallel-size", "4", "--micro-batch-size", "2"});
+  ASSERT_EQ(page.code, 0) << page.err;
+  EXPECT_TRUE(contains(page.out, "\nHeld fixed, as given: tensor_model_parallel_size = 4, micro_batch_size = 2\n"))
+      << page.out;
+  const Said said = with({"--mesh", "tensor=4,shard=2,expert=2", "--json"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["held"]["tensor_model_parallel_size"], "4");
+  EXPECT_EQ(json["held"]["expert_model_parallel_size"], "2");
+  EXPECT_FALSE(json["held"].contains("micro_batch_size"));
+  for (const auto& one : json["best"]) EXPECT_TRUE(contains(one["mesh"], "shard=2,tensor=4,expert=2")) << one["mesh"];
+  EXPECT_GT(json["best"].size(), 0u);
+
+  const Said none = with({"--tensor-model-parallel-size", "3"});
+  EXPECT_EQ(none.code, 3) << none.out;
+  EXPECT_TRUE(contains(none.out, "\n  tensor_model_parallel_size = 3 does not divide 8 ranks")) << none.out;
+  EXPECT_TRUE(contains(none.err,
+                       "no layout of 8 GPUs with tensor_model_parallel_size = 3 is compatible with this model and its "
+                       "batch sizes; leave out what is given of a layout, or change the GPUs: "))
+      << none.err;
+}
+
+// A list and a file describe the model and a machine that it was once trained on.
+TEST_F(PlanCommandTest, ASearchGoesOverTheLayoutOfAListOrAFile) {
+  write_text(own_ / "mine.toml", "tensor_model_parallel_size = 2\n");
+  Said said = plan({"--search", "--gpus", "2", "--dtype", "bfloat16", "--config", own_ / "mine.toml"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_FALSE(contains(said.out, "Held fixed")) << said.out;
+  const std::string list = std::string("@") + WITAN_SOURCE_DIR + "/recipes/megatron/moe_ep4.args";
+  said = witan(
+      {"plan", list, "--search", "--gpus", "8", "--pipeline-model-parallel-size", "2", "--runs-folder", own_.path()});
+  EXPECT_TRUE(contains(said.out, "\nHeld fixed, as given: pipeline_model_parallel_size = 2\n")) << said.out << said.err;
 }
 
 TEST_F(PlanCommandTest, TheCallInFullSaysNothingOfLoading) {

@@ -11,12 +11,11 @@
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/toml_lines.h"
+#include "witan/cli/args/response_file.h"
 #include "witan/cli/presets.h"
 
 namespace witan::cli {
 namespace {
-
-constexpr const char* kOrigin = "command line";
 
 bool is_boolean(const Field& field) {
   return std::holds_alternative<bool*>(field.value);
@@ -63,7 +62,7 @@ std::set<std::string> FieldFlags::apply() const {
     const std::string text = negated               ? "false"
                              : is_list(flag.field) ? list_of(flag.option->results())
                                                    : flag.option->results().front();
-    flag.field.set(text.empty() && flag.negation ? "true" : text, kOrigin);
+    flag.field.set(text.empty() && flag.negation ? "true" : text, kCommandLine);
     given.insert(flag.field.name);
   }
   return given;

@@ -136,7 +136,7 @@ std::vector<Argument> expand_response_files(const std::vector<std::string>& word
   std::vector<Argument> out;
   for (const std::string& word : words) {
     if (!word.starts_with('@')) {
-      out.push_back({word, "command line"});
+      out.push_back({word, kCommandLine});
       continue;
     }
     const std::string path = word.substr(1);

@@ -7,7 +7,9 @@
 
 namespace witan::cli {
 
-// An argument of the command line, and its origin: "command line" or "list.args:12".
+inline constexpr const char* kCommandLine = "command line";
+
+// An argument of the command line, and its origin: kCommandLine or "list.args:12".
 struct Argument {
   std::string text;
   std::string origin;

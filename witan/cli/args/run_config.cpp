@@ -118,6 +118,7 @@ void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   keys.merge(expand_mesh(config.parallel, keys, args.file()));
   record(given, keys, ValueSource::file, place_in(given.file, args.file_lines()));
   keys = args.apply_flags();
+  given.mesh = config.parallel.mesh;
   const std::set<std::string> own = keys;
   keys.merge(expand_mesh(config.parallel, keys));
   record(given, keys, ValueSource::flag,

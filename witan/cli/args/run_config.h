@@ -35,6 +35,7 @@ struct GivenConfig {
   std::vector<std::string> changes;            // of what makes it the same run (changed_identity)
   std::string preset;                          // its name; empty: none was asked for
   std::string file;                            // of --config; likewise
+  std::string mesh;                            // of --mesh, as it was typed; likewise
   // Of keys whose sources are files, presets, flags or the run: which exactly, "mine.toml:3", "preset gpt2-124m:7",
   // "--lr", "--mesh", "runs/base/config.toml:12".
   std::map<std::string, std::string> places;

@@ -1,15 +1,21 @@
 // witan plan: what a run would need, before it runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string_view>
 
+#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/response_file.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/compat/megatron.h"
 #include "witan/cli/train/planning.h"
 #include "witan/planner/changes.h"
 #include "witan/planner/cluster.h"
@@ -57,6 +63,17 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
   return cluster;
 }
 
+// Refuses a --mesh of other than so many ranks, and says what it lacks.
+[[noreturn]] void refuse_mesh(const std::string& mesh, int64_t has, const char* flag, int64_t ranks) {
+  const auto names = [&](const char* axis) { return mesh.find(axis) != std::string::npos; };
+  const bool whole = ranks % has == 0, sharded = names("replicate") || names("shard");
+  const std::string more = std::to_string(whole ? ranks / has : 0);
+  throw ConfigError(cat("--mesh ", mesh, " is ", counted(has, "rank"), ", of ", flag, " ", ranks, ": ",
+                        !whole    ? cat("its sizes, but those of expert and expert_tensor, must multiply to ", ranks)
+                        : sharded ? cat("make replicate or shard ", more, " times as large")
+                                  : cat("add replicate=", more, " or shard=", more)));
+}
+
 // The configuration given, as --processes, --world-size and --gpus have it: as many ranks as were asked for, on hosts
 // of so many GPUs, whatever a file or the run on disk says. Flags must say the same.
 RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
@@ -68,9 +85,11 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   const auto flagged = [&](const char* key) { return given.source(key) == ValueSource::flag; };
   const bool gpus = elsewhere.gpus > 0;
   const int64_t ranks = gpus ? elsewhere.gpus : elsewhere.ranks;
-  require<ConfigError>(!flagged("ranks") || parallel.ranks == 0 || parallel.ranks == ranks,
-                       gpus ? "--gpus " : "--world-size ", ranks, " and ranks = ", parallel.ranks,
-                       " differ: remove one of them");
+  const char* const flag = gpus ? "--gpus" : "--world-size";
+  if (flagged("ranks") && parallel.ranks != 0 && parallel.ranks != ranks) {
+    if (given.place("ranks") == "--mesh") refuse_mesh(given.mesh, parallel.ranks, flag, ranks);
+    throw ConfigError(cat(flag, " ", ranks, " and ranks = ", parallel.ranks, " differ: remove one of them"));
+  }
   require<ConfigError>(!gpus || !flagged("device") || parallel.device != "cpu", "--gpus ", ranks,
                        " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
   parallel.ranks = ranks;
@@ -119,10 +138,31 @@ std::string full_command(const Context& context, RunConfig config) {
   return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
 }
 
-ExitCode search(Context& context, const PlanArgs& state, const RunConfig& given, const Cluster& cluster,
-                int64_t vocab_size, std::optional<int64_t> assumed) {
+// What a person typed of a layout, which a search leaves as it is. A preset, a file and an @FILE describe the model and
+// some machine that it was trained on: their layouts are searched over.
+std::set<std::string> held_keys(const Context& context, const GivenConfig& given) {
+  std::set<std::string> listed;
+  if (context.megatron)
+    for (const auto& setting : context.megatron->settings)
+      if (setting.origin != kCommandLine) listed.insert(flag_name(setting.key));
+  RunConfig config = given.config;
+  std::set<std::string> held;
+  for (const Field& field : config.fields()) {
+    const bool searched = std::ranges::find(searched_keys(), std::string_view(field.name)) != searched_keys().end();
+    if (!searched || given.source(field.name) != ValueSource::flag || listed.contains(given.place(field.name)))
+      continue;
+    const std::string value = field.text();
+    const bool automatic = value == "\"auto\"" || (value == "0" && field.name.starts_with("expert_"));
+    if (!automatic) held.insert(field.name);
+  }
+  return held;
+}
+
+ExitCode search(Context& context, const PlanArgs& state, const GivenConfig& from, const RunConfig& given,
+                const Cluster& cluster, int64_t vocab_size, std::optional<int64_t> assumed) {
   SearchOptions options;
   options.limits = {state.elsewhere.gpus, state.elsewhere.gpus_per_host, state.keep_micro_batch_size};
+  options.limits.held = held_keys(context, from);
   options.memory = memory_elsewhere(state, cluster).value();
   options.vocab_size = vocab_size;
   options.assumed_vocabulary = assumed;
@@ -139,10 +179,13 @@ ExitCode search(Context& context, const PlanArgs& state, const RunConfig& given,
       state.json ? search_json(result, given, options) : format_search(result, given, cluster, options, command);
   std::fputs(page.c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
-  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus,
-                       " GPUs is compatible with this model and its ", "batch sizes; ", nearest_gpus_text(result));
-  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus, " GPUs was found that fits in ",
-                            format_bytes(static_cast<double>(options.memory)), " per GPU");
+  const std::string held = options.limits.held.empty() ? "" : " with " + held_text(given, options);
+  require<ConfigError>(
+      result.possible > 0, "no layout of ", options.limits.gpus, " GPUs", held,
+      " is compatible with this model and its batch sizes; ",
+      held.empty() ? "" : "leave out what is given of a layout, or change the GPUs: ", nearest_gpus_text(result));
+  require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus, " GPUs", held,
+                            " was found that fits in ", format_bytes(static_cast<double>(options.memory)), " per GPU");
   return ExitCode::done;
 }
 
@@ -206,7 +249,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
                                   : expected_vocabulary(asked.data);
   const bool known = tokenizer || !asked.data.tokenizer.empty() || asked.model.vocab_size > 0;
   const std::optional<int64_t> assumed = known ? std::nullopt : facts.vocabulary;
-  if (state.search) return search(context, state, asked, *cluster, *facts.vocabulary, assumed);
+  if (state.search) return search(context, state, given, asked, *cluster, *facts.vocabulary, assumed);
   const ResolvedConfig config = resolve(asked, facts);
   for (const std::string& warning : config_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
   hint_at_gpus(context, state, given, config);
@@ -283,7 +326,8 @@ void add_plan(CLI::App& app, Context& context) {
   const Option layout = add_flag(*command, "--print-layout", state->layout,
                                  "Print only the layout: mesh, groups, sharding and the placement of each parameter");
   const Option search = add_flag(*command, "--search", state->search,
-                                 "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]")
+                                 "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]; flags of a "
+                                 "layout given beside it are held fixed")
                             .needs(gpus)
                             .excludes(layout);
   add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,

@@ -114,6 +114,11 @@ class Resolution {
         decide("ranks", parallel.ranks, facts_.launched->ranks, "started by the launcher");
     }
     if (parallel.ranks > 0) return;
+    // As many ranks as this size asks for would follow it: what works is not bound by them.
+    const int64_t experts = values_.model.moe.num_experts, size = parallel.expert_model_parallel_size;
+    require<ConfigError>(size == 0 || size > experts || experts % size == 0, "num_experts = ", experts,
+                         " is not divisible by expert_model_parallel_size = ", size, "; ",
+                         nearest_divisors(size, experts));
     const int64_t places = parallel.on_gpu() ? std::max(std::min(facts_.cores, facts_.gpus), 1) : facts_.cores;
     decide("ranks", parallel.ranks, automatic_ranks(values_, places),
            cat("the most that share global_batch_size / micro_batch_size = ", values_.micro_batches(), " evenly, with ",
