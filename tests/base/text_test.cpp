@@ -110,6 +110,9 @@ TEST(Suggestion, IsAClauseOrNothing) {
   const std::pair<std::string_view, std::string_view> others[] = {{"tp", "tensor"}, {"pp", "pipeline"}};
   EXPECT_EQ(suggestion("tp", {"tensor", "top"}, others), " (did you mean tensor?)");
   EXPECT_EQ(suggestion("pp", {"tensor"}, others), "") << "which is no choice here";
+  const std::pair<std::string_view, std::string_view> longer[] = {{"tensor_parallel", "tp"}, {"tensor_size", "tp"}};
+  EXPECT_EQ(suggestion("tensor_paralel", {"tp"}, longer), " (did you mean tp?)") << "a slip of another name";
+  EXPECT_EQ(suggestion("tensor_sise", {"tensor_sises", "tp"}, longer), " (did you mean tensor_sises?)");
 }
 
 TEST(Clipped, KeepsMessagesShortAndPrintable) {

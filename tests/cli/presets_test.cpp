@@ -138,7 +138,10 @@ TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
                     "deepseek-v2-lite, deepseek-v3, gpt-oss-120b, gpt-oss-20b, gpt2-124m, llama2-7b, llama3-8b, "
                     "megatron-moe-4b, mixtral-8x22b, mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
                     "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b"});
-  expect_refusal({"bench", "step", "--preset", "mixtral"}, 3, {"--preset mixtral: there is no such preset"});
+  expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
+                 {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
+  expect_refusal({"plan", "--preset", "GPT2"}, 3, {"(did you mean gpt2-124m?)"});
+  expect_refusal({"plan", "--preset", "gpt-oss"}, 3, {"(did you mean gpt-oss-120b or gpt-oss-20b?)"});
 }
 
 TEST_F(PresetFlagTest, TheHelpListsThemWithOneLineEach) {

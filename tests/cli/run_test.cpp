@@ -73,6 +73,13 @@ TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
                                     {"--learning_rate", "--lr"},
                                     {"--max-steps", "--train-iters"},
                                     {"--n_layer", "--num-layers"},
+                                    {"--learing-rate", "--lr"},
+                                    {"--max-stpes", "--train-iters"},
+                                    {"--tensor-parallel", "--tensor-model-parallel-size"},
+                                    {"--model_name_or_path", "--init-from"},
+                                    {"--num_local_experts", "--num-experts"},
+                                    {"--training.seq_len", "--seq-length"},
+                                    {"--parallelism.tensor_parallel_degree", "--tensor-model-parallel-size"},
                                     {"--warmup-steps", "--lr-warmup-iters"}})
     for (const char* command : {"train", "plan"})
       expect_refusal({command, other, "3"}, 2,
@@ -80,11 +87,14 @@ TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
   for (const auto& [other, way] : {std::pair{"--resume", ": a run is resumed by its name: `witan train --run NAME`"},
                                    {"--epochs", "counted in steps: --train-iters N"},
                                    {"--num-epochs", "--train-iters N"},
+                                   {"--warmup-ratio", "--lr-warmup-iters N"},
+                                   {"--compile", "captured as one CUDA graph"},
                                    {"--grad-accum", "--global-batch-size"},
                                    {"--gradient-accumulation-steps", "--global-batch-size"},
                                    {"--output-dir", "--runs-folder FOLDER --run NAME"},
                                    {"--wandb", "docs/formats/tensorboard.md has a script"}})
     expect_refusal({"train", other, "3"}, 2, {std::string("unknown flag ") + other + ": ", way});
+  expect_refusal({"train", "--warmup_raito", "3"}, 2, {"--warmup_raito (did you mean --warmup-ratio? the warm-up is"});
   expect_refusal({"chat", "--epochs", "3"}, 2, {"witan chat: unknown flag --epochs;"});
 }
 
@@ -102,6 +112,13 @@ TEST(RunTest, MistypedSubcommandsAreRefusedWithASuggestion) {
        {std::pair{commands[0], "shufle"}, {commands[1], "preprae"}, {commands[2], "encod"}, {commands[3], "stpe"}})
     expect_refusal({command[0], name, "--some-flag", "3"}, 2,
                    {"witan " + command[0] + ": unknown command " + name + " (did you mean " + command[1] + "?)"});
+}
+
+TEST(RunTest, WhatOtherProgramsCallACommandIsKnown) {
+  expect_refusal({"runs", "list"}, 2, {"witan runs: unknown command list: `", "witan runs` itself lists them"});
+  expect_refusal({"runs", "rm", "base"}, 2, {"unknown command rm (did you mean remove?)"});
+  expect_refusal({"ls"}, 2, {"unknown command ls (did you mean runs?)"});
+  expect_refusal({"finetune"}, 2, {"unknown command finetune (did you mean train?)"});
 }
 
 TEST(RunTest, AnUnknownFlagIsNamedBeforeWhatIsMissing) {

@@ -37,6 +37,28 @@ int64_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Which of several names a word comes nearest to.
+class Slips {
+ public:
+  explicit Slips(std::string_view word) : word_(word) {
+    const auto letters = static_cast<int64_t>(word.size() - std::min(word.find_first_not_of('-'), word.size()));
+    least_ = std::max<int64_t>(letters / 3, 1) + 1;  // so far away is another word
+  }
+  // Whether it is nearer to this name than to all before.
+  bool fewer_to(std::string_view name) {
+    const auto longer = std::max(word_.size(), name.size()), shorter = std::min(word_.size(), name.size());
+    if (static_cast<int64_t>(longer - shorter) >= least_) return false;  // also bounds the work on a hostile word
+    const int64_t distance = edit_distance(word_, name);
+    if (distance >= least_) return false;
+    least_ = distance;
+    return true;
+  }
+
+ private:
+  std::string_view word_;
+  int64_t least_;
+};
+
 // Length of the valid UTF-8 sequence at `p`, or 0.
 size_t utf8_length(const unsigned char* p, size_t left) {
   const auto continuation = [&](size_t i) { return i < left && (p[i] & 0xC0) == 0x80; };
@@ -98,23 +120,24 @@ uint64_t parse_bytes(std::string_view text) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string* best = nullptr;
-  const auto letters = static_cast<int64_t>(word.size() - std::min(word.find_first_not_of('-'), word.size()));
-  int64_t least = std::max<int64_t>(letters / 3, 1) + 1;  // so far away is another word
-  for (const auto& candidate : candidates) {
-    const auto longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
-    if (static_cast<int64_t>(longer - shorter) >= least) continue;  // also bounds the work on a hostile word
-    const int64_t distance = edit_distance(word, candidate);
-    if (distance < least) least = distance, best = &candidate;
-  }
-  return best ? *best : std::string();
+  Slips slips(word);
+  std::string best;
+  for (const std::string& candidate : candidates)
+    if (slips.fewer_to(candidate)) best = candidate;
+  return best;
 }
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, OtherNames others) {
+  Slips slips(word);
   std::string near;
-  for (const auto& [other, name] : others)
-    if (word == other && std::ranges::find(candidates, name) != candidates.end()) near = name;
-  if (near.empty()) near = nearest(word, candidates);
+  for (const std::string& candidate : candidates)
+    if (slips.fewer_to(candidate)) near = candidate;
+  constexpr size_t kShort = 6;  // "tp" and "pp" are no slips of each other
+  for (const auto& [other, name] : others) {
+    if (std::ranges::find(candidates, name) == candidates.end()) continue;
+    if (word == other || (other.size() > kShort && slips.fewer_to(other))) near = name;
+    if (word == other) break;
+  }
   return near.empty() ? near : cat(" (did you mean ", near, "?)");
 }
 

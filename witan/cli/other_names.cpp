@@ -2,21 +2,45 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace witan::cli {
 namespace {
 
-// From transformers, nanoGPT, lit-gpt, DeepSpeed, torchtitan and torchrun.
+// From transformers and its configurations, nanoGPT, lit-gpt, DeepSpeed, vLLM, torchtitan and torchrun.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--tp", "--tensor-model-parallel-size"},
     {"--tensor-parallel-size", "--tensor-model-parallel-size"},
+    {"--tp-size", "--tensor-model-parallel-size"},
+    {"--tensor-parallel", "--tensor-model-parallel-size"},
+    {"--tensor-parallel-degree", "--tensor-model-parallel-size"},
+    {"--parallelism.tensor-parallel-degree", "--tensor-model-parallel-size"},
     {"--pp", "--pipeline-model-parallel-size"},
     {"--pipeline-parallel-size", "--pipeline-model-parallel-size"},
+    {"--pp-size", "--pipeline-model-parallel-size"},
+    {"--pipeline-parallel", "--pipeline-model-parallel-size"},
+    {"--pipeline-parallel-degree", "--pipeline-model-parallel-size"},
+    {"--parallelism.pipeline-parallel-degree", "--pipeline-model-parallel-size"},
     {"--cp", "--context-parallel-size"},
+    {"--cp-size", "--context-parallel-size"},
+    {"--context-parallel", "--context-parallel-size"},
+    {"--context-parallel-degree", "--context-parallel-size"},
+    {"--parallelism.context-parallel-degree", "--context-parallel-size"},
     {"--ep", "--expert-model-parallel-size"},
     {"--expert-parallel-size", "--expert-model-parallel-size"},
+    {"--ep-size", "--expert-model-parallel-size"},
+    {"--expert-parallel", "--expert-model-parallel-size"},
+    {"--expert-parallel-degree", "--expert-model-parallel-size"},
+    {"--parallelism.expert-parallel-degree", "--expert-model-parallel-size"},
     {"--etp", "--expert-tensor-parallel-size"},
+    {"--parallelism.expert-tensor-parallel-degree", "--expert-tensor-parallel-size"},
     {"--dp", "--mesh"},
+    {"--data-parallel", "--mesh"},
+    {"--data-parallel-size", "--mesh"},
+    {"--data-parallel-shard-degree", "--mesh"},
+    {"--data-parallel-replicate-degree", "--mesh"},
+    {"--parallelism.data-parallel-shard-degree", "--mesh"},
+    {"--parallelism.data-parallel-replicate-degree", "--mesh"},
     {"--fsdp", "--data-parallel-sharding-strategy"},
     {"--zero", "--data-parallel-sharding-strategy"},
     {"--layers", "--num-layers"},
@@ -33,8 +57,21 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--hidden-dim", "--hidden-size"},
     {"--intermediate-size", "--ffn-hidden-size"},
     {"--experts", "--num-experts"},
+    {"--num-local-experts", "--num-experts"},
+    {"--n-routed-experts", "--num-experts"},
+    {"--num-experts-per-tok", "--moe-router-topk"},
+    {"--top-k-experts", "--moe-router-topk"},
+    {"--moe-intermediate-size", "--moe-ffn-hidden-size"},
+    {"--router-aux-loss-coef", "--moe-aux-loss-coeff"},
+    {"--rope-theta", "--rotary-base"},
+    {"--rms-norm-eps", "--norm-epsilon"},
+    {"--layer-norm-eps", "--norm-epsilon"},
+    {"--model-name-or-path", "--init-from"},
+    {"--pretrained-model-name-or-path", "--init-from"},
+    {"--checkpoint.initial-load-path", "--init-from"},
     {"--seq-len", "--seq-length"},
     {"--sequence-length", "--seq-length"},
+    {"--training.seq-len", "--seq-length"},
     {"--max-seq-len", "--seq-length"},
     {"--max-seq-length", "--seq-length"},
     {"--block-size", "--seq-length"},
@@ -44,9 +81,17 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--num-steps", "--train-iters"},
     {"--max-iters", "--train-iters"},
     {"--iterations", "--train-iters"},
+    {"--training-steps", "--train-iters"},
+    {"--training.steps", "--train-iters"},
+    {"--local-batch-size", "--micro-batch-size"},
+    {"--training.local-batch-size", "--micro-batch-size"},
+    {"--training.global-batch-size", "--global-batch-size"},
     {"--device-batch-size", "--micro-batch-size"},
     {"--per-device-train-batch-size", "--micro-batch-size"},
     {"--learning-rate", "--lr"},
+    {"--optimizer.lr", "--lr"},
+    {"--optimizer.name", "--optimizer"},
+    {"--adam-epsilon", "--adam-eps"},
     {"--max-lr", "--lr"},
     {"--min-learning-rate", "--min-lr"},
     {"--lr-scheduler", "--lr-decay-style"},
@@ -54,12 +99,18 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--warmup-steps", "--lr-warmup-iters"},
     {"--warmup-iters", "--lr-warmup-iters"},
     {"--num-warmup-steps", "--lr-warmup-iters"},
+    {"--lr-scheduler.warmup-steps", "--lr-warmup-iters"},
+    {"--lr-scheduler.decay-type", "--lr-decay-style"},
+    {"--training.max-norm", "--clip-grad"},
     {"--grad-clip", "--clip-grad"},
     {"--gradient-clipping", "--clip-grad"},
     {"--max-grad-norm", "--clip-grad"},
     {"--optim", "--optimizer"},
     {"--precision", "--dtype"},
     {"--gradient-checkpointing", "--recompute-granularity"},
+    {"--activation-checkpoint.mode", "--recompute-granularity"},
+    {"--checkpoint.interval", "--save-interval"},
+    {"--metrics.log-freq", "--log-interval"},
     {"--save-steps", "--save-interval"},
     {"--save-every", "--save-interval"},
     {"--eval-steps", "--eval-interval"},
@@ -67,10 +118,21 @@ constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--logging-steps", "--log-interval"},
     {"--run-name", "--run"},
     {"--dataset", "--data"},
+    {"--training.dataset", "--data"},
+    {"--training.dataset-path", "--data"},
+    {"--dataset-name", "--data"},
     {"--train-data", "--data"},
     {"--train-file", "--data"},
     {"--tokenizer-path", "--tokenizer"},
     {"--tokenizer-name", "--tokenizer"}};
+
+constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
+    {"rm", "remove"},          {"delete", "remove"},   {"del", "remove"},
+    {"diff", "compare"},       {"ls", "runs"},         {"list", "runs"},
+    {"pretrain", "train"},     {"finetune", "train"},  {"sft", "train"},
+    {"sample", "generate"},    {"infer", "generate"},  {"evaluate", "eval"},
+    {"preprocess", "prepare"}, {"tokenise", "encode"}, {"tokenize", "encode"},
+    {"download", "fetch"},     {"dry-run", "plan"}};
 
 constexpr std::string_view kResume = "a run is resumed by its name: `witan train --run NAME`";
 constexpr std::string_view kEpochs = "the length of a run is counted in steps: --train-iters N";
@@ -80,7 +142,15 @@ constexpr std::string_view kFolder = "all of a run goes to its folder, FOLDER/NA
 constexpr std::string_view kCharts =
     "docs/formats/tensorboard.md has a script that uploads the curves and the configuration of a run";
 
-constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--resume", kResume},
+constexpr std::string_view kWarmup = "the warm-up is counted in steps: --lr-warmup-iters N";
+constexpr std::string_view kCompile =
+    "there is nothing to compile: Witan's kernels are, and a GPU's step is captured as one CUDA graph (--cuda-graph)";
+
+constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ratio", kWarmup},
+                                                                   {"--compile", kCompile},
+                                                                   {"--torch-compile", kCompile},
+                                                                   {"--compile.enable", kCompile},
+                                                                   {"--resume", kResume},
                                                                    {"--resume-from", kResume},
                                                                    {"--resume-from-checkpoint", kResume},
                                                                    {"--epochs", kEpochs},
@@ -114,6 +184,16 @@ std::string way_instead(std::string_view flag) {
   for (const auto& [other, way] : kWays)
     if (spelt == other) return std::string(way);
   return "";
+}
+
+std::string nearest_way(std::string_view flag) {
+  std::vector<std::string> names;
+  for (const auto& [other, way] : kWays) names.emplace_back(other);
+  return nearest(flag, names);
+}
+
+OtherNames other_commands() {
+  return kOtherCommands;
 }
 
 }  // namespace witan::cli

@@ -67,6 +67,20 @@ std::span<const Preset> presets() {
   return all;
 }
 
+namespace {
+
+// " (did you mean mixtral-8x22b or mixtral-8x7b?)" of a name that some begin with; of others the nearest one.
+std::string preset_meant(std::string_view name, const std::vector<std::string>& names) {
+  std::string lower(name), begin_so;
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
+  for (const std::string& one : names)
+    if (!lower.empty() && one.starts_with(lower)) begin_so += (begin_so.empty() ? "" : " or ") + one;
+  return begin_so.empty() ? suggestion(lower, names) : cat(" (did you mean ", begin_so, "?)");
+}
+
+}  // namespace
+
 const Preset& find_preset(std::string_view name) {
   const auto found = std::ranges::find(presets(), name, &Preset::name);
   if (found != presets().end()) return *found;
@@ -77,7 +91,7 @@ const Preset& find_preset(std::string_view name) {
     list += (list.empty() ? "" : ", ") + names.back();
   }
   throw ConfigError(
-      cat("--preset ", clipped(name), ": there is no such preset", suggestion(name, names), "; there are ", list));
+      cat("--preset ", clipped(name), ": there is no such preset", preset_meant(name, names), "; there are ", list));
 }
 
 std::string describe_presets() {

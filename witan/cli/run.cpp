@@ -76,8 +76,10 @@ std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
   std::string spelt = flag;
   std::ranges::replace(spelt, '_', '-');
   const std::vector<std::string> names = flag_names_of(command);
-  const std::string way = takes_megatron_flags(path_of(command)) ? way_instead(spelt) : "";
-  return way.empty() ? suggestion(spelt, names, other_flags()) : ": " + way;
+  const bool trains = takes_megatron_flags(path_of(command));
+  if (const std::string way = trains ? way_instead(spelt) : ""; !way.empty()) return ": " + way;
+  const std::string near = suggestion(spelt, names, other_flags()), slip = trains ? nearest_way(spelt) : "";
+  return near.empty() && !slip.empty() ? cat(" (did you mean ", slip, "? ", way_instead(slip), ")") : near;
 }
 
 // Words that the command does not take. The -- before words that are no flags is none of them.
@@ -101,7 +103,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     return cat(path, ": unknown flag ", clipped(word), advice_on_flag(word, command),
                path == "witan run" ? "; flags of `train` go after --" : "", more);
   const auto names = names_of_commands(command);
-  if (!names.empty()) return cat(path, ": unknown command ", clipped(word), suggestion(word, names), more);
+  if (path == "witan runs" && (word == "list" || word == "ls"))
+    return cat(path, ": unknown command ", word, ": `", path, "` itself lists them");
+  if (!names.empty())
+    return cat(path, ": unknown command ", clipped(word), suggestion(word, names, other_commands()), more);
   return cat(path, ": unexpected argument ", clipped(word), more);
 }
 
