@@ -36,7 +36,7 @@ TEST_F(ConfigTest, EveryValueHasItsSource) {
   const std::vector<std::string> args = {"--run", "a", "--preset", "gpt2-124m", "--config", file, "--min-lr", "1e-6"};
   const nlohmann::json shown = keys(args);
   EXPECT_EQ(shown["min_lr"]["source"], "--min-lr");
-  EXPECT_EQ(shown["min_lr"]["value"], "1e-06");
+  EXPECT_EQ(shown["min_lr"]["value"], 1e-6);
   EXPECT_EQ(shown["lr"]["source"], file + ":3");
   EXPECT_TRUE(contains(shown["num_layers"]["source"], "preset gpt2-124m:")) << shown["num_layers"];
   EXPECT_EQ(shown["seed"]["source"], "default");
@@ -45,6 +45,29 @@ TEST_F(ConfigTest, EveryValueHasItsSource) {
   EXPECT_EQ(source({"--run", "a"}, "lr"), run + ":3");
   RunConfig all;
   EXPECT_EQ(shown.size(), all.fields().size());
+}
+
+TEST_F(ConfigTest, ValuesForProgramsAreJson) {
+  const nlohmann::json shown =
+      keys({"--run", "mine", "--data", "a.txt", "b.txt", "--moe-layer-freq", "[1,0]", "--swiglu", "false",
+            "--optimizer-groups", "[{kind = \"norms\", lr = 0.001}]", "--num-layers", "2"});
+  const auto value = [&](const char* key) { return shown[key]["value"]; };
+  EXPECT_EQ(value("run"), "mine");
+  EXPECT_EQ(value("swiglu"), false);
+  EXPECT_EQ(value("num_layers"), 2);
+  EXPECT_EQ(value("weight_decay"), RunConfig().optimizer.weight_decay);
+  EXPECT_EQ(value("data"), nlohmann::json({"a.txt", "b.txt"}));
+  EXPECT_EQ(value("data_path"), nlohmann::json::array());
+  EXPECT_EQ(value("moe_layer_freq"), nlohmann::json({1, 0}));
+  EXPECT_EQ(value("optimizer_groups"), nlohmann::json::parse(R"([{"kind": "norms", "lr": 0.001}])"));
+  EXPECT_TRUE(value("moe_aux_loss_coeff").is_number()) << value("moe_aux_loss_coeff");
+}
+
+TEST_F(ConfigTest, ANewRunIsSaidToBeOne) {
+  write_text(folder_ / "runs/a/config.toml", "[optimizer]\nlr = 4e-3\n");
+  EXPECT_TRUE(contains(config({"show", "--run", "a"}).err, "runs/a, as this command would resume it"));
+  EXPECT_TRUE(contains(config({"show", "--run", "b"}).err, "runs/b yet: this is the configuration of a new one"));
+  EXPECT_EQ(config({"show"}).err, "");
 }
 
 TEST_F(ConfigTest, WhatAMeshStandsForHasItsPlace) {
@@ -85,11 +108,11 @@ TEST_F(ConfigTest, TheOutputIsAFileOfTheSameConfiguration) {
 
 TEST_F(ConfigTest, AutomaticValuesAreResolvedWithTheirReasons) {
   const std::vector<std::string> args = {"--device", "cpu", "--threads", "1", "--num-experts", "4"};
-  EXPECT_EQ(keys(args)["ranks"]["value"], "0");
+  EXPECT_EQ(keys(args)["ranks"]["value"], 0);
   std::vector<std::string> resolved = args;
   resolved.emplace_back("--resolved");
   const nlohmann::json shown = keys(resolved);
-  EXPECT_NE(shown["ranks"]["value"], "0");
+  EXPECT_NE(shown["ranks"]["value"], 0);
   EXPECT_TRUE(contains(shown["ranks"]["source"], "chosen: ")) << shown["ranks"];
   EXPECT_EQ(shown["threads"]["source"], "--threads");
 }
@@ -116,12 +139,12 @@ TEST_F(ConfigTest, DifferencesOfRunsFilesAndPresets) {
     EXPECT_EQ(said.code, 0) << said.err;
     return nlohmann::json::parse(said.out);
   };
-  EXPECT_EQ(diff("a", file)["lr"], nlohmann::json({"0.002", "0.003"}));
-  EXPECT_EQ(diff("a", file)["ranks"][1], "2") << "as the mesh has it";
+  EXPECT_EQ(diff("a", file)["lr"], nlohmann::json({0.002, 0.003}));
+  EXPECT_EQ(diff("a", file)["ranks"][1], 2) << "as the mesh has it";
   EXPECT_EQ(diff("defaults", "a").size(), 1u);
   EXPECT_EQ(diff("run:a", "a").size(), 0u);
-  EXPECT_EQ(diff("defaults", "gpt2-124m")["num_layers"][1], "12");
-  EXPECT_EQ(diff("preset:gpt2-124m", "file:" + file)["num_layers"][0], "12");
+  EXPECT_EQ(diff("defaults", "gpt2-124m")["num_layers"][1], 12);
+  EXPECT_EQ(diff("preset:gpt2-124m", "file:" + file)["num_layers"][0], 12);
   const Said table = config({"diff", "defaults", "a"});
   EXPECT_TRUE(contains(table.out, "run a\n")) << table.out;
   EXPECT_TRUE(contains(table.out, "\nlr ")) << table.out;

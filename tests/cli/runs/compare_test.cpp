@@ -26,7 +26,7 @@ TEST_F(CompareTest, JsonHasWhatTheTablesHave) {
   make("tuned", 5, "", "");
   const auto json = nlohmann::json::parse(runs({"compare", "base", "tuned", "--json"}).out);
   EXPECT_EQ(json["keys"].size(), 1u) << json;
-  EXPECT_EQ(json["keys"]["lr"][0], "0.002");
+  EXPECT_EQ(json["keys"]["lr"][0], 0.002);
   EXPECT_EQ(json["runs"][0]["best_loss"]["step"], 100);
   EXPECT_EQ(json["runs"][0]["last_validation_loss"]["loss"], 4.5);
   EXPECT_TRUE(json["runs"][1]["best_validation_loss"].is_null());

@@ -86,7 +86,7 @@ ExitCode diff(Context& context, const DiffArgs& args) {
   const std::vector<KeyDifference> found = differing_keys({a.config, b.config});
   if (args.json) {
     nlohmann::ordered_json keys = nlohmann::ordered_json::object();
-    for (const KeyDifference& one : found) keys[one.key] = one.values;
+    for (const KeyDifference& one : found) keys[one.key] = one.json;
     fmt::print(context.out, "{}\n", keys.dump(2));
     return ExitCode::done;
   }

@@ -1,6 +1,7 @@
 // The keys in which configurations differ.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,8 @@ namespace witan::cli {
 
 struct KeyDifference {
   std::string section, key;
-  std::vector<std::string> values;  // of each configuration, as TOML writes them; always the same length
+  std::vector<std::string> values;           // of each configuration, as TOML writes them; always the same length
+  std::vector<nlohmann::ordered_json> json;  // the same as json_value() has them
 };
 
 // In the order of RunConfig::fields(). Names of runs and of their folder are no difference.

@@ -9,6 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
+#include "witan/cli/config/field_json.h"
 #include "witan/cli/config/subcommands.h"
 #include "witan/cli/train/planning.h"
 #include "witan/train/run/resolve.h"
@@ -24,7 +25,8 @@ struct ShowArgs {
 
 struct ShownKey {
   std::string section, key, value, source;
-  bool is_changed = false;  // from Witan's default
+  nlohmann::ordered_json json;  // the value as json_value() has it
+  bool is_changed = false;      // from Witan's default
 };
 
 // As `witan train` would resolve it on this machine.
@@ -52,7 +54,7 @@ std::vector<ShownKey> keys_to_show(const GivenConfig& given, bool resolved) {
     const auto decision = std::ranges::find(decisions, fields[i].name, &Decision::key);
     keys.push_back({fields[i].section, fields[i].name, fields[i].text(),
                     decision == decisions.end() ? given.place(fields[i].name) : "chosen: " + decision->reason,
-                    fields[i].text() != usual[i].text()});
+                    json_value(fields[i]), fields[i].text() != usual[i].text()});
   }
   return keys;
 }
@@ -77,7 +79,7 @@ std::string toml_of(const std::vector<ShownKey>& keys) {
 
 std::string json_of_keys(const std::vector<ShownKey>& keys) {
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  for (const ShownKey& one : keys) all[one.key] = {{"value", one.value}, {"source", replace_invalid_utf8(one.source)}};
+  for (const ShownKey& one : keys) all[one.key] = {{"value", one.json}, {"source", replace_invalid_utf8(one.source)}};
   return all.dump(2) + "\n";
 }
 
@@ -86,6 +88,8 @@ ExitCode show(Context& context, const ShowArgs& state, const GivenConfig& given)
   if (state.changed) std::erase_if(keys, [](const ShownKey& one) { return !one.is_changed; });
   if (given.saved)
     fmt::print(context.err, "configuration of the run {}, as this command would resume it\n", given.run.string());
+  else if (given.said("run"))
+    fmt::print(context.err, "there is no run {} yet: this is the configuration of a new one\n", given.run.string());
   fmt::print(context.out, "{}", state.json ? json_of_keys(keys) : toml_of(keys));
   return ExitCode::done;
 }

@@ -144,7 +144,7 @@ std::string compare_json(const std::vector<Compared>& runs, const std::vector<Ke
                            {"best_loss", point_json(lowest(run.losses.training))},
                            {"last_validation_loss", point_json(last(run.losses.validation))},
                            {"best_validation_loss", point_json(lowest(run.losses.validation))}});
-  for (const KeyDifference& one : differences) all["keys"][one.key] = one.values;
+  for (const KeyDifference& one : differences) all["keys"][one.key] = one.json;
   return all.dump(2);
 }
 
