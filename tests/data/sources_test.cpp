@@ -217,6 +217,50 @@ TEST_F(SourcesTest, SaysWhatItCannotUse) {
   EXPECT_THROW(find_sources({"/dev/null"}), DataError);
 }
 
+TEST_F(SourcesTest, NamesTheCompressionsThatAreNotRead) {
+  const std::pair<std::string, const char*> heads[] = {
+      {{"\xFD\x37zXZ\0", 6}, "this is xz-compressed, which is not read: "},
+      {"BZh91AY&SYabc", "this is bzip2-compressed"},
+      {"PK\x03\x04", "this is a zip archive, which is not read: unpack it"},
+      {"7z\xBC\xAF\x27\x1C", "this is a 7z archive"},
+      {"%PDF-1.7", "this is a PDF"},
+      {"\xFF\xFEh", "this is UTF-16"}};
+  for (const auto& [head, why] : heads) {
+    const fs::path file = put(folder_ / "a.dat", head);
+    EXPECT_THAT(message_of<DataError>([&] { find_sources({file}); }), HasSubstr(why));
+  }
+  const fs::path xz = put(folder_ / "a.dat", heads[0].first);
+  EXPECT_THAT(message_of<DataError>([&] { find_sources({xz}); }), HasSubstr("recompress it with zstd or gzip"));
+  put(folder_ / "b.txt", "BZh is text");
+  EXPECT_EQ(names(find_sources({folder_.path()})), std::vector<std::string>{"b.txt"}) << "in a folder it is skipped";
+}
+
+// In quotes, or in a file, where no shell expands them.
+TEST_F(SourcesTest, ExpandsPatterns) {
+  put(folder_ / "a.txt", "a");
+  put(folder_ / "b.txt", "b");
+  put(folder_ / "c.md", "c");
+  put(folder_ / "[d].txt", "d");
+  EXPECT_EQ(names(find_sources({folder_ / "?.txt"})), (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(names(find_sources({folder_ / "[d].txt"})), std::vector<std::string>{"[d].txt"})
+      << "a file of that very name";
+  EXPECT_THAT(message_of<DataError>([&] { find_sources({folder_ / "*.rst"}); }),
+              HasSubstr("no file or folder matches " + (folder_ / "*.rst").string()));
+}
+
+TEST_F(SourcesTest, SaysWhatAMissingPathMayHaveMeant) {
+  const auto why = [](const std::string& path) { return message_of<DataError>([&] { find_sources({path}); }); };
+  EXPECT_THAT(why("allenai/c4"),
+              HasSubstr("there is no file or folder allenai/c4; if it is a dataset of the Hugging Face "
+                        "hub, get it with `witan data fetch allenai/c4`"));
+  EXPECT_THAT(why("https://x.org/a.txt"), AllOf(HasSubstr("a URL"), HasSubstr("`witan data fetch OWNER/NAME`")));
+  EXPECT_THAT(why("s3://bucket/key"), HasSubstr("a URL"));
+  EXPECT_THAT(why("~/x"), HasSubstr("the shell expands ~ only where it is not quoted"));
+  EXPECT_THAT(why("texts/a.txt"), Not(HasSubstr("Hugging Face")));
+  fs::create_symlink("nowhere", folder_ / "link");
+  EXPECT_THAT(why(folder_ / "link"), HasSubstr("link is a link to nowhere, which does not exist"));
+}
+
 TEST_F(SourcesTest, DefaultCorpusFindsPodFilesOnce) {
   for (int i = 0; i < 150; ++i) put(folder_ / ("5.36.0/pod/" + std::to_string(i) + ".pod"), "=head1");
   fs::create_directory_symlink(folder_ / "5.36.0", folder_ / "5.36");

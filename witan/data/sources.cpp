@@ -1,5 +1,6 @@
 #include "witan/data/sources.h"
 
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,20 +45,69 @@ std::string head_of(const fs::path& path) {
   return head;
 }
 
-// The kind, and whether it is no text after all.
+// Why a file that begins so is no text, and what to do about it; empty: it may be text.
+std::string why_no_text(std::string_view head) {
+  constexpr const char* kCompressed = "-compressed, which is not read: unpack it, or recompress it with zstd or gzip";
+  constexpr const char* kArchive = ", which is not read: unpack it, and give the folder of its files";
+  const auto begins = [&](std::string_view magic) { return head.starts_with(magic); };
+  if (begins(std::string_view("\xFD\x37zXZ\0", 6))) return cat("xz", kCompressed);
+  if (begins("BZh") && head.size() > 9 && head.substr(4, 6) == "1AY&SY") return cat("bzip2", kCompressed);
+  if (begins("\x04\x22\x4D\x18")) return cat("lz4", kCompressed);
+  if (begins("PK\x03\x04")) return cat("a zip archive", kArchive);
+  if (begins("7z\xBC\xAF\x27\x1C")) return cat("a 7z archive", kArchive);
+  if (begins("Rar!\x1A\x07")) return cat("a rar archive", kArchive);
+  if (begins("%PDF-")) return "a PDF, which is not read: extract its text, as with pdftotext";
+  if (begins("\xFF\xFE") || begins("\xFE\xFF")) return "UTF-16: convert it to UTF-8 with iconv";
+  if (head.find('\0') == std::string::npos) return "";
+  return "a binary file (it has NUL bytes), not text; if it is UTF-16, convert it with iconv";
+}
+
+// What a path may have been meant for that is not there.
+std::string why_missing(const fs::path& path) {
+  const std::string name = path.string();
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error)))
+    return cat(name, " is a link to ", fs::read_symlink(path, error).string(), ", which does not exist");
+  const std::string missing = cat("there is no file or folder ", name);
+  if (name.starts_with('~'))
+    return cat(missing, ": the shell expands ~ only where it is not quoted; give the whole path");
+  if (name.find("://") != std::string::npos)
+    return cat(missing,
+               ": what a URL names is not read; `witan data fetch OWNER/NAME` gets datasets of the Hugging "
+               "Face hub; get others with curl or their store's own program first");
+  const auto is_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; };
+  const size_t slash = name.find('/');
+  const bool hub = slash != std::string::npos && slash > 0 && slash + 1 < name.size() && !path.has_extension() &&
+                   name[0] != '.' && std::ranges::all_of(name.substr(0, slash), is_name) &&
+                   std::ranges::all_of(name.substr(slash + 1), is_name);
+  return hub ? cat(missing, "; if it is a dataset of the Hugging Face hub, get it with `witan data fetch ", name, "`")
+             : missing;
+}
+
+// The paths that a pattern of the shell stands for, sorted.
+std::vector<fs::path> paths_like(const std::string& pattern) {
+  ::glob_t found{};
+  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<fs::path> paths;
+  if (code == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  return paths;
+}
+
+// The kind, and why it is no text after all.
 struct Look {
   SourceKind kind = SourceKind::text;
-  bool binary = false;
+  std::string binary = {};
 };
 
 // What has no telling name is looked into.
 Look look_at(const fs::path& path) {
   const SourceKind kind = kind_of_name(path);
-  if (kind != SourceKind::text) return {kind, false};
+  if (kind != SourceKind::text) return {kind};
   const std::string head = head_of(path);
-  if (head.starts_with("PAR1")) return {SourceKind::parquet, false};
-  if (head.starts_with("ARROW1")) return {SourceKind::arrow, false};
-  return {kind, head.find('\0') != std::string::npos};
+  if (head.starts_with("PAR1")) return {SourceKind::parquet};
+  if (head.starts_with("ARROW1")) return {SourceKind::arrow};
+  return {kind, why_no_text(head)};
 }
 
 // Whether an archive may be one of samples: archives of anything else lie in folders, too. What is damaged may be.
@@ -116,13 +166,12 @@ class Finder {
   void add(const fs::path& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
-    require<DataError>(fs::exists(status), "there is no file or folder ", path.string());
+    if (!fs::exists(status)) return add_pattern(path);
     if (fs::is_directory(status)) return add_folder(path);
     require<DataError>(fs::is_regular_file(status), "cannot read ", path.string(),
                        ": it is neither a file nor a folder");
     const Look look = look_at(path);
-    require<DataError>(!look.binary, path.string(),
-                       ": this is a binary file (it has NUL bytes), not text; if it is UTF-16, convert it with iconv");
+    require<DataError>(look.binary.empty(), path.string(), ": this is ", look.binary);
     keep(describe(path, look.kind));
   }
 
@@ -135,6 +184,15 @@ class Finder {
   }
 
  private:
+  // A pattern that no shell has expanded: one in quotes or in a file.
+  void add_pattern(const fs::path& path) {
+    const std::string pattern = path.string();
+    if (pattern.find_first_of("*?[") == std::string::npos) throw DataError(why_missing(path));
+    const std::vector<fs::path> paths = paths_like(pattern);
+    require<DataError>(!paths.empty(), "no file or folder matches ", pattern);
+    for (const fs::path& one : paths) add(one);
+  }
+
   void add_folder(const fs::path& folder) {
     std::error_code error;
     fs::recursive_directory_iterator walk(folder, error);
@@ -174,7 +232,8 @@ class Finder {
     if (::access(entry.path().c_str(), R_OK) != 0) return skip(Why::unreadable);
     if (is_bookkeeping(entry.path())) return skip(Why::bookkeeping);
     const Look look = look_at(entry.path());
-    if (look.binary || (look.kind == SourceKind::webdataset && !has_samples(entry.path()))) return skip(Why::binary);
+    if (!look.binary.empty() || (look.kind == SourceKind::webdataset && !has_samples(entry.path())))
+      return skip(Why::binary);
     in_folder_.emplace_back(entry.path(), describe(entry.path(), look.kind));
   }
 

@@ -39,13 +39,14 @@ struct Sources {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
-// Expands files and folders. Names in .jsonl, .json or .ndjson are rows, each optionally followed by .gz or .zst; those
-// in .parquet, .arrow or .feather, and files that begin as such, are tables, and so are WebDataset's archives in .tar,
-// .tar.gz, .tgz or .tar.zst, and shards in .mds; all others are plain text, optionally compressed. The name is that of
-// the link if the file is one, as in the caches of the Hugging Face hub. Folders are walked recursively, without hidden
-// files. All other skipped files are listed in `skipped`: binary files (a NUL byte near the start), symbolic links to
-// folders, broken links, pipes and devices, archives that begin with neither .txt nor .json files, and
-// what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or
+// Expands files, folders and, where there is no file of that name, patterns of the shell (*, ?, []). Names in .jsonl,
+// .json or .ndjson are rows, each optionally followed by .gz or .zst; those in .parquet, .arrow or .feather, and files
+// that begin as such, are tables, and so are WebDataset's archives in .tar, .tar.gz, .tgz or .tar.zst, and shards in
+// .mds; all others are plain text, optionally compressed. The name is that of the link if the file is one, as in the
+// caches of the Hugging Face hub. Folders are walked recursively, without hidden files. All other skipped files are
+// listed in `skipped`: binary files (a NUL byte near the start, or the first bytes of an archive that is not read),
+// symbolic links to folders, broken links, pipes and devices, archives that begin with neither .txt nor .json files,
+// and what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or
 // shards (index.json), and in folders with rows or tables their README, LICENSE and the like, which a hub fetches with
 // them. Throws DataError for a missing or binary path that was named itself, for a file that may not be read, and if
 // nothing was found.
