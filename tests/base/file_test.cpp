@@ -142,6 +142,9 @@ TEST(AtomicFile, CannotBeginInAMissingFolder) {
   const test::TempFolder folder;
   EXPECT_THAT(message_of<IoError>([&] { AtomicFile file(folder.path() / "none" / "f"); }),
               testing::AllOf(HasSubstr("cannot create"), HasSubstr("none"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of<IoError>([&] { AtomicFile file(folder.path() / "none" / "f"); }),
+              HasSubstr("cannot create " + (folder.path() / "none/f").string() + ": "))
+      << "the name that its user knows";
 }
 
 TEST(AtomicFile, ATargetInTheWayLeavesNoTemporary) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/message_of.h"
@@ -128,6 +129,15 @@ TEST(TokenizerFiles, FindsTheTokenizerOfAFolder) {
   EXPECT_FALSE(read_tokenizer(folder.path()).sentencepiece.empty());
   fs::copy(kKinds / "llama2.json", folder / "tokenizer.json");
   EXPECT_TRUE(read_tokenizer(folder.path()).byte_fallback);
+}
+
+TEST(TokenizerFiles, NamesTheKindsThatAreRead) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "my.txt") << "hello";
+  const auto message = test::message_of<CorruptionError>([&] { read_tokenizer(folder / "my.txt"); });
+  for (const char* piece : {"my.txt: this is no tokenizer of a kind that is read: a tokenizer.json", "SentencePiece",
+                            ".tiktoken", "GGUF"})
+    EXPECT_NE(message.find(piece), std::string::npos) << message;
 }
 
 TEST(TokenizerFiles, NamesTheWayOutForUnknownRanks) {

@@ -61,7 +61,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     temporary_ = path_.parent_path() / cat(kTemporary, path_.filename().string(), ".", ::getpid(), ".", serial++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (fd_ < 0 && errno == EEXIST);  // left by a killed process of the same id, as in a restarted container
-  if (fd_ < 0) throw_io_error("cannot create", temporary_, errno);
+  if (fd_ < 0) throw_io_error("cannot create", path_, errno);  // the name that its user knows
 }
 
 AtomicFile::~AtomicFile() {
@@ -74,19 +74,19 @@ void AtomicFile::write(const void* data, size_t bytes) {
   written_ += bytes;
   if (buffer_.size() + bytes > kBufferBytes) flush();
   if (bytes >= kBufferBytes)
-    write_all(fd_, static_cast<const char*>(data), bytes, temporary_);
+    write_all(fd_, static_cast<const char*>(data), bytes, path_);
   else
     buffer_.append(static_cast<const char*>(data), bytes);
 }
 
 void AtomicFile::flush() {
-  write_all(fd_, buffer_.data(), buffer_.size(), temporary_);
+  write_all(fd_, buffer_.data(), buffer_.size(), path_);
   buffer_.clear();
 }
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(fd_) != 0) throw_io_error("cannot flush", temporary_, errno);
+  if (::fsync(fd_) != 0) throw_io_error("cannot flush", path_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;

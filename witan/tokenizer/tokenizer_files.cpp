@@ -35,6 +35,11 @@ fs::path file_in(const fs::path& folder) {
   return ranks[0];
 }
 
+constexpr const char* kNone =
+    ": this is no tokenizer of a kind that is read: a tokenizer.json (Hugging Face), a tekken.json (Mistral), a "
+    "SentencePiece .model, a rank file (.tiktoken), a vocab.json with its merges.txt, a GGUF file, or a folder with one "
+    "of these";
+
 bool begins_with_object(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
@@ -56,7 +61,7 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   std::string bytes = read_file(path, kFileLimit);
   if (looks_like_sentencepiece(bytes)) return sentencepiece_spec(std::move(bytes), source);
   if (looks_like_ranks(bytes)) return parse_tiktoken(bytes, source, pattern);
-  if (!begins_with_object(bytes)) return parse_tokenizer_json(bytes, source);  // which says what is wrong
+  require<CorruptionError>(begins_with_object(bytes), source, kNone);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
   if (const fs::path merges = path.parent_path() / "merges.txt"; path.filename() == "vocab.json" && fs::exists(merges))
     return parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern);
