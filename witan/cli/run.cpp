@@ -1,6 +1,7 @@
 #include "witan/cli/run.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/compat/megatron_flags.h"
+#include "witan/cli/environment.h"
 #include "witan/cli/errors.h"
 #include "witan/cli/help.h"
 #include "witan/cli/help/colours.h"
@@ -197,6 +199,7 @@ int run(int argc, const char* const* argv, Context& context) {
   app.footer("Start with `witan train`; `witan help COMMAND` shows a command's flags and examples.\n");
   add_what_runs(app, context, argc > 1 ? argv[1] : "");
   add_help(app, context);
+  for (const std::string& warning : environment_warnings(environ)) std::fputs((warning + "\n").c_str(), context.err);
   const auto body = [&] {
     parse(app, argc, argv, context);
     finish_output(context);

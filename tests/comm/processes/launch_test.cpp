@@ -172,6 +172,9 @@ TEST(Launch, RefusesWhatDoesNotFit) {
               HasSubstr("set WITAN_JOB_SECRET to the same random text"));
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"WITAN_COMM_ENGINE", "mpi"}}),
             "environment: WITAN_COMM_ENGINE = \"mpi\" must be auto, ucx or sockets");
+  EXPECT_EQ(refusal({{"WITAN_COMM_ENGINE", "mpi"}}),
+            "environment: WITAN_COMM_ENGINE = \"mpi\" must be auto, ucx or sockets")
+      << "of a single process too";
 }
 
 }  // namespace

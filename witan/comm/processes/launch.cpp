@@ -154,6 +154,8 @@ CommEngine engine_named(std::string_view name) {
 }
 
 std::optional<Launch> find_launch(const Environment& environment) {
+  const char* engine = environment(kEngineVariable);  // a wrong one is none for a single process either
+  const CommEngine asked = engine == nullptr ? CommEngine::automatic : engine_named(engine);
   const auto names = launcher(environment);
   if (!names) return std::nullopt;
   const auto size = number(environment, names->size, 1, kMostLaunched);
@@ -168,7 +170,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   launch.local_rank = number(environment, names->local_rank, 0, *size - 1);
   launch.master = master_of(environment, *names, *size);
   if (const char* secret = environment(kSecret)) launch.secret = secret;
-  if (const char* engine = environment(kEngineVariable)) launch.engine = engine_named(engine);
+  launch.engine = asked;
   launch.unbind = names->unbind;
   require<ConfigError>(
       !launch.secret.empty() || is_loopback(launch.master.address), "environment: rank 0 listens at ",
