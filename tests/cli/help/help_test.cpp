@@ -54,6 +54,18 @@ TEST(HelpTest, IsShortUnlessAllIsAskedFor) {
   EXPECT_EQ(witan({"help", "train"}).out, brief);
 }
 
+// As words alone: lines are wrapped.
+std::string words_of(const std::string& help) {
+  return std::regex_replace(help, std::regex("\\s+"), " ");
+}
+
+TEST(HelpTest, FlagsNameEveryKindThatTheyTake) {
+  const std::string train = words_of(witan({"train", "--help-all"}).out);
+  EXPECT_TRUE(contains(train, "a Hugging Face folder, a GGUF file, a checkpoint of Megatron-LM, the name of a run"));
+  const std::string data = words_of(witan({"data", "--help"}).out);
+  EXPECT_TRUE(contains(data, "Use this tokenizer, a file or folder of any kind, instead of training")) << data;
+}
+
 TEST(HelpTest, CommandsOfFewFlagsHaveOneHelp) {
   for (const char* command : {"generate", "runs", "tokenizer"})
     EXPECT_EQ(witan({command, "--help"}).out, witan({command, "--help-all"}).out);

@@ -143,9 +143,10 @@ void add_data(CLI::App& app, Context& context) {
              "Files and folders of text, JSON Lines, Parquet, Arrow, .tar or .mds, separated by spaces or commas")
       .type_name("");
   add_option(*command, "--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx").type_name("PREFIX");
-  const Option tokenizer = add_option(*command, "--tokenizer", args->tokenizer,
-                                      "Use this tokenizer.json instead of training PREFIX.tokenizer.json")
-                               .type_name("FILE");
+  const Option tokenizer =
+      add_option(*command, "--tokenizer", args->tokenizer,
+                 "Use this tokenizer, a file or folder of any kind, instead of training PREFIX.tokenizer.json")
+          .type_name("FILE");
   add_option(*command, "--vocab-size", args->bpe.vocab_size, "Vocabulary size of the tokenizer that is trained")
       .type_name("N")
       .excludes(tokenizer)

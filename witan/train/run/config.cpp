@@ -98,8 +98,8 @@ Fields TrainConfig::fields() {
           .between(0, 1),
       Field{
           "init_from", &init_from,
-          "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, the name "
-          "of a run, its folder, or a checkpoint's; empty: random weights"},
+          "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, a GGUF "
+          "file, a checkpoint of Megatron-LM, the name of a run, its folder, or a checkpoint's; empty: random weights"},
   };
 }
 
