@@ -7,15 +7,15 @@
 
 namespace witan::testing {
 
-// As long as it lives, nothing more can be opened.
+// As long as it lives, no more than `left` can be opened.
 class NoFreeDescriptors {
  public:
-  NoFreeDescriptors() {
+  explicit NoFreeDescriptors(int left = 0) {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
     const int first_free = ::dup(STDERR_FILENO);
     EXPECT_GE(first_free, 0);
     ::close(first_free);
-    const rlimit limit{static_cast<rlim_t>(first_free), before_.rlim_max};
+    const rlimit limit{static_cast<rlim_t>(first_free + left), before_.rlim_max};
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
   ~NoFreeDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }

@@ -81,5 +81,22 @@ TEST(Guests, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
   EXPECT_TRUE(std::isinf(reception.seconds_to_next_try()));
 }
 
+// Without a secret another user's program is told apart by asking the kernel, which takes a descriptor: where accepting
+// took the last one, nobody is let in unasked.
+TEST(Guests, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
+  const Socket listener = listen_at({"127.0.0.1", 0});
+  const Member zero{0, 2, "", "here", 0};
+  Roster roster{{1}, {}};
+  Reception reception(listener, zero, roster);
+  const Socket stranger = stranger_from("127.0.0.1", local_end(listener).port);
+  {
+    const testing::NoFreeDescriptors none(1);
+    attend(reception);
+  }
+  EXPECT_TRUE(hung_up(stranger));
+  EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
+  EXPECT_LE(reception.seconds_to_next_try(), 1);
+}
+
 }  // namespace
 }  // namespace witan

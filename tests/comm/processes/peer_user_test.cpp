@@ -1,7 +1,11 @@
 #include "witan/comm/processes/peer_user.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "support/no_free_descriptors.h"
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
@@ -28,6 +32,9 @@ TEST(PeerUser, IsTheUserOfTheOtherEnd) {
     EXPECT_EQ(user_of_peer(*connected), ::geteuid()) << target;
   }
   EXPECT_FALSE(user_of_peer(Socket()));
+  const testing::NoFreeDescriptors none;
+  EXPECT_THAT([] { user_of_peer(Socket()); },
+              ::testing::ThrowsMessage<CommError>("cannot ask whose a connection is: Too many open files"));
 }
 
 }  // namespace

@@ -25,11 +25,6 @@ constexpr double kPatienceSeconds = 5;   // with one connection, however it tric
 constexpr double kGreetingSeconds = 10;  // until a process that accepts has greeted
 constexpr double kPauseSeconds = 0.1;    // between tries to accept a connection for which there is no descriptor
 
-// Whether the connection stays in the listener's queue, as this process or the machine can hold no more.
-bool lacks_descriptors(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
 std::string address_of(const Socket& socket) {
   try {
     return remote_end(socket).address;
@@ -41,7 +36,8 @@ std::string address_of(const Socket& socket) {
 constexpr const char* kAnotherUser =
     "it belongs to another user of this machine, and the job has no WITAN_JOB_SECRET by which to know its ranks";
 
-// Without a secret, all that tells the ranks of a job from other programs of their machine.
+// Without a secret, all that tells the ranks of a job from other programs of their machine. Throws CommError where it
+// cannot be known.
 bool of_another_user(const Member& self, const Socket& socket) {
   return self.secret.empty() && user_of_peer(socket).value_or(::geteuid()) != ::geteuid();
 }
@@ -115,10 +111,16 @@ void Reception::let_in(std::vector<Guest>& guests) {
     auto socket = accept();
     if (!socket) return;
     if (pending_.size() >= most) make_room();
+    bool foreign = false;
+    try {
+      foreign = of_another_user(self_, *socket);
+    } catch (const CommError& error) {  // a rank whose connection is closed tries again
+      last_refusal_ = error.what();
+      next_try_ = deadline_in(kPauseSeconds);
+      return;
+    }
     pending_.emplace_back(std::move(*socket), self_, roster_);
-    const bool may_stay = !of_another_user(self_, pending_.back().socket)
-                              ? attend(pending_.back(), guests)
-                              : refuse_connection(pending_.back(), kAnotherUser);
+    const bool may_stay = foreign ? refuse_connection(pending_.back(), kAnotherUser) : attend(pending_.back(), guests);
     if (!may_stay) pending_.pop_back();
   }
 }

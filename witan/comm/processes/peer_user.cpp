@@ -8,7 +8,10 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
+
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
@@ -59,6 +62,8 @@ std::optional<DiagRequest> request_for_peer(const Socket& socket) {
 std::optional<uid_t> user_of_peer(const Socket& socket) {
   const auto request = request_for_peer(socket);
   const Socket kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!kernel.open())
+    require<CommError>(!lacks_descriptors(errno), "cannot ask whose a connection is: ", std::strerror(errno));
   if (!request || !kernel.open()) return std::nullopt;
   if (::send(kernel.fd(), &*request, sizeof *request, 0) != static_cast<ssize_t>(sizeof *request)) return std::nullopt;
   alignas(nlmsghdr) std::array<char, 4096> answer;

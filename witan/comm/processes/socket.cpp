@@ -166,6 +166,10 @@ std::optional<Socket> accept_from(const Socket& listener) {
   return socket;
 }
 
+bool lacks_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why) {
   const Addresses found = resolve(to.address, to.port, why);
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {

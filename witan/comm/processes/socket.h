@@ -49,6 +49,8 @@ bool is_loopback(const std::string& address);
 Socket listen_at(const Endpoint& at);
 // The next connection that waits, if there is one.
 std::optional<Socket> accept_from(const Socket& listener);
+// Whether such an error of accept() or socket() says that this process, or the machine, can hold no more of them.
+bool lacks_descriptors(int error);
 // Nothing, with the reason in `why`, when nobody answers until the deadline.
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why);
 
