@@ -257,6 +257,8 @@ TEST_F(SourcesTest, SaysWhatAMissingPathMayHaveMeant) {
   EXPECT_THAT(why("s3://bucket/key"), HasSubstr("a URL"));
   EXPECT_THAT(why("~/x"), HasSubstr("the shell expands ~ only where it is not quoted"));
   EXPECT_THAT(why("texts/a.txt"), Not(HasSubstr("Hugging Face")));
+  fs::create_symlink("nowhere", folder_ / "*.txt");
+  EXPECT_THAT(why((folder_ / "*.txt").string()), HasSubstr("*.txt is a link to nowhere, which does not exist"));
   fs::create_symlink("nowhere", folder_ / "link");
   EXPECT_THAT(why(folder_ / "link"), HasSubstr("link is a link to nowhere, which does not exist"));
 }

@@ -190,7 +190,12 @@ class Finder {
     if (pattern.find_first_of("*?[") == std::string::npos) throw DataError(why_missing(path));
     const std::vector<fs::path> paths = paths_like(pattern);
     require<DataError>(!paths.empty(), "no file or folder matches ", pattern);
-    for (const fs::path& one : paths) add(one);
+    for (const fs::path& one : paths) {
+      std::error_code error;
+      if (!fs::exists(one, error))
+        throw DataError(why_missing(one));  // a broken link, whose name may be a pattern itself
+      add(one);
+    }
   }
 
   void add_folder(const fs::path& folder) {
