@@ -1,4 +1,4 @@
-// Seconds since it was made, by the steady clock.
+// Seconds by the steady clock, since it was made or since the process began.
 #pragma once
 
 #include <chrono>
@@ -13,5 +13,8 @@ class Stopwatch {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
 };
+
+// Since the program was loaded.
+double process_seconds();
 
 }  // namespace witan

@@ -219,6 +219,29 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
   expect_same_steps("whole", "stopped");
 }
 
+TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
+  run(config("whole"));
+  RunConfig steps = config("steps"), time = config("time");
+  steps.train.save_interval = time.train.save_interval = 0;
+  steps.train.exit_interval = 5;
+  for (const int64_t last : {5, 10, 12}) {
+    const RunResult result = run(steps);
+    EXPECT_EQ(result.step, last);
+    EXPECT_EQ(result.finished, last == 12);
+    EXPECT_TRUE(fs::exists(checkpoint("steps", last)));
+  }
+  EXPECT_NE(read_file(folder_ / "steps" / "train.log").find("exit_interval = 5: saving"), std::string::npos);
+  time.train.exit_duration_in_mins = 1e-9;  // each process is older after a step
+  for (int64_t last = 1; last <= 3; ++last) EXPECT_EQ(run(time).step, last);
+  EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins = 1e-09: saving"), std::string::npos);
+  time.train.exit_duration_in_mins = 1e9;
+  EXPECT_TRUE(run(time).finished);
+  for (const char* name : {"steps", "time"}) {
+    EXPECT_EQ(weights("whole", 12), weights(name, 12)) << name;
+    expect_same_steps("whole", name);
+  }
+}
+
 TEST_F(Trainer, GoesOnWithTheTokensItBeganWith) {
   run(config("whole"));
   RunConfig first = config("moved-text");

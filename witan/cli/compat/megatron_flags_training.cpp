@@ -6,7 +6,6 @@ namespace witan::cli {
 
 MegatronSection megatron_training_flags() {
   const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
-  const std::string stop = "the run ends at train_iters, or is saved and ended by a signal (`timeout -s TERM`)";
   const std::string gone = "Megatron-LM has deprecated it: ";
   const std::string spikes =
       "`skip_step_sigma = 6`: losses and gradient norms are compared with the last steps', and spikes are skipped, or "
@@ -25,8 +24,8 @@ MegatronSection megatron_training_flags() {
           same("--seq-length"),
           refused("--encoder-seq-length", "use `--seq-length`", Takes::one),
           refused("--decoder-seq-length", "use `--seq-length`", Takes::one),
-          refused("--exit-interval", stop, Takes::one),
-          refused("--exit-duration-in-mins", stop, Takes::one),
+          same("--exit-interval"),
+          same("--exit-duration-in-mins"),
           harmless("--exit-signal-handler", "SIGTERM always saves the run and exits"),
           harmless("--calculate-per-token-loss", "losses are means over all tokens of the global batch"),
           harmless("--no-check-for-nan-in-loss-and-grad", "such steps update nothing; `on_nan` says what follows"),

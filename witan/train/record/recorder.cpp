@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/moe/topk.h"
@@ -54,6 +55,15 @@ ActivationsEvent activations_event(int64_t step, const StepResult& result) {
   for (auto& [name, layers] : event.statistics)
     for (double& value : layers) value = rounded(value);
   return event;
+}
+
+// Why a run is saved and ended after a step though this process was not asked to stop.
+std::string why_ending(const TrainConfig& train, int64_t step) {
+  if (train.exit_interval > 0 && step % train.exit_interval == 0)
+    return fmt::format("exit_interval = {}", train.exit_interval);
+  if (train.exit_duration_in_mins > 0 && process_seconds() > 60 * train.exit_duration_in_mins)
+    return fmt::format("exit_duration_in_mins = {:g}", train.exit_duration_in_mins);
+  return "Another process was asked to stop";
 }
 
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
@@ -200,7 +210,11 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
     waiting_ = {state, event, result.stop};
   else
     show(state, event, result.stop);
-  if (result.stop && !StopSignals::requested()) progress_.note("Another process was asked to stop: saving");
+  if (result.stop && !StopSignals::requested()) {
+    const std::string why = why_ending(config_->train, state.step) + ": saving";
+    progress_.note(why);
+    log_.info(why);
+  }
   const bool closes = config_->train.closes_interval(state.step) || result.stop;
   if (closes) metrics_.append(event);
   if (closes && gpus_)

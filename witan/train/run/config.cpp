@@ -32,6 +32,12 @@ Fields TrainConfig::fields() {
             "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
       Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
+      Field{"exit_interval", &exit_interval,
+            "Save and end with exit code 75, to be resumed, at each multiple of N steps (0: go on to the last step)"}
+          .at_least(0),
+      Field{"exit_duration_in_mins", &exit_duration_in_mins,
+            "Save and end likewise after the first step at which the process is N minutes old (0: however old)"}
+          .at_least(0),
       Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
       Field{"keep_best", &keep_best,
             "Keep the N checkpoints of lowest validation loss too, each of which is evaluated before it is saved"}

@@ -70,6 +70,8 @@ struct TrainConfig {
   bool full_validation = false;
   int64_t log_interval = 1;
   int64_t save_interval = 200;
+  int64_t exit_interval = 0;         // steps; 0: a start goes on to the last one
+  double exit_duration_in_mins = 0;  // likewise, of the process
   int64_t keep_last = 2;
   int64_t keep_best = 0;                // checkpoints of lowest validation loss that are kept besides
   int64_t early_stopping_patience = 0;  // evaluations; 0: the run goes on to its last step

@@ -312,7 +312,14 @@ class RankTrainer {
                       weights.source().where(), tokenizer->string()));
   }
 
-  // Returns whether a rank was asked to stop. A step that was not to be may leave the run at an earlier one.
+  // Whether this rank wants the run saved and ended after the step.
+  bool ends_with(int64_t step) const {
+    const TrainConfig& train = run_.config->train;
+    return StopSignals::requested() || (train.exit_interval > 0 && step % train.exit_interval == 0) ||
+           (train.exit_duration_in_mins > 0 && process_seconds() > 60 * train.exit_duration_in_mins);
+  }
+
+  // Returns whether a rank wants the run ended. A step that was not to be may leave the run at an earlier one.
   bool step() {
     begins(StepWatch::Doing::step, state_.step + 1);
     if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
@@ -325,7 +332,7 @@ class RankTrainer {
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
-    StepResult result = engine_.step(batches, state_.step + 1, updates, StopSignals::requested);
+    StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return ends_with(state_.step + 1); });
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
     const RunConfig& config = run_.config;
     const bool logs = config.train.closes_interval(state_.step + 1) || result.stop;
