@@ -3,6 +3,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,33 @@ void add_option_changes(const nlohmann::json& then, const nlohmann::json& now, C
     if (at_or_null(then, key) != at_or_null(now, key)) changes.push_back(key);
 }
 
+// Whether the files that are there have the sizes that the manifest says.
+bool has_sizes(const nlohmann::json& manifest, const fs::path& prefix) {
+  for (const auto& [suffix, description] : manifest.at("files").items()) {
+    std::error_code absent;
+    const uint64_t bytes = fs::file_size(cat(prefix.string(), ".", suffix), absent);
+    if (!absent && bytes != description.at("bytes").get<uint64_t>()) return false;
+  }
+  return true;
+}
+
+// read(manifest) of shards whose files have the sizes that their manifest says; nothing where there is none such.
+template <class Read>
+auto from_manifest(const fs::path& prefix, const Read& read)
+    -> std::optional<std::invoke_result_t<Read, const nlohmann::json&>> try {
+  const fs::path path = prefix.string() + ".json";
+  const nlohmann::json manifest = parse_json(read_file(path, kMostManifestBytes), path.string());
+  if (manifest.at("format") != kFormat) return std::nullopt;
+  if (!has_sizes(manifest, prefix)) return std::nullopt;
+  return read(manifest);
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const CorruptionError&) {
+  return std::nullopt;
+} catch (const IoError&) {
+  return std::nullopt;
+}
+
 }  // namespace
 
 nlohmann::json sources_key(const std::vector<Source>& sources) {
@@ -123,25 +151,21 @@ nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& 
   return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", options_key(options)}};
 }
 
-std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix) try {
-  const fs::path path = prefix.string() + ".json";
-  const nlohmann::json manifest = parse_json(read_file(path, kMostManifestBytes), path.string());
-  if (manifest.at("format") != kFormat) return std::nullopt;
-  for (const auto& [suffix, description] : manifest.at("files").items()) {
-    std::error_code absent;
-    const uint64_t bytes = fs::file_size(cat(prefix.string(), ".", suffix), absent);
-    if (!absent && bytes != description.at("bytes").get<uint64_t>()) return std::nullopt;
-  }
-  std::vector<std::string> paths;
-  for (const nlohmann::json& source : manifest.at("key").at("sources"))
-    paths.push_back(source.at("path").get<std::string>());
-  return paths;
-} catch (const nlohmann::json::exception&) {
-  return std::nullopt;
-} catch (const CorruptionError&) {
-  return std::nullopt;
-} catch (const IoError&) {
-  return std::nullopt;
+std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix) {
+  return from_manifest(prefix, [](const nlohmann::json& manifest) {
+    std::vector<std::string> paths;
+    for (const nlohmann::json& source : manifest.at("key").at("sources"))
+      paths.push_back(source.at("path").get<std::string>());
+    return paths;
+  });
+}
+
+std::optional<ShardTokenizer> tokenizer_of_manifest(const fs::path& prefix) {
+  return from_manifest(prefix, [](const nlohmann::json& manifest) {
+    const nlohmann::json& tokenizer = manifest.at("key").at("tokenizer");
+    return ShardTokenizer{tokenizer.at("hash").get<std::string>(), tokenizer.at("vocab_size").get<int64_t>(),
+                          manifest.value("vocabulary", "")};
+  });
 }
 
 ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)
@@ -202,9 +226,10 @@ std::vector<std::string> ShardManifest::changes() const try {
   return {};
 }
 
-void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared) const {
+void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared,
+                          const std::string& vocabulary) const {
   const bool hash_bin = fs::file_size(prefix_.string() + ".bin") <= kMostHashedBytes;
-  const nlohmann::json manifest = {
+  nlohmann::json manifest = {
       {"format", kFormat},
       {"version", kManifestVersion},
       {"key", key_},
@@ -212,6 +237,7 @@ void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prep
       {"tokens", prepared.tokens},
       {"split", {{"options", split}, {"train", prepared.train}, {"held_out", prepared.held_out}}},
       {"files", describe_files(hash_bin)}};
+  if (!vocabulary.empty()) manifest["vocabulary"] = vocabulary;
   write_file_atomically(path_, manifest.dump(1) + "\n");
 }
 

@@ -21,6 +21,14 @@ nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& 
 // says so, and says of the files that are there how large they are.
 std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix);
 
+// The tokenizer that the shards of this prefix were made with, under the same conditions.
+struct ShardTokenizer {
+  std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on behind it
+  int64_t vocab_size = 0;
+  std::string vocabulary;  // TextEncoder::vocabulary; empty in manifests of older versions
+};
+std::optional<ShardTokenizer> tokenizer_of_manifest(const fs::path& prefix);
+
 class ShardManifest {
  public:
   enum class Found { nothing, shards, everything };
@@ -33,7 +41,8 @@ class ShardManifest {
   // Why shards that lie there are not of this key, as far as their manifest says: options by their names, "rows.jsonl
   // has changed". Empty where nothing is known of shards that lie there.
   std::vector<std::string> changes() const;
-  void write(const SplitOptions& split, const PreparedDataset& prepared) const;
+  // `vocabulary`: that of the encoder, to which nothing is compared when shards are found again.
+  void write(const SplitOptions& split, const PreparedDataset& prepared, const std::string& vocabulary) const;
   void remove() const;
 
  private:

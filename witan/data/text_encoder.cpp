@@ -1,6 +1,7 @@
 #include "witan/data/text_encoder.h"
 
 #include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/vocabulary_match.h"
 
 namespace witan {
 
@@ -13,7 +14,8 @@ TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer) {
           tokenizer->vocab_size(),
           end_of_text,
           tokenizer->hash(),
-          [tokenizer](std::string_view text, std::vector<int32_t>& out) { tokenizer->encode_to(text, out, true); }};
+          [tokenizer](std::string_view text, std::vector<int32_t>& out) { tokenizer->encode_to(text, out, true); },
+          vocabulary_digest(tokenizer->spec())};
 }
 
 }  // namespace witan

@@ -23,6 +23,7 @@ struct TextEncoder {
   std::string hash;  // changes whenever the tokens would change
   // As `encode`, with the special tokens that the text spells.
   std::function<void(std::string_view text, std::vector<int32_t>& out)> encode_with_special = {};
+  std::string vocabulary = {};  // what ids stand for (vocabulary_digest()); empty: not known
 };
 
 TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "witan/tokenizer/tokenizer_spec.h"
 
@@ -19,5 +20,20 @@ struct VocabularyMatch {
 };
 
 VocabularyMatch match_vocabularies(const TokenizerSpec& a, const TokenizerSpec& b);
+
+// What is kept of a vocabulary whose file may be gone: eight hex digits of a hash for every 64 ids, of which the last
+// may be fewer.
+std::string vocabulary_digest(const TokenizerSpec& spec);
+
+// Of stretches of 64 ids that a digest of so many ids and the vocabulary both cover.
+struct DigestMatch {
+  int64_t common = 0;     // stretches
+  int64_t different = 0;  // of those: an id or more stands for another token
+  // Whether the vocabularies are of different tokenizers. A few stretches may differ by reserved tokens that were given
+  // a name.
+  bool other() const { return different > 0 && different * 8 >= common; }
+};
+
+DigestMatch match_digest(const std::string& digest, int64_t ids, const TokenizerSpec& spec);
 
 }  // namespace witan

@@ -55,6 +55,39 @@ TEST_F(DataCommandTest, HoldsOutWhatARunDoes) {
   EXPECT_TRUE(contains(trained.err, told)) << told << " in " << trained.err;
 }
 
+// Ids of one tokenizer stand for other tokens in another.
+TEST_F(DataCommandTest, ShardsAreNotReadWithAnotherTokenizer) {
+  ASSERT_EQ(witan({"data", at("text"), "--output", at("my"), "--vocab-size", "300"}).code, 0);
+  std::string letters = some_text(100);
+  for (char& c : letters)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>('a' + (c - 'a' + 7) % 26);
+  write_text(at("other.txt"), letters);
+  ASSERT_EQ(witan({"tokenizer", "train", at("other.txt"), "--vocab-size", "300", "--output", at("tok.json")}).code, 0);
+  std::vector<std::string> command = {
+      "train",        "--runs-folder",     at("runs"), "--data-path",   at("my"), "--tokenizer",
+      at("tok.json"), "--train-iters",     "1",        "--num-layers",  "1",      "--hidden-size",
+      "16",           "--ffn-hidden-size", "16",       "--num-experts", "2",      "--seq-length",
+      "16",           "--sample-tokens",   "0"};
+  const std::vector<std::string> parts = {"data_path: " + at("my"), at("my.tokenizer.json"), at("tok.json"),
+                                          "Give the tokenizer of the shards"};
+  expect_refusal(command, 3, parts);
+  command.push_back("--dry-run");
+  expect_refusal(command, 3, parts);
+  command[4] = at("my") + "," + at("my");  // of a mixture likewise
+  expect_refusal(command, 3, parts);
+  EXPECT_FALSE(std::filesystem::exists(at("runs/default/tokenizer.json")));
+  for (const std::string shows : {"inspect", "stats"}) {
+    const Said other = witan({"data", shows, at("my"), "--tokenizer", at("tok.json")});
+    EXPECT_EQ(other.code, 0) << other.err;
+    EXPECT_TRUE(contains(other.err, "warning: " + at("my") + " was tokenized with ")) << other.err;
+    EXPECT_FALSE(contains(witan({"data", shows, at("my")}).err, "warning")) << shows;
+  }
+  std::filesystem::remove(at("my.json"));
+  command[4] = at("my");
+  const Said unknown = witan(command);
+  EXPECT_FALSE(contains(unknown.err, "was tokenized with")) << "Megatron-LM's shards have no manifest: " << unknown.err;
+}
+
 TEST_F(DataCommandTest, OneIsNoPlural) {
   write_text(at("one.txt"), some_text(100));
   const Said said = witan({"data", at("one.txt"), "--output", at("my"), "--vocab-size", "300"});

@@ -15,6 +15,7 @@
 #include "witan/data/corpus.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/npy_tokens.h"
+#include "witan/data/shard_tokenizer.h"
 
 namespace witan::cli {
 
@@ -23,11 +24,15 @@ std::string prefix_of_shards(const std::string& path) {
   return named ? path.substr(0, path.size() - 4) : path;
 }
 
-std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name) {
+std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name, std::FILE* err) {
   const fs::path own = prefix_of_shards(path) + ".tokenizer.json";
-  if (!name.empty()) return Tokenizer::load(name);
-  if (fs::exists(own)) return Tokenizer::load(own);
-  return std::nullopt;
+  if (name.empty() && !fs::exists(own)) return std::nullopt;
+  const fs::path used = name.empty() ? own : fs::path(name);
+  Tokenizer tokenizer = Tokenizer::load(used);
+  if (const auto found = find_tokenizer_mismatch(path, tokenizer, used.string()))
+    fmt::print(err, "warning: {}{}\n", found->message,
+               found->certain ? ". What is shown as text is not what it was" : "");
+  return tokenizer;
 }
 
 bool names_shards(const std::string& path) {
@@ -144,7 +149,7 @@ void show_document(Context& context, const InspectDocumentsArgs& args, const Sho
 }
 
 void show_of_shards(Context& context, const InspectDocumentsArgs& args, const std::vector<DocumentRange>& ranges) {
-  const auto tokenizer = tokenizer_of_shards(args.path, args.tokenizer);
+  const auto tokenizer = tokenizer_of_shards(args.path, args.tokenizer, context.err);
   const auto data = open_tokens(args.path, tokenizer ? tokenizer->end_of_text() : std::nullopt);
   if (last_of(ranges) >= data->documents()) refuse_number(data->name(), data->documents(), last_of(ranges));
   if (!tokenizer && !args.tokens)
@@ -210,7 +215,7 @@ ExitCode inspect_documents(Context& context, const InspectDocumentsArgs& args) {
 }  // namespace
 
 ExitCode describe_shards(Context& context, const std::string& path, const std::string& name) {
-  const auto tokenizer = tokenizer_of_shards(path, name);
+  const auto tokenizer = tokenizer_of_shards(path, name, context.err);
   const auto data = open_tokens(path, tokenizer ? tokenizer->end_of_text() : std::nullopt);
   int64_t longest = 0;
   for (int64_t document = 0; document < data->documents(); ++document)

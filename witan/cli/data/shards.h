@@ -15,8 +15,8 @@ ExitCode describe_shards(Context& context, const std::string& path, const std::s
 
 // PREFIX of PREFIX, PREFIX.bin or PREFIX.idx.
 std::string prefix_of_shards(const std::string& path);
-// The tokenizer of this name, or the one that lies beside the shards.
-std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name);
+// The tokenizer of this name, or the one that lies beside the shards. Warns on `err` where they were made with another.
+std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name, std::FILE* err);
 // Whether the path names token shards rather than text.
 bool names_shards(const std::string& path);
 

@@ -150,7 +150,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   options.threads = args.work.threads();
   StatsSubject subject{fmt::format("{}", fmt::join(args.inputs, ", ")), nullptr, args.tokenizer};
   if (shards) {
-    if (auto found = tokenizer_of_shards(args.inputs.front(), args.tokenizer))
+    if (auto found = tokenizer_of_shards(args.inputs.front(), args.tokenizer, context.err))
       subject.tokenizer = std::make_shared<const Tokenizer>(std::move(*found));
     if (args.tokenizer.empty()) subject.tokenizer_name = prefix_of_shards(args.inputs.front()) + ".tokenizer.json";
   } else if (!args.tokenizer.empty()) {

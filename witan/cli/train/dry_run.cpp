@@ -15,6 +15,7 @@
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_lock.h"
+#include "witan/train/run/shard_tokenizers.h"
 #include "witan/train/run/upcycle.h"
 #include "witan/train/run/validation_sets.h"
 
@@ -112,6 +113,9 @@ FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bo
   if (found.tokenizer) batch_options(data, *found.tokenizer);
   const fs::path tokens = run_folder / "data" / "tokens";
   const bool has_tokens = keeps && (fs::exists(tokens.string() + ".idx") || is_mixture(data));
+  if (found.tokenizer && data.reads_shards())
+    for (const std::string& warning : check_shard_tokenizers(data, *found.tokenizer, keeps))
+      found.lines.push_back("warning: " + warning);
   if (data.megatron_samples()) {
     found.lines.push_back(describe_megatron_shards(data));
   } else if (found.tokenizer && (data.reads_shards() || has_tokens)) {

@@ -30,23 +30,6 @@ std::optional<Number> number_of(std::string_view text) {
   return value;
 }
 
-// The prefix itself, or those of the shards in a folder, by their names.
-std::vector<fs::path> shards_of(const std::string& word) {
-  std::error_code error;
-  if (!fs::is_directory(word, error)) return {word};
-  std::set<std::string> names;  // asking for each takes long where there are many
-  for (const auto& file : fs::directory_iterator(word)) names.insert(file.path().filename().string());
-  std::vector<fs::path> shards;
-  for (const std::string& name : names) {
-    if (!name.ends_with(".bin")) continue;
-    const std::string stem = name.substr(0, name.size() - std::strlen(".bin"));
-    if (!stem.ends_with(kLossSuffix)) shards.push_back(fs::path(word) / (names.contains(stem + ".idx") ? stem : name));
-  }
-  require<DataError>(!shards.empty(), "data_path: the folder ", word, " holds no .bin file of tokens");
-  std::ranges::sort(shards);
-  return shards;
-}
-
 struct Dataset {
   std::vector<MixedSamples::Source> train, held_out;
 };
@@ -122,6 +105,23 @@ bool is_mixture(const DataConfig& config) {
   std::error_code error;
   if (fs::is_directory(path, error)) return !fs::exists(path + ".bin", error);
   return path.find(',') != std::string::npos && !fs::exists(path, error) && !fs::exists(path + ".bin", error);
+}
+
+std::vector<fs::path> shards_of(const std::string& prefix_or_folder) {
+  std::error_code error;
+  if (!fs::is_directory(prefix_or_folder, error)) return {prefix_or_folder};
+  std::set<std::string> names;  // asking for each takes long where there are many
+  for (const auto& file : fs::directory_iterator(prefix_or_folder)) names.insert(file.path().filename().string());
+  std::vector<fs::path> shards;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".bin")) continue;
+    const std::string stem = name.substr(0, name.size() - std::strlen(".bin"));
+    if (!stem.ends_with(kLossSuffix))
+      shards.push_back(fs::path(prefix_or_folder) / (names.contains(stem + ".idx") ? stem : name));
+  }
+  require<DataError>(!shards.empty(), "data_path: the folder ", prefix_or_folder, " holds no .bin file of tokens");
+  std::ranges::sort(shards);
+  return shards;
 }
 
 std::vector<TextPart> text_parts(const DataConfig& config, const fs::path& prefix) {

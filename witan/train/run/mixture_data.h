@@ -15,6 +15,9 @@ namespace witan {
 // to be mixed (DataConfig::is_weighted()).
 bool is_mixture(const DataConfig& config);
 
+// The prefix itself, or those of the shards in a folder, by their names. Throws DataError for a folder without any.
+std::vector<fs::path> shards_of(const std::string& prefix_or_folder);
+
 // The parts of `data` that are mixed: files and folders, each with the prefix that its tokens have in a run whose
 // tokens begin with `prefix`.
 struct TextPart {

@@ -18,6 +18,7 @@
 #include "witan/train/run/megatron_samples.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_conversations.h"
+#include "witan/train/run/shard_tokenizers.h"
 #include "witan/train/run/train_tokenizer.h"
 #include "witan/train/run/witan_samples.h"
 
@@ -225,7 +226,10 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   const DataConfig& data = config.data;
   if (data.reads_shards()) {
     const auto given = find_tokenizer(data, folder, {}, progress);
+    const std::vector<std::string> warnings = check_shard_tokenizers(data, *given, has_saved(folder));
+    for (const std::string& warning : warnings) progress.note("warning: " + warning);
     RunData opened = open_run_data(config, given, data.data_path);
+    opened.warnings = warnings;
     keep_given(data, folder, *given, has_saved(folder) ? nullptr : find_conversation_format(config, *given));
     return opened;
   }

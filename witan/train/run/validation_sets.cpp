@@ -11,6 +11,7 @@
 #include "witan/data/text_encoder.h"
 #include "witan/data/token_dataset.h"
 #include "witan/train/run/run_data.h"
+#include "witan/train/run/shard_tokenizers.h"
 #include "witan/train/run/witan_samples.h"
 
 namespace witan {
@@ -28,9 +29,11 @@ bool is_name(const std::string& name) {
 // Of tokens that were prepared before, which stay in their files.
 ValidationSet open_validation_set(const std::string& name, const fs::path& path, const DataConfig& config,
                                   const Tokenizer& tokenizer) {
+  const auto warnings = check_shard_tokenizer(path, "validation set " + name, config, tokenizer);
   const auto tokens = open_tokens(path, tokenizer.end_of_text());
   require_kind_of_shards(config, *tokens);
   ValidationSet set{name, open_samples(tokens, config, kSetSeed, false)};
+  for (const std::string& warning : warnings) set.warnings.push_back(cat(name, ": ", warning));
   for (const std::string& cut : describe_packing(*set.samples)) set.warnings.push_back(cat(name, ": ", cut));
   return set;
 }
