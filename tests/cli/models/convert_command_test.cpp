@@ -40,6 +40,41 @@ TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
     EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
 }
 
+// A reader takes its architecture's defaults for tokens that a folder does not name: Mixtral's end of text is token 2.
+TEST_F(ConvertCommands, ATrainedRunsFolderSaysHowTextsEnd) {
+  train_small("one", {"--ranks", "1"});
+  export_to("one", "hf");
+  const Json vocabulary = Json::parse(file("hf/tokenizer.json"))["added_tokens"];
+  ASSERT_EQ(vocabulary[0]["content"], "<|endoftext|>");
+  const Json config = Json::parse(file("hf/config.json")), generation = Json::parse(file("hf/generation_config.json"));
+  for (const Json& json : {config, generation}) {
+    EXPECT_EQ(json["eos_token_id"], vocabulary[0]["id"]);
+    ASSERT_TRUE(json.contains("bos_token_id"));
+    EXPECT_TRUE(json["bos_token_id"].is_null());
+  }
+  const Json tokenizer = Json::parse(file("hf/tokenizer_config.json"));
+  EXPECT_EQ(tokenizer["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(tokenizer["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(tokenizer["model_max_length"], config["max_position_embeddings"]);
+  // They come back as they went out.
+  ASSERT_EQ(run({"import", folder_ / "hf", "--run", "two"}).code, 0);
+  export_to("two", "again");
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json"})
+    EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
+}
+
+// Of a model without a tokenizer no token is known, and none is said.
+TEST_F(ConvertCommands, WithoutATokenizerNoTokenEndsTexts) {
+  train_small("one", {"--ranks", "1"});
+  done({"export", "--run", "one", "--format", "megatron", folder_ / "megatron"});
+  done({"import", folder_ / "megatron", "--run", "bare"});
+  export_to("bare", "hf");
+  const Json config = Json::parse(file("hf/config.json"));
+  ASSERT_TRUE(config.contains("eos_token_id"));
+  EXPECT_TRUE(config["eos_token_id"].is_null());
+  EXPECT_FALSE(fs::exists(folder_ / "hf/tokenizer_config.json"));
+}
+
 // From a run's weights to adapters, and out again merged and alone.
 TEST_F(ConvertCommands, AdaptersAreTrainedOnARunAndLeaveMergedOrAlone) {
   train_small("base", {"--ranks", "1"});

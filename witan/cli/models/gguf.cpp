@@ -32,6 +32,8 @@ constexpr NamedToken kNamedTokens[] = {{"tokenizer.ggml.bos_token_id", "bos_toke
                                        {"tokenizer.ggml.eos_token_id", "eos_token"},
                                        {"tokenizer.ggml.padding_token_id", "pad_token"},
                                        {"tokenizer.ggml.unknown_token_id", "unk_token"}};
+constexpr NamedToken kBeginAndEnd[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},  // of config.json
+                                       {"tokenizer.ggml.eos_token_id", "eos_token_id"}};
 constexpr NamedToken kAddedAround[] = {{"tokenizer.ggml.add_bos_token", "add_bos_token"},
                                        {"tokenizer.ggml.add_eos_token", "add_eos_token"}};
 
@@ -98,9 +100,14 @@ std::optional<std::string> tokenizer_of_gguf(const GgufWeights& weights, std::FI
 
 void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder) {
   fs::create_directories(folder);
-  write_file_atomically(folder / kHfConfig, write_hf_config(weights.architecture(), weights.model(),
-                                                            weights.positions(), weights.model().dtype));
   const GgufMetadata& metadata = weights.file().metadata();
+  auto model = nlohmann::ordered_json::parse(
+      write_hf_config(weights.architecture(), weights.model(), weights.positions(), weights.model().dtype));
+  for (const NamedToken& token : kBeginAndEnd) {
+    const auto id = metadata.integer(token.gguf);
+    model[token.hf] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json();  // null: not the architecture's
+  }
+  write_file_atomically(folder / kHfConfig, model.dump(2) + "\n");
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
   const auto tokens = metadata.texts("tokenizer.ggml.tokens");
   for (const NamedToken& token : kNamedTokens)

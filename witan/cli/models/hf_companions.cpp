@@ -2,17 +2,24 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "witan/base/hash.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/model_function.h"
 #include "witan/tokenizer/chat/chat_template.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan::cli {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 std::string name_in_python(Element element) {
   switch (element) {
@@ -37,7 +44,7 @@ std::optional<std::string> kept_config(const ExportedRun& run, const Architectur
   const HfModel hf = read_hf_config(text, path.string());
   if (hf.architecture != &architecture || !differences(without_adapters(run.config.model), hf.model).empty())
     return std::nullopt;
-  auto json = nlohmann::ordered_json::parse(text);
+  auto json = OrderedJson::parse(text);
   return json.erase("quantization_config") > 0 ? json.dump(2) + "\n" : text;
 }
 
@@ -46,6 +53,44 @@ void write_chat_template(const fs::path& run, const fs::path& out) {
   const auto own = find_chat_template(run), known = find_chat_template(out);
   if (own && (!known || own->chat.source() != known->chat.source()))
     write_file_atomically(out / "chat_template.jinja", own->chat.source());
+}
+
+// The tokens that begin and end a text, as config.json names them: those of the folder that the run was imported from,
+// or else the tokenizer's. Null is said, too: a reader takes its architecture's defaults for what is not there, and
+// would end texts at a token of another vocabulary.
+OrderedJson named_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
+  OrderedJson tokens = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+  if (const auto end = tokenizer ? tokenizer->end_of_text() : std::nullopt) tokens["eos_token_id"] = *end;
+  const fs::path imported = run.folder / kCompanionFolder / kHfConfig;
+  std::error_code none;
+  if (!fs::is_regular_file(imported, none)) return tokens;
+  const Json config = parse_json(read_file(imported), imported.string());
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    if (config.contains(key)) tokens[key] = config[key];
+  return tokens;
+}
+
+// What transformers needs to read the tokenizer and to write texts of as many tokens.
+OrderedJson tokenizer_config(const Tokenizer& tokenizer, int64_t positions) {
+  OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                        {"clean_up_tokenization_spaces", false},
+                        {"model_max_length", positions}};
+  if (const auto end = tokenizer.end_of_text())
+    config["eos_token"] = replace_invalid_utf8(std::string(tokenizer.token_bytes(*end)));
+  return config;
+}
+
+// Files beside a config.json that was not imported as it is: those of the import, or else what the run says itself.
+void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std::optional<Tokenizer>& tokenizer,
+                    const fs::path& out, Ledger& ledger) {
+  const auto settle = [&](const char* name, const OrderedJson& own) {
+    const fs::path from = run.folder / kCompanionFolder;
+    std::error_code none;
+    if (!fs::is_regular_file(from / name, none)) return write_file_atomically(out / name, own.dump(2) + "\n");
+    for (LedgerFile& file : copy_companions(from, {name}, out)) ledger.files.push_back(std::move(file));
+  };
+  settle("generation_config.json", tokens);
+  if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, run.config.data.seq_length));
 }
 
 bool has_tokenizer(const fs::path& folder) {
@@ -77,11 +122,20 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
     write_file_atomically(out / "tokenizer.json", *tokenizer);
     ledger.files.push_back({"tokenizer.json", tokenizer->size(), hash_hex(tokenizer->data(), tokenizer->size())});
   }
+  std::string text = config.value_or("");
+  if (!config) {
+    std::optional<Tokenizer> tokenizer;
+    if (const auto own = run.tokenizer()) tokenizer.emplace(parse_tokenizer_json(*own, "tokenizer.json"));
+    const OrderedJson tokens = named_tokens(run, tokenizer);
+    write_settings(run, tokens, tokenizer, out, ledger);
+    const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
+    auto json = OrderedJson::parse(write_hf_config(architecture, without_adapters(run.config.model),
+                                                   run.config.data.seq_length, name_in_python(element)));
+    json.update(tokens);
+    text = json.dump(2) + "\n";
+  }
   write_chat_template(run.folder, out);
-  const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
-  write_file_atomically(out / kHfConfig, config ? *config
-                                                : write_hf_config(architecture, without_adapters(run.config.model),
-                                                                  run.config.data.seq_length, name_in_python(element)));
+  write_file_atomically(out / kHfConfig, text);
 }
 
 }  // namespace witan::cli

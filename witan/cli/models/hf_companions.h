@@ -10,7 +10,8 @@ namespace witan::cli {
 NameStyle style_for(const ExportedRun& run, const Architecture& architecture);
 
 // config.json as it was imported, where it still says what the model is, with the files that came with it; else one of
-// the model, and the run's own tokenizer. Then the chat template that the run was fine-tuned by.
+// the model, with generation_config.json, tokenizer_config.json and the run's own tokenizer. Then the chat template
+// that the run was fine-tuned by.
 void write_companions(const ExportedRun& run, const Architecture& architecture, const HfExport& how,
                       const fs::path& out, Ledger& ledger);
 
