@@ -361,6 +361,33 @@ TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
             run({"generate", "the ", "--run", "one", "--greedy", "--max-tokens", "12"}).out);
 }
 
+// A run that has saved resumes from its own checkpoint: other first weights would only be written down.
+TEST_F(ConvertCommands, ABegunRunKeepsWhatItWasBegunFrom) {
+  for (const char* name : {"a", "b"}) train_small(name, {"--ranks", "1"});
+  train("tuned", {"--init-from", "a", "--ranks", "1"});
+  const std::string config = file("runs/tuned/config.toml");
+  const auto resumed = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train", "--run", "tuned", "--train-iters", "3"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  for (const char* key : {"--init-from", "--upcycle"}) {
+    const Said other = resumed({key, "b"});
+    EXPECT_EQ(other.code, 3) << key;
+    EXPECT_THAT(other.err, AllOf(HasSubstr("was begun from a, and is resumed from its own checkpoint"),
+                                 HasSubstr(cat("remove ", key)), HasSubstr("--run NAME")));
+    EXPECT_EQ(resumed({key, "b", "--dry-run"}).code, 3);
+    EXPECT_EQ(file("runs/tuned/config.toml"), config);
+  }
+  EXPECT_THAT(run({"train", "--run", "a", "--train-iters", "3", "--init-from", "b"}).err,
+              HasSubstr("was begun with random weights"));
+  write_text(folder_ / "more.toml", "init_from = \"\"\n");
+  EXPECT_EQ(resumed({"--config", folder_ / "more.toml"}).code, 0);
+  EXPECT_THAT(file("runs/tuned/config.toml"), HasSubstr("init_from = \"a\""));
+  const Said same = run({"train", "--run", "tuned", "--train-iters", "4", "--init-from", "a"});
+  EXPECT_EQ(same.code, 0) << same.err;
+}
+
 TEST_F(ConvertCommands, WhatIsNoModelIsNamed) {
   EXPECT_THAT(run({"import", folder_ / "missing.gguf", "--run", "r"}).err, HasSubstr("missing.gguf does not exist"));
   EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));
