@@ -93,6 +93,10 @@ void verify_checkpoint(const Checkpoint& checkpoint) {
     for (const auto& file : *list) open_verified(checkpoint.folder, file);
 }
 
+bool has_extra_file(const Checkpoint& checkpoint, const std::string& name) {
+  return std::ranges::find(checkpoint.manifest.files, name, &Manifest::File::name) != checkpoint.manifest.files.end();
+}
+
 std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name) {
   for (const auto& file : checkpoint.manifest.files)
     if (file.name == name) return std::string(open_verified(checkpoint.folder, file).text());

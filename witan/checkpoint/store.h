@@ -45,6 +45,7 @@ struct Checkpoint {
 Checkpoint open_checkpoint(const fs::path& step_folder);
 // Reads every file and compares its hash. Throws CheckpointError naming the damaged one.
 void verify_checkpoint(const Checkpoint& checkpoint);
+bool has_extra_file(const Checkpoint& checkpoint, const std::string& name);
 // A small file, verified. Throws CheckpointError.
 std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name);
 

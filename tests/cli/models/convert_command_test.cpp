@@ -361,6 +361,55 @@ TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
             run({"generate", "the ", "--run", "one", "--greedy", "--max-tokens", "12"}).out);
 }
 
+// Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.
+TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
+  train_small("base", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9", "--keep-best", "1"});
+  const auto exported = [&](const std::string& name, const std::string& out) {
+    export_to(name, out);
+    return file(out + "/model.safetensors");
+  };
+  const std::string first = exported("base@1", "first"), last = exported("base@2", "last");
+  EXPECT_NE(first, last);
+  EXPECT_EQ(exported("base", "newest"), last);
+  const std::string best = exported("base@best", "best");
+  EXPECT_TRUE(best == first || best == last);
+  const Said none = run({"export", "--run", "base@7", folder_ / "none"});
+  EXPECT_EQ(none.code, 5);
+  EXPECT_THAT(none.err, HasSubstr("has no checkpoint 7"));
+  // No step is taken at a learning rate of 0, so that the new run has the weights that it was begun from.
+  const std::vector<std::string> still = {"--lr", "0", "--min-lr", "0", "--weight-decay", "0", "--ranks", "1"};
+  const auto begun_from = [&](const std::string& source, const std::string& name) {
+    std::vector<std::string> args = {"--init-from", source};
+    args.insert(args.end(), still.begin(), still.end());
+    train(name, args);
+    return exported(name, name + "-hf");
+  };
+  EXPECT_EQ(begun_from("base@1", "one"), first);
+  EXPECT_EQ(begun_from(folder_ / "runs/base@1", "path"), first);
+  EXPECT_EQ(begun_from("base@best", "best-of"), best);
+  const Said missing = run({"train", "--run", "new", "--init-from", "base@7", "--data", folder_ / "text.txt"});
+  EXPECT_EQ(missing.code, 5);
+  EXPECT_THAT(missing.err, HasSubstr("has no checkpoint 7"));
+}
+
+TEST_F(ConvertCommands, UpcyclingTakesCheckpointsByName) {
+  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
+                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  const auto upcycled = [&](const std::string& source, const std::string& name) {
+    train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "runs/dense/tokenizer.json", "--ranks", "1",
+                       "--lr", "0", "--min-lr", "0", "--weight-decay", "0"});
+    export_to(name, name + "-hf");
+    return file(name + "-hf/model.safetensors");
+  };
+  const std::string newest = upcycled("dense", "newest");
+  EXPECT_EQ(upcycled("dense@2", "second"), newest);
+  EXPECT_NE(upcycled("dense@1", "first"), newest);
+  const Said none =
+      run({"train", "--run", "none", "--upcycle", "dense@3", "--num-experts", "4", "--data", folder_ / "text.txt"});
+  EXPECT_EQ(none.code, 5);
+  EXPECT_THAT(none.err, HasSubstr("has no checkpoint 3"));
+}
+
 // A run that has saved resumes from its own checkpoint: other first weights would only be written down.
 TEST_F(ConvertCommands, ABegunRunKeepsWhatItWasBegunFrom) {
   for (const char* name : {"a", "b"}) train_small(name, {"--ranks", "1"});

@@ -92,6 +92,11 @@ TEST_F(RemoveTest, WhatAnotherRunNeedsStays) {
   make("base", 3);
   make("tuned", 3, "init_from = \"base\"\n");
   expect_kept(remove({"base", "--yes"}, ""), "base", "the run tuned was given init_from = base");
+  for (const std::string& named : {std::string("base@best"), (runs_ / "base@3").string()}) {
+    make("of", 3, "init_from = \"" + named + "\"\n");
+    expect_kept(remove({"base", "--yes"}, ""), "base", "the run of was given init_from = " + named);
+  }
+  fs::create_directories(runs_ / "of/checkpoints/step-3");
   fs::create_directories(runs_ / "tuned/checkpoints/step-3");  // from which it would resume
   make("shards", 3,
        "[data]\ntokenizer = \"t.json\"\ndata_path = \"x," + (runs_ / "base/data/tokens").string() + "\"\n");

@@ -151,17 +151,21 @@ void add_export(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"export", "Write a run's weights for other programs",
-       "Takes the newest intact checkpoint, whatever layout wrote it. An imported run gives back the tensors that it "
+       "Takes the newest intact checkpoint, or the one that --run names, whatever layout wrote it. An imported run "
+       "gives back the tensors that it "
        "was made of, byte for byte, and the files that came with them. LoRA adapters are merged into their matrices by "
        "the other formats, and written alone by --format peft.",
        "witan export --run my-run --format hf exported\n"
+       "witan export --run my-run@best --format hf exported-best\n"
        "witan export --run my-run --format gguf exported.gguf --dtype q8_0\n"
        "witan export --run my-run --format megatron for-megatron\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
   std::vector<std::string> types;
   for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
-  add_option(*command, "--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
+  add_option(*command, "--run", args->run,
+             "Name of the run (default: the latest), or of one of its checkpoints: NAME@best, NAME@STEP")
+      .type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
   add_option(*command, "--format", args->format,
              "hf: Hugging Face's safetensors; gguf: llama.cpp's file; megatron: Megatron-Core's torch_dist; peft: "

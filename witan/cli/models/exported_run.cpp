@@ -92,22 +92,17 @@ Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& c
 }  // namespace
 
 std::optional<std::string> ExportedRun::tokenizer() const {
-  const auto& files = checkpoint.manifest.files;
-  if (std::ranges::find(files, "tokenizer.json", &Manifest::File::name) == files.end()) return std::nullopt;
+  if (!has_extra_file(checkpoint, "tokenizer.json")) return std::nullopt;
   return read_extra_file(checkpoint, "tokenizer.json");
 }
 
 ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
-  const fs::path folder = find_run(args.runs_folder, args.run), checkpoints = folder / "checkpoints";
-  std::vector<std::string> warnings;
-  auto newest = latest_checkpoint(checkpoints, warnings);
-  for (const std::string& warning : warnings) fmt::print(err, "warning: {}\n", warning);
-  require<CheckpointError>(newest.has_value(), checkpoints.string(),
-                           " has no intact checkpoint: train the run further, or restore one from a copy");
-  ExportedRun run{folder, std::move(*newest), {}, {}};
+  RunCheckpoint found = open_run_checkpoint(args.runs_folder, args.run);
+  for (const std::string& warning : found.warnings) fmt::print(err, "warning: {}\n", warning);
+  ExportedRun run{std::move(found.folder), std::move(found.checkpoint), {}, {}};
   parse_toml(run.config.fields(), read_extra_file(run.checkpoint, "config.toml"),
              (run.checkpoint.folder / "config.toml").string());
-  const fs::path ledger = folder / kLedgerName;
+  const fs::path ledger = run.folder / kLedgerName;
   std::error_code none;
   if (fs::is_regular_file(ledger, none)) run.ledger = parse_ledger(read_file(ledger), ledger.string());
   return run;

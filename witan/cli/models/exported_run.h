@@ -17,7 +17,7 @@ struct ExportArgs {
   bool merge_lora = false, without_mtp = false;
 };
 
-// A run's newest intact checkpoint, as it was resolved for training.
+// A run's newest intact checkpoint, or the one that --run names, as it was resolved for training.
 struct ExportedRun {
   fs::path folder;
   Checkpoint checkpoint;
@@ -29,8 +29,7 @@ struct ExportedRun {
   std::optional<std::string> tokenizer() const;
 };
 
-// Warnings go to `err`. Throws CheckpointError where the run has no intact checkpoint, ConfigError where there is no
-// such run.
+// Warnings go to `err`. Throws as open_run_checkpoint() does.
 ExportedRun open_exported(const ExportArgs& args, std::FILE* err);
 
 // --architecture, or that of the import, or the first that can be this model with --format. Throws ConfigError with

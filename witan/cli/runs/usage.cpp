@@ -42,15 +42,20 @@ std::vector<std::string> keys_that_name(RunConfig config, bool has_begun, const 
     const auto* const text = std::get_if<std::string*>(&field.value);
     if (!text || (*text)->empty() || field.name == "run" || field.name == "runs_folder") continue;
     if (has_begun && is_read_once(field.name)) continue;
-    bool named = (field.name == "init_from" || field.name == "upcycle") && **text == run.filename().string();
-    const std::string& value = **text;
+    std::string value = **text;
+    bool named = false;
+    if (field.name == "init_from" || field.name == "upcycle") {
+      std::error_code error;
+      if (!fs::exists(value, error)) value.resize(std::min(value.rfind('@'), value.size()));  // a checkpoint of it
+      named = **text == run.filename().string() || value == run.filename().string();
+    }
     for (size_t begin = 0; begin <= value.size() && !named;) {  // several paths stand between commas
       const size_t end = std::min(value.find(',', begin), value.size());
       const std::string one = value.substr(begin, end - begin);
       named = one.find('/') != std::string::npos && lies_in(real_path(one.substr(one.find('=') + 1)), real_run);
       begin = end + 1;
     }
-    if (named) keys.push_back(cat(field.name, " = ", clipped(value)));
+    if (named) keys.push_back(cat(field.name, " = ", clipped(**text)));
   }
   return keys;
 }

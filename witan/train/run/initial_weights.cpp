@@ -15,6 +15,7 @@
 #include "witan/nn/lora.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
+#include "witan/train/run/named_checkpoint.h"
 
 namespace witan {
 namespace {
@@ -46,22 +47,17 @@ fs::path run_of(const fs::path& checkpoint) {
 
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
                                            const std::string& asked) {
+  if (auto named = checkpoint_of_name(where, runs_folder)) return weights_of(std::move(*named));
   for (const fs::path& path : {fs::path(where), runs_folder / where}) {
-    std::error_code error;
-    if (fs::exists(path / kManifestName, error)) return weights_of(open_checkpoint(path));
-    if (fs::exists(path / "checkpoints", error)) {
-      std::vector<std::string> warnings;
-      if (auto newest = latest_checkpoint(path / "checkpoints", warnings)) return weights_of(std::move(*newest));
-      throw CheckpointError(
-          cat(asked, path.string(), " has no intact checkpoint", warnings.empty() ? "" : ": " + warnings.front()));
-    }
+    if (auto found = checkpoint_in(path, asked)) return weights_of(std::move(*found));
     if (is_hf_folder(path) || is_adapter_folder(path)) return std::make_unique<HfWeights>(path);
     if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
   }
   throw CheckpointError(cat(
       asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
-      "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(), ", of that name"));
+      "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(),
+      ", of that name; NAME@best and NAME@STEP name a checkpoint of a run"));
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {

@@ -15,7 +15,8 @@
 
 namespace witan {
 
-// What `where` names: a Hugging Face folder, a checkpoint's folder, a run's, or the name of a run in `runs_folder`.
+// What `where` names: a Hugging Face folder, a checkpoint's folder, a run's, or the name of a run in `runs_folder`, of
+// the latter two also RUN@best and RUN@STEP.
 // `asked`, "init_from = X: " or so, begins messages. Throws CheckpointError where there is none, and what reading it
 // throws.
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/step_folders.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/tokenizer_json.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/validation_record.h"
+#include "witan/train/run/named_checkpoint.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -38,48 +34,6 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
   there.parallel.device = "cuda";
   there.validate();
   return config;
-}
-
-// "mine@300" as the run's name and what stands behind the sign; of a name that a run has, or without one, nothing.
-// Throws UsageError where both are there.
-std::pair<std::string, std::string> divided_name(const fs::path& runs_folder, const std::string& name) {
-  const size_t sign = name.rfind('@');
-  if (sign == std::string::npos) return {name, ""};
-  std::error_code none;
-  const auto is_run = [&](const std::string& one) {
-    return !one.empty() && fs::exists(runs_folder / one / "config.toml", none);
-  };
-  const std::string before = name.substr(0, sign);
-  if (!is_run(name)) return {before, name.substr(sign + 1)};
-  require<UsageError>(!is_run(before), clipped(name), " is a run in ", runs_folder.string(),
-                      ", and a checkpoint of the run ", clipped(before), ": give one of the first as ", clipped(name),
-                      "@best or ", clipped(name), "@STEP, or rename its folder");
-  return {name, ""};
-}
-
-Checkpoint best_checkpoint(const fs::path& checkpoints) {
-  std::optional<Checkpoint> best;
-  const auto loss_of = [](const Checkpoint& one) { return one.scalars.value(kValidationLoss, INFINITY); };
-  for (const auto& [step, path] : step_folders(checkpoints)) {
-    Checkpoint one = open_checkpoint(path);
-    if (loss_of(one) < (best ? loss_of(*best) : INFINITY)) best = std::move(one);
-  }
-  require<CheckpointError>(best.has_value(), checkpoints.string(),
-                           " has no checkpoint with a validation loss: runs save them with --keep-best N, or where "
-                           "eval_interval divides save_interval");
-  return *best;
-}
-
-// By "best" or a step. Throws CheckpointError.
-Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which) {
-  if (which == "best") return best_checkpoint(checkpoints);
-  std::string steps;
-  for (const auto& [step, path] : step_folders(checkpoints)) {
-    if (which == std::to_string(step)) return open_checkpoint(path);
-    steps += (steps.empty() ? "" : ", ") + std::to_string(step);
-  }
-  throw CheckpointError(cat(checkpoints.string(), " has no checkpoint ", clipped(which),
-                            ": give @best or a step; it has ", steps.empty() ? "none" : steps));
 }
 
 }  // namespace
@@ -114,18 +68,26 @@ fs::path find_run(const fs::path& runs_folder, const std::string& name) {
   return runs_folder / name;
 }
 
-TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
-  const auto [run_name, which] = divided_name(runs_folder, name);
-  const fs::path folder = find_run(runs_folder, run_name), checkpoints = folder / "checkpoints";
+RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string& name) {
+  const RunName named = parse_run_name(runs_folder, name);
+  const fs::path folder = find_run(runs_folder, named.run), checkpoints = folder / "checkpoints";
   std::vector<std::string> warnings;
-  const auto newest = which.empty() ? latest_checkpoint(checkpoints, warnings) : find_checkpoint(checkpoints, which);
-  if (!newest && !warnings.empty())
+  auto found = named.checkpoint.empty() ? latest_checkpoint(checkpoints, warnings)
+                                        : find_checkpoint(checkpoints, named.checkpoint);
+  if (!found && !warnings.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}", checkpoints.string(), fmt::join(warnings, "; ")));
-  require<CheckpointError>(newest.has_value(), folder.string(),
+  require<CheckpointError>(found.has_value(), folder.string(),
                            " has no checkpoint yet: train it further (`witan train --run ", folder.filename().string(),
                            "`); a stopped run saves one");
-  TrainedRun run{folder, *newest, config_for_one_rank(*newest), nullptr, std::move(warnings)};
+  return {folder, std::move(*found), std::move(warnings)};
+}
+
+TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
+  RunCheckpoint found = open_run_checkpoint(runs_folder, name);
+  ResolvedConfig config = config_for_one_rank(found.checkpoint);
+  TrainedRun run{std::move(found.folder), std::move(found.checkpoint), std::move(config), nullptr,
+                 std::move(found.warnings)};
   run.tokenizer = std::make_shared<Tokenizer>(parse_tokenizer_json(
       read_extra_file(run.checkpoint, "tokenizer.json"), (run.checkpoint.folder / "tokenizer.json").string()));
   require<CheckpointError>(run.tokenizer->vocab_size() <= run.config->model.vocab_size, run.checkpoint.folder.string(),

@@ -27,6 +27,15 @@ fs::path find_run(const fs::path& runs_folder, const std::string& name);
 // A checkpoint's configuration, with the work of all its ranks done by one.
 ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint);
 
+struct RunCheckpoint {
+  fs::path folder;  // of the run
+  Checkpoint checkpoint;
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+};
+
+// The checkpoint that open_run() opens. Throws likewise.
+RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string& name);
+
 struct TrainedRun {
   fs::path folder;
   Checkpoint checkpoint;

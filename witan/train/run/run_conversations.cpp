@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/train/run/named_checkpoint.h"
 
 namespace witan {
 namespace {
@@ -24,9 +25,9 @@ std::optional<FoundChatTemplate> find_template(const RunConfig& config) {
     return found;
   }
   if (auto found = find_chat_template(folder_of(config.data.tokenizer))) return found;
-  const fs::path from = config.train.init_from;
+  const std::string& from = config.train.init_from;
   if (from.empty()) return std::nullopt;
-  return find_chat_template(fs::is_directory(from) ? from : fs::path(config.train.runs_folder) / from);
+  return find_chat_template(folder_of_weights(from, config.train.runs_folder));
 }
 
 std::shared_ptr<const ConversationFormat> format_of(FoundChatTemplate found, const DataConfig& config,

@@ -17,6 +17,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
+#include "witan/train/run/named_checkpoint.h"
 
 namespace witan {
 namespace {
@@ -25,17 +26,11 @@ constexpr std::string_view kMaster = "master/";
 
 // The checkpoint that `where` names (Upcycling's constructor).
 Checkpoint open_dense(const std::string& where, const fs::path& runs_folder) {
-  for (const fs::path& path : {fs::path(where), runs_folder / where}) {
-    std::error_code error;
-    if (fs::exists(path / kManifestName, error)) return open_checkpoint(path);
-    if (!fs::exists(path / "checkpoints", error)) continue;
-    std::vector<std::string> warnings;
-    if (auto newest = latest_checkpoint(path / "checkpoints", warnings)) return std::move(*newest);
-    throw CheckpointError(cat("upcycle = ", where, ": ", path.string(), " has no intact checkpoint",
-                              warnings.empty() ? "" : ": " + warnings.front()));
-  }
+  if (auto named = checkpoint_of_name(where, runs_folder)) return std::move(*named);
+  for (const fs::path& path : {fs::path(where), runs_folder / where})
+    if (auto found = checkpoint_in(path, cat("upcycle = ", where, ": "))) return std::move(*found);
   throw CheckpointError(cat("upcycle = ", where, ": there is neither a checkpoint, nor a run in ", runs_folder.string(),
-                            ", of that name; give the folder of either"));
+                            ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run"));
 }
 
 RunConfig config_of(const Checkpoint& checkpoint) {

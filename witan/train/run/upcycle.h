@@ -28,9 +28,9 @@ namespace witan {
 
 class Upcycling {
  public:
-  // Opens config.train.upcycle: the folder of a checkpoint, that of a run, or the name of a run in runs_folder. Throws
-  // CheckpointError where there is none, or a tensor of either model has no counterpart; ConfigError where the models
-  // differ in more than their MLPs.
+  // Opens config.train.upcycle: the folder of a checkpoint, that of a run, the name of a run in runs_folder, or of one
+  // of its checkpoints (RUN@best, RUN@STEP). Throws CheckpointError where there is none, or a tensor of either model
+  // has no counterpart; ConfigError where the models differ in more than their MLPs.
   explicit Upcycling(const RunConfig& config);
   ~Upcycling();
   Upcycling(const Upcycling&) = delete;
