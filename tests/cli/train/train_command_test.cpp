@@ -176,6 +176,11 @@ TEST_F(TrainCommandTest, WeightsAreCheckedBeforeAnyWork) {
   refused({"--data-weights", "1,2,3"}, "data_weights = 1,2,3: 3 weights for 1 dataset: give one for each");
   refused({"--split", "99;1"}, "split = 99;1 must be up to three shares");
   EXPECT_FALSE(fs::exists(own_ / "runs")) << "before any work";
+  const Said nowhere = train({"--upcycle", "nope"});
+  EXPECT_EQ(nowhere.code, 5) << nowhere.err;
+  EXPECT_TRUE(contains(nowhere.err, "upcycle = nope: there is neither a checkpoint, nor a run")) << nowhere.err;
+  EXPECT_FALSE(contains(nowhere.err, "tokeniz")) << nowhere.err;
+  EXPECT_TRUE(fs::is_empty(own_ / "runs")) << "before any work";
   ASSERT_EQ(train().code, 0);
   refused({"--data-weights", "x"}, "data_weights = x: x is not a number from 0 on");
   refused({"--split", "99;1"}, "split = 99;1 must be up to three shares");

@@ -133,7 +133,11 @@ FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bo
 
 void check_first_weights(const ResolvedConfig& config) {
   if (!config->train.init_from.empty()) InitialWeights{*config};
-  if (!config->train.upcycle.empty()) Upcycling{*config};
+  if (config->train.upcycle.empty()) return;
+  if (config->data.tokenizer.empty())
+    check_dense_model(config);
+  else
+    Upcycling{*config};
 }
 
 }  // namespace witan::cli

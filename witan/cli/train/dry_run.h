@@ -29,7 +29,8 @@ struct FoundData {
 // what it finds: ConfigError, DataError, CorruptionError, IoError.
 FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps);
 
-// Throws what taking the first weights of a new run would: of init_from or upcycle.
+// Throws what taking the first weights of a new run would: of init_from or upcycle. Where the tokenizer is yet to be
+// trained, the size of the vocabulary is not compared.
 void check_first_weights(const ResolvedConfig& config);
 
 }  // namespace witan::cli

@@ -248,6 +248,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   }
   // Before text is read, which may take long.
   if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
+  if (done == 0) check_first_weights(expected);
   if (given_.saved) announce_schedule(*given_.saved, expected, done, progress);
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());

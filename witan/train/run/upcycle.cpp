@@ -39,6 +39,23 @@ RunConfig config_of(const Checkpoint& checkpoint) {
   return config;
 }
 
+// Whether the two models differ in their MLPs alone; `passed_over`: a key that is not compared.
+void check_model(const Checkpoint& dense, const RunConfig& config, std::string_view passed_over = {}) {
+  static const std::set<std::string_view> kFree = {
+      "dtype",          "init_method",       "init_method_std", "recompute_granularity", "recompute_modules",
+      "hidden_dropout", "attention_dropout", "ffn_hidden_size"};
+  RunConfig was = config_of(dense), is = config;
+  require<ConfigError>(was.model.moe.num_experts == 0, "upcycle = ", config.train.upcycle, ": ", dense.folder.string(),
+                       " has experts already (num_experts = ", was.model.moe.num_experts,
+                       "); upcycling starts from a dense model");
+  const Fields before = was.fields(), now = is.fields();
+  for (size_t i = 0; i < now.size(); ++i)
+    require<ConfigError>(now[i].section != "model" || kFree.contains(now[i].name) || now[i].name == passed_over ||
+                             before[i].text() == now[i].text(),
+                         "upcycle = ", config.train.upcycle, ": the dense model has ", now[i].name, " = ",
+                         before[i].text(), ", this run ", now[i].text(), "; set ", flag_name(now[i].name), " to that");
+}
+
 // What the weights of a token's experts sum to, exactly or, where they are not normalised, at an even router.
 double weight_sum(const MoeConfig& moe) {
   using kernels::Scores;
@@ -127,27 +144,16 @@ struct Upcycling::Making {
 
 Upcycling::Upcycling(const RunConfig& config)
     : config_(config), dense_(open_dense(config.train.upcycle, config.train.runs_folder)) {
-  check_model();
+  check_model(dense_, config_);
   map_tensors();
   scale_ = static_cast<double>(slices_) / weight_sum(config.model.moe);
 }
 
-Upcycling::~Upcycling() = default;
-
-void Upcycling::check_model() {
-  static const std::set<std::string_view> kFree = {
-      "dtype",          "init_method",       "init_method_std", "recompute_granularity", "recompute_modules",
-      "hidden_dropout", "attention_dropout", "ffn_hidden_size"};
-  RunConfig was = config_of(dense_), is = config_;
-  require<ConfigError>(was.model.moe.num_experts == 0, "upcycle = ", config_.train.upcycle, ": ",
-                       dense_.folder.string(), " has experts already (num_experts = ", was.model.moe.num_experts,
-                       "); upcycling starts from a dense model");
-  const Fields before = was.fields(), now = is.fields();
-  for (size_t i = 0; i < now.size(); ++i)
-    require<ConfigError>(now[i].section != "model" || kFree.contains(now[i].name) || before[i].text() == now[i].text(),
-                         "upcycle = ", config_.train.upcycle, ": the dense model has ", now[i].name, " = ",
-                         before[i].text(), ", this run ", now[i].text(), "; set ", flag_name(now[i].name), " to that");
+void check_dense_model(const RunConfig& config) {
+  check_model(open_dense(config.train.upcycle, config.train.runs_folder), config, "vocab_size");
 }
+
+Upcycling::~Upcycling() = default;
 
 // Every parameter of the MoE model gets a source, and every tensor of the dense one is the source of some.
 void Upcycling::map_tensors() {

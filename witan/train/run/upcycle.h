@@ -26,6 +26,10 @@
 
 namespace witan {
 
+// Throws what opening the dense model of config.train.upcycle throws, and where it is no model to start from, but for
+// the size of its vocabulary: before there is a tokenizer.
+void check_dense_model(const RunConfig& config);
+
 class Upcycling {
  public:
   // Opens config.train.upcycle: the folder of a checkpoint, that of a run, the name of a run in runs_folder, or of one
@@ -57,7 +61,6 @@ class Upcycling {
   };
   struct Making;
 
-  void check_model();
   void map_tensors();
   void map_expert(Target& target, const std::string& block, const std::string& projection);
   std::vector<double> read(const std::string& name);
