@@ -437,6 +437,21 @@ TEST_F(ConvertCommands, ABegunRunKeepsWhatItWasBegunFrom) {
   EXPECT_EQ(same.code, 0) << same.err;
 }
 
+// What generates and evaluates needs the tokens' text.
+TEST_F(ConvertCommands, ARunWithoutATokenizerSaysHowToGetOne) {
+  train_small("one", {"--ranks", "1"});
+  done({"export", "--run", "one", "--format", "megatron", folder_ / "megatron"});
+  done({"import", folder_ / "megatron", "--run", "bare"});
+  const std::vector<std::vector<std::string>> commands = {{"generate", "the ", "--run", "bare"},
+                                                          {"eval", "--run", "bare", "--data", folder_ / "text.txt"}};
+  for (const auto& command : commands) {
+    const Said said = run(command);
+    EXPECT_EQ(said.code, 5) << command[0];
+    EXPECT_THAT(said.err, AllOf(HasSubstr("bare has no tokenizer"), HasSubstr("a checkpoint of Megatron-LM never does"),
+                                HasSubstr("witan import SOURCE --run NEW --tokenizer FILE")));
+  }
+}
+
 TEST_F(ConvertCommands, WhatIsNoModelIsNamed) {
   EXPECT_THAT(run({"import", folder_ / "missing.gguf", "--run", "r"}).err, HasSubstr("missing.gguf does not exist"));
   EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));

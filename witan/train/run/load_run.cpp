@@ -36,6 +36,18 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
   return config;
 }
 
+// Only runs that were imported are without one.
+void require_tokenizer(const RunCheckpoint& found) {
+  if (has_extra_file(found.checkpoint, "tokenizer.json")) return;
+  const std::string name = found.folder.filename().string();
+  throw CheckpointError(cat("the run ", found.folder.string(),
+                            " has no tokenizer, and text is nothing to it without one: it was imported from a model "
+                            "whose folder holds none that Witan can read, as a checkpoint of Megatron-LM never does. "
+                            "Import it again with the model's tokenizer: `witan import SOURCE --run NEW --tokenizer "
+                            "FILE`, or remove this run first (`witan runs remove ",
+                            name, "`) and import as ", name));
+}
+
 }  // namespace
 
 ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint) {
@@ -85,6 +97,7 @@ RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string
 
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
   RunCheckpoint found = open_run_checkpoint(runs_folder, name);
+  require_tokenizer(found);
   ResolvedConfig config = config_for_one_rank(found.checkpoint);
   TrainedRun run{std::move(found.folder), std::move(found.checkpoint), std::move(config), nullptr,
                  std::move(found.warnings)};

@@ -47,7 +47,7 @@ struct TrainedRun {
 // Opens the newest whole checkpoint of find_run(), or of "NAME@300" that of step 300, and of "NAME@best" the one of
 // lowest validation loss among those that were evaluated (keep_best). A run that is called so, as none begins any more
 // (check_new_name()), is opened by its name unless the other one is there too. Throws UsageError, and CheckpointError
-// when the run has no such checkpoint (yet).
+// when the run has no such checkpoint (yet), or no tokenizer.
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
 
 // The run's held-out text and training text as they were divided for training, from its token shards. Throws DataError,

@@ -291,7 +291,8 @@ class RankTrainer {
     const std::vector<StateTensor> tensors = engine_.state();
     stream_.wait();  // for what the engine began with
     upcycling.fill(stream_, tensors);
-    if (leads() && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
+    const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
+    if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
       run_.recorder().warn(fmt::format(
           "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
           upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
