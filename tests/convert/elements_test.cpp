@@ -124,5 +124,24 @@ TEST(Elements, Mxfp4IsTwoToAByteWithAScaleFor32) {
   }
 }
 
+TEST(Elements, CountsWhatIsNotFinite) {
+  const auto count = [](Element type, const auto& values) {
+    return count_non_finite(type, std::as_bytes(std::span(values)));
+  };
+  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(count(Element::f64, std::vector<double>{0, -0.0, 1e308, kInf, -kInf, kNan}), 3);
+  std::vector<float> singles = {0, -1, 3e38F, 1e-45F, -static_cast<float>(kInf), static_cast<float>(kNan)};
+  EXPECT_EQ(count(Element::f32, singles), 2);
+  // The largest, infinity, NaN with either sign, the smallest; of both dtypes of two bytes.
+  EXPECT_EQ(count(Element::f16, std::vector<uint16_t>{0x7BFF, 0x7C00, 0xFC01, 0x7FFF, 0x0001}), 3);
+  EXPECT_EQ(count(Element::bf16, std::vector<uint16_t>{0x7F7F, 0x7F80, 0xFF81, 0x7FFF, 0x0001}), 3);
+  // Between other elements, not aligned.
+  const auto bytes = std::as_bytes(std::span(singles));
+  std::vector<std::byte> moved(bytes.size() + 1);
+  std::memcpy(moved.data() + 1, bytes.data(), bytes.size());
+  EXPECT_EQ(count_non_finite(Element::f32, std::span(moved).subspan(1)), 2);
+  EXPECT_EQ(count_non_finite(Element::f32, {}), 0);
+}
+
 }  // namespace
 }  // namespace witan

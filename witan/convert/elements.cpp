@@ -80,6 +80,15 @@ void copy_same(std::byte* to, int64_t width, const std::byte* from, int64_t step
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * width, from + i * step, static_cast<size_t>(width));
 }
 
+// Those whose exponent is all ones, `mask`.
+template <class Bits>
+int64_t count_with_all(Bits mask, std::span<const std::byte> elements) {
+  int64_t count = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= elements.size(); at += sizeof(Bits))
+    count += (load<Bits>(elements.data() + at) & mask) == mask ? 1 : 0;
+  return count;
+}
+
 }  // namespace
 
 Element element_from_name(std::string_view name, std::string_view where) {
@@ -128,6 +137,21 @@ void copy_elements(Element to_type, std::byte* to, Element from_type, const std:
       return convert<bf16>(to, from_type, from, step, count);
     default:
       assert(false);
+  }
+}
+
+int64_t count_non_finite(Element type, std::span<const std::byte> elements) {
+  switch (type) {
+    case Element::f64:
+      return count_with_all<uint64_t>(0x7FF0'0000'0000'0000, elements);
+    case Element::f32:
+      return count_with_all<uint32_t>(0x7F80'0000, elements);
+    case Element::f16:
+      return count_with_all<uint16_t>(0x7C00, elements);
+    case Element::bf16:
+      return count_with_all<uint16_t>(0x7F80, elements);
+    default:
+      return 0;
   }
 }
 

@@ -27,6 +27,10 @@ bool holds(Element wide, Element narrow);
 void copy_elements(Element to_type, std::byte* to, Element from_type, const std::byte* from, int64_t stride,
                    int64_t count);
 
+// How many elements are NaN or infinite, of float32, float64, float16 or bfloat16; of other dtypes, 0. They need not be
+// aligned.
+int64_t count_non_finite(Element type, std::span<const std::byte> elements);
+
 // A matrix [rows, columns] in float8 (E4M3), of which each block of `block` x `block` elements has a float32 scale that
 // multiplies it, scales [ceil(rows / block), ceil(columns / block)], as bfloat16: DeepSeek-V3's weights.
 std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, std::span<const std::byte> scales,

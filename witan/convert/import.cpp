@@ -70,7 +70,7 @@ class Importer {
     ledger_.style = weights.style();
   }
 
-  Ledger run(const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
+  Imported run(const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
     const fs::path target = checkpoints_ / step_folder_name(0),
                    made = checkpoints_ / cat(kUnfinished, "0.", ::getpid());
     create_folders(checkpoints_);
@@ -91,7 +91,7 @@ class Importer {
     fsync_folder(checkpoints_);
     account_for_sources();
     account_for_buffers();
-    return std::move(ledger_);
+    return {std::move(ledger_), std::move(non_finite_)};
   }
 
  private:
@@ -144,12 +144,15 @@ class Importer {
     const int64_t width = size_of(dtype), most = kImportPiece / width;
     std::vector<std::byte> piece(static_cast<size_t>(std::min(most, link.elements()) * width));
     Hasher hasher;
+    int64_t non_finite = 0;
     for (int64_t first = 0; first < link.elements(); first += most) {
       const int64_t count = std::min(most, link.elements() - first);
       weights_.gather_to(link, first, count, element, piece.data());
       writer.write(piece.data(), static_cast<size_t>(count * width));
       hasher.update(piece.data(), static_cast<size_t>(count * width));
+      non_finite += count_non_finite(element, {piece.data(), static_cast<size_t>(count * width)});
     }
+    note_non_finite(link, non_finite);
     weights_.release(link);
     Manifest::Entry entry{dtype, link.shape, {}};
     for (const ModelTensor& tensor : weights_.tensors())
@@ -165,11 +168,19 @@ class Importer {
     if (link.padding > 0) target.note = cat("the last ", link.padding / link.shape.last(), " rows are padding, 0");
   }
 
+  void note_non_finite(const Link& link, int64_t values) {
+    if (values == 0) return;
+    if (non_finite_.tensors == 0)
+      non_finite_.first = link.pieces.size() == 1 ? link.pieces.front().from.name : link.name;
+    ++non_finite_.tensors;
+    non_finite_.values += values;
+  }
+
   void account_for_sources() {
     for (const ForeignWeights::Source& tensor : weights_.sources()) {
       const auto note = weights_.notes().find(tensor.name);
-      ledger_.source.push_back({tensor.name, tensor.dtype, tensor.shape, hash_of(tensor),
-                                went_into_[tensor.name], note == weights_.notes().end() ? "" : note->second});
+      ledger_.source.push_back({tensor.name, tensor.dtype, tensor.shape, hash_of(tensor), went_into_[tensor.name],
+                                note == weights_.notes().end() ? "" : note->second});
     }
   }
 
@@ -191,12 +202,13 @@ class Importer {
   std::map<std::string, std::vector<std::string>> went_into_;
   Manifest manifest_;
   Ledger ledger_;
+  NonFinite non_finite_;
 };
 
 }  // namespace
 
-Ledger import_weights(ForeignWeights& weights, const fs::path& checkpoints,
-                      const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
+Imported import_weights(ForeignWeights& weights, const fs::path& checkpoints,
+                        const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {
   return Importer(weights, checkpoints).run(files, scalars);
 }
 

@@ -2,6 +2,7 @@
 // quantised weights, one tensor.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +14,21 @@
 
 namespace witan {
 
+// Values of weights that are NaN or infinite: they are copied as they are, and make whatever is computed of them NaN.
+struct NonFinite {
+  int64_t values = 0, tensors = 0;
+  std::string first;  // tensor of the source, or of Witan's where that was made of several
+};
+
+struct Imported {
+  Ledger ledger;  // its files empty
+  NonFinite non_finite;
+};
+
 // Writes CHECKPOINTS/step-0, complete or not at all, with these small files (name, bytes) and scalars beside the
-// weights. Returns the ledger, its files empty. The same files give the same bytes. Throws CheckpointError, IoError,
+// weights. The same files give the same bytes. Throws CheckpointError, IoError,
 // DiskFullError.
-Ledger import_weights(ForeignWeights& weights, const fs::path& checkpoints,
-                      const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars);
+Imported import_weights(ForeignWeights& weights, const fs::path& checkpoints,
+                        const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars);
 
 }  // namespace witan

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
@@ -359,6 +360,30 @@ TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
               HasSubstr("vocabulary   300 entries\n"));
   EXPECT_EQ(run({"generate", "the ", "--run", "three", "--greedy", "--max-tokens", "12"}).out,
             run({"generate", "the ", "--run", "one", "--greedy", "--max-tokens", "12"}).out);
+}
+
+// Of a file of safetensors: makes the first of the tensor's values NaN, whatever its dtype is.
+void spoil(const fs::path& path, const std::string& name) {
+  std::string bytes = read_file(path);
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const Json tensor = Json::parse(bytes.substr(sizeof size, size)).at(name);
+  const std::string dtype = tensor["dtype"];
+  const size_t width = dtype == "F32" ? 4 : 2;
+  const size_t first = sizeof size + size + tensor["data_offsets"][0].get<size_t>();
+  bytes.replace(first + width - 2, 2, "\xFF\xFF");
+  write_text(path, bytes);
+}
+
+TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
+  train_small("one", {"--ranks", "1"});
+  export_to("one", "hf");
+  EXPECT_EQ(run({"import", folder_ / "hf", "--run", "whole"}).err, "");
+  for (const char* name : {"model.layers.1.self_attn.o_proj.weight", "model.norm.weight"})
+    spoil(folder_ / "hf/model.safetensors", name);
+  const Said said = done({"import", folder_ / "hf", "--run", "spoilt"});
+  EXPECT_THAT(said.err, AllOf(HasSubstr("warning: 2 values of the weights are NaN or infinite, in 2 tensors"),
+                              ::testing::AnyOf(HasSubstr("model.norm.weight"), HasSubstr("self_attn.o_proj.weight"))));
 }
 
 // Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.

@@ -56,7 +56,7 @@ class GgufFiles : public ::testing::Test {
   }
   CheckpointWeights imported(ForeignWeights& weights, Ledger* ledger = nullptr) {
     const fs::path folder = folder_ / ("checkpoints" + std::to_string(++imports_));
-    Ledger made = import_weights(weights, folder, {}, Json::object());
+    Ledger made = import_weights(weights, folder, {}, Json::object()).ledger;
     if (ledger) *ledger = std::move(made);
     return {open_checkpoint(folder / "step-0"), weights.model()};
   }

@@ -28,7 +28,7 @@ class HfModels : public ::testing::TestWithParam<std::string> {
  protected:
   HfModels() : weights_(golden(GetParam())), expected_(tensors_in(golden(GetParam()) / "expected.safetensors")) {
     const Json scalars = Json::object();
-    ledger_ = import_weights(weights_, folder_ / "checkpoints", {}, scalars);
+    ledger_ = import_weights(weights_, folder_ / "checkpoints", {}, scalars).ledger;
     checkpoint_ = open_checkpoint(folder_ / "checkpoints/step-0");
   }
 

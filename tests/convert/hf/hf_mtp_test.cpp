@@ -50,7 +50,7 @@ TEST(HfMtp, ComesBackByteForByte) {
   EXPECT_EQ(weights.model().mtp_num_layers, 1);
   EXPECT_TRUE(weights.weights().contains("mtp.0.eh_proj.weight"));
   EXPECT_EQ(weights.notes().at(kHead), "equal to \"lm_head.weight\", which it is again");
-  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object());
+  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object()).ledger;
   CheckpointWeights checkpoint(open_checkpoint(folder / "checkpoints/step-0"), weights.model());
   const HfExport how{weights.hf().architecture, parse_ledger(in.text(), "ledger").style};
   fs::create_directories(folder / "out");
@@ -83,7 +83,7 @@ TEST(HfMtp, SeveralModulesKeepTheirOrder) {
   };
   EXPECT_EQ(one, stored(tensors[first + "enorm.weight"]));
   EXPECT_EQ(two, stored(tensors[second + "enorm.weight"]));
-  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object());
+  const Ledger in = import_weights(weights, folder / "checkpoints", {}, Json::object()).ledger;
   CheckpointWeights checkpoint(open_checkpoint(folder / "checkpoints/step-0"), weights.model());
   fs::create_directories(folder / "out");
   export_weights(checkpoint, {weights.hf().architecture, parse_ledger(in.text(), "ledger").style}, folder / "out");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -85,6 +86,15 @@ void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledg
   if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
 }
 
+void warn_of_non_finite(const NonFinite& found, std::FILE* err) {
+  if (found.values == 0) return;
+  fmt::print(err,
+             "warning: {} of the weights {} NaN or infinite, in {}, the first of them {}: what the model computes with "
+             "them is NaN. They were copied as they are; the source may be damaged, or its training have diverged\n",
+             counted(found.values, "value"), found.values == 1 ? "is" : "are", counted(found.tensors, "tensor"),
+             clipped(found.first));
+}
+
 ExitCode import_model(Context& context, const ImportArgs& args) {
   const auto source = open_foreign(args);
   ForeignWeights& weights = *source;
@@ -102,7 +112,8 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   if (tokenizer) files.emplace_back("tokenizer.json", *tokenizer);
   Json scalars = TrainState().to_json();
   scalars[kImported] = true;
-  Ledger ledger = import_weights(weights, folder.checkpoints(), files, scalars);
+  auto [ledger, non_finite] = import_weights(weights, folder.checkpoints(), files, scalars);
+  warn_of_non_finite(non_finite, context.err);
   keep_companions(weights, folder.path() / kCompanionFolder, ledger);
   write_file_atomically(folder.path() / kLedgerName, ledger.text());
   if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
