@@ -17,7 +17,7 @@ std::vector<int64_t> divisors(int64_t of, int64_t most) {
 }
 
 constexpr const char* kTensor = "tensor_model_parallel_size";
-constexpr const char* kContext = "context_parallel_size";
+constexpr const char* kContextRanks = "context_parallel_size";
 constexpr const char* kPipeline = "pipeline_model_parallel_size";
 constexpr const char* kVirtualStages = "num_virtual_stages_per_pipeline_rank";
 constexpr const char* kVirtualLayers = "num_layers_per_virtual_pipeline_stage";
@@ -56,7 +56,8 @@ class Choices {
     LayoutChoice choice;
     for (const int64_t tensor :
          sizes(kTensor, parallel.tensor_model_parallel_size, limits_.gpus, limits_.gpus_per_host))
-      for (const int64_t context : sizes(kContext, parallel.context_parallel_size, limits_.gpus / tensor, kMostContext))
+      for (const int64_t context :
+           sizes(kContextRanks, parallel.context_parallel_size, limits_.gpus / tensor, kMostContext))
         for (const int64_t pipeline : sizes(kPipeline, parallel.pipeline_model_parallel_size,
                                             limits_.gpus / tensor / context, config_.model.num_layers)) {
           choice.tensor = tensor;
@@ -163,7 +164,7 @@ class Choices {
 }  // namespace
 
 std::span<const char* const> searched_keys() {
-  static constexpr const char* kKeys[] = {kTensor,    kContext,      kPipeline, kVirtualStages,        kVirtualLayers,
+  static constexpr const char* kKeys[] = {kTensor,    kContextRanks, kPipeline, kVirtualStages,        kVirtualLayers,
                                           kExpert,    kExpertTensor, kStrategy, kDistributedOptimizer, kInstances,
                                           kMicroBatch};
   return kKeys;

@@ -281,7 +281,7 @@ TEST_F(PlanCommandTest, ASearchHoldsWhatWasTypedOfALayout) {
   };
   const Said page = with({"--tensor-model-parallel-size", "4", "--micro-batch-size", "2"});
   ASSERT_EQ(page.code, 0) << page.err;
-  EXPECT_TRUE(contains(page.out, "\nHeld fixed, as given: tensor_model_parallel_size = 4, micro_batch_size = 2\n"))
+  EXPECT_TRUE(contains(page.out, "\nHeld fixed, as given: micro_batch_size = 2, tensor_model_parallel_size = 4\n"))
       << page.out;
   const Said said = with({"--mesh", "tensor=4,shard=2,expert=2", "--json"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -307,9 +307,13 @@ TEST_F(PlanCommandTest, ASearchGoesOverTheLayoutOfAListOrAFile) {
   Said said = plan({"--search", "--gpus", "2", "--dtype", "bfloat16", "--config", own_ / "mine.toml"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_FALSE(contains(said.out, "Held fixed")) << said.out;
-  const std::string list = std::string("@") + WITAN_SOURCE_DIR + "/recipes/megatron/moe_ep4.args";
-  said = witan(
-      {"plan", list, "--search", "--gpus", "8", "--pipeline-model-parallel-size", "2", "--runs-folder", own_.path()});
+  write_text(
+      own_ / "mine.args",
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 1024 --num-experts 8 --seq-length 64\n"
+      "--micro-batch-size 1 --global-batch-size 8 --tokenizer-vocab-size 300 --dtype bfloat16\n"
+      "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 1\n");
+  said = witan({"plan", "@" + (own_ / "mine.args").string(), "--no-megatron", "--search", "--gpus", "2",
+                "--pipeline-model-parallel-size", "2", "--runs-folder", own_.path()});
   EXPECT_TRUE(contains(said.out, "\nHeld fixed, as given: pipeline_model_parallel_size = 2\n")) << said.out << said.err;
 }
 

@@ -25,8 +25,9 @@
 namespace witan::cli {
 namespace {
 
-constexpr uint64_t kLeastMemory = uint64_t{1} << 30;  // the default run's ranks, data and program, with room to spare
-constexpr uint64_t kLeastDisk = uint64_t{1} << 30;    // its shards and checkpoints
+// The default run's ranks, data and program, with room to spare.
+constexpr uint64_t kMemoryOfADefaultRun = uint64_t{1} << 30;
+constexpr uint64_t kLeastDisk = uint64_t{1} << 30;  // its shards and checkpoints
 
 struct Findings {
   Processor processor;
@@ -89,7 +90,7 @@ void measure_kernels(Findings& found, Progress& progress) {
 
 std::vector<std::string> find_problems(const Findings& found) {
   std::vector<std::string> problems;
-  if (found.memory.usable() < kLeastMemory)
+  if (found.memory.usable() < kMemoryOfADefaultRun)
     problems.push_back(
         cat("only ", format_bytes(static_cast<double>(found.memory.usable())),
             " of memory are free: close other programs, or train a smaller model (`witan plan` shows what it needs)"));

@@ -29,7 +29,7 @@
 namespace witan::cli {
 namespace {
 
-constexpr uint64_t kLeastMemory = 1'000'000;  // less is a number without its unit
+constexpr uint64_t kLeastToPlanFor = 1'000'000;  // less is a number without its unit
 
 // A world that need not be here.
 struct Elsewhere {
@@ -107,7 +107,7 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
 std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (!state.memory.empty()) {
     const uint64_t asked = parse_bytes(state.memory);
-    require<ConfigError>(asked >= kLeastMemory, "--memory ", state.memory, " is ",
+    require<ConfigError>(asked >= kLeastToPlanFor, "--memory ", state.memory, " is ",
                          format_bytes(static_cast<double>(asked)),
                          ": give the memory of a machine with its unit, as in 8GB");
     return static_cast<int64_t>(asked);
@@ -144,7 +144,7 @@ std::set<std::string> held_keys(const Context& context, const GivenConfig& given
   std::set<std::string> listed;
   if (context.megatron)
     for (const auto& setting : context.megatron->settings)
-      if (setting.origin != kCommandLine) listed.insert(flag_name(setting.key));
+      if (!setting.origin.starts_with(kCommandLine)) listed.insert(flag_name(setting.key));
   RunConfig config = given.config;
   std::set<std::string> held;
   for (const Field& field : config.fields()) {
