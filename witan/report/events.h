@@ -143,7 +143,8 @@ struct SampleEvent {
   std::optional<int64_t> seed = {};  // of the sampler
 };
 
-// Why the process stopped training: "finished", "stopped early", "stopped by a signal", or "failed: " and the error.
+// Why the process stopped training: "finished", "stopped early", "stopped by a signal" (or by
+// exit_interval or exit_duration_in_mins), or "failed: " and the error.
 struct EndEvent {
   std::string reason;
   std::optional<double> peak_resident = {};      // peak resident bytes of the process, arenas and everything else

@@ -229,11 +229,14 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
     EXPECT_EQ(result.step, last);
     EXPECT_EQ(result.finished, last == 12);
     EXPECT_TRUE(fs::exists(checkpoint("steps", last)));
+    ASSERT_TRUE(read_metrics(folder_ / "steps" / "metrics.jsonl").end);
+    EXPECT_EQ(read_metrics(folder_ / "steps" / "metrics.jsonl").end->reason,
+              last == 12 ? "finished" : "stopped by exit_interval");
   }
-  EXPECT_NE(read_file(folder_ / "steps" / "train.log").find("exit_interval = 5: saving"), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "steps" / "train.log").find("exit_interval: saving"), std::string::npos);
   time.train.exit_duration_in_mins = 1e-9;  // each process is older after a step
   for (int64_t last = 1; last <= 3; ++last) EXPECT_EQ(run(time).step, last);
-  EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins = 1e-09: saving"), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins: saving"), std::string::npos);
   time.train.exit_duration_in_mins = 1e9;
   EXPECT_TRUE(run(time).finished);
   for (const char* name : {"steps", "time"}) {

@@ -117,7 +117,7 @@ std::string exit_codes() {
       {ExitCode::out_of_memory, "too little memory"},
       {ExitCode::disk_full, "too little disk space"},
       {ExitCode::device, "a device is missing or failed"},
-      {ExitCode::preempted, "stopped by SIGTERM or SIGUSR1, and saved"},
+      {ExitCode::preempted, "stopped by SIGTERM or SIGUSR1, or by exit_interval or exit_duration_in_mins, and saved"},
       {ExitCode::interrupted, "stopped by Ctrl-C, and saved"},
   };
   std::string out;

@@ -30,7 +30,7 @@ RunState state_of(const RunSummary& run, const MetricsStanding& standing) {
   if (!standing.step && run.step == 0)
     return has_imported_weights(run.folder) ? RunState::imported : RunState::not_begun;
   if (!standing.end || standing.end->failed()) return RunState::failed;
-  return standing.end->reason == "stopped by a signal" ? RunState::interrupted : RunState::finished;
+  return standing.end->reason.starts_with("stopped by ") ? RunState::interrupted : RunState::finished;
 }
 
 std::optional<double> finite(double value) {

@@ -15,7 +15,7 @@ namespace witan::cli {
 enum class RunState : uint8_t {
   running,      // a process holds its lock
   finished,     // all its steps are done, or it was stopped early
-  interrupted,  // stopped by a signal
+  interrupted,  // stopped by a signal, or by exit_interval or exit_duration_in_mins
   failed,       // it ended otherwise: by an error, or killed
   imported,     // weights of another program, never trained
   not_begun,    // it has a configuration and no step

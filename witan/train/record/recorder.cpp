@@ -57,13 +57,14 @@ ActivationsEvent activations_event(int64_t step, const StepResult& result) {
   return event;
 }
 
-// Why a run is saved and ended after a step though this process was not asked to stop.
-std::string why_ending(const TrainConfig& train, int64_t step) {
-  if (train.exit_interval > 0 && step % train.exit_interval == 0)
-    return fmt::format("exit_interval = {}", train.exit_interval);
-  if (train.exit_duration_in_mins > 0 && process_seconds() > 60 * train.exit_duration_in_mins)
-    return fmt::format("exit_duration_in_mins = {:g}", train.exit_duration_in_mins);
-  return "Another process was asked to stop";
+// The key by which a run is saved and ended after a step; empty: a process was asked to stop. Of several processes the
+// oldest may be older than this one.
+std::string ending_key(const TrainConfig& train, int64_t step) {
+  if (StopSignals::requested()) return "";
+  if (train.exit_interval > 0 && step % train.exit_interval == 0) return "exit_interval";
+  constexpr double kApart = 60;  // seconds in which the processes of a job start
+  const bool old = process_seconds() + kApart > 60 * train.exit_duration_in_mins;
+  return train.exit_duration_in_mins > 0 && old ? "exit_duration_in_mins" : "";
 }
 
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
@@ -211,9 +212,10 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   else
     show(state, event, result.stop);
   if (result.stop && !StopSignals::requested()) {
-    const std::string why = why_ending(config_->train, state.step) + ": saving";
-    progress_.note(why);
-    log_.info(why);
+    ending_key_ = ending_key(config_->train, state.step);
+    const std::string why = ending_key_.empty() ? "Another process was asked to stop" : ending_key_;
+    progress_.note(why + ": saving");
+    log_.info(why + ": saving");
   }
   const bool closes = config_->train.closes_interval(state.step) || result.stop;
   if (closes) metrics_.append(event);
@@ -405,7 +407,8 @@ void Recorder::memory(const std::vector<MemoryEvent>& measured) {
 }
 
 void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early) {
-  const std::string reason = stopped_early ? "stopped early" : finished ? "finished" : "stopped by a signal";
+  const std::string stopped_by = "stopped by " + (ending_key_.empty() ? "a signal" : ending_key_);
+  const std::string reason = stopped_early ? "stopped early" : finished ? "finished" : stopped_by;
   if (megatron_) megatron_->end(finished);
   EndEvent event{reason};
   if (peak_resident) {

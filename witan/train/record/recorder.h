@@ -125,6 +125,7 @@ class Recorder {
     StepEvent event;
     bool stays;
   };
+  std::string ending_key_;             // by which the run is being ended; empty: by none
   std::optional<Waiting> waiting_;     // the line of a step that is being evaluated
   std::optional<double> params_norm_;  // of the last step that has one
   std::optional<MegatronRecorder> megatron_;
