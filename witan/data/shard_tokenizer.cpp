@@ -39,7 +39,7 @@ void compare_exactly(const Tokenizer& own, const Tokenizer& given, TokenizerMism
   else if (match.renamed > 0)
     found.message += cat(token, ", and so do ", match.renamed, " added tokens in all");
   else
-    found.message += "both have the same tokens, but may divide text into others";
+    found.message += "the tokens are the same as far as both have them, but text may be divided into others";
 }
 
 void compare_digests(const ShardTokenizer& shards, const Tokenizer& given, TokenizerMismatch& found) {

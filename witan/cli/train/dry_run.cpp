@@ -79,13 +79,13 @@ std::string describe_text(const DataConfig& data) {
   return line;
 }
 
-void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, FoundData& found) {
+void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, bool keeps, FoundData& found) {
   const DataConfig& data = config->data;
   if (data.valid_data.empty()) return;
   for (const auto& [name, path] : parse_validation_sets(data.valid_data))
     require<DataError>(fs::exists(path) || names_tokens(path), "valid_data: ", path, ": there is no such file");
   if (!tokenizer || data.sft) return;
-  for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr))
+  for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr, keeps))
     found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));
 }
 
@@ -127,7 +127,7 @@ FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bo
     check_sources(data);
     found.lines.push_back(describe_text(data));
   }
-  check_validation_sets(config, found.tokenizer.get(), found);
+  check_validation_sets(config, found.tokenizer.get(), keeps, found);
   return found;
 }
 

@@ -76,9 +76,10 @@ std::optional<Checkpoint> checkpoint_of_name(const std::string& where, const fs:
 
 fs::path folder_of_weights(const std::string& where, const fs::path& runs_folder) {
   std::error_code error;
-  const std::string run = where.substr(0, where.rfind('@'));
-  for (const fs::path& path : {fs::path(where), runs_folder / where, fs::path(run)})
+  for (const fs::path& path : {fs::path(where), runs_folder / where})
     if (fs::is_directory(path, error)) return path;
+  const std::string run = where.substr(0, where.rfind('@'));
+  if (fs::exists(fs::path(run) / "checkpoints", error)) return run;
   return runs_folder / run;
 }
 

@@ -187,9 +187,10 @@ void check_sources(const DataConfig& config) {
 namespace {
 
 void add_validation_sets(const RunConfig& config, const RunFolder& folder, RunData& data) {
-  std::ranges::move(read_validation_sets(config.data, *data.tokenizer,
-                                         kept_conversation_format(config.data, *data.tokenizer, folder.path())),
-                    std::back_inserter(data.sets));
+  std::ranges::move(
+      read_validation_sets(config.data, *data.tokenizer,
+                           kept_conversation_format(config.data, *data.tokenizer, folder.path()), has_saved(folder)),
+      std::back_inserter(data.sets));
 }
 
 // How packed samples are filled; of text, beside what would be without packing.

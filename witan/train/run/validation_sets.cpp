@@ -28,8 +28,8 @@ bool is_name(const std::string& name) {
 
 // Of tokens that were prepared before, which stay in their files.
 ValidationSet open_validation_set(const std::string& name, const fs::path& path, const DataConfig& config,
-                                  const Tokenizer& tokenizer) {
-  const auto warnings = check_shard_tokenizer(path, "validation set " + name, config, tokenizer);
+                                  const Tokenizer& tokenizer, bool begun) {
+  const auto warnings = check_shard_tokenizer(path, "validation set " + name, config, tokenizer, begun);
   const auto tokens = open_tokens(path, tokenizer.end_of_text());
   require_kind_of_shards(config, *tokens);
   ValidationSet set{name, open_samples(tokens, config, kSetSeed, false)};
@@ -69,9 +69,10 @@ ValidationSet tokenize_validation_set(const std::string& name, const std::vector
 }  // namespace
 
 ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
-                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format) {
+                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format,
+                                  bool begun) {
   if (files.size() == 1 && names_tokens(files.front()))
-    return open_validation_set(name, files.front(), config, tokenizer);
+    return open_validation_set(name, files.front(), config, tokenizer, begun);
   return tokenize_validation_set(name, files, config, tokenizer, std::move(format));
 }
 
@@ -91,10 +92,10 @@ std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std
 }
 
 std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,
-                                                std::shared_ptr<const ConversationFormat> format) {
+                                                std::shared_ptr<const ConversationFormat> format, bool begun) {
   std::vector<ValidationSet> sets;
   for (const auto& [name, file] : parse_validation_sets(config.valid_data))
-    sets.push_back(read_validation_set(name, {file}, config, tokenizer, format));
+    sets.push_back(read_validation_set(name, {file}, config, tokenizer, format, begun));
   return sets;
 }
 

@@ -28,13 +28,14 @@ inline constexpr const char* kTestSet = "test";
 // what is no such list, and for names that are there twice or are not letters, digits, _ and -.
 std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data);
 
-// Reads and tokenizes one set of files into memory; a single path of tokens (token_dataset.h) is opened instead. Throws
-// ConfigError, DataError, IoError.
+// Reads and tokenizes one set of files into memory; a single path of tokens (token_dataset.h) is opened instead. Tokens
+// of another tokenizer are refused, or warned of where the run has `begun`. Throws ConfigError, DataError, IoError.
 ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
-                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format);
+                                  const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format,
+                                  bool begun = true);
 
 // Reads and tokenizes the sets of valid_data. Throws ConfigError, DataError, IoError.
 std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,
-                                                std::shared_ptr<const ConversationFormat> format);
+                                                std::shared_ptr<const ConversationFormat> format, bool begun);
 
 }  // namespace witan
