@@ -186,7 +186,12 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
     if (failed(recv_all(socket, room, patience, lifeline))) return std::nullopt;
     HandshakeStep step = end.advance(room.size());
     // Whoever has answered has accepted, which makes the socket its own.
-    if (of_another_user(self, socket)) step = {State::refused, {}, kAnotherUser};
+    try {
+      if (of_another_user(self, socket)) step = {State::refused, {}, kAnotherUser};
+    } catch (const CommError& error) {
+      why = error.what();
+      return std::nullopt;
+    }
     require<CommError>(step.state != State::refused, "the process at ", at.address, ":", at.port, " is not rank ", to,
                        " of this job: ", step.why);
     if (step.state == State::done) return Guest{to, "", at.port, std::move(socket)};

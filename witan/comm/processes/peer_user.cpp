@@ -62,12 +62,18 @@ std::optional<DiagRequest> request_for_peer(const Socket& socket) {
 std::optional<uid_t> user_of_peer(const Socket& socket) {
   const auto request = request_for_peer(socket);
   const Socket kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!kernel.open())
+  const auto require_room = [] {
     require<CommError>(!lacks_descriptors(errno), "cannot ask whose a connection is: ", std::strerror(errno));
+  };
+  if (!kernel.open()) require_room();
   if (!request || !kernel.open()) return std::nullopt;
-  if (::send(kernel.fd(), &*request, sizeof *request, 0) != static_cast<ssize_t>(sizeof *request)) return std::nullopt;
+  if (::send(kernel.fd(), &*request, sizeof *request, 0) != static_cast<ssize_t>(sizeof *request)) {
+    require_room();
+    return std::nullopt;
+  }
   alignas(nlmsghdr) std::array<char, 4096> answer;
   const ssize_t got = ::recv(kernel.fd(), answer.data(), answer.size(), 0);  // the kernel answers before it returns
+  if (got < 0) require_room();
   nlmsghdr head;
   inet_diag_msg body;
   if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof body))) return std::nullopt;
