@@ -130,7 +130,14 @@ class Choices {
     return std::max<int64_t>(parallel.num_virtual_stages_per_pipeline_rank, 1);
   }
 
+  // Held layers of a virtual stage must divide those of a stage.
+  bool takes_held_layers(int64_t pipeline) const {
+    const int64_t held = holds(kVirtualLayers) ? config_.parallel.num_layers_per_virtual_pipeline_stage : 0;
+    return held == 0 || config_.model.num_layers % (pipeline * held) == 0;
+  }
+
   void add_stages(LayoutChoice choice) {
+    if (!takes_held_layers(choice.pipeline)) return;
     if (const int64_t held = held_chunks(choice.pipeline)) {
       choice.virtual_stages = held;
       return add_batches(choice);

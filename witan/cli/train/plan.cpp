@@ -180,10 +180,9 @@ ExitCode search(Context& context, const PlanArgs& state, const GivenConfig& from
   std::fputs(page.c_str(), context.out);
   std::fflush(context.out);  // the page comes before the error
   const std::string held = options.limits.held.empty() ? "" : " with " + held_text(given, options);
-  require<ConfigError>(
-      result.possible > 0, "no layout of ", options.limits.gpus, " GPUs", held,
-      " is compatible with this model and its batch sizes; ",
-      held.empty() ? "" : "leave out what is given of a layout, or change the GPUs: ", nearest_gpus_text(result));
+  require<ConfigError>(result.possible > 0, "no layout of ", options.limits.gpus, " GPUs", held,
+                       " is compatible with this model and its batch sizes; ",
+                       held.empty() ? "" : "leave out what is given of a layout; with it ", nearest_gpus_text(result));
   require<OutOfMemoryError>(!result.best.empty(), "no layout of ", options.limits.gpus, " GPUs", held,
                             " was found that fits in ", format_bytes(static_cast<double>(options.memory)), " per GPU");
   return ExitCode::done;
