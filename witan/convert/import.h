@@ -26,8 +26,7 @@ struct Imported {
 };
 
 // Writes CHECKPOINTS/step-0, complete or not at all, with these small files (name, bytes) and scalars beside the
-// weights. The same files give the same bytes. Throws CheckpointError, IoError,
-// DiskFullError.
+// weights. The same files give the same bytes. Throws CheckpointError, IoError, DiskFullError.
 Imported import_weights(ForeignWeights& weights, const fs::path& checkpoints,
                         const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars);
 

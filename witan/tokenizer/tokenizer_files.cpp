@@ -21,7 +21,7 @@ constexpr uint64_t kFileLimit = uint64_t{256} << 20;  // the largest published f
 // The file of a folder that holds a tokenizer, the most exact first.
 fs::path file_in(const fs::path& folder) {
   static constexpr std::array<const char*, 5> kFileNames = {"tokenizer.json", "tekken.json", "tokenizer.model",
-                                                        "spiece.model", "vocab.json"};
+                                                            "spiece.model", "vocab.json"};
   for (const char* name : kFileNames)
     if (fs::exists(folder / name)) return folder / name;
   std::vector<fs::path> ranks;
@@ -37,8 +37,8 @@ fs::path file_in(const fs::path& folder) {
 
 constexpr const char* kNone =
     ": this is no tokenizer of a kind that is read: a tokenizer.json (Hugging Face), a tekken.json (Mistral), a "
-    "SentencePiece .model, a rank file (.tiktoken), a vocab.json with its merges.txt, a GGUF file, or a folder with one "
-    "of these";
+    "SentencePiece .model, a rank file (.tiktoken), a vocab.json with its merges.txt, a GGUF file, or a folder with "
+    "one of these";
 
 bool begins_with_object(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
