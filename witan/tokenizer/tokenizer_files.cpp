@@ -61,7 +61,7 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   std::string bytes = read_file(path, kFileLimit);
   if (looks_like_sentencepiece(bytes)) return sentencepiece_spec(std::move(bytes), source);
   if (looks_like_ranks(bytes)) return parse_tiktoken(bytes, source, pattern);
-  require<CorruptionError>(begins_with_object(bytes), source, kNone);
+  require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kNone);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
   if (const fs::path merges = path.parent_path() / "merges.txt"; path.filename() == "vocab.json" && fs::exists(merges))
     return parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern);
