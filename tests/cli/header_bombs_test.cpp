@@ -1,6 +1,7 @@
 // Small files that promise, or nest, more than any memory holds are refused before anything is made of what they say.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -40,12 +41,18 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// `parse` throws one of our errors, in time that is the thread's own: other work on the machine does not count.
+// `parse` throws one of our errors, in time that is the thread's own: other work on the machine does not count. What
+// the machine's host takes of a core does, so that the least of a few tries is taken.
 template <class Parse>
 void expect_refused(const std::string& what, const Parse& parse) {
-  const double begin = thread_seconds();
-  EXPECT_THROW(parse(), Error) << what;
-  EXPECT_LT(thread_seconds() - begin, kMostSeconds) << what;
+  constexpr int kTries = 3;
+  double least = 2 * kMostSeconds;
+  for (int i = 0; i < kTries && least >= kMostSeconds; ++i) {
+    const double begin = thread_seconds();
+    EXPECT_THROW(parse(), Error) << what;
+    least = std::min(least, thread_seconds() - begin);
+  }
+  EXPECT_LT(least, kMostSeconds) << what;
 }
 
 fs::path write(const fs::path& path, const std::string& bytes) {
