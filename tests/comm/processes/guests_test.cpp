@@ -55,47 +55,51 @@ TEST(Guests, OfACrowdTheOldestMakeRoomForTheNewest) {
   EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("too many others connected from there"));
 }
 
-TEST(Guests, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
+// Rank 0 of a job of two, which waits for the other.
+struct ReceptionOfTwo {
+  explicit ReceptionOfTwo(const char* secret) : zero{0, 2, secret, "here", 0} {}
   const Socket listener = listen_at({"127.0.0.1", 0});
-  const Member zero{0, 2, "secret", "here", 0};
+  const Member zero;
   Roster roster{{1}, {}};
-  Reception reception(listener, zero, roster);
-  const Socket stranger = stranger_from("127.0.0.1", local_end(listener).port);
-  EXPECT_TRUE(std::isinf(reception.seconds_to_next_try()));
+  Reception reception{listener, zero, roster};
+};
+
+TEST(Guests, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
+  ReceptionOfTwo at("secret");
+  const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
+  EXPECT_TRUE(std::isinf(at.reception.seconds_to_next_try()));
   {
     const testing::NoFreeDescriptors none;
-    attend(reception);
+    attend(at.reception);
     std::vector<pollfd> fds;
-    reception.add_to(fds);
+    at.reception.add_to(fds);
     EXPECT_EQ(::poll(fds.data(), fds.size(), 0), 0);
-    EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("could not be accepted: Too many open files"));
+    EXPECT_THAT(at.reception.last_refusal(), ::testing::HasSubstr("could not be accepted: Too many open files"));
   }
-  ASSERT_LE(reception.seconds_to_next_try(), 1);
-  std::this_thread::sleep_for(std::chrono::duration<double>(reception.seconds_to_next_try()));
-  attend(reception);
+  ASSERT_LE(at.reception.seconds_to_next_try(), 1);
+  std::this_thread::sleep_for(std::chrono::duration<double>(at.reception.seconds_to_next_try()));
+  attend(at.reception);
   EXPECT_FALSE(hung_up(stranger));
   std::vector<pollfd> fds;
-  reception.add_to(fds);
+  at.reception.add_to(fds);
   ASSERT_EQ(fds.size(), 2U) << "the stranger is heard";
-  EXPECT_EQ(fds[0].fd, listener.fd());
-  EXPECT_TRUE(std::isinf(reception.seconds_to_next_try()));
+  EXPECT_EQ(fds[0].fd, at.listener.fd());
+  EXPECT_TRUE(std::isinf(at.reception.seconds_to_next_try()));
 }
 
 // Without a secret another user's program is told apart by asking the kernel, which takes a descriptor: where accepting
 // took the last one, nobody is let in unasked.
 TEST(Guests, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
-  const Socket listener = listen_at({"127.0.0.1", 0});
-  const Member zero{0, 2, "", "here", 0};
-  Roster roster{{1}, {}};
-  Reception reception(listener, zero, roster);
-  const Socket stranger = stranger_from("127.0.0.1", local_end(listener).port);
+  ReceptionOfTwo at("");
+  const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
   {
     const testing::NoFreeDescriptors none(1);
-    attend(reception);
+    attend(at.reception);
   }
   EXPECT_TRUE(hung_up(stranger));
-  EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
-  EXPECT_LE(reception.seconds_to_next_try(), 1);
+  EXPECT_THAT(at.reception.last_refusal(),
+              ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
+  EXPECT_LE(at.reception.seconds_to_next_try(), 1);
 }
 
 }  // namespace
