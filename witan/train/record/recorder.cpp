@@ -57,10 +57,9 @@ ActivationsEvent activations_event(int64_t step, const StepResult& result) {
   return event;
 }
 
-// The key by which a run is saved and ended after a step; empty: a process was asked to stop. Of several processes the
-// oldest may be older than this one.
+// The key by which a run is saved and ended after a step though this process was not asked to stop; empty: another one
+// was. Of several processes the oldest may be older than this one.
 std::string ending_key(const TrainConfig& train, int64_t step) {
-  if (StopSignals::requested()) return "";
   if (train.exit_interval > 0 && step % train.exit_interval == 0) return "exit_interval";
   constexpr double kApart = 60;  // seconds in which the processes of a job start
   const bool old = process_seconds() + kApart > 60 * train.exit_duration_in_mins;
