@@ -42,6 +42,7 @@ struct Silu : PlainUp {
 };
 
 inline constexpr int kActivationThreads = 256, kActivationWarps = kActivationThreads / 32;
+inline constexpr int kForwardFlight = 4, kBackwardFlight = 2;  // packs of each input that a thread has under way
 
 // A lane's packs of a row that are in flight at once: those from pack `first` on, 32 apart.
 template <class T, int N, int P>
@@ -66,7 +67,7 @@ struct LanePacks {
   }
 };
 
-// A block's rows, whose packs its threads take in turn, kFlight of each at once: as many rows as give each thread so
+// A block's rows, whose packs its threads take in turn, `flight` of them at once: as many rows as give each thread so
 // many, so that short rows leave as much under way as long ones.
 struct BlockRows {
   static constexpr int kMost = 64;
@@ -104,7 +105,7 @@ template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
     activation_forward_kernel(Function of, T* y, const T* h, const Acc<T>* s, DeviceRowGroups groups, BlockRows block) {
   using A = Acc<T>;
-  constexpr int P = 4;
+  constexpr int P = kForwardFlight;
   __shared__ bool inside[BlockRows::kMost];
   const int64_t first = block.first(), F = static_cast<int64_t>(block.row_packs) * N, width = F * (kGated ? 2 : 1);
   groups.mark(inside, first, block.each);
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_kernel(Function of, T* dh, const T* dy, int64_t dy_stride, const T* h, const Acc<T>* s,
                                DeviceRowGroups groups, BlockRows block) {
   using A = Acc<T>;
-  constexpr int P = 2;
+  constexpr int P = kBackwardFlight;
   __shared__ bool inside[BlockRows::kMost];
   const int64_t first = block.first(), F = static_cast<int64_t>(block.row_packs) * N, width = F * (kGated ? 2 : 1);
   groups.mark(inside, first, block.each);
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_sums_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, int64_t dy_stride, const T* h,
                                     const Acc<T>* s, DeviceRowGroups groups, int64_t rows, int64_t F) {
   using A = Acc<T>;
-  constexpr int P = 2;
+  constexpr int P = kBackwardFlight;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kActivationWarps + threadIdx.x / 32;
   if (t >= rows || !groups.contain(t)) return;
   const A weight = s ? s[t] : A(1);
@@ -238,7 +239,7 @@ void activation_forward(Stream& stream, const Tensor& y, const Tensor& h, const 
   with_activation_packs(
       y.dtype(), rows, F,
       [&]<class T, int N>() {
-        const BlockRows block(stream, rows, F / N, 4);
+        const BlockRows block(stream, rows, F / N, kForwardFlight);
         activation_forward_kernel<Function, kGated, N><<<block.blocks(), kActivationThreads, 0, native(stream)>>>(
             of, ptr<T>(y), ptr<const T>(h), ptr<const Acc<T>>(s), DeviceRowGroups(groups), block);
       },
@@ -253,7 +254,7 @@ void activation_backward(Stream& stream, const Tensor& dh, const Tensor& ds, con
   with_activation_packs(
       dy.dtype(), rows, F,
       [&]<class T, int N>() {
-        const BlockRows block(stream, rows, F / N, 2);
+        const BlockRows block(stream, rows, F / N, kBackwardFlight);
         const auto warps = static_cast<unsigned>((rows + kActivationWarps - 1) / kActivationWarps);
         if (ds.defined())
           activation_backward_sums_kernel<Function, kGated, N><<<warps, kActivationThreads, 0, native(stream)>>>(
