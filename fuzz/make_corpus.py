@@ -172,6 +172,7 @@ def put_tasks():
         put("tasks", task.stem.lstrip("_"), task.read_text())
     put("tasks", "choices", r"""['it"s', "b'c", ('\x41\u00e9\n', -1, 2.5e3), [True, None]]""")
     put("tasks", "code", "task: a\nprocess_docs: !function utils.f\nb: &x [1, ~, 'y']\nc: *x\n")
+    put("tasks", "aliases", 'task: a\ndoc_to_text: &x [*x, "y"]\ndoc_to_choice: &c [a, b]\ndoc_to_target: *c\n')
 
 
 def put_compressed():

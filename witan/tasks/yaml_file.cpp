@@ -17,6 +17,8 @@ using jinja::Value;
 
 constexpr size_t kMostBytes = 4 << 20;
 constexpr int kMostIncludes = 8;  // of files within one another
+constexpr int kMostNested = 100;  // lists and mappings within one another
+constexpr int64_t kMostValues = 1 << 20;
 
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
@@ -41,32 +43,48 @@ Value scalar_of(const YAML::Node& node) {
   return Value::text(text);
 }
 
-Value value_of_node(const YAML::Node& node) {
-  switch (node.Type()) {
-    case YAML::NodeType::Undefined:
-    case YAML::NodeType::Null:
-      return Value::none();
-    case YAML::NodeType::Scalar:
-      return scalar_of(node);
-    case YAML::NodeType::Sequence: {
-      jinja::Items items;
-      for (const YAML::Node& item : node) items.push_back(value_of_node(item));
-      return Value::list(std::move(items));
-    }
-    case YAML::NodeType::Map: {
-      Entries entries;
-      std::map<std::string, size_t> places;
-      for (const auto& entry : node) {
-        require<DataError>(entry.first.IsScalar(), "a key that is a list or a mapping is not supported");
-        const auto [place, is_new] = places.emplace(entry.first.Scalar(), entries.size());
-        if (is_new) entries.emplace_back(place->first, Value());
-        entries[place->second].second = value_of_node(entry.second);  // of a key that comes again the last one counts
+// An alias stands for all of what its anchor names: few bytes may name more values than memory has, or contain
+// themselves.
+class NodeReader {
+ public:
+  Value value_of(const YAML::Node& node, int depth = 0) {
+    require<DataError>(depth <= kMostNested, "lists and mappings within one another more than ", kMostNested,
+                       " deep: does an alias (*NAME) stand within its own anchor (&NAME)?");
+    require<DataError>(++values_ <= kMostValues, "more than ", kMostValues,
+                       " values, those of aliases (*NAME) included, are not supported");
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        return Value::none();
+      case YAML::NodeType::Scalar:
+        return scalar_of(node);
+      case YAML::NodeType::Sequence: {
+        jinja::Items items;
+        for (const YAML::Node& item : node) items.push_back(value_of(item, depth + 1));
+        return Value::list(std::move(items));
       }
-      return Value::dict(std::move(entries));
+      case YAML::NodeType::Map:
+        return mapping_of(node, depth);
     }
+    return Value::none();
   }
-  return Value::none();
-}
+
+ private:
+  Value mapping_of(const YAML::Node& node, int depth) {
+    Entries entries;
+    std::map<std::string, size_t> places;
+    for (const auto& entry : node) {
+      require<DataError>(entry.first.IsScalar(), "a key that is a list or a mapping is not supported");
+      const auto [place, is_new] = places.emplace(entry.first.Scalar(), entries.size());
+      if (is_new) entries.emplace_back(place->first, Value());
+      entries[place->second].second =
+          value_of(entry.second, depth + 1);  // of a key that comes again the last one counts
+    }
+    return Value::dict(std::move(entries));
+  }
+
+  int64_t values_ = 0;
+};
 
 void put_all(Entries& all, const Entries& more) {
   for (const auto& [key, value] : more) {
@@ -97,7 +115,7 @@ jinja::Value parse_yaml(const std::string& text, const std::string& name) {
                      " is not supported");
   Value value;
   try {
-    value = value_of_node(YAML::Load(text));
+    value = NodeReader().value_of(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     throw DataError(cat(name, ":", error.mark.line + 1, ": not YAML: ", error.msg));
   } catch (const DataError& error) {
