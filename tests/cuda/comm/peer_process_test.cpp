@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 
 #include "cuda/comm/peer_moves.h"
 
@@ -106,14 +107,13 @@ TEST_P(PeersOfProcesses, ReplayGraphs) {
 TEST_P(PeersOfProcesses, MeetAgain) {
   expect_whole(on_gpu_processes(start(), [](GpuRank& rank) {
     for (int time = 0; time < 5; ++time) {
-      const auto begin = Clock::now();
-      {
-        GpuPeerGroup gpus(rank, cat("gpus ", time));
-        if (gpus.peers() == nullptr) throw DeviceError("these GPUs do not reach each other's memory");
-        gpus.exchange()->barrier(rank.gpu);
-        rank.gpu.wait();
-      }
-      EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), cuda::kPartingSeconds)
+      std::optional<GpuPeerGroup> gpus(std::in_place, rank, cat("gpus ", time));
+      if (gpus->peers() == nullptr) throw DeviceError("these GPUs do not reach each other's memory");
+      gpus->exchange()->barrier(rank.gpu);
+      rank.gpu.wait();
+      const auto parts = Clock::now();
+      gpus.reset();
+      EXPECT_LT(std::chrono::duration<double>(Clock::now() - parts).count(), cuda::kPartingSeconds)
           << "nobody waits longer than until all are done";
     }
     return "";

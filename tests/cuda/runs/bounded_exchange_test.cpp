@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "cuda/runs/engine_support.h"
+#include "cuda/runs/bounded_memory.h"
 
 namespace witan::testing {
 namespace {
@@ -103,7 +103,7 @@ TEST_F(BoundedExchangesOnGpus, OfFourRanksAgreeWithTheCpu) {
   for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
     RunConfig config = without_peers("float64", 4);
     config.model.moe.moe_exchange_factor = factor;
-    expect_trained_as_on_cpu(config, kPartSteps);
+    expect_trained_in_memory_of_steps(config, kPartSteps);
   }
 }
 
@@ -112,7 +112,7 @@ TEST_F(BoundedExchangesOnGpus, OfTwoRanksAgreeWithTheCpu) {
   for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
     RunConfig config = without_peers("float64", 2);
     config.model.moe.moe_exchange_factor = factor;
-    expect_trained_as_on_cpu(config, kPartSteps);
+    expect_trained_in_memory_of_steps(config, kPartSteps);
   }
 }
 

@@ -6,9 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "cuda/runs/engine_support.h"
-#include "witan/parallel/layout.h"
-#include "witan/planner/meta_rank.h"
+#include "cuda/runs/bounded_memory.h"
 
 namespace witan::testing {
 namespace {
@@ -31,31 +29,6 @@ RunConfig by_hosts(const std::string& dtype, bool peers, double factor) {
   return config;
 }
 
-// What steps take of a rank's arena, the largest of all ranks': of training alone, or also made again with rows as they
-// come, for which the plan has room.
-int64_t arena_of_steps(const RunConfig& config, bool again) {
-  const ResolvedConfig resolved = resolve(config, {});
-  const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-  int64_t most = 0;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    MetaRank meta(resolved, layout, rank);
-    meta.step(micro_batches_of_a_rank(config), 1);
-    if (again) meta.overflow(micro_batches_of_a_rank(config), 2);
-    most = std::max(most, meta.arena().high_water());
-  }
-  return most;
-}
-
-void expect_memory_as_planned(const Trajectory& gpus, const RunConfig& config) {
-  const bool again = std::ranges::max(gpus.exchange_fills) > 0 || std::ranges::max(gpus.waves) > 1;
-  EXPECT_EQ(gpus.arena_high_water, arena_of_steps(config, again)) << (again ? "made again" : "made once");
-  EXPECT_LE(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
-}
-
-void expect_trained_as_planned(const RunConfig& config) {
-  expect_memory_as_planned(expect_values_of_the_cpu(config, kHostSteps), config);
-}
-
 class ExpertHostsOnGpus : public EngineOnGpus, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
@@ -74,7 +47,7 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpu) {
       RunConfig config = by_hosts("float64", GetParam(), factor);
       config.model.recompute_granularity = granularity;
       EXPECT_EQ(make_plan(resolve(config, {})).why_eager() == "", factor > 0);
-      expect_trained_as_planned(config);
+      expect_trained_in_memory_of_steps(config, kHostSteps);
     }
 }
 
@@ -89,14 +62,14 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpuBesideSharedExpertsInBoundedPoolsAndAlo
            [](RunConfig& c) { c.parallel.data_parallel_sharding_strategy = "optim_grads_params"; }}) {
     RunConfig config = by_hosts("float64", GetParam(), 1.5);
     change(config);
-    expect_trained_as_planned(config);
+    expect_trained_in_memory_of_steps(config, kHostSteps);
   }
 }
 
 TEST_P(ExpertHostsOnGpus, TrainAsRowsThatGoStraight) {
   RunConfig config = by_hosts("bfloat16", GetParam(), kRoomForAll);
   const Trajectory hosts = run_engine(config, kHostSteps);
-  expect_memory_as_planned(hosts, config);
+  expect_memory_of_steps(hosts, config);
   config.parallel.hierarchical_expert_parallel_size = 0;
   expect_near(hosts.losses, run_engine(config, kHostSteps).losses, 0.02);
 }
