@@ -146,27 +146,42 @@ __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t 
     }
 }
 
-// Block i: dx[128 i .., :]. Up to 64 experts' gradients stay in registers.
-template <bool kAdds>
+constexpr int kMostHeld = 2;  // chunks of experts whose gradients fit into registers: 64 a thread for each
+
+// Block (i, j): dx[128 i .., :] of the j-th of gridDim.y ranges of columns. Gradients of up to kHeld 64 experts stay in
+// registers; of more they are read again for every 64 columns.
+template <bool kAdds, int kHeld>
 __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, Matrix dy, Matrix w) {
   extern __shared__ __align__(16) Bf16 shared[];
-  const int D = w.columns, steps = (dy.columns + kSide - 1) / kSide;  // of each sum
-  const int chunks = (D + kSide - 1) / kSide * steps;
+  const int D = w.columns, steps = kHeld > 0 ? kHeld : (dy.columns + kSide - 1) / kSide;  // of each sum
+  const int all = (D + kSide - 1) / kSide, own = (all + static_cast<int>(gridDim.y) - 1) / static_cast<int>(gridDim.y);
+  const int first_column = static_cast<int>(blockIdx.y) * own * kSide, end = min(D, first_column + own * kSide);
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
   Chunk next;
-  next.load(w, 0, 0);
-  Gradients gradients;
-  load_gradients(gradients, dy, first_row, 0);
+  next.load(w, 0, first_column);
+  Gradients gradients[std::max(kHeld, 1)];
+#pragma unroll
+  for (int step = 0; step < kHeld; ++step) load_gradients(gradients[step], dy, first_row, step * kSide);
+  int chunk = 0;
   Sums sums = {};
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int step = chunk % steps, column = chunk / steps * kSide;
-    Bf16* const own = shared + chunk % 2 * kInputParts * kPartElements;
-    next.store<kInputParts, Order::lanes_adjacent>(own);
+  const auto add = [&](const Gradients& of, int step, int column) {
+    Bf16* const place = shared + chunk++ % 2 * kInputParts * kPartElements;
+    next.store<kInputParts, Order::lanes_adjacent>(place);
     __syncthreads();  // and all are done with the chunk before, whose place is filled next
-    next.load(w, (chunk + 1) % steps * kSide, (chunk + 1) / steps * kSide);
-    if (steps > 1) load_gradients(gradients, dy, first_row, step * kSide);
-    add_input(sums, gradients, own);
-    if (step + 1 < steps) continue;
+    const bool last = step + 1 == steps;
+    next.load(w, last ? 0 : (step + 1) * kSide, last ? column + kSide : column);
+    add_input(sums, of, place);
+  };
+  for (int column = first_column; column < end; column += kSide) {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int step = 0; step < kHeld; ++step) add(gradients[step], step, column);
+    } else {
+      for (int step = 0; step < steps; ++step) {
+        load_gradients(gradients[0], dy, first_row, step * kSide);
+        add(gradients[0], step, column);
+      }
+    }
     store_input<kAdds>(dx, sums, dy.rows, D, first_row, column);
 #pragma unroll
     for (auto& row : sums)
@@ -175,6 +190,19 @@ __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, M
 #pragma unroll
         for (float& sum : four) sum = 0;
   }
+}
+
+// Into how many ranges columns are divided: that with which blocks, of which a multiprocessor has one at a time, end
+// together best.
+int ranges_of_columns(int64_t blocks, int64_t multiprocessors, int64_t columns) {
+  constexpr int64_t kMost = 8;
+  int64_t best = 1;
+  const auto time = [&](int64_t ranges) {  // in columns
+    return tiles(blocks * ranges, multiprocessors) * int64_t{tiles(tiles(columns, kSide), ranges)};
+  };
+  for (int64_t ranges = 2; ranges <= kMost; ++ranges)
+    if (time(ranges) < time(best)) best = ranges;
+  return static_cast<int>(best);
 }
 
 template <class Kernel>
@@ -196,9 +224,24 @@ void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
 void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w) {
   if (dx.elements() == 0) return;
   assert(packs<Bf16>(dx.raw(), dx.size(1)) && packs<float>(dy.raw(), dy.size(1)));
-  auto* const kernel = write == Write::accumulate ? backward_input_kernel<true> : backward_input_kernel<false>;
-  allow_shared(kernel, kInputBytes);
-  kernel<<<tiles(dx.size(0), kRows), kThreads, kInputBytes, native(stream)>>>(ptr<Bf16>(dx), matrix(dy), matrix(w));
+  const unsigned blocks = tiles(dx.size(0), kRows);
+  const dim3 grid(blocks, static_cast<unsigned>(ranges_of_columns(blocks, multiprocessors(stream), dx.size(1))));
+  const auto launch = [&]<bool kAdds, int kHeld>() {
+    allow_shared(backward_input_kernel<kAdds, kHeld>, kInputBytes);
+    backward_input_kernel<kAdds, kHeld>
+        <<<grid, kThreads, kInputBytes, native(stream)>>>(ptr<Bf16>(dx), matrix(dy), matrix(w));
+  };
+  const auto launch_held = [&]<int kHeld>() {
+    write == Write::accumulate ? launch.template operator()<true, kHeld>() : launch.template operator()<false, kHeld>();
+  };
+  switch (tiles(dy.size(1), kSide)) {
+    case 1:
+      return launch_held.template operator()<1>();
+    case kMostHeld:
+      return launch_held.template operator()<kMostHeld>();
+    default:
+      return launch_held.template operator()<0>();
+  }
 }
 
 }  // namespace witan::kernels::cuda
