@@ -1,15 +1,17 @@
 // Which tile a grouped product takes. It follows from shapes alone, as all sums are formed in the order of their steps
-// in any case. What was measured tile by tile is in docs/performance.md, step 35 of the log.
+// in any case. What was measured tile by tile is in docs/performance.md, steps 35 and 38 of the log.
 #pragma once
 
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 
 namespace witan::kernels::cuda {
 
-// The two largest tiles: operands come from the L2 cache no faster than they are multiplied. Blocks that share one of
-// them would ask the cache for less, but wait for each other, and for each other's epilogues.
+// The two largest tiles. Operands come from the L2 cache no faster than they are multiplied: pairs of blocks that share
+// one of them ask the cache for less, and so for less power, but wait for each other, and for each other's epilogues.
 using WideTile = TileShape<128, 256, Consumers::halves, Multicast::none>;
+using WidePair = TileShape<128, 256, Consumers::halves, Multicast::b>;
 using TallTile = TileShape<256, 128, Consumers::halves, Multicast::none>;
+using TallPair = TileShape<256, 128, Consumers::halves, Multicast::a>;
 
 // Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts, in which
 // blocks share nothing.
@@ -23,20 +25,14 @@ void with_unshared_shape(int64_t lines, int64_t experts, int64_t columns, const 
     body.template operator()<WideTile>();
 }
 
-// The same for lines that lie in a pool and sums of `steps`. Of two tiles of lines an expert's columns are read once by
-// blocks that share them. Of more, one warpgroup stores a tile while the other multiplies the next, and where sums are
-// long enough to wait for each other, blocks share lines.
+// The same for lines that are an expert's rows: where it has two tiles of them, or more, pairs of blocks share its
+// columns.
 template <class Body>
-void with_lines_shape(int64_t lines, int64_t experts, int64_t columns, int64_t steps, const Body& body) {
-  constexpr int64_t kTwoTiles = 256, kFourTiles = 512, kLongSum = 1024;
-  if (columns <= 128 || lines < kTwoTiles * experts)
+void with_lines_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+  if (columns <= 128 || lines < WidePair::kSpanLines * experts)
     with_unshared_shape(lines, experts, columns, body);
-  else if (lines < kFourTiles * experts)
-    body.template operator()<TileShape<128, 256, Consumers::halves, Multicast::b>>();
-  else if (steps < kLongSum)
-    body.template operator()<TileShape<128, 192, Consumers::turns, Multicast::none>>();
   else
-    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::a>>();
+    body.template operator()<WidePair>();
 }
 
 }  // namespace witan::kernels::cuda

@@ -13,9 +13,17 @@ void launch_gathered_weight(Stream& stream, const Tensor& dw, const Tensor& dy, 
                             const RowGroups& groups, const RowIndex& rows) {
   using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
-  const int64_t capacity = rows.capacity(kGathered == Gathered::a ? dy : x);
-  using Shape = std::conditional_t<kGathered == Gathered::a, WideTile, TallTile>;
-  launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), capacity), store, rows);
+  const auto launch = [&]<class Shape>() {
+    const GroupedProduct product =
+        product_of(groups, dw.size(1), dw.size(2), rows.capacity(kGathered == Gathered::a ? dy : x));
+    launch_grouped_gemm<Shape, Both>(stream, dy, x, product, store, rows);
+  };
+  if constexpr (kGathered == Gathered::a)
+    launch.template operator()<WideTile>();
+  else if (dw.size(2) < TallPair::kSpanColumns)
+    launch.template operator()<TallTile>();
+  else
+    launch.template operator()<TallPair>();
 }
 
 // By dtypes and by what becomes of dw.
