@@ -164,6 +164,38 @@ TEST(CompletionsTest, BashCompletesCommandsFlagsChoicesAndRuns) {
   EXPECT_EQ(complete({"completions", "z"}), "zsh ");
 }
 
+TEST(CompletionsTest, BashCompletesTheChoicesOfEveryOptionThatHasSome) {
+  const TempFolder folder;
+  write_text(folder / "auto.txt", "");
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "--optimizer", "mu"}), "muon ");
+  EXPECT_EQ(complete({"train", "--dtype", "bf"}), complete({"plan", "--dtype", "bf"}));
+  EXPECT_EQ(complete({"generate", "--device", ""}), "auto cpu cuda ") << "and no files";
+  EXPECT_EQ(complete({"bench", "gemm", "--dtype", "float3"}), "float32 ");
+  EXPECT_EQ(complete({"export", "--format", ""}), "hf gguf megatron peft ");
+  EXPECT_EQ(complete({"data", "dedup", "--method", "m"}), "minhash ");
+  EXPECT_EQ(complete({"data", "fetch", "--preset", "fineweb-edu-10b"}), "fineweb-edu-10bt ");
+  EXPECT_EQ(complete({"bench", "moe-layer", "--skew", ""}), "hot ") << "shares and ratios are no words";
+  EXPECT_EQ(complete({"import", "au"}), "auto.txt ");
+}
+
+TEST(CompletionsTest, BehindABooleanAreItsValuesOrTheNextFlag) {
+  const TempFolder folder;
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "--swiglu", ""}), "true false ");
+  EXPECT_EQ(complete({"train", "--swiglu", "--moe-router-top"}), complete({"train", "--moe-router-top"}));
+  EXPECT_EQ(complete({"train", "--swiglu", "false", "--optim"}), complete({"train", "--optim"}));
+}
+
+// COMP_WORDS as bash makes it of --flag=value.
+TEST(CompletionsTest, ChoicesFollowAnEqualsSign) {
+  const TempFolder folder;
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "--optimizer", "="}), complete({"train", "--optimizer", ""}));
+  EXPECT_EQ(complete({"train", "--optimizer", "=", "mu"}), "muon ");
+  EXPECT_EQ(complete({"train", "--lr=1e-3", "--swiglu", "=", "f"}), "false ");
+}
+
 TEST(CompletionsTest, HelpAndManTakeNamesOfCommands) {
   const TempFolder folder;
   write_text(folder / "train.txt", "");
@@ -183,6 +215,14 @@ TEST(CompletionsTest, HelpAndManTakeNamesOfCommands) {
   EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" completions\"' -f -a 'bash zsh fish'"));
 }
 
+Field optimizer_field() {
+  static RunConfig config;
+  for (const Field& field : config.fields())
+    if (field.name == "optimizer") return field;
+  ADD_FAILURE() << "there is no optimizer to choose";
+  return {};
+}
+
 // zsh and fish need not be installed: what their scripts are made of is bash's, which runs above.
 TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
   const std::string zsh = witan({"completions", "zsh"}).out, fish = witan({"completions", "fish"}).out;
@@ -197,6 +237,13 @@ TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
   for (const std::string& script : {zsh, fish, witan({"completions", "bash"}).out})
     EXPECT_EQ(std::ranges::count(std::regex_replace(script, std::regex(R"(\\')"), ""), '\'') % 2, 0)
         << "quotes that are not escaped are closed";
+  const std::string optimizers = std::regex_replace(optimizer_field().type_name(), std::regex("\\|"), " ");
+  EXPECT_TRUE(contains(zsh, "compadd -- " + optimizers + "; return"));
+  EXPECT_TRUE(contains(zsh, "[[ $cur == -* ]] || { compadd -- true false; return; }"));
+  EXPECT_TRUE(contains(zsh, "compset -P '*='"));
+  EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" train\"' -l optimizer -x -a '" + optimizers + "' "));
+  EXPECT_TRUE(contains(fish, " -l swiglu -x -a 'true false' "));
+  EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" generate\"' -l device -x -a 'auto cpu cuda' "));
   expect_refusal({"completions", "tcsh"}, 2, {"tcsh"});
   expect_refusal({"completions"}, 2, {"shell"});
 }

@@ -37,7 +37,7 @@ Option Option::range(double least, double most) const {
 
 Option Option::one_of(const std::vector<std::string>& values) const {
   option_->check(CLI::IsMember(values).description(""));
-  return *this;
+  return type_name(CLI::detail::join(values, "|"));
 }
 
 Option Option::needs(Option other) const {

@@ -29,7 +29,7 @@ class Option {
   Option range(int64_t least, int64_t most) const;
   Option range(int least, int most) const { return range(int64_t{least}, int64_t{most}); }
   Option range(double least, double most) const;
-  // Other values are refused.
+  // Other values are refused. The help and completions show them in place of a type's name.
   Option one_of(const std::vector<std::string>& values) const;
   // Given without the other one, or together with it, it is refused.
   Option needs(Option other) const;

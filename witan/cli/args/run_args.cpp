@@ -19,7 +19,6 @@ void add_threads(CLI::App& command, RunArgs& args) {
 
 void add_device(CLI::App& command, RunArgs& args) {
   add_option(command, "--device", args.device, "Device to compute on; auto: a GPU if there is one")
-      .type_name("DEVICE")
       .one_of({"auto", "cpu", "cuda"})
       .show_default();
   add_flag(

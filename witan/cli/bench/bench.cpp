@@ -165,10 +165,8 @@ void add_size(CLI::App& command, const std::string& flag, int64_t& size, const s
 }
 
 void add_dtype(CLI::App& command, std::string& dtype) {
-  add_option(command, "--dtype", dtype,
-             "bfloat16 | float16 | float32 | float64 (default: bfloat16 on a GPU, float32 on a CPU)")
+  add_option(command, "--dtype", dtype, "Dtype of the operands (default: bfloat16 on a GPU, float32 on a CPU)")
       .one_of({"bfloat16", "float16", "float32", "float64"})
-      .type_name("DTYPE")
       .group("shapes");
 }
 
@@ -178,9 +176,8 @@ DType bench_dtype(const std::string& dtype, bool on_gpu) {
 }
 
 void add_bench_args(CLI::App& command, BenchArgs& args) {
-  add_option(command, "--device", args.device, "auto | cpu | cuda")
+  add_option(command, "--device", args.device, "Device to measure; auto: a GPU if there is one")
       .one_of({"auto", "cpu", "cuda"})
-      .type_name("DEVICE")
       .show_default();
   add_option(command, "--threads", args.threads, "Compute threads on a CPU (0: one per core)")
       .type_name("N")

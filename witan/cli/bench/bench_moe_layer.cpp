@@ -386,14 +386,12 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
   add_size(*command, "--topk", state->topk, "Experts per token K (0: 1 or 2)", 0);
   add_dtype(*command, state->dtype);
   add_option(*command, "--gradient-dtype", state->gradient_dtype,
-             "Dtype of the experts' weight gradients: float32 | bfloat16 (of float16 they are float32)")
+             "Dtype of the experts' weight gradients (of float16 they are float32)")
       .one_of({"bfloat16", "float32"})
-      .type_name("DTYPE")
       .show_default()
       .group("shapes");
   add_option(*command, "--fp8-format", state->fp8_format, "8-bit format of the operands of the experts' products")
       .one_of({"none", "e4m3"})
-      .type_name("FORMAT")
       .show_default()
       .group("shapes");
   add_skew(*command, state->skew);

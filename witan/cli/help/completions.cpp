@@ -67,14 +67,18 @@ void add_case(Cases& cases, const std::string& action, std::string pattern) {
   cases.push_back({action, {std::move(pattern)}});
 }
 
-// `action` of what may stand behind a flag; empty: nothing is known.
+// `action` of what may stand behind a flag; empty: nothing is known. Behind one whose value may be left out the next
+// flag may stand too.
 template <class Action>
 Cases value_cases(const DescribedCommand& app, const Action& action) {
   Cases cases;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
-    for (const DescribedOption& option : command.options)
-      for (const std::string& name : option.names)
-        if (!option.type.empty()) add_case(cases, action(option), "\"" + path + ":" + name + "\"");
+    for (const DescribedOption& option : command.options) {
+      if (option.type.empty()) continue;
+      std::string text = action(option);
+      if (option.is_value_optional) text = fmt::format("[[ $cur == -* ]] || {{ {}; }}", text);
+      for (const std::string& name : option.names) add_case(cases, text, "\"" + path + ":" + name + "\"");
+    }
   });
   return cases;
 }
@@ -161,6 +165,8 @@ std::string bash_completions(const DescribedCommand& app) {
       "_witan() {{\n"
       "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= about= names= flags= i\n"
       "  COMPREPLY=()\n"
+      // As COMP_WORDBREAKS has it unless it was changed, --flag=value is three words.
+      "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
       "{}"
       "  case \"$path:$prev\" in\n{}  esac\n"
       "  if [[ $cur != -* ]]; then\n"
@@ -218,6 +224,7 @@ std::string zsh_completions(const DescribedCommand& app) {
       "_witan() {{\n"
       "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= about= i\n"
       "  local -a names flags\n"
+      "  if [[ $cur == --*=* ]]; then prev=${{cur%%=*}} cur=${{cur#*=}}; compset -P '*='; fi\n"
       "{}"
       "  case \"$path_:$prev\" in\n{}  esac\n"
       "  if [[ $cur != -* ]]; then\n"
@@ -317,10 +324,7 @@ void add_completions(CLI::App& app, Context& context) {
         fmt::print(context.out, "{}", script);
         return ExitCode::done;
       });
-  add_option(*command, "shell", *shell, "bash, zsh or fish")
-      .type_name("bash|zsh|fish")
-      .one_of({"bash", "zsh", "fish"})
-      .required();
+  add_option(*command, "shell", *shell, "bash, zsh or fish").one_of({"bash", "zsh", "fish"}).required();
 }
 
 }  // namespace witan::cli

@@ -1,8 +1,12 @@
 #include "witan/cli/help/described_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "witan/cli/presets.h"
+#include "witan/fetch/presets.h"
 
 namespace witan::cli {
 namespace {
@@ -21,14 +25,29 @@ bool has_name(const DescribedOption& option, const std::string& name) {
   return std::ranges::find(option.names, name) != option.names.end();
 }
 
+// The words of a type such as "adam|sgd". Some types have names of kinds of values among them: "SHARE|RATIOx|hot".
+std::vector<std::string> choices_of(const std::string& type) {
+  if (type.find('|') == std::string::npos) return {};
+  constexpr std::array<std::string_view, 4> kKinds = {"FILE", "FOLDER", "RATIOx", "SHARE"};
+  std::vector<std::string> words = words_between(type, '|');
+  std::erase_if(words, [&](const std::string& word) { return std::ranges::find(kKinds, word) != kKinds.end(); });
+  return words;
+}
+
+std::vector<std::string> names_of_presets(const std::string& command) {
+  std::vector<std::string> names;
+  if (command == "fetch")
+    for (const fetch::FetchPreset& preset : fetch::fetch_presets()) names.push_back(preset.name);
+  else
+    for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
 // Choices stand in the type, "adam|sgd"; everything else is told by what an option is called.
 void find_values(DescribedOption& option, const std::string& command) {
-  if (has_name(option, "--preset") && command != "fetch") {
+  option.words = has_name(option, "--preset") ? names_of_presets(command) : choices_of(option.type);
+  if (!option.words.empty()) {
     option.values = Values::words;
-    for (const Preset& preset : presets()) option.words.emplace_back(preset.name);
-  } else if (option.type.find('|') != std::string::npos) {
-    option.values = Values::words;
-    option.words = words_between(option.type, '|');
   } else if (has_name(option, "--run") || has_name(option, "run") ||
              (has_name(option, "names") && (command == "compare" || command == "remove" || command == "watch"))) {
     option.values = Values::runs;
@@ -52,6 +71,7 @@ DescribedOption describe(const CLI::Option& option, const std::string& command) 
   described.group = option.get_group();
   described.default_text = option.get_default_str();
   described.is_required = option.get_required();
+  described.is_value_optional = option.get_expected_min() == 0;
   find_values(described, command);
   if (described.type.empty()) described.values = Values::any;
   return described;

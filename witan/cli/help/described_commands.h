@@ -22,6 +22,7 @@ struct DescribedOption {
   Values values = Values::any;
   std::vector<std::string> words;  // of Values::words
   bool is_required = false;
+  bool is_value_optional = false;  // "--swiglu" and "--swiglu false"
 };
 
 struct DescribedCommand {
