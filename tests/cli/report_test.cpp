@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "cli/runs/runs_support.h"
 
 namespace witan::test {
@@ -100,6 +103,73 @@ TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {
   EXPECT_THAT(said.out, HasSubstr("report        " + page.string() + "\n"));
   EXPECT_THAT(read_text(page), StartsWith("<!DOCTYPE html>"));
   EXPECT_FALSE(fs::exists(runs_ / "a/report.html"));
+}
+
+// The keys of an object and of the objects in it, "training.loss"; those of lists' objects "checkpoints.step".
+void collect_keys(const nlohmann::json& json, const std::string& at, std::set<std::string>& keys) {
+  if (json.is_array())
+    for (const auto& one : json) collect_keys(one, at, keys);
+  if (!json.is_object()) return;
+  for (const auto& [key, value] : json.items()) {
+    keys.insert(at + key);
+    collect_keys(value, at + key + ".", keys);
+  }
+}
+
+TEST_F(ReportTest, JsonHasWhatThePageShows) {
+  make("a", 20);
+  for (const int64_t step : {10, 20})
+    fs::create_directories(runs_ / "a/checkpoints" / ("step-" + std::to_string(step)));
+  const Said said = report({"a", "--json"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.err, "");
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["name"], "a");
+  EXPECT_EQ(json["state"], "finished");
+  EXPECT_EQ(json["end"], "finished");
+  EXPECT_EQ(json["model"]["parameters"], 1'500'000);
+  EXPECT_EQ(json["training"]["step"], 20);
+  EXPECT_EQ(json["training"]["total_steps"], 100);
+  EXPECT_EQ(json["training"]["loss"], 3.8);
+  EXPECT_EQ(json["training"]["tokens"], 40'000);
+  EXPECT_EQ(json["validation"]["last"]["step"], 20);
+  ASSERT_EQ(json["checkpoints"].size(), 2u);
+  EXPECT_EQ(json["checkpoints"][0]["step"], 20) << "the newest first";
+  EXPECT_EQ(json["checkpoints"][0]["folder"], (runs_ / "a/checkpoints/step-20").string());
+  EXPECT_FALSE(fs::exists(runs_ / "a/report.html")) << "who reads figures writes nothing";
+  EXPECT_EQ(report({"a", "--json", "--output", folder_ / "a.html"}).out, said.out);
+  EXPECT_THAT(read_text(folder_ / "a.html"), StartsWith("<!DOCTYPE html>"));
+}
+
+TEST_F(ReportTest, EveryKeyOfTheJsonIsDocumented) {
+  make("a", 20);
+  fs::create_directories(runs_ / "a/checkpoints/step-20");
+  {
+    MetricsWriter out(runs_ / "a/metrics.jsonl");
+    MemoryEvent memory;
+    memory.peak = 1;
+    out.append(memory);
+    out.append(BaselineEvent{"bigram", 2});
+    out.append(AnomalyEvent{20, "nan", "skip", std::nullopt, "a sentence", std::nullopt});
+    out.append(ResumeEvent{20, "2026-01-03T00:00:00Z"});
+  }
+  std::set<std::string> keys;
+  collect_keys(nlohmann::json::parse(report({"a", "--json"}).out), "", keys);
+  EXPECT_GT(keys.size(), 50u);
+  const std::string page = read_text(fs::path(WITAN_SOURCE_DIR) / "docs/runs.md");
+  const std::string table = page.substr(page.find("## The figures of a run for programs"));
+  for (const std::string& key : keys) EXPECT_THAT(table, HasSubstr("`" + key.substr(key.rfind('.') + 1) + "`")) << key;
+}
+
+TEST_F(ReportTest, JsonOfARunWithoutAStepHasNullsForFigures) {
+  make("a", 0, "", "");
+  const Said said = report({"a", "--json"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  EXPECT_EQ(json["state"], "not begun");
+  EXPECT_TRUE(json["training"]["step"].is_null());
+  EXPECT_TRUE(json["end"].is_null());
+  EXPECT_EQ(json["training"]["total_steps"], 100);
 }
 
 // A page that was asked for by name is no page that may be left out.

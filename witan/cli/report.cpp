@@ -3,12 +3,17 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/models/imported_run.h"
+#include "witan/cli/runs/run_summary.h"
+#include "witan/report/figures.h"
 #include "witan/report/html.h"
 #include "witan/report/metrics.h"
 #include "witan/report/speed.h"
@@ -48,7 +53,23 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
 
 struct ReportArgs : RunArgs {
   std::string output;  // empty: report.html of the run
+  bool json = false;
 };
+
+// What the folder says beside its metrics: where the run stands, and which checkpoints of it lie there.
+nlohmann::ordered_json report_json(const RunSummary& run, const Metrics& metrics) {
+  nlohmann::ordered_json json{
+      {"name", replace_invalid_utf8(run.name)},
+      {"folder", replace_invalid_utf8(run.folder.string())},
+      {"state", name_of(run.state)},
+      {"from", run.recipe.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(run.recipe)},
+      {"bytes", run.bytes}};
+  json.update(figures_json(metrics));
+  auto& checkpoints = json["checkpoints"] = nlohmann::ordered_json::array();
+  for (const auto& [step, folder] : step_folders(run.folder / "checkpoints"))
+    checkpoints.push_back({{"step", step}, {"folder", replace_invalid_utf8(folder.string())}});
+  return json;
+}
 
 // Whether this user may make files in it, on a file system that takes them.
 bool is_writable(const fs::path& folder) {
@@ -64,6 +85,16 @@ void require_trained(const fs::path& run) {
                      name, "`");
 }
 
+// No page is written unless it is asked for by name: a program that watches a run reads only.
+ExitCode print_report_json(Context& context, const ReportArgs& args, const fs::path& run, const Metrics& metrics) {
+  std::vector<std::string> skipped;
+  const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
+  fmt::print(context.out, "{}\n", report_json(summary, metrics).dump(2));
+  std::fflush(context.out);
+  if (!args.output.empty()) write_file_atomically(args.output, render_report(run, metrics));
+  return ExitCode::done;
+}
+
 // A run of somebody else shows its figures all the same; a page that was asked for by name must come to be.
 ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path run = find_run(args.runs_folder, args.run);
@@ -73,6 +104,7 @@ ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path recorded = run / "metrics.jsonl";
   const Metrics metrics = read_undamaged_metrics(recorded, damaged);
   if (damaged.count > 0) fmt::print(context.err, "warning: {}\n", describe(damaged, recorded));
+  if (args.json) return print_report_json(context, args, run, metrics);
   const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics);
   std::fflush(context.out);  // they come before what is wrong with the page
@@ -90,7 +122,8 @@ ExitCode write(Context& context, const ReportArgs& args) {
 
 constexpr const char* kReportHelp =
     "The report is one file that needs no network: open it in a browser. Of a run in a folder that cannot be written "
-    "to the figures are shown all the same, with a warning; --output writes the page elsewhere.";
+    "to the figures are shown all the same, with a warning; --output writes the page elsewhere. --json prints the "
+    "figures for programs, and writes the page only with --output.";
 
 }  // namespace
 
@@ -98,12 +131,14 @@ void add_report(CLI::App& app, Context& context) {
   const auto args = std::make_shared<ReportArgs>();
   CLI::App* command = add_command(app, context,
                                   {"report", "Write a run's report.html and show its key figures", kReportHelp,
-                                   "witan report\nwitan report my-run\nwitan report my-run --output my-run.html"},
+                                   "witan report\nwitan report my-run\nwitan report my-run --output my-run.html\n"
+                                   "witan report my-run --json"},
                                   [&context, args] { return write(context, *args); });
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
   add_option(*command, "--output", args->output, "Write the page to this file (default: report.html of the run)")
       .type_name("FILE");
+  add_flag(*command, "--json", args->json, "Print the figures as JSON, and write no page without --output");
 }
 
 }  // namespace witan::cli

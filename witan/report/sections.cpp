@@ -7,6 +7,7 @@
 #include <set>
 
 #include "witan/base/text.h"
+#include "witan/report/figures.h"
 #include "witan/report/markup.h"
 #include "witan/report/speed.h"
 
@@ -41,16 +42,11 @@ std::string figure(std::string_view label, std::string_view value, std::string_v
                      escape_html(label), escape_html(keep_units(value)), escape_html(keep_units(remark)));
 }
 
-// The end of the moving average that the loss chart shows; where a run is too short for one, the last step's loss.
-std::string training_loss(const Metrics& m) {
-  Curve curve;
-  for (const StepEvent& e : m.steps)
-    if (std::isfinite(e.loss)) curve.push_back({static_cast<double>(e.step), e.loss});
-  if (curve.empty()) return figure("Training loss", "nan", "nats per token");
-  const double span = smoothing_span(curve.size());
-  const std::string value = fmt::format("{:.3f}", smooth(curve, span).back().y);
-  return figure("Training loss", value,
-                span > 1 ? "nats per token, smoothed" : fmt::format("nats per token, step {:.0f}", curve.back().x));
+std::string loss_figure(const Metrics& m) {
+  const std::optional<TrainingLoss> loss = training_loss(m);
+  if (!loss) return figure("Training loss", "nan", "nats per token");
+  return figure("Training loss", fmt::format("{:.3f}", loss->value),
+                loss->span > 1 ? "nats per token, smoothed" : fmt::format("nats per token, step {}", loss->step));
 }
 
 // An evaluation may be older than the steps beside it.
@@ -63,9 +59,7 @@ std::string against_baseline(const EvalEvent& eval, const std::vector<BaselineEv
 }
 
 std::string speed_remark(const Metrics& m, double gflops) {
-  double ceiling = m.run ? m.run->ceiling_gflops : 0;
-  if (ceiling > 0)  // which was measured too low where steps exceed it
-    for (const StepEvent& e : m.steps) ceiling = std::max(ceiling, e.gflops);
+  const double ceiling = ceiling_gflops(m);
   std::string remark = fmt::format("in the median step; {:.3g} GFLOP/s", gflops);
   if (ceiling > 0) remark += fmt::format(", {:.0f} % of the ceiling", 100 * gflops / ceiling);
   return remark;
@@ -87,7 +81,7 @@ std::string header_section(const Metrics& m) {
 
 std::string key_figures(const Metrics& m) {
   std::string out = "<dl class=\"figures\">\n";
-  if (!m.steps.empty()) out += training_loss(m);
+  if (!m.steps.empty()) out += loss_figure(m);
   if (!m.evals.empty()) {
     out += figure("Validation loss", fmt::format("{:.3f}", m.evals.back().loss),
                   fmt::format("nats per token, step {}", m.evals.back().step));
@@ -101,23 +95,19 @@ std::string key_figures(const Metrics& m) {
     out +=
         figure("Time", format_duration(last.elapsed_s),
                m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));
-    if (m.run)
-      out += figure("Tokens seen",
-                    format_count(static_cast<double>(last.step) * static_cast<double>(m.run->tokens_per_step)),
+    if (const auto tokens = tokens_seen(m))
+      out += figure("Tokens seen", format_count(static_cast<double>(*tokens)),
                     fmt::format("{} per step", m.run->tokens_per_step));
-    const auto skipped = std::count_if(m.steps.begin(), m.steps.end(), [](const StepEvent& e) { return e.skipped; });
-    if (skipped > 0) out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients or spikes");
+    if (const int64_t skipped = skipped_steps(m); skipped > 0)
+      out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients or spikes");
   }
   if (m.run)
     out += figure("Parameters", format_count(static_cast<double>(m.run->parameters)),
                   m.run->active_parameters == m.run->parameters
                       ? "all active for every token"
                       : format_count(static_cast<double>(m.run->active_parameters)) + " active per token");
-  if (!m.memory.empty()) {
-    int64_t peak = 0;
-    for (const MemoryEvent& e : m.memory) peak = std::max(peak, e.peak);
-    out += figure("Peak memory", format_bytes(static_cast<double>(peak)), "arena of the rank with the largest");
-  }
+  if (const auto peak = peak_memory(m.memory))
+    out += figure("Peak memory", format_bytes(static_cast<double>(*peak)), "arena of the rank with the largest");
   return out + "</dl>\n";
 }
 
