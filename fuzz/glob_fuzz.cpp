@@ -1,10 +1,9 @@
 // Patterns, and behind the first line end the path of a file. What patterns of data_files match lies in their folder.
 #include "fuzz/support.h"
-#include "witan/fetch/glob.h"
+#include "witan/base/glob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;
-  using namespace witan::fetch;
   const std::string_view text = fuzz::text_of(data, size);
   const size_t end = text.find('\n');
   if (end == text.npos || text.find('\0') != text.npos) return 0;

@@ -198,7 +198,8 @@ class Desk {
     for (const char* launcher : {"srun", "torchrun"})
       fs::create_symlink(kSource / "tests/cli/examples/launcher.sh", bin / launcher);
     fs::create_directory_symlink(kSource / "recipes", own_ / "recipes");
-    for (const char* file : {"my.txt", "other.txt", "books/one.txt", "more/one.txt", "corpus/one.txt"})
+    for (const char* file : {"my.txt", "other.txt", "books/one.txt", "more/one.txt", "corpus/one.txt", "corpus/two.md",
+                             "corpus/drafts/three.txt"})
       write_text(own_ / file, some_text(400));
     write_text(own_ / "prompt.txt", "the king");
     write_text(own_ / "questions.txt", "the king?\n");

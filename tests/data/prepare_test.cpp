@@ -77,6 +77,11 @@ TEST_F(Prepare, DoesItAgainWhenAnythingHasChanged) {
   put(folder_ / "text/b.txt", "more");
   EXPECT_EQ(prepare().corpus.documents, 2);
   EXPECT_TRUE(prepare().reused);
+  for (std::vector<std::string>* patterns : {&options_.selection.include, &options_.selection.exclude}) {
+    patterns->emplace_back("*.txt");
+    EXPECT_FALSE(prepare().reused);
+    EXPECT_TRUE(prepare().reused);
+  }
 }
 
 TEST_F(Prepare, DoesItAgainWhenTheShardsAreDamaged) {

@@ -248,6 +248,48 @@ TEST_F(SourcesTest, ExpandsPatterns) {
               HasSubstr("no file or folder matches " + (folder_ / "*.rst").string()));
 }
 
+TEST_F(SourcesTest, PatternsChooseFilesOfFolders) {
+  put(folder_ / "a.txt", "a");
+  put(folder_ / "b.md", "b");
+  put(folder_ / "sub/c.txt", "c");
+  put(folder_ / "sub/drafts/d.txt", "d");
+  put(folder_ / "drafts/e.txt", "e");
+  const auto chosen = [&](const SourceSelection& selection) {
+    return names(find_sources({folder_.path()}, selection));
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(chosen({{"*.md"}, {}}), Names{"b.md"});
+  EXPECT_EQ(chosen({{"sub/*"}, {}}), (Names{"sub/c.txt", "sub/drafts/d.txt"})) << "* also matches /";
+  EXPECT_EQ(chosen({{"*.md", "a.*"}, {}}), (Names{"a.txt", "b.md"}));
+  EXPECT_EQ(chosen({{}, {"drafts/"}}), (Names{"a.txt", "b.md", "sub/c.txt", "sub/drafts/d.txt"}))
+      << "from the folder's own beginning on";
+  EXPECT_EQ(chosen({{"*.txt"}, {"*drafts/*", "a.*"}}), Names{"sub/c.txt"}) << "excludes win";
+  EXPECT_EQ(names(find_sources({folder_ / "sub/", folder_ / "b.md"}, {{"c.*"}, {}})), (Names{"b.md", "sub/c.txt"}))
+      << "paths below each folder; a file that is named itself is read";
+}
+
+// Not even looked at.
+TEST_F(SourcesTest, WhatPatternsLeaveOutIsNotSkippedButLeftOut) {
+  put(folder_ / "a.txt", "a");
+  put(folder_ / "picture.png", std::string("\x89PNG\0\0", 6));
+  EXPECT_EQ(find_sources({folder_.path()}, {{}, {"*.png"}}).skipped, std::vector<SkippedFile>());
+}
+
+TEST_F(SourcesTest, APatternThatMatchesNothingIsAnError) {
+  put(folder_ / "text/a.txt", "a");
+  put(folder_ / "text/sub/b.txt", "b");
+  const auto why = [&](const std::vector<fs::path>& paths, const SourceSelection& selection) {
+    return message_of<DataError>([&] { find_sources(paths, selection); });
+  };
+  const std::string text = (folder_ / "text").string();
+  EXPECT_THAT(why({text}, {{"*.txt", "*.md"}, {}}),
+              AllOf(HasSubstr("--include *.md matches no file in " + text),
+                    HasSubstr("paths below the folder, such as "), HasSubstr("sub/b.txt")));
+  EXPECT_THAT(why({text}, {{}, {"text/*"}}), HasSubstr("--exclude text/* matches no file in " + text));
+  EXPECT_THAT(why({folder_ / "text/a.txt"}, {{"*.txt"}, {}}), HasSubstr("a file that is named itself is read"));
+  EXPECT_THAT(why({text}, {{"a.txt"}, {"*.txt"}}), HasSubstr("no text found in " + text));
+}
+
 TEST_F(SourcesTest, SaysWhatAMissingPathMayHaveMeant) {
   const auto why = [](const std::string& path) { return message_of<DataError>([&] { find_sources({path}); }); };
   EXPECT_THAT(why("allenai/c4"),

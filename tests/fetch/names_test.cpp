@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/file.h"
+#include "witan/base/glob.h"
 #include "witan/base/json.h"
-#include "witan/fetch/glob.h"
 #include "witan/fetch/hub.h"
 
 namespace witan::fetch {

@@ -106,7 +106,7 @@ std::string describe_dropping(const fs::path& prefix) {
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,
                                 PrepareOptions options, const std::function<void(const PrepareProgress&)>& progress) {
   if (options.corpus.quarantine.empty()) options.corpus.quarantine = prefix.string() + ".quarantine.jsonl";
-  const nlohmann::json key = shard_key(sources, encoder, options.corpus);
+  const nlohmann::json key = shard_key(sources, encoder, options);
   const ShardManifest manifest(prefix, key);
   PreparedDataset prepared;
   prepared.prefix = prefix;

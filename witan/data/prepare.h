@@ -15,6 +15,8 @@ namespace witan {
 
 struct PrepareOptions {
   CorpusOptions corpus;  // without a quarantine file: PREFIX.quarantine.jsonl
+  // By which the sources were found: recorded with the shards, which are made anew when it changes.
+  SourceSelection selection;
   SplitOptions split;
   int threads = 1;                  // threads that tokenize; the result does not depend on it
   uint64_t piece_bytes = 32 << 20;  // of text: at most so much is tokenized again after a kill

@@ -145,10 +145,14 @@ nlohmann::json options_key(const CorpusOptions& options) {
   return key;
 }
 
-nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options) {
+nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder,
+                         const PrepareOptions& options) {
   nlohmann::json tokenizer = {{"hash", encoder.hash}, {"vocab_size", encoder.vocab_size}, {"end_of_text", nullptr}};
   if (encoder.end_of_text) tokenizer["end_of_text"] = *encoder.end_of_text;
-  return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", options_key(options)}};
+  nlohmann::json how = options_key(options.corpus);
+  if (!options.selection.include.empty()) how["include"] = options.selection.include;
+  if (!options.selection.exclude.empty()) how["exclude"] = options.selection.exclude;
+  return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", std::move(how)}};
 }
 
 std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix) {

@@ -15,7 +15,7 @@ namespace witan {
 nlohmann::json sources_key(const std::vector<Source>& sources);
 nlohmann::json options_key(const CorpusOptions& options);
 // Everything that the tokens depend on.
-nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const CorpusOptions& options);
+nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder, const PrepareOptions& options);
 
 // The paths of the sources (as sources_key() has them) that the shards of this prefix were made from, if their manifest
 // says so, and says of the files that are there how large they are.

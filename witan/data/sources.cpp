@@ -16,6 +16,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/glob.h"
 #include "witan/base/text.h"
 #include "witan/data/decompress.h"
 #include "witan/data/tables/damage.h"
@@ -161,8 +162,34 @@ bool is_paper(const fs::path& path) {
                              });
 }
 
+// Patterns, and whether any file has matched each of them.
+class Patterns {
+ public:
+  explicit Patterns(const std::vector<std::string>& patterns) : patterns_(patterns), matched_(patterns.size()) {}
+
+  // Every pattern is tried: each must match something.
+  bool match(const std::string& path) {
+    bool any = false;
+    for (size_t i = 0; i < patterns_.size(); ++i)
+      if (matches_any({patterns_[i]}, path)) matched_[i] = any = true;
+    return any;
+  }
+  bool empty() const { return patterns_.empty(); }
+  // The first one that has matched nothing; null: there is none.
+  const std::string* unmatched() const {
+    const auto found = std::ranges::find(matched_, false);
+    return found == matched_.end() ? nullptr : &patterns_[static_cast<size_t>(found - matched_.begin())];
+  }
+
+ private:
+  const std::vector<std::string>& patterns_;
+  std::vector<bool> matched_;
+};
+
 class Finder {
  public:
+  explicit Finder(const SourceSelection& selection) : include_(selection.include), exclude_(selection.exclude) {}
+
   void add(const fs::path& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
@@ -173,6 +200,20 @@ class Finder {
     const Look look = look_at(path);
     require<DataError>(look.binary.empty(), path.string(), ": this is ", look.binary);
     keep(describe(path, look.kind));
+  }
+
+  // Throws DataError for a pattern that has matched nothing; `named`: where was looked.
+  void require_matches(const std::string& named) const {
+    for (const auto& [option, patterns] : {std::pair("--include", &include_), std::pair("--exclude", &exclude_)}) {
+      const std::string* pattern = patterns->unmatched();
+      if (pattern == nullptr) continue;
+      const std::string seen = examples_.empty()
+                                   ? std::string(
+                                         "no folder with files is among them, and a file that is named itself "
+                                         "is read whatever the patterns say")
+                                   : cat("patterns are matched against paths below the folder, such as ", examples_);
+      throw DataError(cat(option, " ", clipped(*pattern), " matches no file in ", named, ": ", seen));
+    }
   }
 
   Sources finish() {
@@ -206,10 +247,18 @@ class Finder {
         walk.disable_recursion_pending();
         continue;
       }
-      add_found(*walk);
+      if (walk->is_directory(error) || is_wanted(walk->path().lexically_relative(folder).string())) add_found(*walk);
     }
     require<DataError>(!error, "cannot read the folder ", folder.string(), ": ", error.message());
     add_all(std::exchange(in_folder_, {}));
+  }
+
+  // Of a file by its path below the folder that was named.
+  bool is_wanted(const std::string& path) {
+    constexpr int kExamples = 3;
+    if (seen_in_folders_++ < kExamples) examples_ += cat(examples_.empty() ? "" : ", ", clipped(path));
+    const bool included = include_.match(path), excluded = exclude_.match(path);
+    return (include_.empty() || included) && !excluded;
   }
 
   // Of a folder: where rows lie in it, its papers are not text to learn from.
@@ -246,6 +295,9 @@ class Finder {
     if (seen_.insert(source.path).second) found_.files.push_back(source);
   }
 
+  Patterns include_, exclude_;
+  std::string examples_;  // of paths below folders
+  int64_t seen_in_folders_ = 0;
   Sources found_;
   std::set<fs::path> seen_;
   std::vector<std::pair<fs::path, Source>> in_folder_;  // of the one that is walked
@@ -275,13 +327,14 @@ bool is_table(SourceKind kind) {
   return kind != SourceKind::text && kind != SourceKind::jsonl;
 }
 
-Sources find_sources(const std::vector<fs::path>& paths) {
-  Finder finder;
+Sources find_sources(const std::vector<fs::path>& paths, const SourceSelection& selection) {
+  Finder finder(selection);
   std::string named;
   for (const fs::path& path : paths) {
     finder.add(path);
     named += cat(named.empty() ? "" : ", ", path.string());
   }
+  finder.require_matches(named);
   Sources sources = finder.finish();
   require_readable(sources.skipped);
   require<DataError>(!sources.files.empty(), "no text found in ", named.empty() ? "no paths" : named,

@@ -39,6 +39,16 @@ struct Sources {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
+// Which files of a folder are read. Patterns are matched against a file's path below the folder, as by `witan data
+// fetch` (base/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is named itself is
+// read whatever they say.
+struct SourceSelection {
+  std::vector<std::string> include;  // none: every file
+  std::vector<std::string> exclude;  // leaves out what is included otherwise
+
+  bool operator==(const SourceSelection&) const = default;
+};
+
 // Expands files, folders and, where there is no file of that name, patterns of the shell (*, ?, []). Names in .jsonl,
 // .json or .ndjson are rows, each optionally followed by .gz or .zst; those in .parquet, .arrow or .feather, and files
 // that begin as such, are tables, and so are WebDataset's archives in .tar, .tar.gz, .tgz or .tar.zst, and shards in
@@ -48,9 +58,10 @@ struct Sources {
 // symbolic links to folders, broken links, pipes and devices, archives that begin with neither .txt nor .json files,
 // and what `datasets` and writers of Parquet keep beside their tables (dataset_info.json, cache-*.arrow, _metadata) or
 // shards (index.json), and in folders with rows or tables their README, LICENSE and the like, which a hub fetches with
-// them. Throws DataError for a missing or binary path that was named itself, for a file that may not be read, and if
+// them. What the selection leaves out is not looked at. Throws DataError for a missing or binary path that was named
+// itself, for a file that may not be read, for a pattern of the selection that no file of any folder matches, and if
 // nothing was found.
-Sources find_sources(const std::vector<fs::path>& paths);
+Sources find_sources(const std::vector<fs::path>& paths, const SourceSelection& selection = {});
 
 // Throws DataError if files of a folder may not be read: they are text that was meant to be there.
 void require_readable(const std::vector<SkippedFile>& skipped);

@@ -13,9 +13,9 @@
 #include "witan/base/counted.h"
 #include "witan/base/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/glob.h"
 #include "witan/base/mutex.h"
 #include "witan/base/text.h"
-#include "witan/fetch/glob.h"
 #include "witan/fetch/manifest.h"
 #include "witan/fetch/part_file.h"
 
@@ -141,10 +141,10 @@ void note_others(const FetchOptions& options, const Listing& listing, const Mani
   for (const std::string& path : manifest.paths())
     if (!chosen.contains(path) && fs::exists(options.to / path)) others.insert(path);
   if (others.empty() || !note) return;
-  note(cat("warning: ", options.to.string(), " also holds ",
-           counted(static_cast<int64_t>(others.size()), "file"), " of an earlier fetch that ",
-           others.size() == 1 ? "is" : "are", " not chosen now, or not in the repository any more: ",
-           shortened_list(others), "; what reads the folder reads them too: remove them, or fetch to another folder "
+  note(cat("warning: ", options.to.string(), " also holds ", counted(static_cast<int64_t>(others.size()), "file"),
+           " of an earlier fetch that ", others.size() == 1 ? "is" : "are",
+           " not chosen now, or not in the repository any more: ", shortened_list(others),
+           "; what reads the folder reads them too: remove them, or fetch to another folder "
            "(--to)"));
 }
 

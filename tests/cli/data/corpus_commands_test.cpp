@@ -112,6 +112,21 @@ TEST_F(CorpusCommandsTest, StatsCountsTextAndTokens) {
   EXPECT_EQ(documents, 14);
 }
 
+TEST_F(CorpusCommandsTest, PatternsChooseFilesOfAFolder) {
+  write_text(at("in/a.txt"), "one");
+  write_text(at("in/sub/b.txt"), "two");
+  const std::vector<std::string> patterns = {"--include", "*.txt", "--exclude", "a.*"};
+  std::vector<std::string> stats = {"data", "stats", at("in"), "--json"},
+                           dedup = {"data", "dedup", at("in"), "--dry-run"};
+  for (auto* words : {&stats, &dedup}) words->insert(words->end(), patterns.begin(), patterns.end());
+  EXPECT_EQ(json::parse(witan(stats).out)["documents"], 1);
+  const Said said = witan(dedup);
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, " 1")) << said.out;
+  stats[2] = at("in/a.txt");
+  expect_refusal(stats, 4, {"--include *.txt matches no file", "a file that is named itself is read"});
+}
+
 TEST_F(CorpusCommandsTest, StatsWritesAPage) {
   const Said said = witan({"data", "stats", at("rows.jsonl"), "--report", at("new/stats.html")});
   ASSERT_EQ(said.code, 0) << said.err;

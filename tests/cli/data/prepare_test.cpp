@@ -175,6 +175,28 @@ TEST_F(PrepareCommandTest, SaysWhatOtherShardsItReplaces) {
   expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, "its files have changed since");
 }
 
+TEST_F(PrepareCommandTest, PatternsChooseFilesOfAFolderAndAreRecorded) {
+  for (const char* name : {"text/a.txt", "text/b.md", "text/drafts/c.txt"}) write_text(at(name), "one two");
+  const auto prepare = [&](const Words& patterns) {
+    Words words = command({"--input", at("text"), "--tokenizer", source("tokenizer/gpt2.json")});
+    words.insert(words.end(), patterns.begin(), patterns.end());
+    const Said said = witan(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return said;
+  };
+  const Words some = {"--include", "*.txt", "--include", "*.md", "--exclude", "drafts/"};
+  EXPECT_TRUE(contains(prepare(some).out, "documents     2\n"));
+  const auto options = nlohmann::json::parse(read_file(at("out_text_document.json"))).at("key").at("options");
+  EXPECT_EQ(options.at("include"), (Words{"*.txt", "*.md"}));
+  EXPECT_EQ(options.at("exclude"), Words{"drafts/"});
+  EXPECT_TRUE(contains(prepare(some).out, "(complete before)"));
+  const Said other = prepare({"--include=*.txt"});
+  EXPECT_TRUE(contains(other.out, "documents     2\n"));
+  EXPECT_TRUE(contains(other.err, "was made otherwise (exclude; include; ")) << other.err;
+  expect_refusal(command({"--input", at("text"), "--tokenizer", source("tokenizer/gpt2.json"), "--include", "*.rst"}),
+                 4, {"--include *.rst matches no file in " + at("text"), "such as "});
+}
+
 // What the user typed is what messages name.
 TEST_F(PrepareCommandTest, NamesTheFlagsThatWereGiven) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");

@@ -35,6 +35,20 @@ TEST_F(RowsCommandTest, Shuffles) {
   expect_refusal(other, 3, {"mixed.jsonl exists already", "another --output"});
 }
 
+TEST_F(RowsCommandTest, PatternsChooseFilesOfAFolder) {
+  write_text(at("in/a.jsonl"), "{\"a\": 1}\n");
+  write_text(at("in/sub/b.jsonl"), "{\"b\": 1}\n");
+  for (const char* command : {"shuffle", "split"}) {
+    std::vector<std::string> words = {"data", command, at("in"), "--output", at(command), "--exclude", "sub/"};
+    if (std::string(command) == "split") words.insert(words.end(), {"--chunks", "1"});
+    const Said said = witan(words);
+    ASSERT_EQ(said.code, 0) << said.err;
+    EXPECT_TRUE(contains(said.out, "rows          1 in 1 file")) << said.out;
+    words[6] = "none/";
+    expect_refusal(words, 4, {"--exclude none/ matches no file in " + at("in")});
+  }
+}
+
 TEST_F(RowsCommandTest, ShufflesIntoChunks) {
   const Said said =
       witan({"data", "shuffle", at("rows.jsonl"), "--output", at("out/c"), "--chunks", "8", "--valid", "2"});

@@ -186,6 +186,22 @@ TEST_F(TokenizeCorpus, DropsWhatWasBegunOfAnotherText) {
   EXPECT_EQ(told, 1) << "there was nothing to drop";
 }
 
+TEST_F(TokenizeCorpus, DropsWhatWasBegunWithOtherPatterns) {
+  options_.selection.include = {"*.jsonl"};
+  int calls = 0, told = 0;
+  const auto stop = [&](const PrepareProgress&) {
+    if (++calls > 3) throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(prepare("d", stop), std::runtime_error);
+  options_.dropping = [&] { ++told; };
+  calls = 0;
+  EXPECT_THROW(prepare("d", stop), std::runtime_error);
+  EXPECT_EQ(told, 0) << "the same patterns continue";
+  options_.selection.exclude = {"drafts/"};
+  EXPECT_EQ(prepare("d").resumed_tokens, 0);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(TokenizeCorpus, ADamagedRecordCountsAsNone) {
   int calls = 0;
   EXPECT_THROW(prepare("d",

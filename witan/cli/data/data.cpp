@@ -9,6 +9,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/kept_work.h"
+#include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare.h"
@@ -82,7 +83,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   args.output = prefix_of_output(args);
   if (args.tokenizer.empty()) const BpeTrainer checked(args.bpe);  // before the text is read
   Progress progress(context.err, progress_options(context.err));
-  const Sources sources = find_sources(paths_of(args.inputs));
+  const Sources sources = find_sources(paths_of(args.inputs), args.prepare.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   PrepareOptions options = args.prepare;
   if (args.chat.data.sft) options.corpus.messages_key = args.chat.data.messages_key;
@@ -142,6 +143,7 @@ void add_data(CLI::App& app, Context& context) {
   add_option(*command, "inputs", args->inputs,
              "Files and folders of text, JSON Lines, Parquet, Arrow, .tar or .mds, separated by spaces or commas")
       .type_name("");
+  add_selection_args(*command, args->prepare.selection);
   add_option(*command, "--output", args->output, "Write the shards to PREFIX.bin and PREFIX.idx").type_name("PREFIX");
   const Option tokenizer =
       add_option(*command, "--tokenizer", args->tokenizer,

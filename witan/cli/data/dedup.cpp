@@ -23,6 +23,7 @@ namespace {
 
 struct DedupArgs {
   std::vector<std::string> inputs;
+  SourceSelection selection;
   std::string output, removed, method = "minhash", normalize = "space", shingle = "words";
   WorkArgs work = {.memory = "2GiB", .temporary = ""};
   double verify = 0;
@@ -240,7 +241,7 @@ ExitCode dedup(Context& context, const DedupArgs& args) {
                       "witan data dedup: --verify compares candidates of --method minhash, and --method exact has "
                       "none: leave one of them out");
   Progress progress(context.err, progress_options(context.err));
-  const Sources sources = find_sources(paths_of(args.inputs));
+  const Sources sources = find_sources(paths_of(args.inputs), args.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   const DedupOptions options = dedup_options(args);
   check_outputs(options, sources.files);
@@ -296,6 +297,7 @@ void add_data_dedup(CLI::App& data, Context& context) {
        "witan data dedup my.txt other.txt --dry-run"},
       [&context, args] { return dedup(context, *args); });
   add_option(*command, "inputs", args->inputs, kInputsHelp).required().type_name("");
+  add_selection_args(*command, args->selection);
   add_option(*command, "--output", args->output, "Write the documents that are kept to this file of JSON Lines")
       .type_name("FILE");
   add_option(*command, "--removed", args->removed,

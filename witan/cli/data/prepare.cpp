@@ -12,6 +12,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/data/kept_work.h"
 #include "witan/cli/data/prepare_report.h"
+#include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/megatron_encoder.h"
 #include "witan/data/prepare/own_shards.h"
@@ -186,7 +187,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
   tokens.vocab_file = args.vocab_file;
   tokens.merge_file = args.merge_file;
   const TextEncoder encoder = megatron_encoder(tokens);
-  const Sources sources = find_sources(paths_of(args.inputs));
+  const Sources sources = find_sources(paths_of(args.inputs), args.prepare.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_sources(args, sources.files);
   if (!tokens.append_eod)
@@ -265,12 +266,14 @@ void add_data_prepare(CLI::App& data, Context& context) {
        "Writes PREFIX_KEY_document.bin and .idx, the same bytes for any number of workers. After a kill, or a full "
        "disk, the same command continues. Rows that cannot be used are counted, and kept in a .quarantine.jsonl.",
        "witan data prepare --input rows.jsonl.zst --output-prefix data/rows --tokenizer tokenizer.json --append-eod\n"
+       "witan data prepare --input corpus/ --include '*.txt' --output-prefix data/texts --tokenizer tokenizer.json\n"
        "witan data prepare --input rows.jsonl.zst --json-keys text content --output-prefix data/two \\\n"
        "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model model-folder --append-eod"},
       [&context, args] { return prepare_megatron(context, *args); });
   add_option(*command, "--input", args->inputs,
              "Files and folders of JSON Lines, Parquet, Arrow, .tar, .mds or text, separated by spaces or commas")
       .type_name("FILE");
+  add_selection_args(*command, args->prepare.selection);
   add_option(*command, "--output-prefix", args->output_prefix, "Write to PREFIX_KEY_document.bin and .idx")
       .type_name("PREFIX");
   add_option(*command, "--json-keys", args->json_keys,

@@ -58,6 +58,17 @@ Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help) {
       .show_default();
 }
 
+void add_selection_args(CLI::App& command, SourceSelection& selection) {
+  add_option(command, "--include", selection.include,
+             "Of folders only files whose path below the folder matches one of these patterns (repeatable); * also "
+             "matches /, and FOLDER/ stands for all in it")
+      .type_name("PATTERN")
+      .one_argument();
+  add_option(command, "--exclude", selection.exclude, "No files of folders that match one of these (repeatable)")
+      .type_name("PATTERN")
+      .one_argument();
+}
+
 fs::path output_of_rows(const std::string& output, const std::string& option) {
   const fs::path path = output;
   const auto refuse = [&](const std::string& why) { throw UsageError(cat(option, " ", output, why)); };
@@ -104,7 +115,7 @@ void require_files(const RowArgs& args, const std::string& command) {
 std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress) {
   require_files(args, command);
   output_of_rows(args.output, command + ": --output");
-  const Sources sources = find_sources(paths_of(args.inputs));
+  const Sources sources = find_sources(paths_of(args.inputs), args.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   for (const std::string& note : check_row_sources(sources.files, args.rows)) progress.note("warning: " + note);
   return sources.files;

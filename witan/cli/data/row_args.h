@@ -37,6 +37,9 @@ void add_work_args(CLI::App& command, WorkArgs& args, const std::string& memory_
 // --seed of what is drawn: `help` says what.
 Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help);
 
+// --include and --exclude: which files of a folder are read.
+void add_selection_args(CLI::App& command, SourceSelection& selection);
+
 // The path to write rows to: NAME is NAME.jsonl. Throws UsageError for folders, devices and compressed files; `option`:
 // "witan data split: --output".
 fs::path output_of_rows(const std::string& output, const std::string& option);
@@ -44,6 +47,7 @@ fs::path output_of_rows(const std::string& output, const std::string& option);
 // The files and folders to read, --output, --json-key, --bad-row-share and --replace-invalid-utf8.
 struct RowArgs {
   std::vector<std::string> inputs;
+  SourceSelection selection;  // of commands that have add_selection_args()
   std::string output;
   RowOptions rows;
 };

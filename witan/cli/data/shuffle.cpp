@@ -52,6 +52,7 @@ void add_data_shuffle(CLI::App& data, Context& context) {
        "witan data shuffle rows.jsonl.gz --output mixed.jsonl\n"
        "witan data shuffle rows.jsonl.zst corpus/ --output mixed/corpus --seed 42 --memory 2GB --chunks 4 --valid 2"},
       [&context, args] { return shuffle(context, *args); });
+  add_selection_args(*command, args->rows.selection);
   add_row_args(*command, args->rows, "Write this file of JSON Lines, or with --chunks the files named after it");
   add_chunk_args(*command, args->options.parts);
   add_seed(*command, args->options.seed, "Seed of the order");

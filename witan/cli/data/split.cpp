@@ -61,6 +61,7 @@ void add_data_split(CLI::App& data, Context& context) {
                                    "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
                                    "witan data split rows.jsonl.gz --output shares/rows --fractions 0.8,0.1,0.1"},
                                   [&context, args] { return split(context, *args); });
+  add_selection_args(*command, args->rows.selection);
   add_row_args(*command, args->rows, "Name the files after this one: FILE.chunk.00.jsonl, FILE.val.jsonl");
   add_chunk_args(*command, args->options.parts);
   add_option(*command, "--fractions", args->fractions,

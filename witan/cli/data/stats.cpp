@@ -21,6 +21,7 @@ namespace {
 
 struct StatsArgs {
   std::vector<std::string> inputs;
+  SourceSelection selection;
   std::string tokenizer, report;
   WorkArgs work = {.memory = "1GiB", .temporary = ""};
   bool json = false;
@@ -104,7 +105,7 @@ void print_dataset(std::FILE* out, const DatasetStatistics& found, const StatsSu
 }
 
 DatasetStatistics count_text(const StatsArgs& args, const StatisticsOptions& options, Progress& progress) {
-  const Sources sources = find_sources(paths_of(args.inputs));
+  const Sources sources = find_sources(paths_of(args.inputs), args.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_encoding(sources.files, options.corpus);
   uint64_t total = 1;
@@ -143,6 +144,9 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   const bool shards = std::any_of(args.inputs.begin(), args.inputs.end(), names_shards);
   require<UsageError>(!shards || args.inputs.size() == 1,
                       "witan data stats: give one prefix of token shards, or any number of files of text");
+  require<UsageError>(!shards || args.selection == SourceSelection(),
+                      "witan data stats: --include and --exclude choose files of a folder of text, and ",
+                      args.inputs.front(), " are token shards: leave them out");
   check_report(args.report);
   StatisticsOptions options = args.options;
   options.memory = args.work.memory_bytes(kStatsCommand);
@@ -193,6 +197,7 @@ void add_data_stats(CLI::App& data, Context& context) {
   add_option(*command, "inputs", args->inputs, std::string(kInputsHelp) + "; or a prefix of token shards")
       .required()
       .type_name("");
+  add_selection_args(*command, args->selection);
   add_option(*command, "--tokenizer", args->tokenizer,
              "Count tokens of text, or text of tokens (default for shards: PREFIX.tokenizer.json)")
       .type_name("FILE");

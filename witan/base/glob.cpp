@@ -1,10 +1,10 @@
-#include "witan/fetch/glob.h"
+#include "witan/base/glob.h"
 
 #include <fnmatch.h>
 
 #include <algorithm>
 
-namespace witan::fetch {
+namespace witan {
 namespace {
 
 bool matches_text(const std::string& pattern, const std::string& text) {
@@ -58,4 +58,4 @@ std::string common_folder(const std::vector<std::string>& patterns) {
   return common.starts_with(".") ? "" : common;
 }
 
-}  // namespace witan::fetch
+}  // namespace witan

@@ -1,11 +1,11 @@
-// Patterns that choose files of a repository.
+// Patterns that choose files of a folder or a repository, by their paths below it.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace witan::fetch {
+namespace witan {
 
 // As `--include` of the hub's own command line (Python's fnmatch): * and ? and [] also match "/". One that ends with
 // "/" stands for all that is in the folder.
@@ -17,4 +17,4 @@ bool matches_data_files(std::string_view pattern, std::string_view path);
 // The folder that all files lie in which the patterns of data_files can match; "" for the repository's own.
 std::string common_folder(const std::vector<std::string>& patterns);
 
-}  // namespace witan::fetch
+}  // namespace witan

@@ -1,8 +1,8 @@
-#include "witan/fetch/glob.h"
+#include "witan/base/glob.h"
 
 #include <gtest/gtest.h>
 
-namespace witan::fetch {
+namespace witan {
 namespace {
 
 TEST(Globs, IncludesMatchAcrossFolders) {
@@ -49,4 +49,4 @@ TEST(Globs, TheFolderThatAllPatternsLieIn) {
 }
 
 }  // namespace
-}  // namespace witan::fetch
+}  // namespace witan
