@@ -8,7 +8,8 @@
 
 namespace witan::cli {
 
-// "# from preset gpt2-124m, mine.toml", with a line feed; empty where neither is named.
+// "# from preset gpt2-124m, mine.toml", with a line feed; empty where neither is named. `file`: also another source in
+// words, "Hugging Face folder base".
 std::string origin_line(const std::string& preset, const std::string& file);
 
 // "preset gpt2-124m, mine.toml" of a config.toml; empty where it says nothing, or cannot be read.

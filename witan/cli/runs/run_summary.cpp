@@ -52,6 +52,12 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
   if (standing.run) run.tokens = standing.run->tokens_per_step * run.step;
 }
 
+// "init_from base", of a run that was started from the weights of another one or of a folder; else empty.
+std::string first_weights(const TrainConfig& train) {
+  if (!train.init_from.empty()) return "init_from " + clipped(train.init_from, 200);
+  return train.upcycle.empty() ? "" : "upcycle " + clipped(train.upcycle, 200);
+}
+
 // `skipped` receives what cannot be read of it.
 RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped) {
   RunSummary run;
@@ -70,6 +76,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
     read_toml(values.fields(), config.string());
     run.steps = values.train.train_iters;
     run.recipe = read_origin(config);
+    if (run.recipe.empty()) run.recipe = first_weights(values.train);
     run.config = std::move(values);
   });
   MetricsStanding standing;

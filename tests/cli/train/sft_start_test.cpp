@@ -1,0 +1,88 @@
+// Starts of fine-tuning runs that fail: what they leave under the run's name, and the next start of that name.
+#include <gmock/gmock.h>
+
+#include "cli/small_runs.h"
+
+namespace witan::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SftStart : public SmallRuns {
+ protected:
+  SftStart() {
+    write_text(folder_ / "chat.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+               "{% if add_generation_prompt %}assistant: {% endif %}");
+    std::string rows;
+    for (int i = 0; i < 40; ++i)
+      rows += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
+              "\n";
+    write_text(folder_ / "chats.jsonl", rows);
+    write_text(folder_ / "broken.jsonl", "{\"messages\": [}\n");
+    write_text(folder_ / "empty.jsonl", "");
+  }
+  Said start(const std::string& data, const std::string& length = "64") const {
+    return run({"train",
+                "--run",
+                "mine",
+                "--sft",
+                "--data",
+                folder_ / data,
+                "--chat-template",
+                folder_ / "chat.jinja",
+                "--tokenizer",
+                std::string(WITAN_SOURCE_DIR) + "/tests/golden/tokenizer/gpt2.json",
+                "--num-layers",
+                "1",
+                "--hidden-size",
+                "32",
+                "--ffn-hidden-size",
+                "32",
+                "--num-experts",
+                "2",
+                "--device",
+                "cpu",
+                "--ranks",
+                "1",
+                "--seq-length",
+                length,
+                "--micro-batch-size",
+                "1",
+                "--global-batch-size",
+                "2",
+                "--train-iters",
+                "1",
+                "--sample-tokens",
+                "0",
+                "--held-out-fraction",
+                "0.2"});
+  }
+  bool has_run() const { return fs::exists(folder_ / "runs/mine"); }
+};
+
+TEST_F(SftStart, LeavesNothingWhereNothingCouldBeRead) {
+  for (const char* data : {"nothere.jsonl", "text.txt", "empty.jsonl"}) {
+    EXPECT_EQ(start(data).code, 4) << data;
+    EXPECT_FALSE(has_run()) << data;
+  }
+}
+
+// The rows that could not be used are listed there, and tokens are kept.
+TEST_F(SftStart, WhatItLeavesIsNoRunAndIsNotInTheNextOnesWay) {
+  const Said broken = start("broken.jsonl");
+  EXPECT_EQ(broken.code, 4);
+  EXPECT_THAT(broken.err, HasSubstr("mine/data/tokens.quarantine.jsonl"));
+  EXPECT_TRUE(has_run());
+  EXPECT_THAT(run({"runs"}).err, HasSubstr("mine: no run: a start that failed left tokens there"));
+  const Said cut = start("chats.jsonl", "4");
+  EXPECT_EQ(cut.code, 4);
+  EXPECT_THAT(cut.err, HasSubstr("has no conversation with a token to learn from in its first 5 tokens"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/mine/config.toml"));
+  const Said good = start("chats.jsonl");
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_THAT(run({"runs"}).out, HasSubstr("mine  finished"));
+}
+
+}  // namespace
+}  // namespace witan::test
