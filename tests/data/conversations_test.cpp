@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan {
 namespace {
@@ -82,6 +85,38 @@ TEST(Conversations, AllOfAConversationMayBeLearntFrom) {
   ASSERT_EQ(row.conversations.size(), 1u);
   EXPECT_EQ(answers(row.conversations[0]), (Texts{row.conversations[0].text}));
   EXPECT_NE(all.hash(), format(kChatMl).hash());
+}
+
+// qwen2.json, with these special tokens from id 381 on.
+Tokenizer with_special(const std::vector<std::string>& tokens) {
+  auto json = nlohmann::json::parse(read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/qwen2.json"));
+  nlohmann::json token = json["added_tokens"][0];
+  for (const std::string& text : tokens) {
+    token["id"] = token["id"].get<int>() + 1;
+    token["content"] = text;
+    json["added_tokens"].push_back(token);
+  }
+  return Tokenizer(parse_tokenizer_json(json.dump(), "tokenizer.json"));
+}
+
+TEST(Conversations, TheEndOfATurnIsTheSpecialTokenBehindAnAnswer) {
+  const auto end = [](const Tokenizer& tokenizer, const char* source, const std::string& eos = "") {
+    return end_of_turn({ChatTemplate(source, "chat.jinja"), "", eos}, tokenizer);
+  };
+  const Tokenizer chat = with_special({"<|im_start|>", "<|im_end|>", "<|im_end|>\n", "<|eot_id|>"}),
+                  text = with_special({});
+  EXPECT_EQ(end(with_special({"<|im_start|>", "<|im_end|>"}), kChatMl), 382) << "<|im_end|>";
+  EXPECT_EQ(end(chat, kThinking), 382);
+  EXPECT_EQ(end(chat, kChatMl), 383) << "the longest one, as the tokenizer takes it";
+  constexpr const char* kLlama =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n\\n' + m.content | trim + ' <|eot_id|>' }}{% endfor %}"
+      "<|im_end|>";
+  EXPECT_EQ(end(chat, kLlama), 384) << "the first one";
+  EXPECT_EQ(end(text, "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", "<|endoftext|>"), 380);
+  EXPECT_EQ(end(text, kChatMl), std::nullopt) << "no token of its own ends a turn";
+  EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), std::nullopt);
+  EXPECT_EQ(end(chat, "{{ raise_exception('no') }}"), std::nullopt);
+  EXPECT_EQ(end(chat, "<|im_end|>"), std::nullopt) << "the answer is not written";
 }
 
 TEST(Conversations, PairsOfFromAndValueAreMessages) {

@@ -172,6 +172,27 @@ ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer&
   return format;
 }
 
+std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer) try {
+  const std::string answer = "Answer.";
+  const std::vector<ChatMessage> messages = {{"user", "Question?"}, {"assistant", answer}};
+  const std::string text =
+      found.chat.render(messages, {.bos_token = found.bos_token, .eos_token = found.eos_token, .now = kTrainingDay});
+  const size_t begin = text.rfind(answer);
+  if (begin == text.npos) return std::nullopt;
+  const std::string_view behind = std::string_view(text).substr(begin + answer.size());
+  std::string_view first;  // of several at the same place the longest, as the tokenizer takes it
+  size_t at = behind.npos;
+  for (const AddedToken& token : tokenizer.spec().added) {
+    const size_t place = token.special ? behind.find(token.text) : behind.npos;
+    if (place > at || place == behind.npos || (place == at && token.text.size() < first.size())) continue;
+    at = place;
+    first = token.text;
+  }
+  return at == behind.npos ? std::nullopt : tokenizer.token_id(first);
+} catch (const DataError&) {
+  return std::nullopt;
+}
+
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format) {
   try {
     insist(find_invalid_utf8(line) == line.npos, "invalid UTF-8");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ struct ConversationFormat {
 };
 
 ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer& tokenizer);
+
+// The token with which the template ends an answer: the first special one behind it, <|im_end|> of ChatML. Nothing
+// where it writes none, or does not take a question and its answer.
+std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer);
 
 // The day that strftime_now() tells in training data, 26 July 2024: rendering must not depend on the day of the run.
 inline constexpr int64_t kTrainingDay = 1'721'952'000;

@@ -41,6 +41,92 @@ TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
     EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
 }
 
+// Runs that are fine-tuned on conversations in which <|im_end|> (301) ends a turn, and <|endoftext|> (299) a text.
+class ChatRunExports : public ConvertCommands {
+ protected:
+  void SetUp() override {
+    train_small("base", {"--ranks", "1"});
+    export_to("base", "base");
+    Json tokenizer = Json::parse(file("base/tokenizer.json"));
+    Json token = tokenizer["added_tokens"][0];
+    ASSERT_EQ(token["id"], 299);
+    for (const auto& [id, text] : {std::pair(300, "<|im_start|>"), std::pair(301, "<|im_end|>")}) {
+      token["id"] = id;
+      token["content"] = text;
+      tokenizer["added_tokens"].push_back(token);
+    }
+    write_text(folder_ / "tokenizer.json", tokenizer.dump());
+    write_text(folder_ / "chat.jinja",
+               "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    std::string rows;
+    for (int i = 0; i < 40; ++i)
+      rows += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
+              "\n";
+    write_text(folder_ / "chats.jsonl", rows);
+  }
+  void tune(const std::string& name, std::vector<std::string> more) const {
+    more.insert(more.end(), {"--sft", "--chat-template", folder_ / "chat.jinja", "--data", folder_ / "chats.jsonl"});
+    std::vector<std::string> args = {"train", "--run", name, "--device", "cpu", "--ranks", "1", "--seq-length", "32"};
+    args.insert(args.end(), {"--micro-batch-size", "1", "--global-batch-size", "2", "--train-iters", "2"});
+    args.insert(args.end(), {"--sample-tokens", "0", "--held-out-fraction", "0.2"});
+    args.insert(args.end(), more.begin(), more.end());
+    done(args);
+  }
+  Json json(const std::string& name) const { return Json::parse(file(name)); }
+};
+
+TEST_F(ChatRunExports, EndAnAnswerAtTheEndOfATurnOrOfAText) {
+  tune("chat", {"--tokenizer", folder_ / "tokenizer.json", "--num-layers", "2", "--hidden-size", "32",
+                "--ffn-hidden-size", "32", "--num-experts", "4"});
+  export_to("chat", "hf");
+  for (const char* name : {"hf/generation_config.json", "hf/config.json"})
+    EXPECT_EQ(json(name)["eos_token_id"], (Json{301, 299})) << name;
+  EXPECT_EQ(json("hf/tokenizer_config.json")["eos_token"], "<|im_end|>");
+  EXPECT_EQ(file("hf/chat_template.jinja"), file("chat.jinja"));
+}
+
+TEST_F(ChatRunExports, AnImportedFoldersOtherSettingsStay) {
+  tune("chat", {"--tokenizer", folder_ / "tokenizer.json", "--num-layers", "2", "--hidden-size", "32",
+                "--ffn-hidden-size", "32", "--num-experts", "4"});
+  export_to("chat", "hf");
+  const std::string config = file("hf/config.json");
+  write_text(folder_ / "hf/generation_config.json", R"({"eos_token_id": 299, "temperature": 0.7})");
+  tune("tuned", {"--init-from", folder_ / "hf"});
+  export_to("tuned", "again");
+  EXPECT_EQ(json("again/generation_config.json"), (Json{{"eos_token_id", {301, 299}}, {"temperature", 0.7}}));
+  EXPECT_EQ(file("again/config.json"), config);
+  // What ends turns already stays byte for byte, and what there is not comes to be.
+  write_text(folder_ / "hf/generation_config.json", R"({ "eos_token_id": [299,301]})");
+  tune("chatty", {"--init-from", folder_ / "hf"});
+  export_to("chatty", "same");
+  EXPECT_EQ(file("same/generation_config.json"), file("hf/generation_config.json"));
+  fs::remove(folder_ / "hf/generation_config.json");
+  tune("bare", {"--init-from", folder_ / "hf"});
+  export_to("bare", "bare");
+  EXPECT_EQ(json("bare/generation_config.json")["eos_token_id"], (Json{301, 299}));
+}
+
+TEST_F(ConvertCommands, RunsSaysWhereARunsWeightsAreFrom) {
+  train_small("one", {"--ranks", "1"});
+  export_to("one", "hf");
+  done({"export", "--run", "one", "--format", "gguf", folder_ / "one.gguf"});
+  done({"export", "--run", "one", "--format", "megatron", folder_ / "megatron"});
+  const std::vector<std::pair<std::string, std::string>> sources = {
+      {"hf", "Hugging Face folder "}, {"one.gguf", "GGUF model "}, {"megatron", "Megatron-LM checkpoint "}};
+  for (const auto& [name, kind] : sources) {
+    done({"import", folder_ / name, "--run", "from-" + name});
+    EXPECT_THAT(file("runs/from-" + name + "/config.toml"), HasSubstr("# from " + kind + (folder_ / name).string()));
+  }
+  train("tuned", {"--init-from", "from-hf", "--ranks", "1"});
+  std::map<std::string, Json> from;
+  for (const Json& one : Json::parse(run({"runs", "--json"}).out))
+    from[one["name"].get<std::string>()] = one.value("from", Json());
+  for (const auto& [name, kind] : sources) EXPECT_EQ(from["from-" + name], kind + (folder_ / name).string());
+  EXPECT_EQ(from["tuned"], "init_from from-hf");
+  EXPECT_TRUE(from["one"].is_null());
+}
+
 // A reader takes its architecture's defaults for tokens that a folder does not name: Mixtral's end of text is token 2.
 TEST_F(ConvertCommands, ATrainedRunsFolderSaysHowTextsEnd) {
   train_small("one", {"--ranks", "1"});

@@ -168,7 +168,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   if (!format) throw UsageError(ChatFormat::missing(run));
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
   GenerateOptions options = args.sampling.resolve(generation_config_of(context.err, run), *run.tokenizer);
-  format->add_stop_token(options.stop_tokens);
+  format->add_stop_tokens(options.stop_tokens);
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_for(stream, meta, most_tokens, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));

@@ -4,6 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/convert/companions.h"
+#include "witan/data/conversations.h"
 
 namespace witan::cli {
 
@@ -37,10 +38,10 @@ std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, c
   return tokenizer_.encode(render(messages, tools, variables), true);
 }
 
-void ChatFormat::add_stop_token(std::vector<int32_t>& tokens) const {
-  if (found_.eos_token.empty()) return;
-  const auto id = tokenizer_.token_id(found_.eos_token);
-  if (id && std::ranges::find(tokens, *id) == tokens.end()) tokens.push_back(*id);
+void ChatFormat::add_stop_tokens(std::vector<int32_t>& tokens) const {
+  const auto named = found_.eos_token.empty() ? std::nullopt : tokenizer_.token_id(found_.eos_token);
+  for (const std::optional<int32_t>& id : {named, end_of_turn(found_, tokenizer_)})
+    if (id && std::ranges::find(tokens, *id) == tokens.end()) tokens.push_back(*id);
 }
 
 }  // namespace witan::cli

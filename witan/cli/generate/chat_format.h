@@ -26,8 +26,8 @@ class ChatFormat {
                      const std::string& variables = {}) const;
   std::vector<int32_t> encode(std::span<const ChatMessage> messages, const std::string& tools = {},
                               const std::string& variables = {}) const;
-  // Adds the token that ends an answer, if the template has one.
-  void add_stop_token(std::vector<int32_t>& tokens) const;
+  // Adds the tokens that end an answer: the one that the model's folder names, and what the template writes behind one.
+  void add_stop_tokens(std::vector<int32_t>& tokens) const;
 
  private:
   ChatFormat(FoundChatTemplate found, Tokenizer tokenizer)

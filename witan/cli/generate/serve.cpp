@@ -95,7 +95,7 @@ serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const Trained
                             .most_tokens = size.positions,
                             .make_engine = {}};
   if (!format) return served;
-  format->add_stop_token(served.defaults.stop_tokens);
+  format->add_stop_tokens(served.defaults.stop_tokens);
   served.tool_format = serve::find_tool_format(
       [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), json_text(tools)); });
   served.encode_chat = [format = *format](const serve::ChatRequest& request) {

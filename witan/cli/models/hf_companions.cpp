@@ -12,6 +12,7 @@
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/model_function.h"
+#include "witan/data/conversations.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
@@ -70,19 +71,60 @@ OrderedJson named_tokens(const ExportedRun& run, const std::optional<Tokenizer>&
   return tokens;
 }
 
+// How a run that was fine-tuned on conversations is talked to.
+struct ChatTokens {
+  std::string bos_token, eos_token;    // as its template was given them; empty: not
+  std::optional<int32_t> end_of_turn;  // what ends an answer
+};
+
+ChatTokens chat_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
+  const auto found = run.config.data.sft && tokenizer ? find_chat_template(run.folder) : std::nullopt;
+  if (!found) return {};
+  return {found->bos_token, found->eos_token, end_of_turn(*found, *tokenizer)};
+}
+
+// eos_token_id as published chat models have it: an answer ends at the first of the end of a turn and what ends texts.
+void end_turns(OrderedJson& tokens, int32_t end_of_turn) {
+  OrderedJson ends = OrderedJson::array({end_of_turn});
+  const OrderedJson known = tokens.value("eos_token_id", OrderedJson());
+  for (const OrderedJson& one : known.is_array() ? known : OrderedJson::array({known})) {
+    if (one == end_of_turn) return;
+    if (one.is_number_integer()) ends.push_back(one);
+  }
+  tokens["eos_token_id"] = ends.size() == 1 ? ends.front() : ends;
+}
+
+// Of an imported folder, whose own settings may end texts alone.
+void end_turns_in_folder(const fs::path& out, int32_t end_of_turn, const OrderedJson& tokens, Ledger& ledger) {
+  const fs::path path = out / "generation_config.json";
+  std::error_code none;
+  const bool known = fs::is_regular_file(path, none);
+  OrderedJson settings = known ? OrderedJson::parse(read_file(path), nullptr, false) : tokens;
+  if (!settings.is_object()) return;  // no settings, which only a reader of the folder can judge
+  const OrderedJson before = settings;
+  end_turns(settings, end_of_turn);
+  if (known && settings == before) return;
+  write_file_atomically(path, settings.dump(2) + "\n");
+  std::erase_if(ledger.files, [&](const LedgerFile& file) { return file.name == path.filename(); });
+}
+
 // What transformers needs to read the tokenizer and to write texts of as many tokens.
-OrderedJson tokenizer_config(const Tokenizer& tokenizer, int64_t positions) {
+OrderedJson tokenizer_config(const Tokenizer& tokenizer, const ChatTokens& chat, int64_t positions) {
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                         {"clean_up_tokenization_spaces", false},
                         {"model_max_length", positions}};
-  if (const auto end = tokenizer.end_of_text())
+  if (!chat.bos_token.empty()) config["bos_token"] = chat.bos_token;
+  const auto end = chat.end_of_turn ? chat.end_of_turn : tokenizer.end_of_text();
+  if (!chat.eos_token.empty())
+    config["eos_token"] = chat.eos_token;
+  else if (end)
     config["eos_token"] = replace_invalid_utf8(std::string(tokenizer.token_bytes(*end)));
   return config;
 }
 
 // Files beside a config.json that was not imported as it is: those of the import, or else what the run says itself.
 void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std::optional<Tokenizer>& tokenizer,
-                    const fs::path& out, Ledger& ledger) {
+                    const ChatTokens& chat, const fs::path& out, Ledger& ledger) {
   const auto settle = [&](const char* name, const OrderedJson& own) {
     const fs::path from = run.folder / kCompanionFolder;
     std::error_code none;
@@ -90,7 +132,7 @@ void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std
     for (LedgerFile& file : copy_companions(from, {name}, out)) ledger.files.push_back(std::move(file));
   };
   settle("generation_config.json", tokens);
-  if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, run.config.data.seq_length));
+  if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, chat, run.config.data.seq_length));
 }
 
 bool has_tokenizer(const fs::path& folder) {
@@ -123,17 +165,21 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
     ledger.files.push_back({"tokenizer.json", tokenizer->size(), hash_hex(tokenizer->data(), tokenizer->size())});
   }
   std::string text = config.value_or("");
+  std::optional<Tokenizer> tokenizer;
+  if (const auto own = run.tokenizer(); own && (!config || run.config.data.sft))
+    tokenizer.emplace(parse_tokenizer_json(*own, "tokenizer.json"));
+  OrderedJson tokens = named_tokens(run, tokenizer);
+  const ChatTokens chat = chat_tokens(run, tokenizer);
   if (!config) {
-    std::optional<Tokenizer> tokenizer;
-    if (const auto own = run.tokenizer()) tokenizer.emplace(parse_tokenizer_json(*own, "tokenizer.json"));
-    const OrderedJson tokens = named_tokens(run, tokenizer);
-    write_settings(run, tokens, tokenizer, out, ledger);
+    if (chat.end_of_turn) end_turns(tokens, *chat.end_of_turn);
+    write_settings(run, tokens, tokenizer, chat, out, ledger);
     const Element element = how.dtype.value_or(*element_of(run.config.model.compute_dtype()));
     auto json = OrderedJson::parse(write_hf_config(architecture, without_adapters(run.config.model),
                                                    run.config.data.seq_length, name_in_python(element)));
     json.update(tokens);
     text = json.dump(2) + "\n";
   }
+  if (chat.end_of_turn) end_turns_in_folder(out, *chat.end_of_turn, tokens, ledger);
   write_chat_template(run.folder, out);
   write_file_atomically(out / kHfConfig, text);
 }

@@ -9,6 +9,7 @@
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/cli/args/config_origin.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/models/gguf.h"
@@ -95,6 +96,14 @@ void warn_of_non_finite(const NonFinite& found, std::FILE* err) {
              clipped(found.first));
 }
 
+// What `witan runs` says the run is from.
+std::string origin_of(const ImportArgs& args, const Ledger& ledger) {
+  const char* const kind = ledger.from == "gguf"       ? "GGUF model "
+                           : ledger.from == "megatron" ? "Megatron-LM checkpoint "
+                                                       : "Hugging Face folder ";
+  return origin_line("", kind + args.folder);
+}
+
 ExitCode import_model(Context& context, const ImportArgs& args) {
   const auto source = open_foreign(args);
   ForeignWeights& weights = *source;
@@ -117,7 +126,7 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   keep_companions(weights, folder.path() / kCompanionFolder, ledger);
   write_file_atomically(folder.path() / kLedgerName, ledger.text());
   if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);
-  write_file_atomically(folder.config(), config_to_save(config, true));
+  write_file_atomically(folder.config(), origin_of(args, ledger) + config_to_save(config, true));
   unfinished.finish();
   fmt::print(context.out, "{}dtype        {}\nvocabulary   {} entries{}\nledger       {}\nrun          {}\n",
              ledger.summary(), config.model.dtype, config.model.vocab_size, tokenizer ? "" : ", without a tokenizer",
