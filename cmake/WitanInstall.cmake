@@ -13,6 +13,10 @@ install(TARGETS witan)
 install(DIRECTORY recipes DESTINATION ${share}/witan)
 install(DIRECTORY docs DESTINATION ${docs})
 install(FILES README.md LICENSE DESTINATION ${docs})
+# The docs name recipes by their places in the source tree.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/pages)
+file(CREATE_LINK ../../witan/recipes ${PROJECT_BINARY_DIR}/pages/recipes SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/pages/recipes DESTINATION ${docs})
 
 # The program prints these itself, when it is installed.
 set(pages ${PROJECT_BINARY_DIR}/pages)

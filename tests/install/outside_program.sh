@@ -38,6 +38,9 @@ for completion in bash-completion/completions/witan zsh/site-functions/_witan fi
   grep -q generate "$share/$completion" || fail "share/$completion does not complete \`witan generate\`"
 done
 [[ -f $share/witan/recipes/default.toml ]] || fail "the recipes are missing"
+[[ -f $share/doc/witan/docs/../recipes/default.toml ]] || fail "the docs' links to recipes lead nowhere"
+(cd / && "$prefix/bin/witan" config show --config recipes/reference/dense.toml >/dev/null) ||
+  fail "recipes/reference/dense.toml is not found from another folder"
 
 # Nothing of the tree is needed: neither its folder, nor headers that were not installed.
 ! grep -rl "$(dirname "$(dirname "$build")")/" "$config" || fail "see above: these files name the folder of the sources"

@@ -187,6 +187,18 @@ TEST(CompletionsTest, BehindABooleanAreItsValuesOrTheNextFlag) {
   EXPECT_EQ(complete({"train", "--swiglu", "false", "--optim"}), complete({"train", "--optim"}));
 }
 
+// Recipes are found from every folder.
+TEST(CompletionsTest, ConfigurationsAreFilesOrRecipes) {
+  const TempFolder folder;
+  write_text(folder / "reference.toml", "");
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "--config", "re"}), "reference.toml " + complete({"train", "--config", "rec"}));
+  EXPECT_EQ(complete({"train", "--config", "recipes/ref"}), "recipes/reference/dense.toml recipes/reference/moe.toml ");
+  EXPECT_TRUE(
+      contains(witan({"completions", "zsh"}).out, "_files; compadd -- recipes/balance.toml recipes/default.toml "));
+  EXPECT_TRUE(contains(witan({"completions", "fish"}).out, " -l config -r -F -a 'recipes/balance.toml "));
+}
+
 // COMP_WORDS as bash makes it of --flag=value.
 TEST(CompletionsTest, ChoicesFollowAnEqualsSign) {
   const TempFolder folder;

@@ -11,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/toml_lines.h"
+#include "witan/cli/args/recipes.h"
 #include "witan/cli/args/response_file.h"
 #include "witan/cli/presets.h"
 
@@ -77,8 +78,9 @@ CLI::Option* add_preset(CLI::App& command) {
 }
 
 CLI::Option* add_file(CLI::App& command) {
-  CLI::Option* const option =
-      command.add_option("--config", CLI::callback_t(), "TOML file with the keys below (num_layers = 4 …)");
+  CLI::Option* const option = command.add_option(
+      "--config", CLI::callback_t(),
+      "TOML file with the keys below (num_layers = 4 …); recipes/NAME.toml is found from any folder");
   return option->type_name("FILE")->group("configuration");
 }
 
@@ -92,7 +94,7 @@ std::string ConfigArgs::preset() const {
 }
 
 std::string ConfigArgs::file() const {
-  return file_->count() > 0 ? file_->results().front() : "";
+  return file_->count() > 0 ? find_recipe(file_->results().front(), "--config ") : "";
 }
 
 std::set<std::string> ConfigArgs::apply_preset() const {

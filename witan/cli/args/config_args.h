@@ -65,7 +65,7 @@ class ConfigArgs {
   std::map<std::string, int64_t> file_lines() const;
 
   std::string preset() const;  // the value of --preset; empty: none
-  std::string file() const;    // that of --config
+  std::string file() const;    // that of --config, where it was found (args/recipes.h)
 
  private:
   Fields fields_;

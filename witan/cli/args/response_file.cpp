@@ -3,6 +3,7 @@
 #include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/base/text.h"
+#include "witan/cli/args/recipes.h"
 
 namespace witan::cli {
 namespace {
@@ -117,7 +118,9 @@ class Splitter {
 
 std::string read_list(const std::string& path) {
   try {
-    return read_file(path, kMostBytes);
+    return read_file(find_recipe(path, "@"), kMostBytes);
+  } catch (const ConfigError& e) {
+    throw UsageError(e.what());
   } catch (const IoError& e) {
     throw UsageError(cat("@", clipped(path), ": ", e.what()));
   }

@@ -11,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/recipes.h"
 #include "witan/cli/config/differences.h"
 #include "witan/cli/config/subcommands.h"
 #include "witan/cli/presets.h"
@@ -45,7 +46,8 @@ NamedConfig from_preset(const std::string& name) {
   return named;
 }
 
-NamedConfig from_file(const std::string& path) {
+NamedConfig from_file(const std::string& name) {
+  const std::string path = find_recipe(name, "");
   NamedConfig named{path, {}};
   const std::set<std::string> keys = read_toml(named.config.fields(), path);
   expand_mesh(named.config.parallel, keys, path);

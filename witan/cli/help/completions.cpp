@@ -143,7 +143,10 @@ std::string bash_completions(const DescribedCommand& app) {
       case Values::folders:
         return "compopt -o filenames; COMPREPLY=($(compgen -d -- \"$cur\")); return";
       case Values::files:
-        return "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")); return";
+        return fmt::format("compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\"){}); return",
+                           option.words.empty()
+                               ? ""
+                               : fmt::format(" $(compgen -W {} -- \"$cur\")", quoted(joined_words(option.words))));
       default:
         return "return";
     }
@@ -201,7 +204,8 @@ std::string zsh_completions(const DescribedCommand& app) {
       case Values::folders:
         return "_files -/; return";
       case Values::files:
-        return "_files; return";
+        return option.words.empty() ? "_files; return"
+                                    : fmt::format("_files; compadd -- {}; return", joined_words(option.words));
       default:
         return "_message value; return";
     }
@@ -285,7 +289,8 @@ std::string fish_completions(const DescribedCommand& app) {
     if (option.values == Values::words) return " -x -a " + quoted(joined_words(option.words));
     if (option.values == Values::runs) return " -x -a '(__witan_runs)'";
     if (option.values == Values::folders) return " -x -a '(__fish_complete_directories)'";
-    return option.values == Values::files ? " -r -F" : " -x";
+    if (option.values != Values::files) return " -x";
+    return option.words.empty() ? " -r -F" : " -r -F -a " + quoted(joined_words(option.words));
   };
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
     const std::string head = "complete -c witan -n " + quoted("__witan_at \"" + at(path) + "\"");
@@ -313,7 +318,7 @@ void add_completions(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"completions", "Print a script that completes witan's commands and flags in a shell",
-       "For bash, zsh or fish: commands, flags, their choices, presets, and the names of the runs in runs/.",
+       "For bash, zsh or fish: commands, flags, their choices, presets, recipes, and the names of the runs in runs/.",
        "witan completions bash > completions.bash\nwitan completions zsh > _witan\nwitan completions fish > "
        "witan.fish"},
       [&app, &context, shell] {

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "witan/cli/args/recipes.h"
 #include "witan/cli/presets.h"
 #include "witan/fetch/presets.h"
 
@@ -57,6 +58,7 @@ void find_values(DescribedOption& option, const std::string& command) {
     option.values = Values::folders;
   } else if (option.type != "N" && option.type != "integer" && option.type != "number") {
     option.values = Values::files;
+    if (has_name(option, "--config")) option.words = recipe_names(".toml");
   }
 }
 
