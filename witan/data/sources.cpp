@@ -208,9 +208,8 @@ class Finder {
       const std::string* pattern = patterns->unmatched();
       if (pattern == nullptr) continue;
       const std::string seen = examples_.empty()
-                                   ? std::string(
-                                         "no folder with files is among them, and a file that is named itself "
-                                         "is read whatever the patterns say")
+                                   ? cat("no folder with files is among them, and a file that is named itself is read ",
+                                         "whatever the patterns say")
                                    : cat("patterns are matched against paths below the folder, such as ", examples_);
       throw DataError(cat(option, " ", clipped(*pattern), " matches no file in ", named, ": ", seen));
     }
