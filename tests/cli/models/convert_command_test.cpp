@@ -537,6 +537,14 @@ TEST_F(ConvertCommands, ABegunRunKeepsWhatItWasBegunFrom) {
     EXPECT_THAT(other.err, AllOf(HasSubstr("was begun from a, and is resumed from its own checkpoint"),
                                  HasSubstr(cat("remove ", key)), HasSubstr("--run NAME")));
     EXPECT_EQ(resumed({key, "b", "--dry-run"}).code, 3);
+    for (const std::vector<std::string>& shown : {std::vector<std::string>{"plan"}, {"config", "show"}}) {
+      std::vector<std::string> args = shown;
+      args.insert(args.end(), {"--run", "tuned", "--train-iters", "3", key, "b"});
+      const Said said = run(args);
+      EXPECT_EQ(said.code, 3) << key;
+      EXPECT_EQ(said.err.substr(said.err.find(": ")), other.err.substr(other.err.find(": ")))
+          << "the same sentence as that of train";
+    }
     EXPECT_EQ(file("runs/tuned/config.toml"), config);
   }
   EXPECT_THAT(run({"train", "--run", "a", "--train-iters", "3", "--init-from", "b"}).err,
@@ -544,6 +552,8 @@ TEST_F(ConvertCommands, ABegunRunKeepsWhatItWasBegunFrom) {
   write_text(folder_ / "more.toml", "init_from = \"\"\n");
   EXPECT_EQ(resumed({"--config", folder_ / "more.toml"}).code, 0);
   EXPECT_THAT(file("runs/tuned/config.toml"), HasSubstr("init_from = \"a\""));
+  const Said planned = run({"plan", "--run", "tuned", "--init-from", "a"});
+  EXPECT_EQ(planned.code, 0) << planned.err;
   const Said same = run({"train", "--run", "tuned", "--train-iters", "4", "--init-from", "a"});
   EXPECT_EQ(same.code, 0) << same.err;
 }

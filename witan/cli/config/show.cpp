@@ -11,6 +11,7 @@
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/config/field_json.h"
 #include "witan/cli/config/subcommands.h"
+#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/planning.h"
 #include "witan/train/run/resolve.h"
 
@@ -109,7 +110,8 @@ void add_config_show(CLI::App& config, Context& context) {
        "witan config show --run mine --lr 1e-3 --changed\n"
        "witan config show --config recipes/default.toml --resolved --json"},
       [state, &context] {
-        const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        keep_first_weights(given);
         return naming_sources(given, [&] { return show(context, *state, given); });
       });
   add_flag(*command, "--changed", state->changed, "Only keys whose values are not the defaults");

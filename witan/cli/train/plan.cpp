@@ -16,6 +16,7 @@
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/compat/megatron.h"
+#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/planning.h"
 #include "witan/planner/changes.h"
 #include "witan/planner/cluster.h"
@@ -284,7 +285,8 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
-        const GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        keep_first_weights(given);
         return naming_sources(given, [&] { return plan(context, *state, given); });
       });
   add_option(*command, "--memory", state->memory,

@@ -6,10 +6,9 @@
 #include <optional>
 
 #include "witan/base/error.h"
-#include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
-#include "witan/cli/models/imported_run.h"
+#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/supervised.h"
 #include "witan/cli/train/train_call.h"
@@ -26,25 +25,6 @@ struct TrainCommandArgs {
   std::optional<ConfigArgs> args;
   TrainOptions options;
 };
-
-// A run that has saved has its first weights behind it: to ask for others would change no more than what config.toml
-// says of where they came from. A file that leaves them out asks for nothing.
-void keep_first_weights(GivenConfig& given) {
-  if (!given.saved || step_folders(given.run / "checkpoints").empty()) return;
-  const TrainConfig &begun = given.saved->train, &asked = given.config.train;
-  require<ConfigError>(!is_imported_only(given.run) || (asked.init_from.empty() && asked.upcycle.empty()),
-                       not_resumable(given.run));
-  const bool from_weights = !begun.init_from.empty() || !begun.upcycle.empty();
-  const std::string from = from_weights ? cat("from ", begun.init_from, begun.upcycle) : "with random weights";
-  for (std::string TrainConfig::*const key : {&TrainConfig::init_from, &TrainConfig::upcycle}) {
-    std::string& now = given.config.train.*key;
-    const std::string &then = begun.*key, name = key == &TrainConfig::upcycle ? "upcycle" : "init_from";
-    require<ConfigError>(now.empty() || now == then, name, " = ", now, ": the run ", given.run.string(), " was begun ",
-                         from, ", and is resumed from its own checkpoint: remove ", flag_name(name),
-                         ", or give the new run a name of its own (--run NAME)");
-    now = then;
-  }
-}
 
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {

@@ -1,0 +1,27 @@
+#include "witan/cli/train/first_weights.h"
+
+#include "witan/base/error.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/cli/models/imported_run.h"
+#include "witan/train/run/run_start.h"
+
+namespace witan::cli {
+
+void keep_first_weights(GivenConfig& given) {
+  if (!given.saved || step_folders(given.run / "checkpoints").empty()) return;
+  const TrainConfig &begun = given.saved->train, &asked = given.config.train;
+  require<ConfigError>(!is_imported_only(given.run) || (asked.init_from.empty() && asked.upcycle.empty()),
+                       not_resumable(given.run));
+  const bool from_weights = !begun.init_from.empty() || !begun.upcycle.empty();
+  const std::string from = from_weights ? cat("from ", begun.init_from, begun.upcycle) : "with random weights";
+  for (std::string TrainConfig::*const key : {&TrainConfig::init_from, &TrainConfig::upcycle}) {
+    std::string& now = given.config.train.*key;
+    const std::string &then = begun.*key, name = key == &TrainConfig::upcycle ? "upcycle" : "init_from";
+    require<ConfigError>(now.empty() || now == then, name, " = ", now, ": the run ", given.run.string(), " was begun ",
+                         from, ", and is resumed from its own checkpoint: remove ", flag_name(name),
+                         ", or give the new run a name of its own (--run NAME)");
+    now = then;
+  }
+}
+
+}  // namespace witan::cli
