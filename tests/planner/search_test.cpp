@@ -157,6 +157,26 @@ TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
   EXPECT_EQ(json["best"][0]["mesh"], mesh_text(result.best.front().config));
 }
 
+// Whatever a search can be told of a layout.
+TEST(Search, JsonHasNumbersAndBooleansOfWhatIsHeld) {
+  RunConfig config = moe_config();
+  config.parallel.tensor_model_parallel_size = 2;
+  config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
+  config.parallel.use_distributed_optimizer = true;
+  SearchOptions options = options_for(0);
+  for (const char* key : searched_keys()) options.limits.held.emplace(key);
+  const auto held = nlohmann::json::parse(search_json({}, config, options))["held"];
+  ASSERT_EQ(held.size(), options.limits.held.size());
+  EXPECT_EQ(held["tensor_model_parallel_size"], 2);
+  EXPECT_EQ(held["use_distributed_optimizer"], true);
+  EXPECT_EQ(held["data_parallel_sharding_strategy"], "optim_grads_params");
+  for (const Field& field : config.fields()) {
+    if (!held.contains(field.name)) continue;
+    EXPECT_EQ(held[field.name].is_string(), std::holds_alternative<std::string*>(field.value)) << field.name;
+  }
+  EXPECT_NE(held_text(config, options).find("use_distributed_optimizer = true"), std::string::npos);
+}
+
 TEST(Search, SaysWhatComesNearestWhereNothingFits) {
   const SearchOptions options = options_for(int64_t{1300} << 20);  // the reserve for all else takes most of it
   const SearchResult result = search_layouts(moe_config(), cluster(), options);

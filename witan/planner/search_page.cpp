@@ -39,16 +39,18 @@ std::string sent_text(const Plan& plan) {
   return text.empty() ? "almost nothing" : text;
 }
 
-// Of keys that every layout has: each with its value, as in a configuration.
-std::vector<std::pair<std::string, std::string>> held_values(RunConfig base, const SearchOptions& options) {
-  std::vector<std::pair<std::string, std::string>> values;
-  for (const Field& field : base.fields()) {
-    if (!options.limits.held.contains(field.name)) continue;
-    std::string value = field.text();  // texts carry TOML's quotes
-    std::erase(value, '"');
-    values.emplace_back(field.name, value);
-  }
-  return values;
+// Of keys that every layout has, bound to `base`.
+Fields held_fields(RunConfig& base, const SearchOptions& options) {
+  Fields fields = base.fields();
+  std::erase_if(fields, [&](const Field& field) { return !options.limits.held.contains(field.name); });
+  return fields;
+}
+
+// Keys of a layout are booleans, whole numbers and words.
+nlohmann::ordered_json json_of(const Field& field) {
+  if (auto* const* flag = std::get_if<bool*>(&field.value)) return **flag;
+  if (auto* const* number = std::get_if<int64_t*>(&field.value)) return **number;
+  return *std::get<std::string*>(field.value);
 }
 
 double tokens_per_gpu(const FoundLayout& one) {
@@ -135,8 +137,13 @@ std::string ways_out(const SearchResult& result, const RunConfig& base, const Se
 }  // namespace
 
 std::string held_text(const RunConfig& base, const SearchOptions& options) {
+  RunConfig config = base;  // whose fields can be listed
   std::string text;
-  for (const auto& [key, value] : held_values(base, options)) text += cat(text.empty() ? "" : ", ", key, " = ", value);
+  for (const Field& field : held_fields(config, options)) {
+    std::string value = field.text();  // texts carry TOML's quotes
+    std::erase(value, '"');
+    text += cat(text.empty() ? "" : ", ", field.name, " = ", value);
+  }
   return text;
 }
 
@@ -173,7 +180,8 @@ std::string search_json(const SearchResult& result, const RunConfig& base, const
   json["gpus"] = options.limits.gpus;
   json["memory_bytes"] = options.memory;
   json["held"] = nlohmann::ordered_json::object();
-  for (const auto& [key, value] : held_values(base, options)) json["held"][key] = value;
+  RunConfig config = base;  // whose fields can be listed
+  for (const Field& field : held_fields(config, options)) json["held"][field.name] = json_of(field);
   json["considered"] = result.considered;
   json["refused"] = result.refused;
   if (options.assumed_vocabulary) json["assumed_vocabulary"] = *options.assumed_vocabulary;

@@ -20,10 +20,10 @@ std::string held_text(const RunConfig& base, const SearchOptions& options);
 // "the nearest that work are 32 and 64 GPUs", where no layout of the GPUs that were asked for is possible.
 std::string nearest_gpus_text(const SearchResult& result);
 
-// One object: gpus, memory_bytes, held {key: value}, considered, refused {key: number}, too_large, estimated_too_large,
-// slower, planned, fit, where there is one assumed_vocabulary, where nothing is possible nearest_gpus, best and near
-// [{mesh, flags, needed_bytes, step_seconds, tokens_per_second_per_gpu, bubble, sent: bytes by axis of the rank that
-// sends most}].
+// One object: gpus, memory_bytes, held {key: a number, true, false or a word}, considered, refused {key: number},
+// too_large, estimated_too_large, slower, planned, fit, where there is one assumed_vocabulary, where nothing is
+// possible nearest_gpus, best and near [{mesh, flags, needed_bytes, step_seconds, tokens_per_second_per_gpu, bubble,
+// sent: bytes by axis of the rank that sends most}].
 std::string search_json(const SearchResult& result, const RunConfig& base, const SearchOptions& options);
 
 }  // namespace witan

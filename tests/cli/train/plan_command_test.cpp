@@ -286,8 +286,8 @@ TEST_F(PlanCommandTest, ASearchHoldsWhatWasTypedOfALayout) {
   const Said said = with({"--mesh", "tensor=4,shard=2,expert=2", "--json"});
   ASSERT_EQ(said.code, 0) << said.err;
   const auto json = nlohmann::json::parse(said.out);
-  EXPECT_EQ(json["held"]["tensor_model_parallel_size"], "4");
-  EXPECT_EQ(json["held"]["expert_model_parallel_size"], "2");
+  EXPECT_EQ(json["held"]["tensor_model_parallel_size"], 4);
+  EXPECT_EQ(json["held"]["expert_model_parallel_size"], 2);
   EXPECT_FALSE(json["held"].contains("micro_batch_size"));
   for (const auto& one : json["best"]) EXPECT_TRUE(contains(one["mesh"], "shard=2,tensor=4,expert=2")) << one["mesh"];
   EXPECT_GT(json["best"].size(), 0u);
