@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -198,6 +199,31 @@ TEST_F(ProcessesTest, KeepTheirSecret) {
     EXPECT_FALSE(contains(read_text(file.path()), secret)) << file.path();
   }
   EXPECT_GT(files, 10);
+}
+
+// A signal to one process is one to all, and so is what it makes of the exit code.
+TEST_F(ProcessesTest, EndWithTheSameCodeWhicheverOfThemIsAsked) {
+  const std::string port = std::to_string(testing::free_port());
+  auto endless = words("asked", {"--eval-interval", "0"});
+  *(std::find(endless.begin(), endless.end(), "--train-iters") + 1) = "1000000";
+  *(std::find(endless.begin(), endless.end(), "--save-interval") + 1) = "0";
+  const auto begin = [&](int rank) {
+    return start(endless,
+                 {"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port},
+                 "rank-" + std::to_string(rank) + ".log");
+  };
+  const pid_t zero = begin(0), one = begin(1);
+  const fs::path recorded = own_ / "asked/default/metrics.jsonl";
+  for (int i = 0; i < 6000 && !contains(read_text(recorded), "\"kind\":\"step\""); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ::kill(one, SIGINT);
+  EXPECT_EQ(end_of(zero), 130) << read_text(own_ / "rank-0.log");
+  EXPECT_EQ(end_of(one), 130) << read_text(own_ / "rank-1.log");
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "Another process was asked to stop: saving"))
+      << read_text(own_ / "rank-0.log");
+  EXPECT_EQ(launch({words("interval", {"--exit-interval", "3"}), words("interval", {"--exit-interval", "3"})}),
+            (std::vector<int>{75, 75}));
+  EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "exit_interval: saving")) << read_text(own_ / "rank-0.log");
 }
 
 // Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.

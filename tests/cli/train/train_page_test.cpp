@@ -89,7 +89,7 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
   RunPlan plan;
   plan.memory = {rank, other};
   RunResult result;
-  result.finished = true;
+  result.end = RunEnd::finished;
   result.memory = plan.memory;
   const auto summary = [&] {
     return said([&](Progress& progress) {
@@ -105,7 +105,7 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
                        "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n"
                        "             rank 1: communication 1024 of 512 bytes planned\n"))
       << summary();
-  result.finished = false;
+  result.end = RunEnd::preempted;
   EXPECT_TRUE(contains(summary(), "arenas of 2 ranks used 3.00 KiB, of 3.00 KiB planned\n")) << summary();
   EXPECT_FALSE(contains(summary(), "rank 1")) << summary();
 }
@@ -121,7 +121,7 @@ TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
   }
   plan.resident_bytes = 8192;
   RunResult result;
-  result.finished = true;
+  result.end = RunEnd::finished;
   const auto summary = [&](size_t ranks, int64_t of_process) {
     config.parallel.ranks = static_cast<int64_t>(ranks);
     config.parallel.ranks_per_process = of_process;

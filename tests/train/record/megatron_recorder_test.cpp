@@ -115,6 +115,22 @@ TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
       << line(0);
 }
 
+// In Megatron-LM's words.
+TEST_F(MegatronRecorderTest, TheEndHasItsReason) {
+  MegatronRecorder recorder = this->recorder();
+  for (const RunEnd end : {RunEnd::finished, RunEnd::stopped_early, RunEnd::exit_interval,
+                           RunEnd::exit_duration_in_mins, RunEnd::preempted, RunEnd::interrupted})
+    recorder.end(end, 40);
+  ASSERT_EQ(said_.size(), 6u);
+  const auto begins = [&](size_t i, const std::string& with) { return said_[i].starts_with("[" + with); };
+  EXPECT_TRUE(begins(0, "after training is done] datetime: "));
+  EXPECT_TRUE(begins(1, "after training is done] datetime: "));
+  EXPECT_TRUE(begins(2, "exiting program at iteration 40] datetime: "));
+  EXPECT_TRUE(begins(3, "exiting program after ") && said_[3].find(" minutes] datetime: ") != std::string::npos);
+  EXPECT_TRUE(begins(4, "exiting program after receiving a signal] datetime: "));
+  EXPECT_TRUE(begins(5, "exiting program after receiving a signal] datetime: "));
+}
+
 TEST_F(MegatronRecorderTest, MemoryIsToldOnce) {
   MegatronRecorder recorder = this->recorder();
   recorder.interval(at(4), {1 << 20, 2 << 20, 3 << 20, 3 << 20}, {});

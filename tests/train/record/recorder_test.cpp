@@ -246,15 +246,27 @@ TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
 TEST(Recorder, ASignalToAnotherProcessIsTold) {
   const StopSignals none(StopSignals::Answer::stop);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
-  TrainState state;
-  state.step = 1;
-  StepResult result;
-  log.recorder().step(state, result, 0.5, 0);
+  log.step(1, 0.5);
   EXPECT_EQ(log.line("Another process"), "");
-  state.step = 2;
-  result.stop = true;
-  log.recorder().step(state, result, 0.5, 0);
+  log.recorder().ends(RunEnd::preempted, true);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
+}
+
+// After a rewind the run stands at a checkpoint.
+TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
+  const StopSignals none(StopSignals::Answer::stop, StopSignals::Voice::silent);
+  RecorderLog log(ten_steps(), {.step_flops = 1e9});
+  log.recorder().begin({}, 1, 2);
+  log.step(3, 0.5);
+  log.recorder().rewound(2);
+  const std::string why = ": nothing to save, as the run went back to step 2, whose checkpoint it resumes from";
+  log.recorder().ends(RunEnd::exit_interval, false);
+  EXPECT_EQ(log.line("exit_interval"), "exit_interval" + why);
+  log.recorder().ends(RunEnd::interrupted, false);
+  EXPECT_EQ(log.line("Another process"), "Another process was asked to stop" + why);
+  std::raise(SIGINT);  // of which the handler has told
+  log.recorder().ends(RunEnd::interrupted, false);
+  EXPECT_EQ(log.line("stopping"), "stopping" + why);
 }
 
 // A ceiling that was measured on a busy machine is none.
@@ -284,8 +296,8 @@ constexpr const char* kFailure = "\x22\x0B\x08\x02\x11";
 TEST(Recorder, TensorBoardIsToldHowARunEnded) {
   RecorderLog finished(ten_steps(), {}), stopped(ten_steps(), {}), failed(ten_steps(), {});
   for (RecorderLog* log : {&finished, &stopped, &failed}) log->recorder().begin({}, 1, 0);
-  finished.recorder().end(true, {});
-  stopped.recorder().end(false, {});
+  finished.recorder().end(RunEnd::finished, {});
+  stopped.recorder().end(RunEnd::preempted, {});
   failed.recorder().failed("no room");
   EXPECT_EQ(count(finished.tensorboard(), kSuccess), 1u);
   EXPECT_EQ(count(stopped.tensorboard(), "_hparams_/session_end_info"), 0u) << "it may be resumed";

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -245,6 +246,62 @@ INSTANTIATE_TEST_SUITE_P(Meshes, AnomalousLayouts,
                              if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
                            return name;
                          });
+
+// The step that goes wrong is the one after which the run is to end: it goes back, and ends there.
+TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
+  struct Case {
+    const char* name;
+    RunEnd end;
+    int64_t exit_interval;
+    int signal;
+    const char* said;
+  };
+  const Case cases[] = {{"interval", RunEnd::exit_interval, 7, 0, "exit_interval: nothing to save"},
+                        {"signal", RunEnd::preempted, 0, SIGTERM, "stopping: nothing to save"}};
+  const auto rewinding = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.train.on_nan = "rewind";
+    return config;
+  };
+  // By what is in the data, so that it comes again when the same samples do.
+  std::vector<int32_t> tokens;
+  run_injected(rewinding("looks"), [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
+    if (rank == 0 && step == 7) tokens = batches.front().tokens;
+  });
+  const auto by_data = [&](std::vector<Batch>& batches) {
+    const bool wrong = batches.front().tokens == tokens;
+    if (wrong) batches.front().loss_mask[0] = kNan;
+    return wrong;
+  };
+  const auto injected = [&](int, int64_t, std::vector<Batch>& batches, Engine&) { by_data(batches); };
+  run_injected(rewinding("whole"), injected);
+  for (const Case& one : cases) {
+    RunConfig config = rewinding(one.name);
+    config.train.exit_interval = one.exit_interval;
+    const RunResult ended = run_injected(config, [&](int, int64_t, std::vector<Batch>& batches, Engine&) {
+      if (by_data(batches) && one.signal != 0) std::raise(one.signal);
+    });
+    EXPECT_EQ(ended.end, one.end) << one.name;
+    EXPECT_EQ(ended.step, 4) << "where it stands\n" << one.name;
+    verify_checkpoint(open_checkpoint(checkpoint(one.name, 4)));
+    EXPECT_FALSE(fs::exists(checkpoint(one.name, 7))) << one.name;
+    EXPECT_THAT(read_file(folder_ / one.name / "train.log"),
+                HasSubstr(cat(one.said, ", as the run went back to step 4, whose checkpoint it resumes from\n")));
+    const Metrics metrics = read_metrics(folder_ / one.name / "metrics.jsonl");
+    ASSERT_TRUE(metrics.end);
+    EXPECT_EQ(metrics.end->reason, reason_of(one.end));
+    EXPECT_EQ(metrics.steps.back().step, 4) << "those that were taken back are forgotten";
+    ASSERT_EQ(metrics.anomalies.size(), 1u);
+    EXPECT_EQ(metrics.anomalies[0].action, "rewind");
+    config.train.exit_interval = 0;
+    const RunResult resumed = run_injected(config, injected);
+    EXPECT_EQ(resumed.resumed_from, 4);
+    EXPECT_EQ(resumed.end, RunEnd::finished);
+    EXPECT_EQ(state(one.name, 12).consumed_samples, state("whole", 12).consumed_samples) << one.name;
+    EXPECT_EQ(weights("whole", 12), weights(one.name, 12)) << one.name;
+    expect_same_steps("whole", one.name);
+  }
+}
 
 TEST_F(Anomalies, MaxRewindsEndsARunThatKeepsComingBack) {
   RunConfig endless = config("endless");

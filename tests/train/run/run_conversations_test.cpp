@@ -127,7 +127,7 @@ TEST_F(Conversing, AValidationSetMayBeShards) {
 
 TEST_F(Conversing, ARunLearnsAnswersAndHasACurveForEachSet) {
   const RunResult result = run(config("a"));
-  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.end, RunEnd::finished);
   const Metrics found = metrics("a");
   ASSERT_EQ(found.steps.size(), 8u);
   EXPECT_LT(found.steps.back().loss, found.steps.front().loss);
@@ -193,7 +193,7 @@ TEST_F(Conversing, SaysWhatIsMissing) {
   RunConfig own = config("own");
   write_file_atomically(folder_ / "own.jinja", kTemplate);
   own.data.chat_template = (folder_ / "own.jinja").string();
-  EXPECT_TRUE(run(own).finished);
+  EXPECT_EQ(run(own).end, RunEnd::finished);
   RunConfig text = config("text");
   text.data.sft = false;
   text.data.data.clear();

@@ -197,7 +197,7 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
   RunConfig stopped = config("stopped");
   stopped.train.save_interval = 0;
   int64_t stops = 0;
-  for (RunResult result; !result.finished; ++stops) {
+  for (RunResult result; !is_finished(result.end); ++stops) {
     std::atomic<bool> over = false;
     std::thread signaller([&] {
       // The handler is in place once the run has written its first line of metrics after this call began.
@@ -227,7 +227,7 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
   for (const int64_t last : {5, 10, 12}) {
     const RunResult result = run(steps);
     EXPECT_EQ(result.step, last);
-    EXPECT_EQ(result.finished, last == 12);
+    EXPECT_EQ(result.end, last == 12 ? RunEnd::finished : RunEnd::exit_interval);
     EXPECT_TRUE(fs::exists(checkpoint("steps", last)));
     ASSERT_TRUE(read_metrics(folder_ / "steps" / "metrics.jsonl").end);
     EXPECT_EQ(read_metrics(folder_ / "steps" / "metrics.jsonl").end->reason,
@@ -238,7 +238,7 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
   for (int64_t last = 1; last <= 3; ++last) EXPECT_EQ(run(time).step, last);
   EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins: saving"), std::string::npos);
   time.train.exit_duration_in_mins = 1e9;
-  EXPECT_TRUE(run(time).finished);
+  EXPECT_EQ(run(time).end, RunEnd::finished);
   for (const char* name : {"steps", "time"}) {
     EXPECT_EQ(weights("whole", 12), weights(name, 12)) << name;
     expect_same_steps("whole", name);

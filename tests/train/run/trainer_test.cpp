@@ -19,7 +19,7 @@ using testing::Trainer;
 
 TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   const RunResult result = run(config("a"));
-  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_EQ(result.step, 12);
   EXPECT_EQ(result.resumed_from, 0);
   EXPECT_FALSE(result.sample.empty());
@@ -125,7 +125,7 @@ TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
   RunConfig wordy = config("wordy");
   wordy.train.train_iters = 1;
   for (int i = 0; i < 1000; ++i) wordy.train.sample_prompt += "q! ";
-  EXPECT_TRUE(run(wordy).finished);
+  EXPECT_EQ(run(wordy).end, RunEnd::finished);
 }
 
 TEST_F(Trainer, TextTooShortForASampleIsRefused) {

@@ -72,8 +72,7 @@ class EarlyStopping : public Trainer {
 
 TEST_F(EarlyStopping, EndsTheRunAndSavesIt) {
   const RunResult result = run(still("a"));
-  EXPECT_TRUE(result.finished);
-  EXPECT_TRUE(result.stopped_early);
+  EXPECT_EQ(result.end, RunEnd::stopped_early);
   EXPECT_EQ(result.step, 6);
   EXPECT_EQ(result.validation, (ValidationRecord{metrics("a").evals.front().loss, 2, 2}));
   EXPECT_EQ(metrics("a").end->reason, "stopped early");
@@ -107,7 +106,7 @@ TEST_F(EarlyStopping, WithoutItARunGoesOn) {
   RunConfig config = still("a");
   config.train.early_stopping_patience = 0;
   EXPECT_EQ(run(config).step, 12);
-  EXPECT_FALSE(run(config).stopped_early);
+  EXPECT_EQ(run(config).end, RunEnd::finished);
 }
 
 TEST_F(EarlyStopping, NeedsEvaluations) {

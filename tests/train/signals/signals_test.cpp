@@ -14,7 +14,7 @@ TEST(StopSignals, AskForAStopAndSayWhich) {
     EXPECT_FALSE(StopSignals::requested()) << "what came before is forgotten";
     std::raise(signal);
     EXPECT_TRUE(StopSignals::requested());
-    EXPECT_EQ(StopSignals::exit_code(), code) << signal;
+    EXPECT_EQ(exit_code_of(StopSignals::asked()), code) << signal;
   }
 }
 
@@ -106,7 +106,7 @@ TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
           const StopSignals run(StopSignals::Answer::stop);
           std::raise(SIGUSR1);
         }
-        if (StopSignals::requested() && StopSignals::exit_code() == ExitCode::preempted) std::raise(SIGINT);
+        if (StopSignals::asked() == RunEnd::preempted) std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(130), "nothing to save; the same command resumes");
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "support/rank.h"
@@ -202,8 +203,8 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
 }
 
-// A signal may reach one process of a run alone.
-TEST(Engine, StopsOnEveryRankWhenOneIsAskedTo) {
+// A signal may reach one process of a run alone; of what several ask for, all take the same.
+TEST(Engine, EveryRankKnowsWhyOneWantsTheRunEnded) {
   RunConfig config = small_config();
   config.parallel = {4, 2, 1};
   config.validate();
@@ -211,11 +212,23 @@ TEST(Engine, StopsOnEveryRankWhenOneIsAskedTo) {
   testing::on_ranks(4, [&](testing::ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout, rank.rank);
     Engine engine(rank.stream, groups, resolve(config, {}));
-    for (int asked = -1; asked < 4; ++asked) {
-      const auto batches = testing::own_batches(config, layout, rank.rank, 0);
-      EXPECT_EQ(engine.step(batches, asked + 2, asked + 1, [&] { return rank.rank == asked; }).stop, asked >= 0)
-          << "rank " << asked << " was asked";
-    }
+    using enum RunEnd;
+    const auto batches = testing::own_batches(config, layout, rank.rank, 0);
+    int64_t step = 0;
+    const auto end_where = [&](const std::array<RunEnd, 4>& asked) {
+      ++step;
+      return engine.step(batches, step, step - 1, [&] { return asked[static_cast<size_t>(rank.rank)]; }).end;
+    };
+    EXPECT_EQ(end_where({}), none);
+    for (size_t asking = 0; asking < 4; ++asking)
+      for (const RunEnd why : {exit_duration_in_mins, exit_interval, preempted, interrupted}) {
+        std::array<RunEnd, 4> asked = {};
+        asked[asking] = why;
+        EXPECT_EQ(end_where(asked), why) << "rank " << asking << " asks";
+      }
+    EXPECT_EQ(end_where({exit_interval, exit_duration_in_mins, interrupted, preempted}), interrupted);
+    EXPECT_EQ(end_where({none, exit_interval, exit_duration_in_mins, exit_interval}), exit_interval);
+    EXPECT_EQ(end_where({}), none) << "what was asked before is forgotten";
   });
 }
 

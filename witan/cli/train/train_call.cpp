@@ -31,7 +31,6 @@
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/trainer.h"
-#include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
 
 namespace witan::cli {
@@ -346,7 +345,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     const Metrics recorded = read_metrics(folder_->metrics());
     summarise(context_, config, promised, result, recorded, write_report(folder_->path(), recorded), progress);
   }
-  return result.finished ? ExitCode::done : StopSignals::exit_code();
+  return exit_code_of(result.end);
 }
 
 }  // namespace

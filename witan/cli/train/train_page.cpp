@@ -106,7 +106,7 @@ void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, c
     line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
                         bytes(promised.resident_bytes));
   progress.note(line);
-  if (!result.finished) return;  // it need not have come to what takes most
+  if (!is_finished(result.end)) return;  // it need not have come to what takes most
   constexpr size_t kShown = 8;
   for (size_t i = 0; i < std::min(off.size(), kShown); ++i) progress.note("             " + off[i]);
   if (off.size() > kShown) progress.note(cat("             and ", off.size() - kShown, " more, in metrics.jsonl"));
@@ -231,7 +231,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   const ValidationRecord& validation = result.validation;
   if (config->train.keep_best > 0 && validation.best_step > 0)
     progress.note(fmt::format("best         validation loss {:.4f} at step {}", validation.best, validation.best_step));
-  if (result.stopped_early)
+  if (result.end == RunEnd::stopped_early)
     progress.note(fmt::format(
         "stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
         "times in a row (early_stopping_patience)",
@@ -239,9 +239,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
-  if (result.stopped_early)
+  if (result.end == RunEnd::stopped_early)
     progress.note("continue     " + past_early_stopping(context, config));
-  else if (result.finished)
+  else if (result.end == RunEnd::finished)
     progress.note("continue     " + longer(context, config, config->train.train_iters));
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "witan/base/stopwatch.h"
 #include "witan/model/counts.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/moe/router.h"
@@ -134,9 +135,12 @@ void MegatronRecorder::saved(int64_t step, const std::string& checkpoint) {
   print_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", step, checkpoint));
 }
 
-void MegatronRecorder::end(bool finished) {
-  print_(megatron_log::format_datetime(finished ? "after training is done" : "exiting program after receiving a signal",
-                                       std::time(nullptr)));
+void MegatronRecorder::end(RunEnd why, int64_t step) {
+  std::string what = "exiting program after receiving a signal";
+  if (is_finished(why)) what = "after training is done";
+  if (why == RunEnd::exit_interval) what = cat("exiting program at iteration ", step);
+  if (why == RunEnd::exit_duration_in_mins) what = cat("exiting program after ", process_seconds() / 60, " minutes");
+  print_(megatron_log::format_datetime(what, std::time(nullptr)));
 }
 
 }  // namespace witan

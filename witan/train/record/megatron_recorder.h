@@ -34,7 +34,7 @@ class MegatronRecorder {
                 const std::vector<megatron_log::RankTimes>& times);
   void evaluation(int64_t step, double loss, const std::vector<megatron_log::RankTimes>& times);
   void saved(int64_t step, const std::string& checkpoint);
-  void end(bool finished);  // false: a signal ended the run
+  void end(RunEnd why, int64_t step);  // the last that was made
 
  private:
   struct Sums {

@@ -12,7 +12,6 @@
 #include <sstream>
 #include <utility>
 
-#include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/moe/topk.h"
@@ -55,15 +54,6 @@ ActivationsEvent activations_event(int64_t step, const StepResult& result) {
   for (auto& [name, layers] : event.statistics)
     for (double& value : layers) value = rounded(value);
   return event;
-}
-
-// The key by which a run is saved and ended after a step though this process was not asked to stop; empty: another one
-// was. Of several processes the oldest may be older than this one.
-std::string ending_key(const TrainConfig& train, int64_t step) {
-  if (train.exit_interval > 0 && step % train.exit_interval == 0) return "exit_interval";
-  constexpr double kApart = 60;  // seconds in which the processes of a job start
-  const bool old = process_seconds() + kApart > 60 * train.exit_duration_in_mins;
-  return train.exit_duration_in_mins > 0 && old ? "exit_duration_in_mins" : "";
 }
 
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
@@ -195,6 +185,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.exchange_fill > 0) note_exchange_overflow(state.step, result.exchange_fill);
   warn_of_repetition(state);
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
+  const bool asked = result.end != RunEnd::none;
   if (result.params_norm) params_norm_ = result.params_norm;
   if (result.skipped) {
     std::string why =
@@ -207,16 +198,10 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (megatron_)
     megatron_->step(state, result, step_s);
   else if (line == Line::with_evaluation)
-    waiting_ = {state, event, result.stop};
+    waiting_ = {state, event, asked};
   else
-    show(state, event, result.stop);
-  if (result.stop && !StopSignals::requested()) {
-    ending_key_ = ending_key(config_->train, state.step);
-    const std::string why = ending_key_.empty() ? "Another process was asked to stop" : ending_key_;
-    progress_.note(why + ": saving");
-    log_.info(why + ": saving");
-  }
-  const bool closes = config_->train.closes_interval(state.step) || result.stop;
+    show(state, event, asked);
+  const bool closes = config_->train.closes_interval(state.step) || asked;
   if (closes) metrics_.append(event);
   if (closes && gpus_)
     if (const auto read = gpus_->take(state.step)) metrics_.append(*read);
@@ -373,6 +358,18 @@ void Recorder::rewound(int64_t step) {
   if (tensorboard_) open_tensorboard(step + 1);
 }
 
+void Recorder::ends(RunEnd why, bool saves) {
+  const std::string key(key_of(why));
+  const bool told = key.empty() && StopSignals::requested();  // by the signal's handler
+  if (told && saves) return;
+  const std::string who = told ? "stopping" : key.empty() ? "Another process was asked to stop" : key;
+  const std::string rewound =
+      fmt::format("nothing to save, as the run went back to step {}, whose checkpoint it resumes from", last_step_);
+  const std::string line = who + ": " + (saves ? "saving" : rewound);
+  progress_.note(line);
+  log_.info(line);
+}
+
 void Recorder::open_tensorboard(int64_t first_step) {
   const std::string& folder = config_->log.tensorboard_dir;
   tensorboard_.emplace(config_, config_.given(), folder.empty() ? folder_.tensorboard() : fs::path(folder), first_step);
@@ -405,10 +402,10 @@ void Recorder::memory(const std::vector<MemoryEvent>& measured) {
   if (tensorboard_) tensorboard_->memory(last_step_, measured);
 }
 
-void Recorder::end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early) {
-  const std::string stopped_by = "stopped by " + (ending_key_.empty() ? "a signal" : ending_key_);
-  const std::string reason = stopped_early ? "stopped early" : finished ? "finished" : stopped_by;
-  if (megatron_) megatron_->end(finished);
+void Recorder::end(RunEnd why, std::optional<uint64_t> peak_resident) {
+  const bool finished = is_finished(why);
+  const std::string reason(reason_of(why));
+  if (megatron_) megatron_->end(why, last_step_);
   EndEvent event{reason};
   if (peak_resident) {
     event.peak_resident = static_cast<double>(*peak_resident);

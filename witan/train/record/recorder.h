@@ -69,14 +69,16 @@ class Recorder {
   void anomaly(const AnomalyEvent& event, Tell tell = Tell::people);
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
+  // The run is asked to end now. `saves`: its steps are saved; else it stands at a checkpoint.
+  void ends(RunEnd why, bool saves);
   // What the model wrote behind sample_prompt, at the end.
   void last_sample(int64_t step, uint64_t seed, const std::string& text);
   // What it wrote behind prompts, one or more, after a step of sample_interval.
   void samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                const std::vector<std::string>& texts);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
-  // `stopped_early`: finished before its last step (early_stopping_patience).
-  void end(bool finished, std::optional<uint64_t> peak_resident, bool stopped_early = false);
+  // All that training does is over.
+  void end(RunEnd why, std::optional<uint64_t> peak_resident);
   // An error ended the run.
   void failed(const std::string& error);
 
@@ -125,7 +127,6 @@ class Recorder {
     StepEvent event;
     bool stays;
   };
-  std::string ending_key_;             // by which the run is being ended; empty: by none
   std::optional<Waiting> waiting_;     // the line of a step that is being evaluated
   std::optional<double> params_norm_;  // of the last step that has one
   std::optional<MegatronRecorder> megatron_;

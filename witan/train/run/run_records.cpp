@@ -75,7 +75,7 @@ void RunRecords::end(RunResult& result) {
   result.best_gflops = recorder_->best_gflops();
   if (const auto resident = read_resident()) result.peak_resident = resident->peak;
   recorder_->memory(result.memory);
-  recorder_->end(result.finished, result.peak_resident, result.stopped_early);
+  recorder_->end(result.end, result.peak_resident);
 }
 
 }  // namespace witan

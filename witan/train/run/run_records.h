@@ -29,7 +29,7 @@ class RunRecords {
   // What the error that ends the run says stands in train.log and metrics.jsonl too, where they can be written.
   void failed(const std::string& error) noexcept;
 
-  // Closes the files with result.memory and result.finished, and completes the result by what was recorded.
+  // Closes the files with result.memory and result.end, and completes the result by what was recorded.
   void end(RunResult& result);
 
  private:

@@ -109,8 +109,8 @@ class RankTrainer {
     if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
   }
 
-  // Returns whether the run is finished.
-  bool train() {
+  // Returns why it ended.
+  RunEnd train() {
     if (run_.start.from)
       resume();
     else if (!run_.config->train.upcycle.empty())
@@ -122,25 +122,22 @@ class RankTrainer {
     const double set_up_s = since_.seconds();
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
     if (run_.config->log.megatron()) tell_setup(set_up_s);
-    const int64_t total = run_.config->train.train_iters;
-    bool stop = false;
-    while (state_.step < total && !stop && !stopped_early()) {
+    RunEnd end = end_of_steps(RunEnd::none);
+    while (end == RunEnd::none) {
       const int64_t before = state_.step;
-      stop = step();
-      if (state_.step <= before) continue;  // back to a checkpoint
-      if (compares_states()) engine_.check_states();
-      if (evaluates()) evaluate();
-      if (!prompts_.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
-      if (due(run_.config->train.save_interval) || stop || stopped_early()) begin_save();
+      const RunEnd asked = step();
+      const bool rewound = state_.step <= before;  // to a checkpoint, which is all that there is to save
+      if (!rewound) look_at_step();
+      end = end_of_steps(asked);
+      if (leads() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
+      if (!rewound && (due(run_.config->train.save_interval) || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
     finish_save();
     begins(StepWatch::Doing::nothing, state_.step);
     tracer_.finish();
-    return state_.step >= total || stopped_early();
+    return end;
   }
-
-  bool stopped_early() const { return state_.validation.stops(run_.config->train); }
 
   std::string sample() {
     const auto& train = run_.config->train;
@@ -206,6 +203,19 @@ class RankTrainer {
   }
 
   bool leads() const { return groups_.rank() == 0; }
+
+  // What is looked at after a step, each at its interval.
+  void look_at_step() {
+    if (compares_states()) engine_.check_states();
+    if (evaluates()) evaluate();
+    if (!prompts_.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
+  }
+
+  // Why no further step is made, where ranks ask for the run to end as `asked` says.
+  RunEnd end_of_steps(RunEnd asked) const {
+    if (state_.step >= run_.config->train.train_iters) return RunEnd::finished;
+    return state_.validation.stops(run_.config->train) ? RunEnd::stopped_early : asked;
+  }
 
   // A step that is a multiple of the interval, or the last one.
   bool due(int64_t interval) const {
@@ -313,15 +323,17 @@ class RankTrainer {
                       weights.source().where(), tokenizer->string()));
   }
 
-  // Whether this rank wants the run saved and ended after the step.
-  bool ends_with(int64_t step) const {
+  // Why this rank wants the run saved and ended after the step.
+  RunEnd asks_to_end(int64_t step) const {
     const TrainConfig& train = run_.config->train;
-    return StopSignals::requested() || (train.exit_interval > 0 && step % train.exit_interval == 0) ||
-           (train.exit_duration_in_mins > 0 && process_seconds() > 60 * train.exit_duration_in_mins);
+    if (const RunEnd asked = StopSignals::asked(); asked != RunEnd::none) return asked;
+    if (train.exit_interval > 0 && step % train.exit_interval == 0) return RunEnd::exit_interval;
+    const bool old = train.exit_duration_in_mins > 0 && process_seconds() > 60 * train.exit_duration_in_mins;
+    return old ? RunEnd::exit_duration_in_mins : RunEnd::none;
   }
 
-  // Returns whether a rank wants the run ended. A step that was not to be may leave the run at an earlier one.
-  bool step() {
+  // Returns why ranks want the run ended. A step that was not to be may leave the run at an earlier one.
+  RunEnd step() {
     begins(StepWatch::Doing::step, state_.step + 1);
     if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
     const auto start = Clock::now();
@@ -333,10 +345,10 @@ class RankTrainer {
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
-    StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return ends_with(state_.step + 1); });
+    StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return asks_to_end(state_.step + 1); });
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
     const RunConfig& config = run_.config;
-    const bool logs = config.train.closes_interval(state_.step + 1) || result.stop;
+    const bool logs = config.train.closes_interval(state_.step + 1) || result.end != RunEnd::none;
     if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
     if (config.log.log_params_norm && logs) result.params_norm = engine_.params_norm();
     const double seconds = seconds_since(start);
@@ -369,7 +381,7 @@ class RankTrainer {
                            run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
                                                      : "Nothing was saved yet; start again",
                            " with a smaller --lr, or check the data", where_to_look());
-    return result.stop;
+    return result.end;
   }
 
   // A step that went wrong, if one is kept.
@@ -557,14 +569,13 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
     begin_debugging(start, *world, rank);
     if (rank == 0) run.recorder().begins(StepWatch::Doing::set_up, start.step() + 1);
     RankTrainer trainer(run, *world, layout, rank);
-    const bool finished = trainer.train();
-    const std::string sample = finished ? trainer.sample() : std::string();
+    const RunEnd end = trainer.train();
+    const std::string sample = is_finished(end) ? trainer.sample() : std::string();
     const std::vector<MemoryEvent> memory = trainer.memory();
     // All ranks know the same of the end; the first one of each process says it, and no other writes beside it.
     if (rank != 0 && world->runs(rank - 1)) return;
-    result.finished = finished;
+    result.end = end;
     result.validation = trainer.state().validation;
-    result.stopped_early = finished && trainer.state().step < config->train.train_iters;
     result.step = trainer.state().step;
     result.sample = sample;
     result.memory = memory;

@@ -11,6 +11,7 @@
 #include "witan/report/progress.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
+#include "witan/train/run/run_end.h"
 #include "witan/train/run/run_plan.h"
 #include "witan/train/run/run_start.h"
 #include "witan/train/run/validation_record.h"
@@ -18,9 +19,8 @@
 namespace witan {
 
 struct RunResult {
-  bool finished = false;        // false: a signal stopped it, and it was saved
+  RunEnd end = RunEnd::none;    // the same in each process; saved, whatever it was
   ValidationRecord validation;  // of the evaluations until then
-  bool stopped_early = false;   // it finished before its last step (early_stopping_patience)
   int64_t step = 0;
   int64_t resumed_from = 0;  // step; 0: a new run
   std::optional<double> bits_per_byte, baseline_bits_per_byte;

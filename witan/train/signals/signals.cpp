@@ -25,14 +25,15 @@ void say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-ExitCode code_of(int signal) {
-  return signal == SIGINT ? ExitCode::interrupted : ExitCode::preempted;
+RunEnd end_by(int signal) {
+  if (signal == 0) return RunEnd::none;
+  return signal == SIGINT ? RunEnd::interrupted : RunEnd::preempted;
 }
 
 void on_signal(int signal) {
   if (current == StopSignals::Answer::end) {
     say("\nStopped while nothing was training, so there is nothing to save; the same command resumes\n");
-    ::_exit(static_cast<int>(code_of(signal)));
+    ::_exit(static_cast<int>(exit_code_of(end_by(signal))));
   }
   if (signal == SIGINT && received == SIGINT) {
     say(any_saved ? "\nQuit without saving: steps since the last checkpoint, which is intact, are lost\n"
@@ -68,15 +69,15 @@ StopSignals::~StopSignals() {
 }
 
 bool StopSignals::requested() {
-  return received != 0;
+  return asked() != RunEnd::none;
 }
 
 void StopSignals::saved() {
   any_saved = true;
 }
 
-ExitCode StopSignals::exit_code() {
-  return code_of(received);
+RunEnd StopSignals::asked() {
+  return end_by(received);
 }
 
 }  // namespace witan

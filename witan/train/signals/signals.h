@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstdint>
 
-#include "witan/base/error.h"
+#include "witan/train/run/run_end.h"
 
 namespace witan {
 
@@ -14,7 +14,7 @@ namespace witan {
 class StopSignals {
  public:
   enum class Answer : uint8_t {
-    end,   // the process ends at once, with exit_code(): there is nothing to save, or all is saved
+    end,   // the process ends at once, with the code of asked(): there is nothing to save, or all is saved
     stop,  // requested(); a second SIGINT ends the process at once, with the last checkpoint, if there is one, intact
   };
   enum class Voice : uint8_t {
@@ -30,8 +30,8 @@ class StopSignals {
   // Tells that there is a checkpoint to resume from, for what is said of a second SIGINT. Thread-safe; forgotten by the
   // next StopSignals.
   static void saved();
-  // interrupted after SIGINT, preempted after the others.
-  static ExitCode exit_code();
+  // How that ends a run: none, interrupted after SIGINT, preempted after the others.
+  static RunEnd asked();
 
  private:
   Answer answer_before_;

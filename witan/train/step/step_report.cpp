@@ -63,7 +63,7 @@ StepReport::StepReport(Stream& stream, const Layout& layout, int rank, ReportSiz
       sizes_(std::move(sizes)),
       all_(stream.empty({layout.world_size() * values()}, DType::f64, MemoryTag::communication)),
       own_(all_.narrow(0, rank * values(), values())),
-      stop_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {
+      end_(stream.zeros({1}, DType::f64, MemoryTag::communication)) {
   stream.zero(own_);  // a stage that holds fewer blocks than another leaves some of it unwritten
 }
 
@@ -87,13 +87,13 @@ void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const Model
 
 void StepReport::finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const {
   const int64_t begin = sizes_.micro_batches() * sizes_.micro_batch_values();
-  kernels::collect(stream, own_.narrow(0, begin, values() - begin), {total, step, stop_});
+  kernels::collect(stream, own_.narrow(0, begin, values() - begin), {total, step, end_});
   world.all_gather(stream, all_, own_);
 }
 
-void StepReport::write_stop(Stream& stream, bool stop) const {
-  const double flag = stop ? 1 : 0;
-  stream.write(stop_, &flag);
+void StepReport::write_end(Stream& stream, RunEnd asked) const {
+  const auto number = static_cast<double>(asked);
+  stream.write(end_, &number);
 }
 
 Tensor StepReport::moments(int64_t micro_batch, int64_t layer, Activation of) const {
@@ -175,7 +175,7 @@ StepReport::Result StepReport::read(Stream& stream, bool activations) const {
     result.square_sum = *next++;
     result.zeros = *next++;
     result.step.assign(next, next + kernels::kStepValues);
-    result.stop = next[kernels::kStepValues] > 0 || result.stop;
+    result.end = std::max(result.end, static_cast<RunEnd>(next[kernels::kStepValues]));
   }
   return result;
 }

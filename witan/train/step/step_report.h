@@ -10,6 +10,7 @@
 #include "witan/parallel/layout.h"
 #include "witan/parallel/stages.h"
 #include "witan/train/run/config.h"
+#include "witan/train/run/run_end.h"
 
 namespace witan {
 
@@ -69,11 +70,11 @@ class StepReport {
 
   // In the step. Of a micro-batch's way through a chunk of layers: what the chunk found, and, of the last one, the
   // losses, [1] each, of the model and of its MTP modules. Of the step: the gradients' total [2] and the step's values;
-  // `stop` was written before.
+  // the reason to end the run was written before.
   void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
            const std::vector<Tensor>& losses) const;
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
-  void write_stop(Stream& stream, bool stop) const;
+  void write_end(Stream& stream, RunEnd asked) const;
 
   // Where the moments of an activation go, [kActivationMoments]: of a micro-batch and a layer that this stage holds.
   Tensor moments(int64_t micro_batch, int64_t layer, Activation of) const;
@@ -90,7 +91,7 @@ class StepReport {
     std::vector<LayerMoments> activations;                     // of each layer, over all micro-batches
     double square_sum = 0, zeros = 0;                          // of the gradients
     std::vector<double> step;                                  // kernels::step_value
-    bool stop = false;                                         // on any rank
+    RunEnd end = RunEnd::none;                                 // that ranks ask for: the last of its order
   };
   // Waits for the step. Zeros on the meta device. `activations`: the step has measured them.
   Result read(Stream& stream, bool activations = false) const;
@@ -104,7 +105,7 @@ class StepReport {
   int stage_;
   ReportSizes sizes_;
   Tensor all_, own_;  // [ranks * values()] float64, and this rank's part
-  Tensor stop_;       // [1] float64
+  Tensor end_;        // [1] float64: a RunEnd
 };
 
 }  // namespace witan
