@@ -348,6 +348,41 @@ TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
   expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is intact", "step-3", "step-6"});
 }
 
+// All its steps are in a checkpoint, but its process was killed behind that, or another one was.
+TEST_F(TrainedRunTest, ARunThatWasKilledWhenAllWasSavedIsFinished) {
+  for (const std::string& last : {std::string(), std::string("{\"kind\":\"measured_memory\""),
+                                  std::string("{\"kind\":\"end\",\"reason\":\"failed: lost rank 1\"}\n")}) {
+    fs::remove_all(own_ / "runs");
+    const std::string copied = copy();
+    const fs::path run = fs::path(copied) / "small", metrics = run / "metrics.jsonl";
+    std::string text = read_text(metrics);
+    text.resize(text.find("{\"kind\":\"measured_memory\""));
+    write_text(metrics, text + last);
+    fs::remove(run / "report.html");
+    const auto call = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> words = {"train", "--runs-folder", copied, "--run", "small"};
+      words.insert(words.end(), more.begin(), more.end());
+      const Said said = witan(words);
+      EXPECT_EQ(said.code, 0) << said.err;
+    };
+    const auto state = [&] {
+      for (const auto& one : nlohmann::json::parse(witan({"runs", "--runs-folder", copied, "--json"}).out))
+        if (one["name"] == "small") return one["state"].get<std::string>();
+      return std::string("there is none");
+    };
+    EXPECT_EQ(state(), "failed");
+    call({"--dry-run"});
+    EXPECT_EQ(read_text(metrics), text + last);
+    call({});
+    EXPECT_EQ(state(), "finished");
+    EXPECT_EQ(read_text(metrics), text + "{\"kind\":\"end\",\"reason\":\"finished\"}\n");
+    EXPECT_TRUE(fs::exists(run / "report.html"));
+    EXPECT_TRUE(contains(read_text(run / "train.log"), "end: finished, which the process that did it could not say"));
+    call({});
+    EXPECT_EQ(read_text(metrics), text + "{\"kind\":\"end\",\"reason\":\"finished\"}\n") << "said once";
+  }
+}
+
 TEST_F(TrainedRunTest, TrainGoesOnWithTheRunsOwnConfiguration) {
   const std::string copied = copy();
   const std::vector<std::string> again = {"train", "--runs-folder", copied, "--run", "small"};

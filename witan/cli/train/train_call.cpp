@@ -28,6 +28,7 @@
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/load_options.h"
 #include "witan/train/run/resolve.h"
+#include "witan/train/run/run_records.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/trainer.h"
@@ -141,6 +142,8 @@ class TrainCall {
   std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
   std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
   void join(const ResolvedConfig& expected, int64_t step);                             // of others, when it is done
+  // Records that the run is finished, where the process that did its last step was killed before it could.
+  void complete_run(const TrainConfig& train, int64_t done, Progress& progress) const;
   void say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const;
   // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
   // less the end of a run.
@@ -242,6 +245,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   start_.emplace(find_start(*folder_));
   const int64_t done = start_->step();
   if (done >= train.train_iters || has_stopped_early(*start_, train)) {
+    complete_run(train, done, progress);
     say_done(expected, done, progress);
     return std::nullopt;
   }
@@ -297,6 +301,17 @@ void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
   start_.emplace(RunStart{*folder_, {}, {}, {}});
   if (step > 0) start_->from = open_checkpoint(folder_->checkpoints() / step_folder_name(step));
   data_.emplace(open_prepared_run_data(expected, *folder_));
+}
+
+void TrainCall::complete_run(const TrainConfig& train, int64_t done, Progress& progress) const {
+  const bool all = done >= (given_.saved ? given_.saved->train.train_iters : train.train_iters);
+  if (!all && !has_stopped_early(*start_, train)) return;  // this call asks for fewer steps than the run was to do
+  if (!complete_records(*folder_, done, all ? RunEnd::finished : RunEnd::stopped_early)) return;
+  try {
+    write_report(folder_->path());
+  } catch (const Error& error) {  // of figures that are damaged
+    progress.note(cat("warning: there is no report: ", error.what()));
+  }
 }
 
 void TrainCall::say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "witan/base/error.h"
+#include "witan/base/log.h"
 #include "witan/base/resident.h"
+#include "witan/report/metrics_scan.h"
 #include "witan/train/record/memory_file.h"
 #include "witan/train/trace/step_tracer.h"
 
@@ -59,6 +61,21 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
     progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
                               config->train.train_iters));
   recorder_->begin(event, baseline_bits_per_byte_, start.step());
+}
+
+bool complete_records(const RunFolder& folder, int64_t step, RunEnd why) {
+  if (!fs::exists(folder.metrics())) return false;
+  const MetricsStanding standing = read_standing(folder.metrics());
+  if (!standing.damage.empty() || (standing.end && !standing.end->failed())) return false;
+  MetricsWriter metrics(folder.metrics());
+  try {
+    if (standing.end) metrics.truncate_after(step);
+  } catch (const CorruptionError&) {
+    return false;
+  }
+  metrics.append(EndEvent{std::string(reason_of(why))});
+  Log(folder.log().string()).info(cat("end: ", reason_of(why), ", which the process that did it could not say"));
+  return true;
 }
 
 void RunRecords::failed(const std::string& error) noexcept {

@@ -39,4 +39,9 @@ class RunRecords {
   double baseline_bits_per_byte_ = 0;
 };
 
+// Of a run that has nothing left to do after its checkpoint of `step`, and whose process had no time to record that: it
+// was killed after it had saved, or lost another rank. metrics.jsonl and train.log say so now. Returns whether they had
+// not. Figures that cannot be read stay as they are. Throws IoError.
+bool complete_records(const RunFolder& folder, int64_t step, RunEnd why);
+
 }  // namespace witan
