@@ -55,6 +55,18 @@ TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
          "rank 0 was killed by signal 9 (Killed)");
 }
 
+// Rank 0 leaves last: what it says became of the run, whatever holds up another one behind that.
+TEST(Verdict, ARankThatHangsBehindTheEndIsNoLoss) {
+  const RankEnd hung = {.signal = SIGKILL, .made_to_end = true};
+  const std::string why = "rank 1 did not end when the run was over, and was killed";
+  expect(judge({kDone, hung}, false), Outcome::done, ExitCode::done, {}, why);
+  expect(judge({kPreempted, hung}, true), Outcome::stopped, ExitCode::preempted, {}, why);
+  expect(judge({kPreempted, hung, kPreempted}, false), Outcome::stopped, ExitCode::preempted, {}, why);
+  // It stopped before there was anything to save.
+  EXPECT_EQ(judge({kPreempted, hung, kAlone}, false).outcome, Outcome::failed);
+  EXPECT_EQ(judge({hung, kAlone}, false).outcome, Outcome::failed);
+}
+
 TEST(Verdict, WhatWouldComeAgainIsRefused) {
   for (const ExitCode code : {ExitCode::usage, ExitCode::config, ExitCode::data, ExitCode::checkpoint,
                               ExitCode::diverged, ExitCode::out_of_memory, ExitCode::disk_full}) {

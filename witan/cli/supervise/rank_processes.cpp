@@ -122,13 +122,13 @@ void RankProcesses::poll() {
     process.end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     process.end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     process.end.made_to_end = pressed_ > 0;
-    if (!failed_ && is_failure(process.end)) failed_ = Clock::now();
+    if (!over_ && (is_failure(process.end) || &process == &processes_.front())) over_ = Clock::now();
   }
-  if (failed_ && !ended()) end_the_others();
+  if (over_ && !ended()) end_the_others();
 }
 
 void RankProcesses::end_the_others() {
-  const auto since = Clock::now() - *failed_;
+  const auto since = Clock::now() - *over_;
   if (pressed_ == 0 && since > kAlone) {
     pressed_ = 1;
     send(SIGTERM);

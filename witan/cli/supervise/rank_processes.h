@@ -32,8 +32,8 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   void send(int signal) const;  // to all that have not ended
-  // Takes note of those that have ended. Where one has failed, the others are given time to end by themselves, then
-  // told to, then killed.
+  // Takes note of those that have ended. Where one has failed, or rank 0 has ended, which is the last to leave a job,
+  // the others are given time to end by themselves, then told to, then killed.
   void poll();
   bool ended() const;
   std::vector<RankEnd> ends() const;
@@ -55,8 +55,8 @@ class RankProcesses {
   void end_the_others();
 
   std::vector<Process> processes_;
-  std::optional<Clock::time_point> failed_;  // when the first one did
-  int pressed_ = 0;                          // signals that the others were sent for it
+  std::optional<Clock::time_point> over_;  // since when nobody has a reason to go on
+  int pressed_ = 0;                        // signals that the others were sent for it
 };
 
 }  // namespace witan::cli

@@ -115,6 +115,8 @@ Verdict Supervisor::run_once() {
     if (due && Clock::now() - *shrunk_ >= minutes(options_.regrow_minutes)) regrow(job);
   }
   Verdict verdict = judge(job.ends(), stopping_ || growing_);
+  if (verdict.outcome == Outcome::done || verdict.outcome == Outcome::stopped)
+    if (!verdict.reason.empty()) say(verdict.reason);
   for (const int rank : verdict.lost) {
     std::fputs(job.said(rank).c_str(), err_);
     if (verdict.outcome == Outcome::refused) break;  // all say the same

@@ -68,6 +68,19 @@ Verdict verdict(Outcome outcome, const std::vector<RankEnd>& ends, const std::ve
   return {outcome, code, to_blame, std::move(reason)};
 }
 
+// Whether rank 0, which is the last to leave, says that the run is finished or saved. One that stops before there is
+// anything to save leaves the others alone.
+bool is_over(const RankEnd& first, const std::vector<int>& left_alone) {
+  return !first.made_to_end && (done(first) || (stopped(first) && left_alone.empty()));
+}
+
+// What rank 0 says, of a run after which these ranks did not end.
+Verdict over(const std::vector<RankEnd>& ends, const std::vector<int>& hung) {
+  const auto code = static_cast<ExitCode>(ends.front().code);
+  std::string reason = cat("rank ", hung.front(), " did not end when the run was over, and was killed");
+  return {code == ExitCode::done ? Outcome::done : Outcome::stopped, code, {}, std::move(reason)};
+}
+
 }  // namespace
 
 bool is_failure(const RankEnd& end) {
@@ -84,8 +97,8 @@ Verdict judge(const std::vector<RankEnd>& given, bool asked) {
   if (killed.empty() && !final.empty()) return verdict(Outcome::refused, ends, final);
   if (!failed.empty()) return verdict(Outcome::failed, ends, killed.empty() ? failed : killed);
   const auto hung = ranks_that(ends, [](const RankEnd& e) { return e.made_to_end; });
-  if (!hung.empty()) return verdict(Outcome::failed, ends, hung);
   const auto left_alone = ranks_that(ends, lost_another);
+  if (!hung.empty()) return is_over(ends.front(), left_alone) ? over(ends, hung) : verdict(Outcome::failed, ends, hung);
   const auto stopping = ranks_that(ends, stopped);
   // One that stops by itself, before there is anything to save, leaves the others alone.
   if (!left_alone.empty() && !(asked && !stopping.empty())) {

@@ -12,7 +12,7 @@ namespace witan::cli {
 struct RankEnd {
   int code = 0;              // its exit code
   int signal = 0;            // that ended it; 0: it exited
-  bool made_to_end = false;  // by the supervisor: it went on when others had failed
+  bool made_to_end = false;  // by the supervisor: it went on when others had failed, or when the run was over
 };
 
 enum class Outcome : uint8_t {
@@ -26,7 +26,7 @@ struct Verdict {
   Outcome outcome = Outcome::done;
   ExitCode code = ExitCode::done;  // for the supervisor, if it ends here
   std::vector<int> lost;           // ranks that are to blame; none where ranks only lost each other
-  std::string reason;              // "rank 2 was killed by signal 9 (Killed)"; of `refused` and `failed`
+  std::string reason;  // "rank 2 was killed by signal 9 (Killed)"; of `refused` and `failed`; else of what was amiss
 };
 
 // `asked`: the supervisor has passed on a signal that asks the run to stop.

@@ -1,0 +1,45 @@
+#include "witan/cli/supervise/rank_processes.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace witan::cli {
+namespace {
+
+constexpr const char* kHangs = "RANK_THAT_HANGS";  // the process is a rank of this test, which is run in it
+
+// Nothing that a process that is stopped could say ends it, and no other rank waits for it any more.
+TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
+  if (const char* hangs = std::getenv(kHangs)) {
+    if (std::string_view(std::getenv("RANK")) == hangs) ::raise(SIGSTOP);
+    return;
+  }
+  JobCall call;
+  call.words = {"witan", "--gtest_filter=RankProcesses.ARankThatHangsBehindTheLastToLeaveIsKilled"};
+  call.variables = {std::string(kHangs) + "=1"};
+  call.ranks = 3;
+  const auto start = RankProcesses::Clock::now();
+  RankProcesses job(call);
+  const auto patience = 2 * (RankProcesses::kAlone + RankProcesses::kTold);
+  while (!job.ended() && RankProcesses::Clock::now() - start < patience) {
+    job.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_TRUE(job.ended());
+  EXPECT_GE(RankProcesses::Clock::now() - start, RankProcesses::kAlone) << "it is given time";
+  const auto ends = job.ends();
+  EXPECT_EQ(ends[0].code, 0);
+  EXPECT_FALSE(ends[0].made_to_end);
+  EXPECT_EQ(ends[1].signal, SIGKILL) << "a stopped process does not hear SIGTERM";
+  EXPECT_TRUE(ends[1].made_to_end);
+  EXPECT_EQ(ends[2].code, 0);
+}
+
+}  // namespace
+}  // namespace witan::cli
