@@ -287,7 +287,12 @@ TEST_F(SourcesTest, APatternThatMatchesNothingIsAnError) {
                     HasSubstr("paths below the folder, such as "), HasSubstr("sub/b.txt")));
   EXPECT_THAT(why({text}, {{}, {"text/*"}}), HasSubstr("--exclude text/* matches no file in " + text));
   EXPECT_THAT(why({folder_ / "text/a.txt"}, {{"*.txt"}, {}}), HasSubstr("a file that is named itself is read"));
-  EXPECT_THAT(why({text}, {{"a.txt"}, {"*.txt"}}), HasSubstr("no text found in " + text));
+  EXPECT_THAT(why({text}, {{"sub"}, {}}),
+              HasSubstr("--include sub matches no file in " + text + ": did you mean sub/,"));
+  EXPECT_THAT(why({text}, {{"a.txt"}, {"*.txt"}}),
+              HasSubstr("--include and --exclude leave out 2 files of " + text + ", which is all of them, such as "));
+  fs::create_symlink("nowhere", folder_ / "text/0.txt");
+  EXPECT_THAT(why({text}, {{"*.md"}, {}}), Not(HasSubstr("0.txt"))) << "a link into nothing";
 }
 
 TEST_F(SourcesTest, SaysWhatAMissingPathMayHaveMeant) {

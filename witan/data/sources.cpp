@@ -202,11 +202,21 @@ class Finder {
     keep(describe(path, look.kind));
   }
 
+  // Throws DataError where patterns have left out every file of folders, and no other is named.
+  void require_some(const std::string& named) const {
+    const bool all_left_out = left_out_ > 0 && left_out_ == seen_in_folders_ && found_.files.empty();
+    require<DataError>(!all_left_out, "--include and --exclude leave out ", counted(left_out_, "file"), " of ", named,
+                       ", which is all of them, such as ", examples_);
+  }
+
   // Throws DataError for a pattern that has matched nothing; `named`: where was looked.
   void require_matches(const std::string& named) const {
     for (const auto& [option, patterns] : {std::pair("--include", &include_), std::pair("--exclude", &exclude_)}) {
       const std::string* pattern = patterns->unmatched();
       if (pattern == nullptr) continue;
+      const std::string folder = *pattern + '/';
+      require<DataError>(!folders_.contains(folder), option, " ", clipped(*pattern), " matches no file in ", named,
+                         ": did you mean ", clipped(folder), ", which stands for all files of that folder?");
       const std::string seen = examples_.empty()
                                    ? cat("no folder with files is among them, and a file that is named itself is read ",
                                          "whatever the patterns say")
@@ -246,18 +256,27 @@ class Finder {
         walk.disable_recursion_pending();
         continue;
       }
-      if (walk->is_directory(error) || is_wanted(walk->path().lexically_relative(folder).string())) add_found(*walk);
+      const std::string below = walk->path().lexically_relative(folder).string();
+      const bool is_folder = walk->is_directory(error);
+      if (is_folder && chooses()) folders_.insert(below + '/');
+      if (is_folder || is_wanted(*walk, below)) add_found(*walk);
     }
     require<DataError>(!error, "cannot read the folder ", folder.string(), ": ", error.message());
     add_all(std::exchange(in_folder_, {}));
   }
 
-  // Of a file by its path below the folder that was named.
-  bool is_wanted(const std::string& path) {
-    constexpr int kExamples = 3;
-    if (seen_in_folders_++ < kExamples) examples_ += cat(examples_.empty() ? "" : ", ", clipped(path));
+  bool chooses() const { return !include_.empty() || !exclude_.empty(); }
+
+  // Of what is no folder, by its path below the one that was named.
+  bool is_wanted(const fs::directory_entry& entry, const std::string& path) {
+    constexpr int64_t kExamples = 3;
     const bool included = include_.match(path), excluded = exclude_.match(path);
-    return (include_.empty() || included) && !excluded;
+    const bool wanted = (include_.empty() || included) && !excluded;
+    std::error_code none;
+    if (!entry.is_regular_file(none)) return wanted;  // a link into nothing is no file of which to speak
+    if (++seen_in_folders_ <= kExamples) examples_ += cat(examples_.empty() ? "" : ", ", clipped(path));
+    if (!wanted) ++left_out_;
+    return wanted;
   }
 
   // Of a folder: where rows lie in it, its papers are not text to learn from.
@@ -295,8 +314,9 @@ class Finder {
   }
 
   Patterns include_, exclude_;
-  std::string examples_;  // of paths below folders
-  int64_t seen_in_folders_ = 0;
+  std::string examples_;                        // of paths below folders
+  std::set<std::string> folders_;               // below those that were named, "drafts/"
+  int64_t seen_in_folders_ = 0, left_out_ = 0;  // files
   Sources found_;
   std::set<fs::path> seen_;
   std::vector<std::pair<fs::path, Source>> in_folder_;  // of the one that is walked
@@ -334,6 +354,7 @@ Sources find_sources(const std::vector<fs::path>& paths, const SourceSelection& 
     named += cat(named.empty() ? "" : ", ", path.string());
   }
   finder.require_matches(named);
+  finder.require_some(named);
   Sources sources = finder.finish();
   require_readable(sources.skipped);
   require<DataError>(!sources.files.empty(), "no text found in ", named.empty() ? "no paths" : named,

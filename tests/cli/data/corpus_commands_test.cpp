@@ -122,7 +122,7 @@ TEST_F(CorpusCommandsTest, PatternsChooseFilesOfAFolder) {
   EXPECT_EQ(json::parse(witan(stats).out)["documents"], 1);
   const Said said = witan(dedup);
   EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.out, " 1")) << said.out;
+  EXPECT_TRUE(contains(said.out, "read          1 document")) << said.out;
   stats[2] = at("in/a.txt");
   expect_refusal(stats, 4, {"--include *.txt matches no file", "a file that is named itself is read"});
 }
