@@ -11,12 +11,12 @@ namespace witan {
 
 // Of several reasons the last in this order is the run's.
 enum class RunEnd : uint8_t {
-  none,  // it goes on
+  none,  // the run continues
   // What a rank may ask for after a step, which the run can be resumed from.
   exit_duration_in_mins,  // its process is that old
   exit_interval,          // the step is a multiple of it
   preempted,              // its process received SIGTERM, SIGUSR1, SIGUSR2 or SIGHUP
-  interrupted,            // or SIGINT
+  interrupted,            // its process received SIGINT
   // What all ranks know by themselves.
   stopped_early,  // early_stopping_patience
   finished,       // the last step is done

@@ -74,7 +74,8 @@ bool complete_records(const RunFolder& folder, int64_t step, RunEnd why) {
     return false;
   }
   metrics.append(EndEvent{std::string(reason_of(why))});
-  Log(folder.log().string()).info(cat("end: ", reason_of(why), ", which the process that did it could not say"));
+  Log(folder.log().string())
+      .info(cat("end: ", reason_of(why), " (recorded by a later call: the process ended after its last save)"));
   return true;
 }
 

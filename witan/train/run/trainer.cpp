@@ -127,8 +127,9 @@ class RankTrainer {
       const int64_t before = state_.step;
       const RunEnd asked = step();
       const bool rewound = state_.step <= before;  // to a checkpoint, which is all that there is to save
-      if (!rewound) look_at_step();
+      if (!rewound) after_step();
       end = end_of_steps(asked);
+      // Said here, since an evaluation may have stopped the run early, which is then why it ends.
       if (leads() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
       if (!rewound && (due(run_.config->train.save_interval) || end != RunEnd::none)) begin_save();
     }
@@ -204,8 +205,8 @@ class RankTrainer {
 
   bool leads() const { return groups_.rank() == 0; }
 
-  // What is looked at after a step, each at its interval.
-  void look_at_step() {
+  // Checks, evaluations and samples, each at its interval.
+  void after_step() {
     if (compares_states()) engine_.check_states();
     if (evaluates()) evaluate();
     if (!prompts_.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();

@@ -178,7 +178,7 @@ std::optional<LossScaler> Engine::make_loss_scaler() const {
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
-                        const std::function<RunEnd()>& end) {
+                        const std::function<RunEnd()>& asks_to_end) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
@@ -190,7 +190,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   if (pools_ && exchange_backoff_.waits()) pools_->divide(1);
   if (recordable()) {
     // Asked before the step, since nothing is asked within it: who is told to stop during it is heard after the next.
-    report_->write_end(stream_, end ? end() : RunEnd::none);
+    report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
     if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
     replay();
@@ -198,7 +198,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
     times_.forward_backward = whole.seconds();
     return within_pools(own, count, read);
   }
-  compute_noted(Mode::eager, end);
+  compute_noted(Mode::eager, asks_to_end);
   return within_pools(own, count, report_->read(stream_, measures()));
 }
 
@@ -314,13 +314,13 @@ void Engine::replay_noted() {
   if (config_->parallel.overlap_param_gather) units_->publish();
 }
 
-void Engine::compute_noted(Mode mode, const std::function<RunEnd()>& end) {
-  if (launches_ == nullptr) return compute(mode, end);
+void Engine::compute_noted(Mode mode, const std::function<RunEnd()>& asks_to_end) {
+  if (launches_ == nullptr) return compute(mode, asks_to_end);
   noted_graph_.reset();
   launches_->clear(LaunchTrace::Work::queued);
   launches_->start(*stream_.queue());
   const WatchedLaunches watched(stream_, launches_);
-  compute(mode, end);
+  compute(mode, asks_to_end);
 }
 
 void Engine::note_launches(LaunchTrace* launches) {
@@ -329,14 +329,14 @@ void Engine::note_launches(LaunchTrace* launches) {
 }
 
 // All that a step does, from its inputs to its report.
-void Engine::compute(Mode mode, const std::function<RunEnd()>& end) {
+void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
   std::optional<WatchedLaunches> shown;
   if (ranges_ != nullptr && stream_.launches() == nullptr) shown.emplace(stream_, ranges_);
   compute_passes(mode);
   if (mode == Mode::eager && before_update_) before_update_();
   const Tensor total = update();
   stream_.set_part("other");
-  if (mode == Mode::eager) report_->write_end(stream_, end ? end() : RunEnd::none);
+  if (mode == Mode::eager) report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
   report_->finish(stream_, groups_.world(), total, step_state_.common());
   if (shown) ranges_->close();
 }

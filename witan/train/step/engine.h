@@ -86,7 +86,7 @@ class Engine {
   // from 1; `updates` are the updates made before (skipped steps make none). On the meta device batches need only their
   // sizes. Ids must be the model's: a GPU is not waited for to say so.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
-                  const std::function<RunEnd()>& end = {});
+                  const std::function<RunEnd()>& asks_to_end = {});
 
   // The numbers of waves in which a step may run again, each at least twice the one before; none where experts have
   // room for whatever comes. The first is 1 where exchanges are bounded: all rows at once, as they come.
@@ -180,8 +180,8 @@ class Engine {
   Stream& stream() { return stream_; }
 
  private:
-  // Recorded: what the host does in the step (hooks, the answer to `end`) is done outside of it. Again: it was done
-  // when the step was first made.
+  // Recorded: what the host does in the step (hooks, the answer to `asks_to_end`) is done outside of it. Again: it was
+  // done when the step was first made.
   enum class Mode : uint8_t { eager, recorded, again };
   // What counts the step, in words of step().
   struct Count {
@@ -203,12 +203,12 @@ class Engine {
   bool measures() const { return activations_ && activations_->wanted(); }  // activations, in this step
   void replay();
   void replay_noted();
-  void compute_noted(Mode mode, const std::function<RunEnd()>& end);
+  void compute_noted(Mode mode, const std::function<RunEnd()>& asks_to_end);
   void begin(const std::vector<Batch>& own, Count count);
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
   StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
   void compute_passes(Mode mode);
-  void compute(Mode mode, const std::function<RunEnd()>& end);
+  void compute(Mode mode, const std::function<RunEnd()>& asks_to_end);
   void finish_gradients();
   void note_losses();
   Tensor update();
