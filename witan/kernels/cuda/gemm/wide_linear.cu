@@ -148,8 +148,8 @@ __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t 
 
 constexpr int kMostHeld = 2;  // chunks of experts whose gradients fit into registers: 64 a thread for each
 
-// Block (i, j): dx[128 i .., :] of the j-th of gridDim.y ranges of columns. Gradients of up to kHeld 64 experts stay in
-// registers; of more they are read again for every 64 columns.
+// Block (i, j): dx[128 i .., :] of the j-th of gridDim.y ranges of columns. Gradients of up to kHeld x 64 experts stay
+// in registers; of more they are read again for every 64 columns.
 template <bool kAdds, int kHeld>
 __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, Matrix dy, Matrix w) {
   extern __shared__ __align__(16) Bf16 shared[];
