@@ -3,7 +3,7 @@
 # core they take one, and scripts/test.sh tells of two beside those of all cores: they run beside tests that compute. By
 # their cost they come after those, whose places they would take. The longest ones of all come first, not last and alone.
 foreach(test IN LISTS test_comm_TESTS comm_by_sockets comm_by_ucx_tcp test_cli_TESTS)
-  if(test MATCHES "^(comm[^/]*/(Ranks/Process|Process|ThreadsOfProcesses)|cli/(RunCommandTest|GdbTest)[.])")
+  if(test MATCHES "^(comm[^/]*/(Ranks/Process|Process|ThreadsOfProcesses)|cli/(RunCommandTest|RankProcesses|GdbTest)[.])")
     set_tests_properties("${test}" PROPERTIES PROCESSORS 1 COST -1)
   endif()
 endforeach()

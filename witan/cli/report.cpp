@@ -62,7 +62,7 @@ nlohmann::ordered_json report_json(const RunSummary& run, const Metrics& metrics
       {"name", replace_invalid_utf8(run.name)},
       {"folder", replace_invalid_utf8(run.folder.string())},
       {"state", name_of(run.state)},
-      {"from", run.recipe.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(run.recipe)},
+      {"from", run.origin.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(run.origin)},
       {"bytes", run.bytes}};
   json.update(figures_json(metrics));
   auto& checkpoints = json["checkpoints"] = nlohmann::ordered_json::array();
@@ -89,6 +89,7 @@ void require_trained(const fs::path& run) {
 ExitCode print_report_json(Context& context, const ReportArgs& args, const fs::path& run, const Metrics& metrics) {
   std::vector<std::string> skipped;
   const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
+  for (const std::string& why : skipped) fmt::print(context.err, "warning: {}\n", why);
   fmt::print(context.out, "{}\n", report_json(summary, metrics).dump(2));
   std::fflush(context.out);
   if (!args.output.empty()) write_file_atomically(args.output, render_report(run, metrics));

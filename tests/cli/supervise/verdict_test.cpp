@@ -58,7 +58,7 @@ TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
 // Rank 0 leaves last: what it says became of the run, whatever holds up another one behind that.
 TEST(Verdict, ARankThatHangsBehindTheEndIsNoLoss) {
   const RankEnd hung = {.signal = SIGKILL, .made_to_end = true};
-  const std::string why = "rank 1 did not end when the run was over, and was killed";
+  const std::string why = "rank 1 did not end when the run was over, and was made to";
   expect(judge({kDone, hung}, false), Outcome::done, ExitCode::done, {}, why);
   expect(judge({kPreempted, hung}, true), Outcome::stopped, ExitCode::preempted, {}, why);
   expect(judge({kPreempted, hung, kPreempted}, false), Outcome::stopped, ExitCode::preempted, {}, why);

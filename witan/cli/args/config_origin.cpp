@@ -13,10 +13,12 @@ constexpr const char* kHead = "# from ";
 
 std::string origin_line(const std::string& preset, const std::string& file) {
   if (preset.empty() && file.empty()) return "";
-  std::string line = kHead;
-  if (!preset.empty()) line += "preset " + preset;
-  if (!file.empty()) line += (preset.empty() ? "" : ", ") + clipped(file, 200);
-  return line + '\n';
+  const std::string from = preset.empty() ? "" : "preset " + preset;
+  return origin_line(cat(from, from.empty() || file.empty() ? "" : ", ", clipped(file, 200)));
+}
+
+std::string origin_line(const std::string& source) {
+  return kHead + source + '\n';
 }
 
 std::string origin_line_of(const fs::path& config_toml) {

@@ -8,9 +8,11 @@
 
 namespace witan::cli {
 
-// "# from preset gpt2-124m, mine.toml", with a line feed; empty where neither is named. `file`: also another source in
-// words, "Hugging Face folder base".
+// "# from preset gpt2-124m, mine.toml", with a line feed; empty where neither is named.
 std::string origin_line(const std::string& preset, const std::string& file);
+
+// "# from Hugging Face folder base": of any source in words.
+std::string origin_line(const std::string& source);
 
 // "preset gpt2-124m, mine.toml" of a config.toml; empty where it says nothing, or cannot be read.
 std::string read_origin(const fs::path& config_toml);

@@ -30,7 +30,7 @@ fs::path recipes_folder() {
   return {};
 }
 
-std::string find_recipe(const std::string& path, const std::string& before) {
+std::string find_recipe(const std::string& path, const std::string& flag) {
   std::error_code none;
   if (!path.starts_with(kRecipes) || fs::exists(path, none)) return path;
   const fs::path own = recipes_folder();
@@ -38,7 +38,7 @@ std::string find_recipe(const std::string& path, const std::string& before) {
   const fs::path found = own / path.substr(kRecipes.size());
   if (fs::is_regular_file(found, none)) return found.string();
   const fs::path extension = fs::path(path).extension();
-  throw ConfigError(cat(before, clipped(path), ": there is no such file, neither below this folder nor among the ",
+  throw ConfigError(cat(flag, clipped(path), ": there is no such file, neither below this folder nor among the ",
                         "recipes of this program, in ", own.string(),
                         suggestion(path, recipe_names(extension.empty() ? ".toml" : extension.string()))));
 }

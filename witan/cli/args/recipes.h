@@ -14,9 +14,9 @@ namespace witan::cli {
 fs::path recipes_folder();
 
 // The path as it is if there is such a file, or if it is no path below recipes/; else the program's own recipe of that
-// name. Throws ConfigError, saying where the recipes are, where there is none either; `before`: what stands
+// name. Throws ConfigError, saying where the recipes are, where there is none either; `flag`: what stands
 // before the path on the command line, "--config ".
-std::string find_recipe(const std::string& path, const std::string& before);
+std::string find_recipe(const std::string& path, const std::string& flag);
 
 // "recipes/default.toml" and all others of that folder that end so (".toml"), sorted.
 std::vector<std::string> recipe_names(const std::string& ending);

@@ -101,7 +101,7 @@ std::string origin_of(const ImportArgs& args, const Ledger& ledger) {
   const char* const kind = ledger.from == "gguf"       ? "GGUF model "
                            : ledger.from == "megatron" ? "Megatron-LM checkpoint "
                                                        : "Hugging Face folder ";
-  return origin_line("", kind + args.folder);
+  return origin_line(kind + clipped(args.folder, 200));
 }
 
 ExitCode import_model(Context& context, const ImportArgs& args) {

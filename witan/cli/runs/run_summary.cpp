@@ -53,7 +53,7 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
 }
 
 // "init_from base", of a run that was started from the weights of another one or of a folder; else empty.
-std::string first_weights(const TrainConfig& train) {
+std::string source_of_weights(const TrainConfig& train) {
   if (!train.init_from.empty()) return "init_from " + clipped(train.init_from, 200);
   return train.upcycle.empty() ? "" : "upcycle " + clipped(train.upcycle, 200);
 }
@@ -75,8 +75,8 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
     RunConfig values;
     read_toml(values.fields(), config.string());
     run.steps = values.train.train_iters;
-    run.recipe = read_origin(config);
-    if (run.recipe.empty()) run.recipe = first_weights(values.train);
+    run.origin = read_origin(config);
+    if (run.origin.empty()) run.origin = source_of_weights(values.train);
     run.config = std::move(values);
   });
   MetricsStanding standing;

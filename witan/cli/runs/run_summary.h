@@ -35,7 +35,7 @@ struct RunSummary {
   std::optional<int64_t> parameters;
   std::chrono::seconds age{0};  // since metrics.jsonl, or else config.toml, was last written
   uint64_t bytes = 0;           // on the disk
-  std::string recipe;  // the preset or file that it was started with, or where its weights come from; empty: not known
+  std::string origin;  // the preset or file that it was started with, or where its weights come from; empty: not known
 };
 
 // The runs, the latest first. `skipped` receives a line about each thing in the folder that is no run that can be read,

@@ -53,7 +53,7 @@ std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
                     run.steps ? std::to_string(*run.steps) : "-", loss_text(run.loss), loss_text(run.validation_loss),
                     count_or_dash(run.tokens), count_or_dash(run.parameters),
                     format_duration(static_cast<double>(std::max<int64_t>(run.age.count(), 1))),
-                    format_bytes(static_cast<double>(run.bytes)), run.recipe.empty() ? "-" : clipped(run.recipe, 40)});
+                    format_bytes(static_cast<double>(run.bytes)), run.origin.empty() ? "-" : clipped(run.origin, 40)});
   return text_table(rows, {left, left, right, right, right, right, right, right, right, right, left});
 }
 
@@ -70,7 +70,7 @@ nlohmann::ordered_json json_of(const RunSummary& run) {
   add("parameters", run.parameters);
   json["age_s"] = run.age.count();
   json["bytes"] = run.bytes;
-  if (!run.recipe.empty()) json["from"] = run.recipe;
+  if (!run.origin.empty()) json["from"] = run.origin;
   return json;
 }
 

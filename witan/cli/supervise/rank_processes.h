@@ -55,7 +55,7 @@ class RankProcesses {
   void end_the_others();
 
   std::vector<Process> processes_;
-  std::optional<Clock::time_point> over_;  // since when nobody has a reason to go on
+  std::optional<Clock::time_point> over_;  // since when a rank has failed, or rank 0 has ended
   int pressed_ = 0;                        // signals that the others were sent for it
 };
 

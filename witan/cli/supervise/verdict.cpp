@@ -77,7 +77,8 @@ bool is_over(const RankEnd& first, const std::vector<int>& left_alone) {
 // What rank 0 says, of a run after which these ranks did not end.
 Verdict over(const std::vector<RankEnd>& ends, const std::vector<int>& hung) {
   const auto code = static_cast<ExitCode>(ends.front().code);
-  std::string reason = cat("rank ", hung.front(), " did not end when the run was over, and was killed");
+  std::string reason = cat("rank ", hung.front(), " did not end when the run was over, and was made to");
+  if (hung.size() > 1) reason += cat("; ", hung.size() - 1, " more likewise");
   return {code == ExitCode::done ? Outcome::done : Outcome::stopped, code, {}, std::move(reason)};
 }
 

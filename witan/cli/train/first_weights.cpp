@@ -6,6 +6,15 @@
 #include "witan/train/run/run_start.h"
 
 namespace witan::cli {
+namespace {
+
+// "remove --init-from", "remove init_from (base.toml:3)": by what the call says it.
+std::string without(const GivenConfig& given, const std::string& key) {
+  const std::string place = given.place(key);
+  return cat("remove ", place.starts_with("--") ? place : cat(key, " (", place, ")"));
+}
+
+}  // namespace
 
 void keep_first_weights(GivenConfig& given) {
   if (!given.saved || step_folders(given.run / "checkpoints").empty()) return;
@@ -18,8 +27,8 @@ void keep_first_weights(GivenConfig& given) {
     std::string& now = given.config.train.*key;
     const std::string &then = begun.*key, name = key == &TrainConfig::upcycle ? "upcycle" : "init_from";
     require<ConfigError>(now.empty() || now == then, name, " = ", now, ": the run ", given.run.string(), " was begun ",
-                         from, ", and is resumed from its own checkpoint: remove ", flag_name(name),
-                         ", or give the new run a name of its own (--run NAME)");
+                         from, ", and is resumed from its own checkpoint: ", without(given, name),
+                         ", give the new run a name of its own (--run NAME), or start over with `witan train --fresh`");
     now = then;
   }
 }
