@@ -40,6 +40,24 @@ class SmallRuns : public ::testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     train(name, args);
   }
+  // chats.jsonl: 40 conversations of a question and its answer.
+  void write_chats() const {
+    std::string rows;
+    for (int i = 0; i < 40; ++i)
+      rows += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
+              "\n";
+    write_text(folder_ / "chats.jsonl", rows);
+  }
+  // A start of fine-tuning on conversations in `data`, by the template chat.jinja; `more` describes the model.
+  std::vector<std::string> sft_args(const std::string& name, const std::string& data,
+                                    const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"train", "--run", name, "--sft", "--data", folder_ / data, "--device", "cpu"};
+    args.insert(args.end(), {"--chat-template", folder_ / "chat.jinja", "--ranks", "1", "--micro-batch-size", "1"});
+    args.insert(args.end(), {"--global-batch-size", "2", "--train-iters", "2", "--sample-tokens", "0"});
+    args.insert(args.end(), {"--held-out-fraction", "0.2"});
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
   std::string file(const std::string& name) const { return read_file(folder_ / name); }
 
   TempFolder folder_;

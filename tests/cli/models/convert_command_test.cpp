@@ -59,19 +59,11 @@ class ChatRunExports : public ConvertCommands {
     write_text(folder_ / "chat.jinja",
                "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
-    std::string rows;
-    for (int i = 0; i < 40; ++i)
-      rows += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
-              "\n";
-    write_text(folder_ / "chats.jsonl", rows);
+    write_chats();
   }
   void tune(const std::string& name, std::vector<std::string> more) const {
-    more.insert(more.end(), {"--sft", "--chat-template", folder_ / "chat.jinja", "--data", folder_ / "chats.jsonl"});
-    std::vector<std::string> args = {"train", "--run", name, "--device", "cpu", "--ranks", "1", "--seq-length", "32"};
-    args.insert(args.end(), {"--micro-batch-size", "1", "--global-batch-size", "2", "--train-iters", "2"});
-    args.insert(args.end(), {"--sample-tokens", "0", "--held-out-fraction", "0.2"});
-    args.insert(args.end(), more.begin(), more.end());
-    done(args);
+    more.insert(more.end(), {"--seq-length", "32"});
+    done(sft_args(name, "chats.jsonl", more));
   }
   Json json(const std::string& name) const { return Json::parse(file(name)); }
 };

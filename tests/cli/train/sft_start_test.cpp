@@ -14,49 +14,15 @@ class SftStart : public SmallRuns {
     write_text(folder_ / "chat.jinja",
                "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
                "{% if add_generation_prompt %}assistant: {% endif %}");
-    std::string rows;
-    for (int i = 0; i < 40; ++i)
-      rows += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
-              "\n";
-    write_text(folder_ / "chats.jsonl", rows);
+    write_chats();
     write_text(folder_ / "broken.jsonl", "{\"messages\": [}\n");
     write_text(folder_ / "empty.jsonl", "");
   }
   Said start(const std::string& data, const std::string& length = "64") const {
-    return run({"train",
-                "--run",
-                "mine",
-                "--sft",
-                "--data",
-                folder_ / data,
-                "--chat-template",
-                folder_ / "chat.jinja",
-                "--tokenizer",
-                std::string(WITAN_SOURCE_DIR) + "/tests/golden/tokenizer/gpt2.json",
-                "--num-layers",
-                "1",
-                "--hidden-size",
-                "32",
-                "--ffn-hidden-size",
-                "32",
-                "--num-experts",
-                "2",
-                "--device",
-                "cpu",
-                "--ranks",
-                "1",
-                "--seq-length",
-                length,
-                "--micro-batch-size",
-                "1",
-                "--global-batch-size",
-                "2",
-                "--train-iters",
-                "1",
-                "--sample-tokens",
-                "0",
-                "--held-out-fraction",
-                "0.2"});
+    const std::string tokenizer = std::string(WITAN_SOURCE_DIR) + "/tests/golden/tokenizer/gpt2.json";
+    return run(sft_args("mine", data,
+                        {"--tokenizer", tokenizer, "--num-layers", "1", "--hidden-size", "32", "--ffn-hidden-size",
+                         "32", "--num-experts", "2", "--seq-length", length}));
   }
   bool has_run() const { return fs::exists(folder_ / "runs/mine"); }
 };
