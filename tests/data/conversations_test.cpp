@@ -112,6 +112,8 @@ TEST(Conversations, TheEndOfATurnIsTheSpecialTokenBehindAnAnswer) {
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n\\n' + m.content | trim + ' <|eot_id|>' }}{% endfor %}"
       "<|im_end|>";
   EXPECT_EQ(end(chat, kLlama), 384) << "the first one";
+  EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.content }}<|im_end|> <|eot_id|>{% endfor %}"), 382)
+      << "in whatever order they were added";
   EXPECT_EQ(end(text, "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", "<|endoftext|>"), 380);
   EXPECT_EQ(end(text, kChatMl), std::nullopt) << "no token of its own ends a turn";
   EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), std::nullopt);
