@@ -257,7 +257,8 @@ class Finder {
         continue;
       }
       const std::string below = walk->path().lexically_relative(folder).string();
-      const bool is_folder = walk->is_directory(error);
+      std::error_code none;  // of a link into nothing, which does not end the walk
+      const bool is_folder = walk->is_directory(none);
       if (is_folder && chooses()) folders_.insert(below + '/');
       if (is_folder || is_wanted(*walk, below)) add_found(*walk);
     }
