@@ -146,7 +146,10 @@ class Meeting final : public TokenDataset {
     --inside_;
   }
   std::string name() const override { return "meeting"; }
-  bool met() const { return met_; }
+  bool met() const {
+    const std::scoped_lock lock(mutex_);
+    return met_;
+  }
 
  private:
   mutable std::mutex mutex_;

@@ -103,10 +103,11 @@ TEST_F(Signals, EachSavesAndSaysWhy) {
   for (const auto& [signal, code] :
        {std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75}, std::pair{SIGUSR2, 75}, std::pair{SIGINT, 130}}) {
     start({"--train-iters", "1000000", "--save-interval", "0", "--eval-interval", "0"});
-    const auto log = run() / "train.log";
+    const auto log = run() / "train.log", metrics = run() / "metrics.jsonl";
     const auto begun = [&] { return fs::exists(log) && read_file(log).ends_with(cat("start at step ", before, "\n")); };
     ASSERT_TRUE(reaches(begun)) << read_file(own_ / "said");
-    std::this_thread::sleep_for(Milliseconds(50));  // the ranks train
+    const auto size = fs::file_size(metrics);
+    ASSERT_TRUE(reaches([&] { return fs::file_size(metrics) > size; })) << "the ranks train";
     send(signal);
     EXPECT_EQ(exit_code(), code) << read_file(own_ / "said");
     EXPECT_TRUE(said("Finishing this step and saving; Ctrl-C again quits without saving")) << signal;
@@ -134,7 +135,7 @@ TEST_F(Signals, ASecondInterruptEndsItAtOnceWithTheLastCheckpointIntact) {
     send(SIGINT);
     ASSERT_TRUE(reaches([&] { return said("Finishing this step"); }) || !said("Quit without saving"));
     send(SIGINT);
-    EXPECT_EQ(exit_code(), 130);
+    EXPECT_EQ(exit_code(), 130) << read_file(own_ / "said");
     EXPECT_EQ(newest(run()), last_folder()) << "the newest that is there is whole";
     EXPECT_GT(newest(run()), before);
   }

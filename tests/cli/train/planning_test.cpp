@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <latch>
 #include <thread>
 
 #include "support/temp_folder.h"
@@ -21,18 +22,22 @@ int64_t threads_of_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
 
-// The most threads that this process has beside its own while work() runs.
+// The most threads that this process has while work() runs, beside those before and the one that counts them: a
+// sanitizer's own begins with the first thread.
 template <class Work>
 int64_t most_threads(const Work& work) {
   std::atomic<bool> over = false;
   std::atomic<int64_t> most = 0;
-  const int64_t before = threads_of_process();
+  std::latch counting(1);
   std::thread watch([&] {
+    const int64_t before = threads_of_process();
+    counting.count_down();
     while (!over) {
-      most = std::max<int64_t>(most, threads_of_process() - before - 1);
+      most = std::max<int64_t>(most, threads_of_process() - before);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
+  counting.wait();
   work();
   over = true;
   watch.join();
