@@ -1,5 +1,8 @@
 #include "witan/comm/host_group.h"
 
+#include <chrono>
+#include <thread>
+
 #include "support/message_of.h"
 #include "support/thread_world.h"
 
@@ -22,9 +25,42 @@ TEST(HostGroup, AgreesWithoutMovingAnything) {
     EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 2}));
     EXPECT_EQ(y.to_vector<float>(), std::vector<float>(6));
     EXPECT_EQ(group->world_rank(2), 2);
-    EXPECT_EQ(group->deadline_seconds(), 20);
+    EXPECT_EQ(group->deadline().seconds, 20);
     EXPECT_TRUE(group->one_process());
   });
+}
+
+TEST(HostGroup, WaitsAsLongAsAScopeSays) {
+  ThreadWorld world(2, {.deadline_seconds = 0.2});
+  testing::on_ranks(world, [](ThreadRank& rank) {
+    const auto group = rank.everyone();
+    const DeadlineScope patience(*group, {20, {}});
+    const auto late = [&](int who) {
+      if (rank.rank == who) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    };
+    late(1);
+    group->barrier(rank.stream);
+    const Tensor x = rank.tensor<float>({1}, {2});
+    late(0);
+    rank.rank == 0 ? group->send(rank.stream, x, 1) : group->recv(rank.stream, x, 0);
+  });
+  // After a scope the world's holds again, and another one's words are said.
+  const auto said = [&](const CallDeadline& deadline, Kind kind) {
+    return test::message_of<CommError>([&] {
+      testing::on_ranks(world, [&](ThreadRank& rank) {
+        const auto group = rank.everyone();
+        { const DeadlineScope past(*group, {20, {}}); }
+        const DeadlineScope patience(*group, deadline);
+        if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        if (kind == Kind::barrier || rank.rank == 1) return group->barrier(rank.stream);
+        group->recv(rank.stream, rank.tensor<float>({1}, {2}), 1);
+      });
+    });
+  };
+  const CallDeadline own{0.3, [](const std::string& who) { return "no news of " + who; }};
+  EXPECT_EQ(said(own, Kind::barrier), "rank 0: no news of rank 1");
+  EXPECT_EQ(said(own, Kind::recv), "rank 0: no news of rank 1");
+  EXPECT_NE(said({0.3, {}}, Kind::barrier).find("rank 1 did not reach barrier within 0.3 s"), std::string::npos);
 }
 
 TEST(HostGroup, NamesWhoDisagrees) {

@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "witan/comm/checks/call_deadline.h"
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
@@ -28,17 +30,36 @@ class HostGroup : public Group {
   virtual int world_rank(int rank) const = 0;
   virtual const std::shared_ptr<Failure>& failure() const = 0;  // of the world
   virtual const std::shared_ptr<DebugHold>& hold() const = 0;   // of the world; null: no deadline of it is held up
-  virtual double deadline_seconds() const = 0;                  // how long a rank waits for its peers in one call
   virtual bool one_process() const = 0;                         // whether an address means the same to every rank
+  // How long a rank waits for its peers in one call: as long as in any of the world, but for a DeadlineScope.
+  const CallDeadline& deadline() const { return deadline_; }
   void abandon() noexcept override { failure()->raise(); }
   void check_messages() override { checks_messages_ = size() > 1; }
 
  protected:
-  using Group::Group;
+  HostGroup(int size, int rank, std::string name, double deadline_seconds)
+      : Group(size, rank, std::move(name)), deadline_{deadline_seconds} {}
   bool checks_messages() const { return checks_messages_; }
 
  private:
+  friend class DeadlineScope;
   bool checks_messages_ = false;
+  CallDeadline deadline_;
+};
+
+// Another deadline for the calls of a group while it lives, on all ranks alike. Ranks that are lost, that fail or that
+// are silent end waits as before.
+class DeadlineScope {
+ public:
+  DeadlineScope(HostGroup& group, CallDeadline deadline)
+      : group_(group), before_(std::exchange(group.deadline_, std::move(deadline))) {}
+  ~DeadlineScope() { group_.deadline_ = std::move(before_); }
+  DeadlineScope(const DeadlineScope&) = delete;
+  DeadlineScope& operator=(const DeadlineScope&) = delete;
+
+ private:
+  HostGroup& group_;
+  CallDeadline before_;
 };
 
 // A world of ranks, some or all of which this process runs; makes their ends of host groups.

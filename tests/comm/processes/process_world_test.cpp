@@ -35,7 +35,7 @@ TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
     EXPECT_EQ(across->rank(), half == 0 ? 1 : 0);
     EXPECT_EQ(across->world_rank(0), 2 + parity);
     EXPECT_FALSE(across->one_process());
-    EXPECT_EQ(across->deadline_seconds(), 20);
+    EXPECT_EQ(across->deadline().seconds, 20);
     // A second thread of each process works in a group of its own.
     std::thread saver([&, group = rank.everyone("checkpoint")] {
       testing::Rank own(1, 1 << 20);
@@ -124,6 +124,57 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
   }
   EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost)) << "it ends when it is continued";
   EXPECT_LT(ended[2].seconds, kStopped + kSoon);
+}
+
+// One that takes its time is waited for; one that is lost or stopped meanwhile is not.
+TEST(ProcessWorld, ALongerDeadlineOfAGroupIsForThoseThatAreWell) {
+  const auto work = [](const std::function<void()>& of_rank_1) {
+    return [of_rank_1](ProcessRank& rank) {
+      const auto group = rank.everyone();
+      group->barrier(rank.stream);
+      const DeadlineScope patience(*group, {60, {}});
+      if (rank.rank == 1) of_rank_1();
+      const Tensor x = rank.tensor<int64_t>({1}, {rank.rank});
+      const Tensor all = rank.stream.zeros({3}, DType::i64);
+      group->all_gather(rank.stream, all, x);
+      rank.rank == 2 ? group->recv(rank.stream, x, 1) : rank.rank == 1 ? group->send(rank.stream, x, 2) : void();
+      group->broadcast(rank.stream, x, 1);
+      return "";
+    };
+  };
+  constexpr double kDeadline = 2;
+  expect_whole(
+      on_processes(3, work([] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); }), {20, kDeadline}));
+  const auto killed = on_processes(3, work([] {
+                                     std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                                     ::raise(SIGKILL);
+                                   }),
+                                   {20, kDeadline});
+  const auto stopped = on_processes(3, work([] { stop_for(4); }), {20, kDeadline});
+  for (const size_t other : {0, 2}) {
+    EXPECT_EQ(killed[other].code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(killed[other].said, MatchesRegex("rank .: rank 1 on .* is lost: its connection ended.*"));
+    EXPECT_LT(killed[other].seconds, 0.5 + kSoon);
+    EXPECT_THAT(stopped[other].said, MatchesRegex("rank .: rank 1 on .* is lost: no heartbeat for .*"));
+    EXPECT_LT(stopped[other].seconds, kDeadline + kSoon);
+  }
+}
+
+TEST(ProcessWorld, AnotherDeadlineOfAGroupEndsItsCallsWithItsWords) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) {
+    const auto group = rank.everyone();
+    group->barrier(rank.stream);
+    const DeadlineScope patience(*group, {1, [](const std::string& who) { return "no news of " + who; }});
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    const Tensor all = rank.stream.zeros({3}, DType::i64);
+    group->all_gather(rank.stream, all, rank.tensor<int64_t>({1}, {rank.rank}));
+    return "";
+  });
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
+    EXPECT_THAT(one.said, HasSubstr("no news of rank 1"));
+    EXPECT_LT(one.seconds, 2.5 + kSoon);
+  }
 }
 
 TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {

@@ -38,7 +38,7 @@ bool done_within(cudaEvent_t event, double seconds) noexcept {
 }
 
 std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host) {
-  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline_seconds(), host.hold(),
+  return std::make_shared<DeviceWatch>(stream, host.failure(), host.deadline().seconds, host.hold(),
                                        HostWords::make(host));
 }
 

@@ -52,13 +52,12 @@ std::span<const std::byte> terms_in(const Links::Bytes& call, int rank) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(Links& links, std::vector<int> ranks, int here, std::string name, double deadline_seconds)
-    : HostGroup(static_cast<int>(ranks.size()), here, std::move(name)),
+    : HostGroup(static_cast<int>(ranks.size()), here, std::move(name), deadline_seconds),
       links_(links),
       ranks_(std::move(ranks)),
       channel_(channel_of(this->name(), ranks_)),
       sums_(channel_of(this->name() + ": sums", ranks_)),
-      log_channel_(channel_of(this->name() + ": log", ranks_)),
-      deadline_(deadline_seconds) {}
+      log_channel_(channel_of(this->name() + ": log", ranks_)) {}
 
 void ProcessGroup::agree(const Collective& call) {
   if (size() == 1) return;
@@ -115,7 +114,7 @@ void ProcessGroup::undisturbed(const Collective& call, const Body& body) {
 }
 
 void ProcessGroup::send_control(int peer, Control kind, std::span<const std::byte> bytes) {
-  links_.send_control(world_rank(peer), channel_, kind, bytes, deadline_);
+  links_.send_control(world_rank(peer), channel_, kind, bytes, deadline().seconds);
 }
 
 void ProcessGroup::disagree(const std::string& verdict) {
@@ -146,8 +145,9 @@ std::function<std::string(Links::View&)> ProcessGroup::returned(const Collective
 
 std::function<std::string(Links::View&)> ProcessGroup::late(const Collective& call, const There& there) const {
   return [this, &call, there](Links::View& view) {
-    return cat("axis ", name(), ": ", missing(view, there, false), " did not reach ", describe(call), " within ",
-               deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
+    const std::string who = missing(view, there, false);
+    return deadline().message(who, cat("axis ", name(), ": ", who, " did not reach ", describe(call), " within ",
+                                       deadline().seconds, " s; rank ", world_rank(rank()), " waited", in_words(call)));
   };
 }
 
@@ -252,7 +252,7 @@ void ProcessGroup::compare_with_senders(const Collective& call, uint64_t channel
   const auto all_heard = [&](Links::View& view) {
     return hear_calls(view, told) || missing(view, heard, false).empty();
   };
-  links_.wait(all_heard, returned(call, there), late(call, there), deadline_);
+  links_.wait(all_heard, returned(call, there), late(call, there), deadline().seconds);
   // Where ranks disagree, those whose data came are about to tell their calls too, and all then find the same words;
   // but for ranks of an exchange whose own rows fit each other, which have gone on.
   const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
@@ -302,10 +302,10 @@ void ProcessGroup::take(const Part& part, uint64_t channel, uint64_t tag) {
 void ProcessGroup::send_data(const Part& part, uint64_t channel, uint64_t tag) {
   const bool checks = checks_messages() && part.bytes > 0;
   if (checks) sent_sums_.push_back(message_sum(part.at, part.bytes));
-  links_.send_data(world_rank(part.peer), channel, tag, part.at, part.bytes, deadline_);
+  links_.send_data(world_rank(part.peer), channel, tag, part.at, part.bytes, deadline().seconds);
   if (checks)
     links_.send_data(world_rank(part.peer), channel, tag, reinterpret_cast<const std::byte*>(&sent_sums_.back()),
-                     sizeof(uint64_t), deadline_);
+                     sizeof(uint64_t), deadline().seconds);
 }
 
 void ProcessGroup::verify(const Collective& call, uint64_t channel) {
@@ -326,7 +326,7 @@ void ProcessGroup::await_ready(const Collective& call) {
     for_others([&](int peer) { view.next_control(world_rank(peer), channel_, Control::ready); });
     return true;
   };
-  links_.wait(all_there, returned(call, there), late(call, there), deadline_);
+  links_.wait(all_there, returned(call, there), late(call, there), deadline().seconds);
 }
 
 ProcessGroup::There ProcessGroup::data_there(uint64_t channel) const {
@@ -342,9 +342,9 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
     return missing(view, there, false).empty();
   };
   if (tags_data(call)) {
-    if (!links_.wait_some(all_there, returned(call, there), std::min(kCompareAfterSeconds, deadline_ / 4))) {
+    if (!links_.wait_some(all_there, returned(call, there), std::min(kCompareAfterSeconds, deadline().seconds / 4))) {
       compare_with_senders(call, channel);
-      links_.wait(all_there, returned(call, there), late(call, there), deadline_);
+      links_.wait(all_there, returned(call, there), late(call, there), deadline().seconds);
     }
     if (!std::exchange(met_, true)) met();
     return verify(call, channel);
@@ -356,10 +356,12 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
                : cat("axis ", name(), ": ", gone, " returned in the middle of ", describe(call), in_words(call));
   };
   const auto unfinished = [&](Links::View& view) {
-    return cat("axis ", name(), ": ", missing(view, there, false), " did not send its part of ", describe(call),
-               " within ", deadline_, " s; rank ", world_rank(rank()), " waited", in_words(call));
+    const std::string who = missing(view, there, false);
+    return deadline().message(who,
+                              cat("axis ", name(), ": ", who, " did not send its part of ", describe(call), " within ",
+                                  deadline().seconds, " s; rank ", world_rank(rank()), " waited", in_words(call)));
   };
-  links_.wait(all_there, returned_early, unfinished, deadline_);
+  links_.wait(all_there, returned_early, unfinished, deadline().seconds);
   verify(call, channel);
 }
 
@@ -513,10 +515,11 @@ Links::Bytes ProcessGroup::control_of_peer(const Collective& call, Control kind)
       },
       [&](Links::View& view) { return lost_peer(view, call); },
       [&](Links::View&) {
-        return cat("axis ", name(), ": rank ", peer, " did not answer ", describe(call), " of rank ",
-                   world_rank(rank()), in_words(call), " within ", deadline_, " s");
+        const std::string who = cat("rank ", peer);
+        return deadline().message(who, cat("axis ", name(), ": ", who, " did not answer ", describe(call), " of rank ",
+                                           world_rank(rank()), in_words(call), " within ", deadline().seconds, " s"));
       },
-      deadline_);
+      deadline().seconds);
   return control;
 }
 
@@ -527,7 +530,7 @@ void ProcessGroup::send_to_peer(const Collective& call, bool with_data) {
   met();
   if (!with_data) return;
   send_data({call.peer, call.in.raw(), call.in.bytes()}, channel_, channel_);
-  links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
+  links_.wait_sent({world_rank(call.peer)}, channel_, deadline().seconds);
   sent_sums_.clear();
 }
 
@@ -538,7 +541,7 @@ void ProcessGroup::recv_from_peer(const Collective& call, bool with_data) {
   send_control(call.peer, Control::answer, std::as_bytes(std::span(verdict)));
   if (!verdict.empty()) disagree(verdict);
   met();
-  with_data ? await_data(call, channel_) : links_.wait_sent({world_rank(call.peer)}, channel_, deadline_);
+  with_data ? await_data(call, channel_) : links_.wait_sent({world_rank(call.peer)}, channel_, deadline().seconds);
 }
 
 }  // namespace witan

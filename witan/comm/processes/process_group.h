@@ -49,7 +49,6 @@ class ProcessGroup : public HostGroup {
   int world_rank(int rank) const override { return ranks_[static_cast<size_t>(rank)]; }
   const std::shared_ptr<Failure>& failure() const override { return links_.failure(); }
   const std::shared_ptr<DebugHold>& hold() const override { return links_.hold(); }
-  double deadline_seconds() const override { return deadline_; }
   bool one_process() const override { return false; }
 
  private:
@@ -126,7 +125,6 @@ class ProcessGroup : public HostGroup {
   const std::vector<int> ranks_;
   const uint64_t channel_, sums_;  // sums of an all_reduce come while the rank still collects values
   const uint64_t log_channel_;
-  const double deadline_;
   uint64_t calls_ = 0;   // collectives so far, this one included: the same number on all ranks
   uint64_t terms_ = 0;   // a hash of what ranks must agree on in this call
   bool met_ = false;     // the peers have come to the call

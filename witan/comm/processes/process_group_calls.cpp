@@ -27,13 +27,13 @@ void ProcessGroup::meet(const Collective& call) {
   };
   std::string verdict;
   if (log_.calls().empty() ||
-      !links_.wait_some(heard, returned(call, there), std::min(kCompareAfterSeconds, deadline_ / 4))) {
+      !links_.wait_some(heard, returned(call, there), std::min(kCompareAfterSeconds, deadline().seconds / 4))) {
     // A rank that does not come may wait for what an earlier call does, as that was another one here.
     if (!log_.calls().empty()) tell_log();
     const auto heard_or_told_why = [&](Links::View& view) {
       return heard(view) || !(verdict = log_disagreement()).empty();
     };
-    links_.wait(heard_or_told_why, returned(call, there), late(call, there), deadline_);
+    links_.wait(heard_or_told_why, returned(call, there), late(call, there), deadline().seconds);
   }
   if (!verdict.empty()) disagree(verdict);
   compare_logs(call, told);
@@ -47,7 +47,8 @@ void ProcessGroup::tell_log() {
   if (logs_told_ == kMostTold) return;
   ++logs_told_;
   const std::vector<std::byte> bytes = pack(log_.calls());
-  for_others([&](int peer) { links_.send_control(world_rank(peer), log_channel_, Control::call, bytes, deadline_); });
+  for_others(
+      [&](int peer) { links_.send_control(world_rank(peer), log_channel_, Control::call, bytes, deadline().seconds); });
 }
 
 // Whether there was one.
@@ -91,7 +92,7 @@ void ProcessGroup::compare_logs(const Collective& call, const Told& told) {
     hear_logs(view);
     return missing(view, there, false).empty();
   };
-  links_.wait(all_there, returned(call, there), late(call, there), deadline_);
+  links_.wait(all_there, returned(call, there), late(call, there), deadline().seconds);
   const std::string verdict = log_disagreement();
   disagree(verdict.empty() ? cat("axis ", name(), ": ranks made different calls before ", describe(call)) : verdict);
 }

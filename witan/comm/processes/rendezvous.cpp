@@ -105,13 +105,13 @@ bool Rendezvous::spin(const Done& done) const {
   return false;
 }
 
-// Returns when done(). Otherwise throws what lost() says, or late() after the deadline, or the group's failure,
-// provided that give_up(reason), called while mutex_ is held, agrees to stop.
+// Returns when done(). Otherwise throws what lost() says, or late() after `seconds`, or the group's failure, provided
+// that give_up(reason), called while mutex_ is held, agrees to stop.
 template <class Done, class Lost, class GiveUp>
-void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up,
+void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up, double seconds,
                       const std::function<std::string()>& late) {
   if (spin(done)) return;
-  PatientDeadline deadline(world_.deadline_seconds, world_.hold.get());
+  PatientDeadline deadline(seconds, world_.hold.get());
   MutexLock lock(mutex_);
   const Presence asleep(sleepers_);
   for (bool expired = false; !done();) {
@@ -126,7 +126,7 @@ void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up,
   }
 }
 
-void Rendezvous::enter(int rank, const Collective& call) {
+void Rendezvous::enter(int rank, const Collective& call, const CallDeadline& deadline) {
   Seat& seat = at(rank);
   seat.call = &call;
   seat.kind.store(call.kind);
@@ -144,9 +144,11 @@ void Rendezvous::enter(int rank, const Collective& call) {
          mutex_.assert_held();
          return break_before(everyone, reason);
        },
+       deadline.seconds,
        [&] {
-         return cat("axis ", axis_, ": ", missing_ranks(rank, false), " did not reach ", describe(call), " within ",
-                    world_.deadline_seconds, " s; rank ", world_rank(rank), " waited", in_words(call));
+         const std::string who = missing_ranks(rank, false);
+         return deadline.message(who, cat("axis ", axis_, ": ", who, " did not reach ", describe(call), " within ",
+                                          deadline.seconds, " s; rank ", world_rank(rank), " waited", in_words(call)));
        });
 }
 
@@ -161,7 +163,7 @@ void Rendezvous::leave(int rank) noexcept {
   while (!done()) changed_.wait(lock);
 }
 
-void Rendezvous::send(int rank, const Collective& call) {
+void Rendezvous::send(int rank, const Collective& call, const CallDeadline& deadline) {
   throw_if_broken();
   const Presence talking(talkers_);
   Channel& to = channel(rank, call.peer);
@@ -177,7 +179,7 @@ void Rendezvous::send(int rank, const Collective& call) {
          changed_.notify_all();
          return true;
        },
-       [&] { return late_peer(rank, call); });
+       deadline.seconds, [&] { return late_peer(rank, call, deadline); });
   const std::string verdict = std::exchange(to.verdict, {});
   to.stage.store(Stage::empty);
   if (verdict.empty()) return;
@@ -185,7 +187,7 @@ void Rendezvous::send(int rank, const Collective& call) {
   throw CommError(verdict);
 }
 
-void Rendezvous::recv(int rank, const Collective& call,
+void Rendezvous::recv(int rank, const Collective& call, const CallDeadline& deadline,
                       const std::function<std::string(const Collective& offer)>& take) {
   throw_if_broken();
   const Presence talking(talkers_);
@@ -202,7 +204,7 @@ void Rendezvous::recv(int rank, const Collective& call,
         changed_.notify_all();
         return true;
       },
-      [&] { return late_peer(rank, call); });
+      deadline.seconds, [&] { return late_peer(rank, call, deadline); });
   const std::string verdict = take(*from.call);
   from.verdict = verdict;
   from.stage.store(Stage::taken);
@@ -239,9 +241,10 @@ std::string Rendezvous::why_peer_is_lost(int rank, const Collective& call) {
   return "";
 }
 
-std::string Rendezvous::late_peer(int rank, const Collective& call) const {
-  return cat("axis ", axis_, ": rank ", world_rank(call.peer), " did not answer ", describe(call), " of rank ",
-             world_rank(rank), in_words(call), " within ", world_.deadline_seconds, " s");
+std::string Rendezvous::late_peer(int rank, const Collective& call, const CallDeadline& deadline) const {
+  const std::string who = cat("rank ", world_rank(call.peer));
+  return deadline.message(who, cat("axis ", axis_, ": ", who, " did not answer ", describe(call), " of rank ",
+                                   world_rank(rank), in_words(call), " within ", deadline.seconds, " s"));
 }
 
 }  // namespace witan

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "witan/base/mutex.h"
+#include "witan/comm/checks/call_deadline.h"
 #include "witan/comm/checks/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
@@ -47,20 +48,21 @@ class Rendezvous {
   const std::vector<int>& ranks() const { return ranks_; }  // of the world
   const std::string& axis() const { return axis_; }
   const std::shared_ptr<Failure>& failure() const { return world_failure_; }
-  double deadline_seconds() const { return world_.deadline_seconds; }
+  double deadline_seconds() const { return world_.deadline_seconds; }  // of the world's calls
   const std::shared_ptr<DebugHold>& hold() const { return world_.hold; }
 
   // Returns when every rank has entered a call. Throws CommError when one is lost or late, AbortedError after abort().
-  void enter(int rank, const Collective& call);
+  void enter(int rank, const Collective& call, const CallDeadline& deadline);
   // The call that a rank entered with; between enter() and leave().
   const Collective& call_of(int rank) const { return *at(rank).call; }
   // Returns when every rank is here. Always completes: whoever entered is on its way.
   void leave(int rank) noexcept;
 
   // Offers `call` to its peer and returns when that has taken it; its verdict, if not empty, is thrown as a CommError.
-  void send(int rank, const Collective& call);
+  void send(int rank, const Collective& call, const CallDeadline& deadline);
   // Waits for the peer's offer and runs take(offer), which returns a verdict; not empty, it is thrown on both sides.
-  void recv(int rank, const Collective& call, const std::function<std::string(const Collective& offer)>& take);
+  void recv(int rank, const Collective& call, const CallDeadline& deadline,
+            const std::function<std::string(const Collective& offer)>& take);
 
   // Breaks the group: waits end, and every later call throws CommError(message). The first message stays.
   void fail(const std::string& message);
@@ -102,10 +104,11 @@ class Rendezvous {
   template <class Done>
   bool spin(const Done& done) const;
   template <class Done, class Lost, class GiveUp>
-  void wait(const Done& done, const Lost& lost, const GiveUp& give_up, const std::function<std::string()>& late);
+  void wait(const Done& done, const Lost& lost, const GiveUp& give_up, double seconds,
+            const std::function<std::string()>& late);
   std::string missing_ranks(int rank, bool only_returned) const;
   std::string why_peer_is_lost(int rank, const Collective& call);
-  std::string late_peer(int rank, const Collective& call) const;
+  std::string late_peer(int rank, const Collective& call, const CallDeadline& deadline) const;
 
   const WorldStatus& world_;
   const std::vector<int> ranks_;

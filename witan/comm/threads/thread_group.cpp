@@ -30,7 +30,7 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
                      " through a group of the host; make the rank's groups for its stream");
   switch (call.kind) {
     case Kind::send:
-      return meeting_->send(rank(), with_sums(call));
+      return meeting_->send(rank(), with_sums(call), deadline());
     case Kind::recv:
       return receive(call, [&](const Collective& offer) {
         met();
@@ -118,7 +118,7 @@ void ThreadGroup::agree(const Collective& call) {
   if (size() == 1) return;
   switch (call.kind) {
     case Kind::send:
-      return meeting_->send(rank(), call);
+      return meeting_->send(rank(), call, deadline());
     case Kind::recv:
       return receive(call, [](const Collective&) {});
     default:
@@ -127,7 +127,7 @@ void ThreadGroup::agree(const Collective& call) {
 }
 
 void ThreadGroup::meet(const Collective& call, const std::function<void()>& work) {
-  meeting_->enter(rank(), call);
+  meeting_->enter(rank(), call, deadline());
   std::string verdict;
   {
     struct Leave {
@@ -251,7 +251,7 @@ void ThreadGroup::exchange_equal(Stream& stream, const Collective& call) {
 }
 
 void ThreadGroup::receive(const Collective& call, const std::function<void(const Collective& offer)>& take) {
-  meeting_->recv(rank(), call, [&](const Collective& offer) -> std::string {
+  meeting_->recv(rank(), call, deadline(), [&](const Collective& offer) -> std::string {
     std::string verdict = misfit({name(), meeting_->ranks()}, call.peer, terms_of(offer), rank(), terms_of(call));
     if (!verdict.empty()) return verdict;
     take(offer);

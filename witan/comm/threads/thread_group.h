@@ -15,13 +15,12 @@ namespace witan {
 class ThreadGroup : public HostGroup {
  public:
   ThreadGroup(std::shared_ptr<Rendezvous> meeting, int rank)
-      : HostGroup(meeting->size(), rank, meeting->axis()), meeting_(std::move(meeting)) {}
+      : HostGroup(meeting->size(), rank, meeting->axis(), meeting->deadline_seconds()), meeting_(std::move(meeting)) {}
 
   void agree(const Collective& call) override;
   int world_rank(int rank) const override { return meeting_->world_rank(rank); }
   const std::shared_ptr<Failure>& failure() const override { return meeting_->failure(); }
   const std::shared_ptr<DebugHold>& hold() const override { return meeting_->hold(); }
-  double deadline_seconds() const override { return meeting_->deadline_seconds(); }
   bool one_process() const override { return true; }
 
  private:
