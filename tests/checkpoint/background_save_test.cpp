@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "checkpoint/checkpoint_support.h"
+#include "witan/checkpoint/agreement.h"
 
 namespace witan {
 namespace {
@@ -14,14 +18,15 @@ using ::testing::HasSubstr;
 using namespace test;
 
 // Runs body(the rank's saver, a group for training, its stream).
-void on_saving_ranks(int size, const std::function<void(BackgroundSave&, Group&, Stream&)>& body) {
-  ThreadWorld threads(size, {.deadline_seconds = 20});
+void on_saving_ranks(int size, const std::function<void(BackgroundSave&, Group&, Stream&)>& body, double timeout = 20,
+                     double deadline = 20) {
+  ThreadWorld threads(size, {.deadline_seconds = deadline});
   std::vector<int> all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   threads.run([&](int rank) {
     testing::Rank own(1, int64_t{1} << 24);
     const auto training = threads.group(rank, all, "replicate");
-    BackgroundSave saving(threads.group(rank, all, "checkpoint"));
+    BackgroundSave saving(threads.group(rank, all, "checkpoint"), timeout);
     body(saving, *training, own.stream);
   });
 }
@@ -99,6 +104,63 @@ TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
   EXPECT_EQ(message, "rank 1: no more rows");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-1"));
   verify_checkpoint(open_checkpoint(folder / "step-1"));
+}
+
+// What a rank does that is slow to write its part.
+std::function<void()> slow(bool is, int milliseconds) {
+  if (!is) return {};
+  return [milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
+}
+
+TEST(BackgroundSave, WaitsForASlowPartLongerThanForACall) {
+  const TempFolder folder;
+  const auto body = [&](BackgroundSave& saving, Group& training, Stream& stream) {
+    const int rank = training.rank();
+    saving.begin(folder.path(), content_of(stream, rank, 3, 1), 1, slow(rank == 1, 900));
+    EXPECT_TRUE(saving.finish().has_value());
+    EXPECT_EQ(saving.world().deadline().seconds, 0.3) << "once it is saved";
+    const DeadlineScope patience(saving.world(), saving.deadline("load it"));
+    run_collectively(saving.world(), saving.stream(), [&] {
+      if (rank == 2) slow(true, 900)();
+    });
+  };
+  on_saving_ranks(3, body, 20, 0.3);
+  verify_checkpoint(open_checkpoint(folder / "step-1"));
+}
+
+TEST(BackgroundSave, APartThatTakesTooLongIsNamedWithTheFolderAndTheWayOut) {
+  const TempFolder folder;
+  const std::string message = message_of<CommError>([&] {
+    on_saving_ranks(
+        3,
+        [&](BackgroundSave& saving, Group& training, Stream& stream) {
+          const int rank = training.rank();
+          saving.begin(folder.path(), content_of(stream, rank, 3, 7), 1, slow(rank == 1, 2500));
+          saving.finish();
+        },
+        0.6);
+  });
+  EXPECT_THAT(message, HasSubstr(cat("cannot save step 7 to ", folder.path().string(),
+                                     ": the others waited 0.01 minutes for rank 1 (checkpoint_timeout_minutes). "
+                                     "Complete checkpoints are intact, and the same command resumes from the newest; "
+                                     "if it is only a slow disk, with --checkpoint-timeout-minutes 0.02")));
+}
+
+TEST(BackgroundSave, ARankThatFailsIsNotWaitedForThatLong) {
+  const TempFolder folder;
+  const auto start = std::chrono::steady_clock::now();
+  const std::string message = message_of<DataError>([&] {
+    on_saving_ranks(
+        3,
+        [&](BackgroundSave& saving, Group& training, Stream& stream) {
+          if (training.rank() == 1) throw DataError("no more rows");
+          saving.begin(folder.path(), content_of(stream, training.rank(), 3, 1), 1);
+          saving.finish();
+        },
+        600, 600);
+  });
+  EXPECT_EQ(message, "rank 1: no more rows");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 }  // namespace

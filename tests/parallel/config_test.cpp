@@ -34,6 +34,23 @@ TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
             "above 0");
 }
 
+TEST(ParallelConfig, CheckpointsAreWaitedForAsLongAsCallsAtLeast) {
+  ParallelConfig config;
+  EXPECT_EQ(config.checkpoint_deadline_seconds(), 3600);
+  config.distributed_timeout_minutes = 90;
+  EXPECT_EQ(config.checkpoint_deadline_seconds(), 5400);
+  const auto set = [&](const char* text) {
+    for (const Field& field : config.fields())
+      if (field.name == "checkpoint_timeout_minutes") field.set(text, "--checkpoint-timeout-minutes");
+  };
+  for (const char* nonsense : {"0", "-5", "0.01", "1e7", "nan", "an hour"})
+    EXPECT_NE(test::message_of<ConfigError>([&] { set(nonsense); }).find("checkpoint_timeout_minutes"),
+              std::string::npos)
+        << nonsense;
+  set("120.5");
+  EXPECT_EQ(config.checkpoint_deadline_seconds(), 7230);
+}
+
 TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
   EXPECT_EQ(cat(nearest_divisors(3, 4)), "the nearest that work are 2 and 4");
   EXPECT_EQ(cat(nearest_divisors(5, 64)), "the nearest that work are 4 and 8");

@@ -217,7 +217,8 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t
 }
 int fsync(int fd) {
   if (test::hit_fd("fsync", fd)) return -1;
-  if (test::armed) ::usleep(static_cast<useconds_t>(1000 * test::planned.slow_ms));
+  if (test::armed && test::path_of(fd).find(test::planned.slow) != std::string::npos)
+    ::usleep(static_cast<useconds_t>(1000 * test::planned.slow_ms));
   return test::logged_fd(test::Kind::sync, fd, 0, [&] { return static_cast<int>(::syscall(SYS_fsync, fd)); });
 }
 int fdatasync(int fd) {

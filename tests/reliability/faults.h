@@ -16,8 +16,9 @@ struct Fault {
   int64_t slow_ms = 0;  // what every fsync takes longer
   // Only calls that give a disk something to keep are counted and hit: not those that read, and none that removes.
   bool writes_only = false;
-  bool lasting = false;  // all calls after it fail, too, as on a full disk
-  bool half = false;     // if it writes, half of the bytes are written, and the calls after it fail
+  bool lasting = false;   // all calls after it fail, too, as on a full disk
+  bool half = false;      // if it writes, half of the bytes are written, and the calls after it fail
+  std::string slow = {};  // a part of the paths that slow_ms is for; empty: all
 };
 
 // From now on, calls that name a file below `folder` (absolute), by path or descriptor, on any thread, are counted and

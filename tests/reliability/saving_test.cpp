@@ -146,6 +146,26 @@ TEST(Saving, ASlowDiskChangesNothing) {
   }
 }
 
+// The disk of one rank takes longer than ranks wait for each other in anything else.
+TEST(Saving, ASlowDiskOfOneRankEndsNoRun) {
+  WITAN_SKIP_UNDER_SANITIZERS();
+  auto prepared = small_runs().prepare({2, 2, "float32", false, 2, false});
+  prepared.config.train.save_interval = 4;
+  prepared.config.parallel.distributed_timeout_minutes = 0.05;
+  const Fault slow{.slow_ms = 4000, .slow = "shard-00001"};
+  const fs::path run = small_runs().fresh(prepared);
+  const Ended ended = small_runs().train(prepared, run, slow);
+  EXPECT_EQ(ended.code, 0) << ended.message;
+  EXPECT_TRUE(final_state(run) == prepared.whole);
+
+  prepared.config.parallel.checkpoint_timeout_minutes = 0.06;
+  const Ended given_up = small_runs().train(prepared, small_runs().fresh(prepared), slow);
+  EXPECT_EQ(given_up.code, 7);
+  for (const char* words : {"cannot save step 4 to ", "/checkpoints: the others waited 0.06 minutes for rank 1 ",
+                            "--checkpoint-timeout-minutes 0.12"})
+    EXPECT_NE(given_up.message.find(words), std::string::npos) << given_up.message;
+}
+
 // For scripts/reliability/strace.sh, which holds them against what the kernel saw.
 TEST(Saving, DISABLED_ListsItsCalls) {
   for (const Variant& variant :

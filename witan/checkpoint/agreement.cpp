@@ -54,4 +54,15 @@ void run_collectively(Group& group, Stream& stream, const std::function<void()>&
   throw_outcome(static_cast<ExitCode>(*failed), group.size() == 1 ? message : cat(message, " (rank ", rank, ")"));
 }
 
+CallDeadline checkpoint_deadline(double seconds, const std::string& doing) {
+  const double minutes = seconds / 60;
+  return {seconds, [=](const std::string& who) {
+            return cat("cannot ", doing, ": the others waited ", minutes, " minutes for ", who,
+                       " (checkpoint_timeout_minutes). Complete checkpoints are intact, and the "
+                       "same command resumes from the newest; if it is only a slow disk, with "
+                       "--checkpoint-timeout-minutes ",
+                       2 * minutes);
+          }};
+}
+
 }  // namespace witan

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
+#include "witan/comm/checks/call_deadline.h"
 #include "witan/comm/group.h"
 
 namespace witan {
@@ -10,5 +12,9 @@ namespace witan {
 // Runs `body`, which must not communicate, on every rank. If it throws on any rank, every rank throws the error of the
 // first such rank: with its exit code, its message and " (rank R)". An IoError becomes a CheckpointError.
 void run_collectively(Group& group, Stream& stream, const std::function<void()>& body);
+
+// For a DeadlineScope around ranks' parts of a checkpoint, which may take one rank's disk much longer than the others'.
+// `doing` is what they do, for the error: "save step 4 to FOLDER".
+CallDeadline checkpoint_deadline(double seconds, const std::string& doing);
 
 }  // namespace witan

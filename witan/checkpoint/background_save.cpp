@@ -6,13 +6,15 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/checkpoint/agreement.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
 
-BackgroundSave::BackgroundSave(std::unique_ptr<Group> world)
-    : world_(std::move(world)), pool_(1), stream_({Device::Kind::cpu}, Arena::reserve(kArenaBytes), pool_) {}
+BackgroundSave::BackgroundSave(std::unique_ptr<HostGroup> world, double timeout_seconds)
+    : world_(std::move(world)),
+      timeout_seconds_(timeout_seconds),
+      pool_(1),
+      stream_({Device::Kind::cpu}, Arena::reserve(kArenaBytes), pool_) {}
 
 BackgroundSave::~BackgroundSave() {
   if (under_way_.valid()) under_way_.wait();
@@ -25,6 +27,7 @@ void BackgroundSave::begin(const fs::path& folder, CheckpointContent content, Re
   content_ = std::move(content);
   stream_.trace_context() = {.step = content_.step, .phase = TraceContext::Phase::saving};
   const auto save = [this, folder, keep = std::move(keep), start, complete = std::move(complete)] {
+    const DeadlineScope patience(*world_, deadline(cat("save step ", content_.step, " to ", folder.string())));
     Saved saved{content_.step, save_checkpoint(*world_, stream_, folder, content_), 0};
     if (complete) complete();
     run_collectively(*world_, stream_, [&] {

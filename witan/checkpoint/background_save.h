@@ -8,9 +8,12 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "witan/base/threads.h"
+#include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/store.h"
+#include "witan/comm/host_group.h"
 
 namespace witan {
 
@@ -22,7 +25,8 @@ class BackgroundSave {
   static constexpr int64_t kArenaBytes = int64_t{1} << 20;
 
   // `world`: a group of all ranks that nothing else uses, since training's collectives run at the same time.
-  explicit BackgroundSave(std::unique_ptr<Group> world);
+  // `timeout_seconds`: how long ranks wait there for each other's part of a checkpoint.
+  BackgroundSave(std::unique_ptr<HostGroup> world, double timeout_seconds);
   // Waits until the save in progress is complete or has failed.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
@@ -41,11 +45,14 @@ class BackgroundSave {
   // Waits for the save in progress, if there is one, and returns its result. Throws its error, the same on all ranks.
   std::optional<Saved> finish();
 
-  Group& world() { return *world_; }
+  HostGroup& world() { return *world_; }
   Stream& stream() { return stream_; }  // while no save is in progress
+  // For other work with checkpoints over world(): "load FOLDER".
+  CallDeadline deadline(const std::string& doing) const { return checkpoint_deadline(timeout_seconds_, doing); }
 
  private:
-  std::unique_ptr<Group> world_;
+  std::unique_ptr<HostGroup> world_;
+  const double timeout_seconds_;
   ThreadPool pool_;
   Stream stream_;
   CheckpointContent content_;  // of the save in progress: this thread releases its tensors

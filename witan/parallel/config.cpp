@@ -82,6 +82,10 @@ Fields ParallelConfig::fields() {
             "Timeout in minutes for ranks that wait for each other at the start and in each collective; the error "
             "names the missing rank"}
           .between(0.05, 1e6),
+      Field{"checkpoint_timeout_minutes", &checkpoint_timeout_minutes,
+            "Timeout in minutes for ranks that wait for each other to write or read their parts of a checkpoint; at "
+            "least distributed_timeout_minutes"}
+          .between(0.05, 1e6),
       Field{"data_parallel_sharding_strategy", &data_parallel_sharding_strategy,
             "State sharded over data-parallel ranks: none, optimizer (ZeRO-1), also gradients (ZeRO-2), also "
             "parameters (FSDP); auto: by use_distributed_optimizer"}

@@ -1,6 +1,7 @@
 // The configuration of parallelism, with Megatron-LM's keys where it has them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -62,6 +63,7 @@ struct ParallelConfig {
   std::string mesh = {};  // all sizes in one text, until expand_mesh() has set the keys that it stands for
 
   double distributed_timeout_minutes = 5;  // that ranks wait for each other
+  double checkpoint_timeout_minutes = 60;  // for each other's part of a checkpoint
 
   // What a launcher, its hosts and the environment say: no keys.
   int64_t ranks_per_process = 0;       // 0: all ranks are threads of one process
@@ -70,6 +72,9 @@ struct ParallelConfig {
 
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }
+  double checkpoint_deadline_seconds() const {
+    return 60 * std::max(checkpoint_timeout_minutes, distributed_timeout_minutes);
+  }
   Sharding sharding() const;
   ContextExchange context_exchange() const;
   // Whether gradients are summed in one tree over micro-batches, to the bits of one rank: deterministic, and no rank

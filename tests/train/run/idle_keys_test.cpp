@@ -43,6 +43,8 @@ std::vector<Case> cases() {
   add({"mtp_loss_scaling_factor"}, {}, {"mtp_num_layers = 1"}, "mtp_num_layers above 0, and mtp_num_layers = 0");
   add({"lora_alpha", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"}, "lora_rank above 0");
   add({"check_messages", "replay_interval"}, {}, {"ranks = 2"}, "ranks above 1, and ranks = 1");
+  add({"checkpoint_timeout_minutes"}, {"distributed_timeout_minutes = 90"}, {},
+      "more than distributed_timeout_minutes, and distributed_timeout_minutes = 90");
   add({"recompute_modules"}, {}, {"recompute_granularity = 'selective'"}, "recompute_granularity = none");
   add({"gelu_tanh"}, {}, {"swiglu = false"}, "and swiglu = true");
   add({"ffn_hidden_size"}, {"moe_ffn_hidden_size = 64"},

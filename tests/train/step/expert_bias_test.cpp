@@ -297,7 +297,7 @@ void on_engines(const RunConfig& config, const Body& body) {
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(*resolved));
     Engine engine(stream, groups, resolved);
-    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"));
+    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"), 20);
     body(engine, saving, layout, rank);
   });
 }

@@ -32,7 +32,7 @@ void on_engines(const RunConfig& config,
     ThreadPool pool(1);
     Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
     Engine engine(stream, groups, resolve(config, {}));
-    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"));
+    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"), 20);
     body(engine, saving, rank);
   });
 }

@@ -80,6 +80,8 @@ void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state
   std::vector<std::pair<std::string, std::string>> files;
   if (host().rank() == 0) files = {{"config.toml", config_to_save(config_)}, {"tokenizer.json", tokenizer_}};
   try {
+    const DeadlineScope patience(
+        host(), saving_.deadline(cat("save step ", anomaly.step, " to ", folder_.anomalies().string())));
     const fs::path kept =
         write_anomaly(host(), saving_.stream(), folder_.anomalies(), anomaly, std::move(scalars), std::move(files));
     event.folder = cat("anomalies/", kept.filename().string());

@@ -33,7 +33,7 @@ class AnomalyResponse {
   std::optional<Return> meet(const AnomalousStep& anomaly, const TrainState& state);
 
  private:
-  Group& host() { return saving_.world(); }
+  HostGroup& host() { return saving_.world(); }
   bool says(bool own);
   [[noreturn]] void end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said);
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);

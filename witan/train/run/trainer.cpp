@@ -84,7 +84,8 @@ class RankTrainer {
                            run.config)),
         routes_(run.config, groups_),
         engine_(stream_, groups_, run.config),
-        saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint")),  // for saving alone
+        saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
+                run.config->parallel.checkpoint_deadline_seconds()),
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())),
@@ -283,6 +284,7 @@ class RankTrainer {
     std::vector<StateTensor> tensors = engine_.state();
     if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
     stream_.wait();  // for zeros that the engine began with
+    const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load ", from.folder.string())));
     const std::vector<std::string> lacking =
         load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
     if (leads() && !lacking.empty())
@@ -302,6 +304,7 @@ class RankTrainer {
     const std::vector<StateTensor> tensors = engine_.state();
     stream_.wait();  // for what the engine began with
     upcycling.fill(stream_, tensors);
+    await_weights(config.train.upcycle);
     const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
     if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
       run_.recorder().warn(fmt::format(
@@ -315,6 +318,7 @@ class RankTrainer {
     const RunConfig& config = run_.config;
     InitialWeights weights(config);
     weights.fill(stream_, engine_.state());
+    await_weights(config.train.init_from);
     if (!leads()) return;
     copy_companions_of(weights.source(), run_.start.folder.path());
     const auto tokenizer = tokenizer_of(weights.source());
@@ -322,6 +326,12 @@ class RankTrainer {
       run_.recorder().warn(
           fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
                       weights.source().where(), tokenizer->string()));
+  }
+
+  // Each rank reads first weights by itself, perhaps from a slower disk than the others.
+  void await_weights(const std::string& source) {
+    const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load the weights of ", source)));
+    saving_.world().barrier(saving_.stream());
   }
 
   // Why this rank wants the run saved and ended after the step.
