@@ -48,6 +48,10 @@ TEST(WriteFileAtomically, FlushesTheBytesAndThenTheName) {
   EXPECT_EQ(test::flushed[0].bytes, 5u);
   EXPECT_EQ(test::flushed[1].path, folder.path());
   EXPECT_EQ(test::flushed[1].names, std::vector<std::string>{"f"});
+  // The bytes alone, where the folder is flushed later.
+  write_file_atomically(folder / "g", "123", NameFlush::later);
+  ASSERT_EQ(test::flushed.size(), 3u);
+  EXPECT_EQ(test::flushed[2].bytes, 3u);
 }
 
 // Files under /proc say that they are empty.

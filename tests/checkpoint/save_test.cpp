@@ -58,6 +58,23 @@ TEST(Save, FlushesTheFoldersOnceEverythingIsInPlace) {
               ElementsAre("config.toml", "manifest.json", "shard-00000.safetensors", "shard-00001.safetensors"));
 }
 
+// Each file's bytes once, and names once; but for those of other ranks' files, which may be on other hosts.
+TEST(Save, FlushesNothingTwice) {
+  for (const int ranks : {1, 3}) {
+    const TempFolder folder;
+    save_model(folder.path(), 1, ranks);
+    flushed.clear();
+    save_model(folder.path(), 2, ranks);
+    const auto own_folder = std::ranges::count_if(flushed, [](const Flushed& one) {
+      return one.path.filename().string().starts_with(".tmp-step-2") && !one.names.empty();
+    });
+    EXPECT_EQ(own_folder, ranks) << "rank 0's with the manifest";
+    EXPECT_EQ(std::ranges::count(flushed, folder.path(), &Flushed::path), 1);
+    const int files = ranks + 2;  // shards, config.toml, manifest.json
+    EXPECT_EQ(std::ssize(flushed), files + ranks + 1);
+  }
+}
+
 TEST(Save, ReplicasAreWrittenOnceAndRanksWithoutRowsWriteNothing) {
   const TempFolder folder;
   on_ranks(3, [&](Group& world, Stream& stream) {

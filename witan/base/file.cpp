@@ -84,7 +84,7 @@ void AtomicFile::flush() {
   buffer_.clear();
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(NameFlush name) {
   flush();
   if (::fsync(fd_) != 0) throw_io_error("cannot flush", path_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
@@ -94,7 +94,7 @@ void AtomicFile::commit() {
     errno = error;
     throw_io_error("cannot finish", path_, errno);
   }
-  fsync_folder(path_.parent_path());
+  if (name == NameFlush::now) fsync_folder(path_.parent_path());
 }
 
 void AtomicFile::remove_left_overs(const fs::path& folder) {
@@ -106,10 +106,10 @@ void AtomicFile::remove_left_overs(const fs::path& folder) {
   for (const fs::path& path : left) fs::remove(path, none);
 }
 
-void write_file_atomically(const fs::path& path, std::string_view text) {
+void write_file_atomically(const fs::path& path, std::string_view text, NameFlush name) {
   AtomicFile file(path);
   file.write(text);
-  file.commit();
+  file.commit(name);
 }
 
 void fsync_folder(const fs::path& folder) {

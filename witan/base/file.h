@@ -15,6 +15,9 @@ namespace fs = std::filesystem;
 // Reads the whole file. Throws IoError when it cannot be read or is larger than `limit` bytes.
 std::string read_file(const fs::path& path, uint64_t limit = uint64_t{1} << 32);
 
+// Whether a file's name is made durable with it, or by a later fsync_folder(), before which nothing relies on it.
+enum class NameFlush : uint8_t { now, later };
+
 // A file written under a temporary name in the same folder; commit() makes it appear under `path`, whole and durable
 // (write, fsync, rename, fsync folder). Without commit() the temporary file is removed.
 // Throws IoError, or DiskFullError when there is no room.
@@ -28,7 +31,7 @@ class AtomicFile {
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   uint64_t written() const { return written_; }
-  void commit();
+  void commit(NameFlush name = NameFlush::now);
 
   // Removes the temporary files in `folder` that killed processes left. Nobody may be writing there.
   static void remove_left_overs(const fs::path& folder);
@@ -42,9 +45,9 @@ class AtomicFile {
   std::string buffer_;
 };
 
-void write_file_atomically(const fs::path& path, std::string_view text);
+void write_file_atomically(const fs::path& path, std::string_view text, NameFlush name = NameFlush::now);
 
-// Makes a rename inside `folder` durable.
+// Makes durable what names there are in `folder`: files that were made, renamed or removed.
 void fsync_folder(const fs::path& folder);
 
 // A whole file mapped read-only. An empty file maps to an empty span. Throws IoError.

@@ -97,10 +97,10 @@ void SafetensorsWriter::write(const Tensor& upper, const Tensor& lower) {
   for_joined_bytes(upper, lower, [&](const std::byte* bytes, int64_t count) { append(bytes, count); });
 }
 
-FileDigest SafetensorsWriter::finish() {
+FileDigest SafetensorsWriter::finish(NameFlush name) {
   require<ShapeError>(next_ == order_.size(), "safetensors: ", path_.string(), " got ", next_, " of its ",
                       order_.size(), " tensors");
-  file_.commit();
+  file_.commit(name);
   return {file_bytes_, hasher_.hex()};
 }
 

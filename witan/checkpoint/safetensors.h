@@ -57,7 +57,7 @@ class SafetensorsWriter {
   // The same for a float32 tensor that is stored as two halves (tensor/split.h).
   void write(const Tensor& upper, const Tensor& lower);
   // Throws ShapeError when tensors are missing.
-  FileDigest finish();
+  FileDigest finish(NameFlush name = NameFlush::now);
 
  private:
   void take_turn(const Tensor& tensor, DType dtype);

@@ -128,6 +128,12 @@ fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   return temporary;
 }
 
+// The folder that rank 0 writes to is flushed with the manifest, its last file, before it gets its name. What other
+// ranks write they flush with its name, as they may be on hosts that have the folder from a server.
+NameFlush flush_of(int rank) {
+  return rank == 0 ? NameFlush::later : NameFlush::now;
+}
+
 // Writes this rank's shard; the digest of nothing when it has none.
 FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& shard) {
   require<CheckpointError>(fs::is_directory(temporary), "cannot find the folder ", temporary.string(),
@@ -142,7 +148,7 @@ FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& sh
     else
       writer.write(local);
   }
-  return writer.finish();
+  return writer.finish(flush_of(rank));
 }
 
 // The text of the manifest, now that every shard has its hash; proven to be read again as it was meant.
@@ -207,7 +213,7 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   run_collectively(world, stream, [&] {
     digest = write_shard(temporary, world.rank(), shard);
     if (!first) return;
-    for (const auto& [name, bytes] : content.files) write_file_atomically(temporary / name, bytes);
+    for (const auto& [name, bytes] : content.files) write_file_atomically(temporary / name, bytes, flush_of(0));
   });
   const auto hashes = gather_texts(world, stream, digest.hash);
 
