@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
+#include "witan/base/gguf.h"
 #include "witan/base/json.h"
 
 namespace witan::test {
@@ -97,6 +98,31 @@ TEST_F(ChatRunExports, AnImportedFoldersOtherSettingsStay) {
   tune("bare", {"--init-from", folder_ / "hf"});
   export_to("bare", "bare");
   EXPECT_EQ(json("bare/generation_config.json")["eos_token_id"], (Json{301, 299}));
+}
+
+// llama.cpp ends an answer at the one token that ends texts, or at the one that ends turns.
+TEST_F(ChatRunExports, AGgufFileNamesTheEndOfATurn) {
+  tune("chat", {"--tokenizer", folder_ / "tokenizer.json", "--num-layers", "2", "--hidden-size", "32",
+                "--ffn-hidden-size", "32", "--num-experts", "4"});
+  done({"export", "--run", "chat", "--format", "gguf", folder_ / "chat.gguf"});
+  {
+    const GgufFile written(folder_ / "chat.gguf");
+    const GgufMetadata& keys = written.metadata();
+    EXPECT_EQ(keys.texts("tokenizer.ggml.tokens").at(301), "<|im_end|>");
+    EXPECT_EQ(keys.integer("tokenizer.ggml.eos_token_id"), 301);
+    EXPECT_EQ(keys.integer("tokenizer.ggml.eot_token_id"), 301);
+    EXPECT_EQ(keys.text("tokenizer.chat_template"), file("chat.jinja"));
+  }
+  // It comes back, and goes out again as it was.
+  done({"import", folder_ / "chat.gguf", "--run", "back"});
+  EXPECT_EQ(json("runs/back/hf/config.json")["eos_token_id"], 301);
+  done({"export", "--run", "back", "--format", "gguf", folder_ / "again.gguf"});
+  EXPECT_TRUE(file("again.gguf") == file("chat.gguf"));
+  // A run that was not fine-tuned so ends texts.
+  done({"export", "--run", "base", "--format", "gguf", folder_ / "base.gguf"});
+  const GgufFile base(folder_ / "base.gguf");
+  EXPECT_EQ(base.metadata().integer("tokenizer.ggml.eos_token_id"), 299);
+  EXPECT_EQ(base.metadata().find("tokenizer.ggml.eot_token_id"), nullptr);
 }
 
 TEST_F(ConvertCommands, RunsSaysWhereARunsWeightsAreFrom) {

@@ -69,7 +69,7 @@ Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Archit
 Ledger export_as_gguf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
                       CheckpointWeights& weights) {
   GgufExport how{&architecture, run.config.data.seq_length};
-  how.more = gguf_vocabulary_of(run.tokenizer(), run.folder / kCompanionFolder, run.config.model);
+  how.more = gguf_vocabulary_of(run);
   how.type = wanted_element(args);
   if (run.ledger && run.ledger->from == "gguf")
     for (const LedgerEntry& entry : run.ledger->source) how.types[entry.name] = entry.dtype;

@@ -8,6 +8,8 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/cli/models/chat_tokens.h"
+#include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
@@ -30,6 +32,7 @@ struct NamedToken {
 };
 constexpr NamedToken kNamedTokens[] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
                                        {"tokenizer.ggml.eos_token_id", "eos_token"},
+                                       {"tokenizer.ggml.eot_token_id", "eot_token"},
                                        {"tokenizer.ggml.padding_token_id", "pad_token"},
                                        {"tokenizer.ggml.unknown_token_id", "unk_token"}};
 constexpr NamedToken kBeginAndEnd[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},  // of config.json
@@ -87,6 +90,16 @@ void put_named_tokens(const Json& config, const Tokenizer& tokenizer, GgufMetada
   }
 }
 
+// A reader ends an answer at the one token that ends texts, or turns: those that know only the former must stop at the
+// end of a turn, too.
+void name_chat_tokens(const ChatTokens& chat, const Tokenizer& tokenizer, Json& config) {
+  if (!chat.bos_token.empty()) config["bos_token"] = chat.bos_token;
+  if (!chat.end_of_turn) return;
+  const std::string end(tokenizer.token_bytes(*chat.end_of_turn));
+  config["eos_token"] = end;
+  config["eot_token"] = end;
+}
+
 }  // namespace
 
 std::optional<std::string> tokenizer_of_gguf(const GgufWeights& weights, std::FILE* err) try {
@@ -119,18 +132,23 @@ void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder
   if (!config.empty()) write_file_atomically(folder / kTokenizerConfig, config.dump(2) + "\n");
 }
 
-GgufMetadata gguf_vocabulary_of(const std::optional<std::string>& tokenizer, const fs::path& companions,
-                                const ModelConfig& model) {
+GgufMetadata gguf_vocabulary_of(const ExportedRun& run) {
   GgufMetadata metadata;
-  if (!tokenizer) {
+  const auto text = run.tokenizer();
+  if (!text) {
     metadata.put_text("tokenizer.ggml.model", "no_vocab");
     return metadata;
   }
-  const TokenizerSpec spec = exact_spec(*tokenizer, companions);
-  write_gguf_vocabulary(spec, model.vocab_size, metadata);
-  const Json config = json_file(companions / kTokenizerConfig);
-  put_named_tokens(config, Tokenizer(spec), metadata);
-  if (const auto text = chat_template(config, companions)) metadata.put_text(kChatTemplate, *text);
+  const fs::path companions = run.folder / kCompanionFolder;
+  const TokenizerSpec spec = exact_spec(*text, companions);
+  write_gguf_vocabulary(spec, run.config.model.vocab_size, metadata);
+  const Tokenizer tokenizer(spec);
+  Json config = json_file(companions / kTokenizerConfig);
+  const ChatTokens chat = chat_tokens(run, tokenizer);
+  name_chat_tokens(chat, tokenizer, config);
+  put_named_tokens(config, tokenizer, metadata);
+  const auto found = chat.chat_template.empty() ? chat_template(config, companions) : chat.chat_template;
+  if (found) metadata.put_text(kChatTemplate, *found);
   return metadata;
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "witan/base/gguf.h"
+#include "witan/cli/models/exported_run.h"
 #include "witan/convert/gguf/gguf_weights.h"
-#include "witan/model/config.h"
 
 namespace witan::cli {
 
@@ -19,9 +19,8 @@ std::optional<std::string> tokenizer_of_gguf(const GgufWeights& weights, std::FI
 // with the chat template.
 void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder);
 
-// The keys of a run's vocabulary. `tokenizer`: the text of its tokenizer.json; nothing: the file says that it has none.
-// `companions`: the run's folder of them. Throws DataError for what a GGUF file cannot hold.
-GgufMetadata gguf_vocabulary_of(const std::optional<std::string>& tokenizer, const fs::path& companions,
-                                const ModelConfig& model);
+// The keys of a run's vocabulary; of a run without a tokenizer, that there is none. Throws DataError for what a GGUF
+// file cannot hold.
+GgufMetadata gguf_vocabulary_of(const ExportedRun& run);
 
 }  // namespace witan::cli

@@ -7,12 +7,12 @@
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/cli/models/chat_tokens.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/model_function.h"
-#include "witan/data/conversations.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
@@ -69,18 +69,6 @@ OrderedJson named_tokens(const ExportedRun& run, const std::optional<Tokenizer>&
   for (const char* key : {"bos_token_id", "eos_token_id"})
     if (config.contains(key)) tokens[key] = config[key];
   return tokens;
-}
-
-// How a run that was fine-tuned on conversations is talked to.
-struct ChatTokens {
-  std::string bos_token, eos_token;    // as its template was given them; empty: not
-  std::optional<int32_t> end_of_turn;  // what ends an answer
-};
-
-ChatTokens chat_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
-  const auto found = run.config.data.sft && tokenizer ? find_chat_template(run.folder) : std::nullopt;
-  if (!found) return {};
-  return {found->bos_token, found->eos_token, end_of_turn(*found, *tokenizer)};
 }
 
 // eos_token_id as published chat models have it: an answer ends at the first of the end of a turn and what ends texts.
