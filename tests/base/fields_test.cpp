@@ -187,6 +187,11 @@ TEST(Fields, TypeNamesAndFlagNames) {
   for (const Field& field : c.fields()) types.push_back(field.type_name());
   EXPECT_THAT(types, testing::ElementsAre("true|false", "integer", "float32|bf16|float64", "number", "number", "text"));
   EXPECT_EQ(flag_name("moe_router_topk"), "--moe-router-topk");
+  std::string modules;
+  const Field list = Field{"modules", &modules, ""}.list_of({"mlp", "moe"});
+  EXPECT_EQ(list.type_name(), "mlp|moe,...");
+  list.set("moe,anything", "--flag");  // who reads the list checks it
+  EXPECT_EQ(modules, "moe,anything");
 }
 
 TEST(Fields, JoinKeepsASectionThatIsSet) {

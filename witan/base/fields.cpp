@@ -289,11 +289,17 @@ Field Field::one_of(std::vector<std::string> allowed) && {
   return std::move(*this);
 }
 
+Field Field::list_of(std::vector<std::string> names) && {
+  parts = std::move(names);
+  return std::move(*this);
+}
+
 std::string Field::type_name() const {
   if (std::holds_alternative<bool*>(value)) return "true|false";
   if (std::holds_alternative<int64_t*>(value)) return "integer";
   if (std::holds_alternative<double*>(value)) return "number";
   if (is_tables(*this)) return "tables";
+  if (!parts.empty()) return joined(parts, "|") + ",...";
   return choices.empty() ? "text" : joined(choices, "|");
 }
 

@@ -28,7 +28,8 @@ struct Field {
   double least = -std::numeric_limits<double>::infinity();  // numbers: inclusive bounds
   double most = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // strings: the allowed values, or empty for any
-  bool above_least = false;               // numbers: `least` itself is excluded
+  std::vector<std::string> parts = {};  // strings that are lists: what is separated by commas; checked by who reads it
+  bool above_least = false;             // numbers: `least` itself is excluded
   // Arrays of tables: the keys that a table may set, with their types and limits. What they point to is not touched.
   std::vector<Field> columns = {};
 
@@ -37,8 +38,9 @@ struct Field {
   Field above(double bound) &&;
   Field between(double low, double high) &&;
   Field one_of(std::vector<std::string> allowed) &&;
+  Field list_of(std::vector<std::string> names) &&;
 
-  std::string type_name() const;  // "true|false", "integer", "number", "text", "tables", or the choices
+  std::string type_name() const;  // "true|false", "integer", "number", "text", "tables", the choices, "a|b,..."
   std::string text() const;       // the current value as TOML writes it, on one line
   // Parses and checks `text`; throws ConfigError("ORIGIN: KEY = TEXT: why").
   void set(std::string_view text, std::string_view origin) const;

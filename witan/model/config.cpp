@@ -8,6 +8,7 @@
 #include "witan/model/freeze.h"
 #include "witan/model/recompute_modules.h"
 #include "witan/moe/experts.h"
+#include "witan/nn/lora.h"
 
 namespace witan {
 
@@ -139,13 +140,15 @@ Fields ModelConfig::fields() {
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
           "(of MLPs and experts), and latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj; empty: "
-          "all of them"},
+          "all of them"}
+          .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
             "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),
       Field{"recompute_modules", &recompute_modules,
             "What selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of dense MLPs "
-            "with shared experts, and of experts), shared_experts, mlp, moe (whole ones); empty: the first three"},
+            "with shared experts, and of experts), shared_experts, mlp, moe (whole ones); empty: the first three"}
+          .list_of({"layernorm", "mlp_act", "moe_act", "shared_experts", "mlp", "moe"}),
   };
   return join({{"model", std::move(own)},
                {"model", attention.fields()},

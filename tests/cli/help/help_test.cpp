@@ -199,6 +199,41 @@ TEST(CompletionsTest, ConfigurationsAreFilesOrRecipes) {
   EXPECT_TRUE(contains(witan({"completions", "fish"}).out, " -l config -r -F -a 'recipes/balance.toml "));
 }
 
+// COMP_WORDS as bash makes it of @FILE: two words where @ ends words, as it does unless that was changed. What is put
+// in the place of both begins with the @.
+TEST(CompletionsTest, ResponseFilesAreFilesOrRecipes) {
+  const TempFolder folder;
+  write_text(folder / "recorded.args", "");
+  write_text(folder / "lists/own.args", "");
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "@", "recipes/megatron/m"}),
+            "@recipes/megatron/mixtral.args @recipes/megatron/moe_ep4.args ");
+  EXPECT_EQ(complete({"plan", "--gpus", "8", "@", "rec"}), "@recorded.args " + complete({"train", "@", "recip"}));
+  EXPECT_EQ(complete({"plan", "@", "li"}), "@lists/ ");
+  EXPECT_EQ(complete({"plan", "@", "lists/"}), "@lists/own.args ");
+  const std::string all = complete({"train", "@"});
+  EXPECT_TRUE(contains(all, "@recorded.args ") && all.ends_with(" " + complete({"train", "@", "recip"}))) << all;
+  EXPECT_EQ(complete({"train", "@recipes/megatron/mi"}), "@recipes/megatron/mixtral.args ");
+  EXPECT_TRUE(contains(witan({"completions", "zsh"}).out,
+                       "if compset -P @; then _files; compadd -- recipes/megatron/dense.args "));
+  EXPECT_TRUE(contains(witan({"completions", "fish"}).out, " -a '(__witan_at_files recipes/megatron/dense.args "));
+}
+
+TEST(CompletionsTest, ChoicesOfAListFollowItsCommas) {
+  const TempFolder folder;
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"train", "--recompute-modules", "mo"}), "moe_act moe ");
+  EXPECT_EQ(complete({"train", "--recompute-modules", "layernorm,mlp_act,mo"}),
+            "layernorm,mlp_act,moe_act layernorm,mlp_act,moe ");
+  EXPECT_EQ(complete({"train", "--recompute-modules", "=", "mlp,s"}), "mlp,shared_experts ");
+  EXPECT_EQ(complete({"plan", "--lora-target-modules", "q_proj,v"}), "q_proj,v_proj ");
+  EXPECT_EQ(complete({"train", "--moe-router-load-balancing-type", "aux_loss,s"}),
+            "aux_loss,seq_aux_loss aux_loss,seq_aux_loss,global_aux_loss ");
+  EXPECT_TRUE(contains(witan({"completions", "zsh"}).out, "compset -P '*,'; compadd -q -S , -- layernorm mlp_act "));
+  EXPECT_TRUE(
+      contains(witan({"completions", "fish"}).out, "-l recompute-modules -x -a '(__witan_list layernorm mlp_act "));
+}
+
 // COMP_WORDS as bash makes it of --flag=value.
 TEST(CompletionsTest, ChoicesFollowAnEqualsSign) {
   const TempFolder folder;

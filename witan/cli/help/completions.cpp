@@ -8,6 +8,7 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/recipes.h"
 #include "witan/cli/commands.h"
 
 namespace witan::cli {
@@ -56,6 +57,11 @@ std::string first_sentence(const std::string& meaning) {
   if (line.size() > kMost) line = line.substr(0, line.rfind(' ', kMost));
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
+}
+
+// Those that come with the program, for @FILE.
+std::string response_files() {
+  return joined_words(recipe_names(".args"));
 }
 
 // The cases of a shell's `case "$path:$flag"` by what they do, each with all patterns that do it.
@@ -137,6 +143,11 @@ std::string bash_completions(const DescribedCommand& app) {
   const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {
       case Values::words:
+        if (option.is_list)
+          return fmt::format(
+              "compopt -o nospace; COMPREPLY=($(compgen -P \"${{cur%\"${{cur##*,}}\"}}\" -W {} -- \"${{cur##*,}}\")); "
+              "return",
+              quoted(joined_words(option.words)));
         return fmt::format("COMPREPLY=($(compgen -W {} -- \"$cur\")); return", quoted(joined_words(option.words)));
       case Values::runs:
         return "COMPREPLY=($(compgen -W \"$(_witan_runs)\" -- \"$cur\")); return";
@@ -170,6 +181,14 @@ std::string bash_completions(const DescribedCommand& app) {
       "  COMPREPLY=()\n"
       // As COMP_WORDBREAKS has it unless it was changed, --flag=value is three words.
       "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
+      // Likewise @FILE is two, though what stands for it begins with the @.
+      "  if [[ $cur == @* || $prev == @ ]]; then\n"
+      "    cur=${{cur#@}}\n"
+      "    COMPREPLY=($(compgen -P @ -f -- \"$cur\") $(compgen -P @ -W {} -- \"$cur\"))\n"
+      "    for i in \"${{!COMPREPLY[@]}}\"; do [[ -d ${{COMPREPLY[i]#@}} ]] && COMPREPLY[i]+=/; done\n"
+      "    [[ ${{COMPREPLY[*]}} == */ ]] && compopt -o nospace\n"
+      "    return\n"
+      "  fi\n"
       "{}"
       "  case \"$path:$prev\" in\n{}  esac\n"
       "  if [[ $cur != -* ]]; then\n"
@@ -189,16 +208,18 @@ std::string bash_completions(const DescribedCommand& app) {
       "  fi\n"
       "}}\n"
       "complete -F _witan witan\n",
-      path_loop(app, "path", "COMP_WORDS", "1", "COMP_CWORD"), text_of_cases(value_cases(app, action)),
-      commands_of_commands(app), path_loop(app, "about", "COMP_WORDS", "", "COMP_CWORD"), words,
-      text_of_cases(argument_cases(app, action)));
+      quoted(response_files()), path_loop(app, "path", "COMP_WORDS", "1", "COMP_CWORD"),
+      text_of_cases(value_cases(app, action)), commands_of_commands(app),
+      path_loop(app, "about", "COMP_WORDS", "", "COMP_CWORD"), words, text_of_cases(argument_cases(app, action)));
 }
 
 std::string zsh_completions(const DescribedCommand& app) {
   const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {
       case Values::words:
-        return fmt::format("compadd -- {}; return", joined_words(option.words));
+        return option.is_list
+                   ? fmt::format("compset -P '*,'; compadd -q -S , -- {}; return", joined_words(option.words))
+                   : fmt::format("compadd -- {}; return", joined_words(option.words));
       case Values::runs:
         return "compadd -- runs/*/config.toml(N:h:t); return";
       case Values::folders:
@@ -229,6 +250,7 @@ std::string zsh_completions(const DescribedCommand& app) {
       "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= about= i\n"
       "  local -a names flags\n"
       "  if [[ $cur == --*=* ]]; then prev=${{cur%%=*}} cur=${{cur#*=}}; compset -P '*='; fi\n"
+      "  if compset -P @; then _files; compadd -- {}; return; fi\n"
       "{}"
       "  case \"$path_:$prev\" in\n{}  esac\n"
       "  if [[ $cur != -* ]]; then\n"
@@ -249,7 +271,7 @@ std::string zsh_completions(const DescribedCommand& app) {
       "}}\n"
       "compdef _witan witan\n",
       // $path is the search path of zsh, tied to $PATH
-      path_loop(app, "path_", "words", "2", "CURRENT"), text_of_cases(value_cases(app, action)),
+      response_files(), path_loop(app, "path_", "words", "2", "CURRENT"), text_of_cases(value_cases(app, action)),
       commands_of_commands(app), path_loop(app, "about", "words", "", "CURRENT"), words,
       text_of_cases(argument_cases(app, action)));
 }
@@ -278,14 +300,27 @@ std::string fish_completions(const DescribedCommand& app) {
       "    basename (dirname $config)\n"
       "  end\n"
       "end\n"
+      // Of a list, what stands before its last comma stays.
+      "function __witan_list\n"
+      "  set -l before (commandline -ct | string replace -r '^-[^=]*=' '' | string match -r '^.*,')\n"
+      "  for word in $argv\n"
+      "    echo \"$before$word\"\n"
+      "  end\n"
+      "end\n"
+      "function __witan_at_files\n"
+      "  string replace -r '^' @ -- $argv (__fish_complete_path (commandline -ct | string sub -s 2))\n"
+      "end\n"
       "set -g __witan_paths";
   const auto at = [](const std::string& path) { return path.empty() ? std::string() : " " + path; };
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand&) {
     if (!path.empty()) out += " " + quoted(at(path));
   });
-  out += "\n";
+  out += "\ncomplete -c witan -n 'string match -q \"@*\" -- (commandline -ct)' -a " +
+         quoted("(__witan_at_files " + response_files() + ")") + "\n";
   const auto value_of = [](const DescribedOption& option) -> std::string {
     if (option.type.empty()) return "";
+    if (option.values == Values::words && option.is_list)
+      return " -x -a " + quoted("(__witan_list " + joined_words(option.words) + ")");
     if (option.values == Values::words) return " -x -a " + quoted(joined_words(option.words));
     if (option.values == Values::runs) return " -x -a '(__witan_runs)'";
     if (option.values == Values::folders) return " -x -a '(__fish_complete_directories)'";
@@ -318,7 +353,9 @@ void add_completions(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"completions", "Print a script that completes witan's commands and flags in a shell",
-       "For bash, zsh or fish: commands, flags, their choices, presets, recipes, and the names of the runs in runs/.",
+       "For bash, zsh or fish: commands, flags, their choices, also behind a comma, presets, recipes for --config and "
+       "@FILE, "
+       "and the names of the runs in runs/.",
        "witan completions bash > completions.bash\nwitan completions zsh > _witan\nwitan completions fish > "
        "witan.fish"},
       [&app, &context, shell] {

@@ -26,8 +26,12 @@ bool has_name(const DescribedOption& option, const std::string& name) {
   return std::ranges::find(option.names, name) != option.names.end();
 }
 
-// The words of a type such as "adam|sgd". Some types have names of kinds of values among them: "SHARE|RATIOx|hot".
-std::vector<std::string> choices_of(const std::string& type) {
+constexpr std::string_view kListEnding = ",...";
+
+// The words of a type such as "adam|sgd", or "q_proj|k_proj,..." of a list. Some types have names of kinds of values
+// among them: "SHARE|RATIOx|hot".
+std::vector<std::string> choices_of(std::string type) {
+  if (type.ends_with(kListEnding)) type.resize(type.size() - kListEnding.size());
   if (type.find('|') == std::string::npos) return {};
   constexpr std::array<std::string_view, 4> kKinds = {"FILE", "FOLDER", "RATIOx", "SHARE"};
   std::vector<std::string> words = words_between(type, '|');
@@ -49,6 +53,7 @@ void find_values(DescribedOption& option, const std::string& command) {
   option.words = has_name(option, "--preset") ? names_of_presets(command) : choices_of(option.type);
   if (!option.words.empty()) {
     option.values = Values::words;
+    option.is_list = option.type.ends_with(kListEnding);
   } else if (has_name(option, "--run") || has_name(option, "run") ||
              (has_name(option, "names") && (command == "compare" || command == "remove" || command == "watch"))) {
     option.values = Values::runs;

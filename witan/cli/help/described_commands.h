@@ -21,6 +21,7 @@ struct DescribedOption {
   std::string default_text;  // empty: none
   Values values = Values::any;
   std::vector<std::string> words;  // of Values::words; of Values::files names that stand for files elsewhere
+  bool is_list = false;            // of those words, separated by commas
   bool is_required = false;
   bool is_value_optional = false;  // "--swiglu" and "--swiglu false"
 };
