@@ -17,8 +17,8 @@ using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 lines of a warpgroup
 
 // The tile, with room behind the operands of a stage for the scales of all of its lines and columns, or without.
 template <int kLinesOf, Multicast kMulticastOf, bool kStagesScales>
-struct Fp8Shape : TileShape<kLinesOf, kFp8Columns, Consumers::halves, kMulticastOf> {
-  using Base = TileShape<kLinesOf, kFp8Columns, Consumers::halves, kMulticastOf>;
+struct Fp8Shape : TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
+  using Base = TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
   static constexpr int kScales = (kLinesOf + kFp8Columns) * static_cast<int>(sizeof(float));
   static constexpr int kStage = Base::kStage + (kStagesScales ? divide_up(kScales, 1024) * 1024 : 0);
 };
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                     const __grid_constant__ GroupedProduct product, const __grid_constant__ Scales scales,
                     const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  static_assert(Shape::kColumns == kFp8Columns && !Shape::kTurns);
+  static_assert(Shape::kColumns == kFp8Columns && !Shape::kPingPong);
   extern __shared__ uint8_t memory[];
   const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
   if (threadIdx.x == 0) shared.init();

@@ -198,6 +198,6 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
 }
 
 // Of a symmetric product: small tiles leave out most of what is above the diagonal.
-using SquareTile = TileShape<128, 128, Consumers::turns, Multicast::none>;
+using SquareTile = TileShape<128, 128, Consumers::ping_pong, Multicast::none>;
 
 }  // namespace witan::kernels::cuda

@@ -21,21 +21,21 @@ inline constexpr int kSharedBytes = 227 << 10;             // that a block can h
 
 // The operand that two blocks, a cluster, have in common: each loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
-// How warpgroups share the work: the halves of each tile, or every other tile, so that one multiplies while the other
-// is in its epilogue.
-enum class Consumers : uint8_t { halves, turns };
+// How the two consumer warpgroups share the work, by CUTLASS's names: each has half of every tile (cooperative), or
+// every other tile, so that one multiplies while the other is in its epilogue (ping-pong).
+enum class Consumers : uint8_t { cooperative, ping_pong };
 
 template <int kLinesOf, int kColumnsOf, Consumers kConsumersOf, Multicast kMulticastOf>
 struct TileShape {
   static constexpr int kLines = kLinesOf, kColumns = kColumnsOf;
   static constexpr Multicast kMulticast = kMulticastOf;
-  static constexpr bool kTurns = kConsumersOf == Consumers::turns;
+  static constexpr bool kPingPong = kConsumersOf == Consumers::ping_pong;
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kLines / kWgmmaUnit;           // of lines, which warpgroups deal out in turn
-  static constexpr int kPartsApart = kTurns ? 1 : kConsumers;  // in units, of one warpgroup's parts
-  static constexpr int kParts = kUnits / kPartsApart;          // of 64 lines, that a warpgroup has
+  static constexpr int kUnits = kLines / kWgmmaUnit;              // of lines, which warpgroups deal out in turn
+  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // in units, of one warpgroup's parts
+  static constexpr int kParts = kUnits / kPartsApart;             // of 64 lines, that a warpgroup has
   static constexpr int kStageA = kLines * kWgmmaUnit * 2, kStageB = kColumns * kWgmmaUnit * 2,
                        kStage = kStageA + kStageB;
   static_assert(kLines % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kWgmmaUnit == 0);
@@ -134,7 +134,7 @@ struct SharedRing {
   __device__ uint8_t* b(int stage) const { return a(stage) + Shape::kStageA; }
 
   __device__ void init(uint32_t producers = 1) const {
-    constexpr uint32_t kWarps = (Shape::kTurns ? 1 : kConsumers) * kWarpgroup / 32;
+    constexpr uint32_t kWarps = (Shape::kPingPong ? 1 : kConsumers) * kWarpgroup / 32;
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full + stage, producers);
       barrier_init(empty + stage, kWarps * Shape::kCluster);
@@ -278,15 +278,15 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
 // rows are steps, so that in each unit they are the last bytes.
 template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
-  constexpr int kThreads = Shape::kTurns ? kWarpgroup : kWarpgroup * kConsumers;
-  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kTurns ? 1 + consumer : 1);
+  constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
+  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kPingPong ? 1 + consumer : 1);
   const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces of a unit
   for (int i = thread; i < each * (Shape::kStage / kWgmmaUnitBytes); i += kThreads) {
     const int unit = i / each, piece = i - unit * each;
     *reinterpret_cast<uint4*>(stage + unit * kWgmmaUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
   }
   fence_shared_for_async();
-  sync_threads(kClearBarrier + (Shape::kTurns ? consumer : 0), kThreads);
+  sync_threads(kClearBarrier + (Shape::kPingPong ? consumer : 0), kThreads);
 }
 
 // By a warp: this stage may be loaded again, as far as it is concerned; in both blocks, where they load for each other.
@@ -315,7 +315,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
     if (Operands::kGrouped == Grouped::sum && rows - block * kWgmmaUnit < kWgmmaUnit)
       clear_tail<Shape>(shared.a(ring.stage), rows - block * kWgmmaUnit, consumer);
     if constexpr (kParts > 0) {
-      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kTurns ? 0 : consumer * kWgmmaUnitBytes));
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kPingPong ? 0 : consumer * kWgmmaUnitBytes));
       const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
       wgmma_begin();
 #pragma unroll
@@ -359,7 +359,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   for (int span = first; span < tiles.spans(); span += apart, turn ^= 1) {
     const Tile tile = next;
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
-    if (Shape::kTurns && turn != consumer) {
+    if (Shape::kPingPong && turn != consumer) {
       ring.skip(blocks);
       next = tile_at(span + apart);
       continue;
@@ -367,16 +367,16 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
     // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
     // more.
     const auto pass = [&] {
-      if (Shape::kTurns && span + apart < tiles.spans())
+      if (Shape::kPingPong && span + apart < tiles.spans())
         arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
       next = tile_at(span + apart);
     };
-    if (Shape::kTurns && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (Shape::kPingPong && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
     if (blocks == 0) {
       pass();
       continue;
     }
-    const int down = Shape::kTurns ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
+    const int down = Shape::kPingPong ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
     constexpr int kHalves = Operands::kPaired ? 2 : 1;
     const auto part_at = [&](int part) -> Part {
       const int row = (kSum ? tile.line : tile.row) + down + part * kApart;

@@ -8,19 +8,19 @@ namespace witan::kernels::cuda {
 
 // The two largest tiles. Operands come from the L2 cache no faster than they are multiplied: pairs of blocks that share
 // one of them ask the cache for less, and so for less power, but wait for each other, and for each other's epilogues.
-using WideTile = TileShape<128, 256, Consumers::halves, Multicast::none>;
-using WidePair = TileShape<128, 256, Consumers::halves, Multicast::b>;
-using TallTile = TileShape<256, 128, Consumers::halves, Multicast::none>;
-using TallPair = TileShape<256, 128, Consumers::halves, Multicast::a>;
+using WideTile = TileShape<128, 256, Consumers::cooperative, Multicast::none>;
+using WidePair = TileShape<128, 256, Consumers::cooperative, Multicast::b>;
+using TallTile = TileShape<256, 128, Consumers::cooperative, Multicast::none>;
+using TallPair = TileShape<256, 128, Consumers::cooperative, Multicast::a>;
 
 // Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts, in which
 // blocks share nothing.
 template <class Body>
 void with_unshared_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
   if (lines <= 64 * experts)
-    body.template operator()<TileShape<64, 256, Consumers::turns, Multicast::none>>();
+    body.template operator()<TileShape<64, 256, Consumers::ping_pong, Multicast::none>>();
   else if (columns <= 128)
-    body.template operator()<TileShape<128, 128, Consumers::turns, Multicast::none>>();
+    body.template operator()<TileShape<128, 128, Consumers::ping_pong, Multicast::none>>();
   else
     body.template operator()<WideTile>();
 }

@@ -14,7 +14,8 @@ void launch(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b, c
   if (y.size(2) <= SquareTile::kColumns)
     launch_batched_gemm<SquareTile, Both>(stream, lines, b, shape, store);
   else
-    launch_batched_gemm<TileShape<128, 256, Consumers::halves, Multicast::b>, Both>(stream, lines, b, shape, store);
+    launch_batched_gemm<TileShape<128, 256, Consumers::cooperative, Multicast::b>, Both>(stream, lines, b, shape,
+                                                                                         store);
 }
 
 }  // namespace
