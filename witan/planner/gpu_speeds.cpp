@@ -115,6 +115,7 @@ GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
                     {"attention_backward", memory(23, 0.82)},
                     {"adamw_all", memory(3, 0.83)},
                     {"square_sums_all", memory(3, 0.86)},
+                    {"block_square_sums", memory(3, 0.86)},
                     {"cross_entropy_fused", memory(3, 0.86)}};
   for (const char* wide : {"wide_linear", "wide_linear_backward_input", "wide_linear_backward_weight"})
     speeds.kernels[wide] = memory(18, 0.82);
