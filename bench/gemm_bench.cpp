@@ -251,7 +251,8 @@ void grouped(Machine& machine, const Experts& p, Pass pass, int64_t rows, DType 
            case Pass::weight:
            case Pass::weight_added:
              return kernels::grouped_gemm_backward_weight(
-                 machine.stream(), o.w, pass == Pass::weight ? Write::overwrite : Write::accumulate, o.y, o.x, groups);
+                 machine.stream(), {o.w, pass == Pass::weight ? Write::overwrite : Write::accumulate}, o.y, o.x,
+                 groups);
          }
        });
 }

@@ -178,7 +178,8 @@ class Bench {
       kernels::gemm(stream_, to.dx, Write::overwrite, o.dy, Transpose::no, matrix, Transpose::no);
     });
     run(m.line("dw in bfloat16"), m.flops(), row_bytes + 4 * m.weights(), [&] {
-      if (m.E > 0) return kernels::grouped_gemm_backward_weight(stream_, to.dw, Write::overwrite, o.dy, o.x, o.groups);
+      if (m.E > 0)
+        return kernels::grouped_gemm_backward_weight(stream_, {to.dw, Write::overwrite}, o.dy, o.x, o.groups);
       kernels::gemm(stream_, to.dw.reshape({m.N, m.K}), Write::overwrite, o.dy, Transpose::yes, o.x, Transpose::no);
     });
   }

@@ -223,7 +223,7 @@ class Bench {
       twins::swiglu_backward(stream_, set.dh, set.ds, set.x, set.h, set.s, groups);
     }
     if (op == Op::backward_weight)
-      twins::grouped_gemm_backward_weight(stream_, set.dw, write, dy, x, groups, {dy_at, x_at});
+      twins::grouped_gemm_backward_weight(stream_, {set.dw, write}, dy, x, groups, {dy_at, x_at});
   }
   Verdict judge(const Problem& p, const Set& set, const Tensor& before, Op op, const RowGroups& groups, int64_t most);
   Tensor copy_of(const Tensor& tensor) {

@@ -84,7 +84,7 @@ TEST(BlockSparse, ProductsHaveTheBitsOfGroupedOnes) {
           const Tensor dw = rank.poisoned(w.shape(), wide), dw_grouped = rank.poisoned(w.shape(), wide);
           for (const Write write : {Write::overwrite, Write::accumulate}) {
             kernels::block_columns_product(rank.stream, dw, write, dy, x, topology);
-            kernels::grouped_gemm_backward_weight(rank.stream, dw_grouped, write, dy, x, topology.groups);
+            kernels::grouped_gemm_backward_weight(rank.stream, {dw_grouped, write}, dy, x, topology.groups);
             expect_bits(dw, dw_grouped);
           }
         }

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/block_sums.h"
 #include "support/rank.h"
 #include "witan/kernels/activation.h"
 #include "witan/kernels/gemm.h"
@@ -91,7 +92,7 @@ TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
         const Problem p(rank, c, in);
         const Tensor dw = rank.poisoned(p.w.shape(), out), expected = rank.poisoned(p.w.shape(), out);
         for (const Write write : {Write::overwrite, Write::accumulate}) {
-          kernels::grouped_gemm_backward_weight(rank.stream, dw, write, p.dy, p.x, p.groups);
+          kernels::grouped_gemm_backward_weight(rank.stream, {dw, write}, p.dy, p.x, p.groups);
           for (int64_t e = 0; e < p.w.size(0); ++e) {
             const int64_t begin = c.begin[static_cast<size_t>(e)], count = c.count[static_cast<size_t>(e)];
             kernels::gemm(rank.stream, expert(expected, e), write, p.dy.narrow(0, begin, count), Transpose::yes,
@@ -100,6 +101,53 @@ TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
           ASSERT_EQ(values(dw), values(expected));
         }
       }
+}
+
+// Of what is stored, in either mode; and they change no bit of it.
+TEST(GroupedGemm, BlockSumsAreThoseOfTheWeightGradient) {
+  for (const Case& c : kCases)
+    for (const auto& [in, out] : {std::pair{DType::f64, DType::f64},
+                                  {DType::f32, DType::f32},
+                                  {DType::bf16, DType::bf16},
+                                  {DType::bf16, DType::f32}}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", in, " -> ", out));
+      Rank rank;
+      const Problem p(rank, c, in);
+      testing::put_zeros(p.x);
+      const Tensor dw = rank.poisoned(p.w.shape(), out), without = rank.poisoned(p.w.shape(), out);
+      const Tensor sums = rank.poisoned(kernels::block_sums_shape(p.w.shape()), DType::f64);
+      for (const Write write : {Write::overwrite, Write::accumulate}) {
+        kernels::grouped_gemm_backward_weight(rank.stream, {dw, write, sums}, p.dy, p.x, p.groups);
+        kernels::grouped_gemm_backward_weight(rank.stream, {without, write}, p.dy, p.x, p.groups);
+        EXPECT_EQ(values(dw), values(without));
+        EXPECT_TRUE(testing::close_block_sums(sums, dw, 1e-13));
+      }
+    }
+}
+
+// A GPU makes them in the product, but for what it adds to in float32; a CPU in a pass of their own.
+TEST(GroupedGemm, BlockSumsCostAPassWhereTheProductDoesNotMakeThem) {
+  ThreadPool pool(1);
+  const auto bytes = [&](Device device, DType dtype, Write write) {
+    Stream meta(device, Arena::meta(), pool);
+    const Tensor x = meta.empty({64, 256}, DType::bf16), dy = meta.empty({64, 32}, DType::bf16);
+    const Tensor dw = meta.empty({4, 32, 256}, dtype), sums = meta.empty({4, 4, 2}, DType::f64);
+    const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64)};
+    kernels::grouped_gemm_backward_weight(meta, {dw, write}, dy, x, groups);
+    const double without = meta.costs().at("other").at("grouped_gemm_backward_weight").bytes;
+    kernels::grouped_gemm_backward_weight(meta, {dw, write, sums}, dy, x, groups);
+    const auto& costs = meta.costs().at("other");
+    const auto pass = costs.find("block_square_sums");
+    return std::pair(costs.at("grouped_gemm_backward_weight").bytes - 2 * without,
+                     pass == costs.end() ? 0 : pass->second.bytes);
+  };
+  constexpr double kSums = 4 * 4 * 16, kElements = 4 * 32 * 256;
+  const Device gpu{Device::Kind::meta, 0, Device::Kind::cuda}, cpu{Device::Kind::meta};
+  EXPECT_EQ(bytes(gpu, DType::bf16, Write::overwrite), std::pair(kSums, 0.0));
+  EXPECT_EQ(bytes(gpu, DType::bf16, Write::accumulate), std::pair(kSums, 0.0));
+  EXPECT_EQ(bytes(gpu, DType::f32, Write::overwrite), std::pair(kSums, 0.0));
+  EXPECT_EQ(bytes(gpu, DType::f32, Write::accumulate), std::pair(0.0, 4 * kElements + kSums));
+  EXPECT_EQ(bytes(cpu, DType::bf16, Write::overwrite), std::pair(0.0, 2 * kElements + kSums));
 }
 
 // Rows that an index names: the bits of a copy in order. Entries outside the groups name places that nobody looks at.
@@ -133,7 +181,7 @@ TEST(GroupedGemm, GatheredRowsGiveTheBitsOfACopy) {
         expect_rows(rank, c, dx, p.dy, p.w, Transpose::no);
         const auto dw = [&](const Tensor& left, const Tensor& right, const SumRows& of) {
           const Tensor out = rank.poisoned(p.w.shape(), dtype);
-          kernels::grouped_gemm_backward_weight(rank.stream, out, Write::overwrite, left, right, p.groups, of);
+          kernels::grouped_gemm_backward_weight(rank.stream, {out, Write::overwrite}, left, right, p.groups, of);
           return values(out);
         };
         const std::vector<double> expected = dw(p.dy, p.x, {});
@@ -190,7 +238,7 @@ TEST(GroupedGemm, CostsFollowTheExpectedRows) {
   const RowGroups groups{meta.empty({4}, DType::i64), meta.empty({4}, DType::i64), {}, {}, 60};
   kernels::grouped_gemm_forward(meta, y, x, groups, w);
   kernels::grouped_gemm_backward_input(meta, x, y, groups, w);
-  kernels::grouped_gemm_backward_weight(meta, dw, Write::accumulate, y, x, groups);
+  kernels::grouped_gemm_backward_weight(meta, {dw, Write::accumulate}, y, x, groups);
   const auto& costs = meta.costs().at("other");
   const double flops = 2.0 * 60 * 16 * 32, rows = 2.0 * 60 * (16 + 32), weights = 4.0 * 32 * 16;
   EXPECT_EQ(costs.at("grouped_gemm_forward").flops, flops);

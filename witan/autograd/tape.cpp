@@ -210,7 +210,7 @@ void Tape::add(const Slot& to, Tensor gradient) {
   assert(gradient.shape() == to.shape_);
   if (to.leaf_) {
     to.leaf_->prepare_gradient();
-    assert(to.leaf_->gradient_parts() == 1);
+    assert(to.leaf_->gradient_parts() == 1 && !to.leaf_->gradient_block_sums().defined());
     const Tensor& sum = to.leaf_->gradient();
     const Write write = std::exchange(to.leaf_->gradient_written, true) ? Write::accumulate : Write::overwrite;
     add_into(*stream_, sum, gradient, write);
@@ -249,21 +249,30 @@ void Backward::write(const Slot& slot, const std::function<void(const Tensor&, W
 }
 
 void Backward::write_parts(const Slot& slot, const std::function<void(const Tensor&, Write, int64_t, int64_t)>& write) {
+  write_with_sums(slot, [&](const Part& part) {
+    assert(!part.block_sums.defined());
+    write(part.to, part.how, part.part, part.parts);
+  });
+}
+
+void Backward::write_with_sums(const Slot& slot, const std::function<void(const Part&)>& write) {
   if (!slot.wanted()) return;
   if (Leaf* leaf = slot.leaf_) {
     leaf->prepare_gradient();  // first: a gradient that is made now is not written yet
     const int64_t parts = leaf->gradient_parts();
+    assert(parts == 1 || !leaf->gradient_block_sums().defined());
     const Write how = std::exchange(leaf->gradient_written, true) ? Write::accumulate : Write::overwrite;
-    for (int64_t part = 0; part < parts; ++part) write(leaf->gradient_part(part), how, part, parts);
+    for (int64_t part = 0; part < parts; ++part)
+      write({leaf->gradient_part(part), how, part, parts, leaf->gradient_block_sums()});
     return;
   }
   // On a GPU a pass over memory of its own costs as much as many a writer: it adds to what is there. The CPU's bits are
   // those of a sum of finished gradients.
   const Tensor& sum = tape_.gradients_[static_cast<size_t>(slot.slot_)];
   if (stream().plans_for_cuda() && sum.defined() && sum.unique() && sum.dtype() == slot.dtype_)
-    return write(sum, Write::accumulate, 0, 1);
+    return write({sum, Write::accumulate});
   Tensor gradient = stream().empty(slot.shape_, slot.dtype_);
-  write(gradient, Write::overwrite, 0, 1);
+  write({gradient, Write::overwrite});
   tape_.add(slot, std::move(gradient));
 }
 

@@ -38,6 +38,9 @@ struct Leaf {
   // order. gradient() is the first of them.
   virtual int64_t gradient_parts() const { return 1; }
   virtual Tensor& gradient_part(int64_t) { return gradient(); }
+  // Sums of blocks of the gradient (kernels/block_sums.h), which every writer leaves right, by
+  // Backward::write_with_sums(); undefined: none are kept. A gradient in parts has none.
+  virtual Tensor gradient_block_sums() const { return {}; }
 
   bool gradient_written = false;  // false: the next writer overwrites; true: it accumulates
   bool frozen = false;            // not trained: the tape forms no gradient of it and never calls for one
@@ -222,6 +225,14 @@ class Backward {
   // The same for each buffer of a gradient that is stored per source rank (Leaf::gradient_parts).
   void write_parts(const Slot& slot,
                    const std::function<void(const Tensor& to, Write how, int64_t part, int64_t parts)>& write);
+  // The same for writers that fill the sums of blocks too, where there are any.
+  struct Part {
+    Tensor to;
+    Write how;
+    int64_t part = 0, parts = 1;
+    Tensor block_sums = {};  // Leaf::gradient_block_sums
+  };
+  void write_with_sums(const Slot& slot, const std::function<void(const Part&)>& write);
 
  private:
   Tape& tape_;

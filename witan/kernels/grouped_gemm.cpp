@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "witan/kernels/activation.h"
+#include "witan/kernels/block_sums.h"
 #include "witan/kernels/cpu/gemm.h"
 #include "witan/kernels/cpu/gemm_blocks.h"
 
@@ -49,6 +50,12 @@ Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
   charge(stream, "gather_grouped_rows", {0, 2 * moved},
          [&] { cpu::gather_grouped_rows(stream, rows, side.data, side.at, groups); });
   return rows;
+}
+
+// Whether the product's kernel makes the sums of blocks. What is added to in float32 the copy engine adds to behind its
+// back.
+bool sums_in_product(Stream& stream, const WeightGradient& to) {
+  return stream.plans_for_cuda() && (to.write == Write::overwrite || to.dw.dtype() == DType::bf16);
 }
 
 // Of the CPU's kernels; a GPU's have none but the stream's scratch.
@@ -130,23 +137,30 @@ void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Ten
       shape_of(groups, result, w));
 }
 
-void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows) {
+  const Tensor &dw = to.dw, &sums = to.block_sums;
+  const Write write = to.write;
   const Side left{dy, rows.dy}, right{x, rows.x};
   check(groups, right, left, dw);
+  assert(!sums.defined() || (sums.shape() == block_sums_shape(dw.shape()) && sums.dtype() == DType::f64));
+  const bool sums_here = sums.defined() && sums_in_product(stream, to);
+  const WeightGradient made{dw, write, sums_here ? sums : Tensor()};
   Cost cost = cost_of(groups, right, left, dw);
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
+  cost.bytes += bytes_of(made.block_sums);
   const Tensor a = as_read(stream, left, groups), b = as_read(stream, right, groups);
   const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), right.capacity());
   charge(
       stream, "grouped_gemm_backward_weight", cost,
       [&] {
         if (stream.is_cuda())
-          WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, dw, write, dy, x, groups, rows);
+          WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, made, dy, x, groups, rows);
         else
           cpu::grouped_gemm_backward_weight(stream, dw, write, a, b, groups, packed);
       },
       shape_of(groups, right, dw));
+  if (sums.defined() && !sums_here) block_square_sums(stream, sums, dw);
 }
 
 }  // namespace witan::kernels

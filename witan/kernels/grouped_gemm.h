@@ -29,6 +29,13 @@ struct SumRows {
   RowIndex dy = {}, x = {};
 };
 
+// Where the gradient of a weight goes, and what it comes to.
+struct WeightGradient {
+  Tensor dw;
+  Write write = Write::overwrite;
+  Tensor block_sums = {};  // of dw (kernels/block_sums.h); undefined: not wanted
+};
+
 // What SwiGLU reads for a gradient, and the gradient; as in kernels/activation.h.
 struct SwigluRows {
   Tensor h, s;  // [capacity, 2F] = [gate | up]; [capacity] accumulator dtype, or undefined
@@ -69,8 +76,11 @@ void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Ten
                              const RowGroups& groups, const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows);
 }  // namespace cuda
 #endif
-// dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was
-void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+// dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  an empty group's is zeros, or stays as it was. Where block sums
+// are wanted they are those of dw as it is then, rounded: those of what is added to must be right before, since those
+// of an empty group stay too. Squares of 16 bits are summed in float32 within each thread's part of a block on a GPU
+// that makes them in the product, otherwise in float64. A product that adds to float32 makes them in a pass over dw.
+void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_backward_weight)
 

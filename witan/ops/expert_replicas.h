@@ -2,9 +2,12 @@
 // used, and the way of their gradients back to the experts' own ranks.
 #pragma once
 
+#include <cassert>
+
 #include "witan/autograd/tape.h"
 #include "witan/comm/group.h"
 #include "witan/kernels/expert_replicas.h"
+#include "witan/kernels/grouped_gemm.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan::ops {
@@ -68,6 +71,19 @@ void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroup
   const Tensor found = stream.empty(dw.shape().with(0, slots), dw.dtype());
   compute(of.of_experts(own, slots), found, Write::overwrite);
   add_from_replicas(stream, replicas, dw, found, parts == 1 ? -1 : part);
+}
+
+// The same for a product that fills sums of blocks too, which replicas' gradients would be missing in:
+// compute(groups, to).
+template <class Compute>
+void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroups& groups, const Backward::Part& dw,
+                  const Compute& compute) {
+  assert(dw.parts == 1 || dw.parts == groups.sources());
+  assert(!replicas.any() || !dw.block_sums.defined());
+  write_stacks(stream, replicas, groups, dw.to, dw.how, dw.part, dw.parts,
+               [&](const RowGroups& of, const Tensor& to, Write write) {
+                 compute(of, WeightGradient{to, write, dw.block_sums});
+               });
 }
 
 }  // namespace witan::ops

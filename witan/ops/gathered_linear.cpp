@@ -1,5 +1,7 @@
 #include "witan/ops/gathered_linear.h"
 
+#include <cassert>
+
 #include "witan/kernels/dispatch.h"
 #include "witan/kernels/grouped_gemm.h"
 #include "witan/ops/saved_groups.h"
@@ -31,6 +33,11 @@ void check_gathered_tokens(const Var& x, const TokenRows& rows) {
                       "gathered_linear: x must be [T=", rows.slot.size(0) / rows.topk, ", D], got ", x.shape());
 }
 
+WeightGradient whole(const Backward::Part& dw) {
+  assert(dw.parts == 1);
+  return {dw.to, dw.how, dw.block_sums};
+}
+
 }  // namespace
 
 Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& x,
@@ -44,8 +51,8 @@ Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forw
                       slot = tape.save(rows.slot), topk = rows.topk, shape = x.shape(),
                       saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
                        const RowGroups where = saved.value(b);
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(x), where,
+                       b.write_with_sums(w, [&](const Backward::Part& dw) {
+                         kernels::grouped_gemm_backward_weight(b.stream(), whole(dw), dy, b.value(x), where,
                                                                {.x = {b.value(source), topk}});
                        });
                        if (!b.wants(to)) return;
@@ -82,8 +89,8 @@ Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGro
                       topk = rows.topk, saved = SavedGroups(tape, groups)](Backward& b, const Tensor& dy) {
                        const RowGroups where = saved.value(b);
                        const RowIndex dy_rows{b.value(source), topk};
-                       b.write(w, [&](const Tensor& dw, Write how) {
-                         kernels::grouped_gemm_backward_weight(b.stream(), dw, how, dy, b.value(in), where,
+                       b.write_with_sums(w, [&](const Backward::Part& dw) {
+                         kernels::grouped_gemm_backward_weight(b.stream(), whole(dw), dy, b.value(in), where,
                                                                {.dy = dy_rows});
                        });
                        if (!b.wants(to)) return;

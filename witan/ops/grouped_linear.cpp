@@ -36,10 +36,9 @@ Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forwa
         Stream& s = b.stream();
         const RowGroups where = saved.value(b);
         const ExpertReplicas also = replicas.value(b);
-        b.write_parts(w, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-          assert(parts == 1 || parts == where.sources());
-          write_stacks(s, also, where, dw, how, part, parts, [&](const RowGroups& of, const Tensor& to, Write write) {
-            kernels::grouped_gemm_backward_weight(s, to, write, dy, b.value(x), of);
+        b.write_with_sums(w, [&](const Backward::Part& dw) {
+          write_stacks(s, also, where, dw, [&](const RowGroups& of, const WeightGradient& to) {
+            kernels::grouped_gemm_backward_weight(s, to, dy, b.value(x), of);
           });
         });
         if (!b.wants(rows)) return;

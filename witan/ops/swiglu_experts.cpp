@@ -82,12 +82,10 @@ void backward(Backward& b, Kept& kept, const Tensor& dy) {
   const SwigluRows of{b.value(kept.h), kept.weighted ? b.value(kept.row_weight) : Tensor()};
   if (b.wants(kept.second)) {
     const Tensor y = take_activations(b, kept, of, groups);
-    b.write_parts(kept.second, [&](const Tensor& dw, Write how, int64_t part, int64_t parts) {
-      assert(parts == 1 || parts == groups.sources());
-      write_stacks(s, replicas, groups, dw, how, part, parts,
-                   [&](const RowGroups& some, const Tensor& to, Write write) {
-                     kernels::grouped_gemm_backward_weight(s, to, write, dy, y, some, {.dy = dy_rows});
-                   });
+    b.write_with_sums(kept.second, [&](const Backward::Part& dw) {
+      write_stacks(s, replicas, groups, dw, [&](const RowGroups& some, const WeightGradient& to) {
+        kernels::grouped_gemm_backward_weight(s, to, dy, y, some, {.dy = dy_rows});
+      });
     });
   }
   if (!b.wants(kept.h) && !b.wants(kept.row_weight)) return;

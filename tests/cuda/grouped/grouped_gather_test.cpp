@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "support/block_sums.h"
 #include "support/cuda_rank.h"
 #include "support/grouped_cases.h"
 #include "support/products.h"
@@ -100,7 +101,7 @@ class CudaGroupedGather : public CudaTest {
   }
   ExactProduct backward_weight(const Case& c, const RowGroups& groups, const Tensor& dy, const Tensor& x) {
     const Tensor dw = host.poisoned({groups.experts(), dy.size(1), x.size(1)}, DType::f64);
-    kernels::grouped_gemm_backward_weight(host.stream, dw, Write::overwrite, widened(host, dy), widened(host, x),
+    kernels::grouped_gemm_backward_weight(host.stream, {dw, Write::overwrite}, widened(host, dy), widened(host, x),
                                           groups);
     return {values(dw), {}, *std::max_element(c.count.begin(), c.count.end())};
   }
@@ -155,16 +156,25 @@ void CudaGroupedGather::expect_sums(const Case& c, DType in, DType out, int64_t 
   const Shape shape{of.experts(), c.N, c.K};
   ExactProduct expected = backward_weight(c, of, dy.in_order, x.in_order);
   const Tensor before = write == Write::accumulate ? host.normal(shape, out, "dw") : host.poisoned(shape, out);
-  if (write == Write::accumulate) expected.before = values(before);
+  const Tensor sums = host.poisoned(kernels::block_sums_shape(shape), DType::f64);
+  if (write == Write::accumulate) {
+    expected.before = values(before);
+    kernels::block_square_sums(host.stream, sums, before);
+  }
   const Tensor of_x = to_gpu(before), of_dy = to_gpu(before), in_order = to_gpu(before);
-  kernels::grouped_gemm_backward_weight(gpu(), of_x, write, dy_gpu.in_order, x_gpu.tokens, of_gpu, {.x = x_gpu.index});
-  kernels::grouped_gemm_backward_weight(gpu(), of_dy, write, dy_gpu.tokens, x_gpu.in_order, of_gpu,
+  const Tensor sums_of_x = to_gpu(sums), sums_of_dy = to_gpu(sums);
+  kernels::grouped_gemm_backward_weight(gpu(), {of_x, write, sums_of_x}, dy_gpu.in_order, x_gpu.tokens, of_gpu,
+                                        {.x = x_gpu.index});
+  kernels::grouped_gemm_backward_weight(gpu(), {of_dy, write, sums_of_dy}, dy_gpu.tokens, x_gpu.in_order, of_gpu,
                                         {.dy = dy_gpu.index});
-  kernels::grouped_gemm_backward_weight(gpu(), in_order, write, dy_gpu.in_order, x_gpu.in_order, of_gpu);
+  kernels::grouped_gemm_backward_weight(gpu(), {in_order, write}, dy_gpu.in_order, x_gpu.in_order, of_gpu);
   EXPECT_TRUE(close(to_host(of_x), expected, in)) << "x gathered";
   EXPECT_TRUE(close(to_host(of_dy), expected, in)) << "dy gathered";
   expect_same_bits(of_x, in_order);
   expect_same_bits(of_dy, in_order);
+  const double rtol = out == DType::f64 ? 1e-12 : 2.5e-6;  // two chains of 32 squares in float32
+  EXPECT_TRUE(testing::close_block_sums(to_host(sums_of_x), to_host(of_x), rtol)) << "x gathered";
+  EXPECT_TRUE(testing::close_block_sums(to_host(sums_of_dy), to_host(of_dy), rtol)) << "dy gathered";
 }
 
 TEST_F(CudaGroupedGather, RowsAreTheProducts) {
@@ -248,7 +258,7 @@ void CudaGroupedGather::expect_columns(int64_t width) {
   kernels::grouped_gemm_backward_input(gpu(), dx, tokens, of_gpu, to_gpu(w), on_gpu.index);
   EXPECT_TRUE(close(to_host(dx), backward_input(of, read, w), DType::bf16));
   const Tensor dw = poisoned(w.shape(), DType::f32);
-  kernels::grouped_gemm_backward_weight(gpu(), dw, Write::overwrite, tokens, to_gpu(other.in_order), of_gpu,
+  kernels::grouped_gemm_backward_weight(gpu(), {dw, Write::overwrite}, tokens, to_gpu(other.in_order), of_gpu,
                                         {.dy = on_gpu.index});
   EXPECT_TRUE(close(to_host(dw), backward_weight(c, of, read, other.in_order), DType::bf16));
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/block_sums.h"
 #include "support/cuda_rank.h"
 #include "support/grouped_cases.h"
 #include "support/products.h"
@@ -86,7 +87,7 @@ class CudaGroupedGemm : public CudaTest {
   ExactProduct backward_weight(const Problem& p) {
     const Tensor dw = host.poisoned(p.w.shape(), DType::f64);
     const Problem wide = exact(p);
-    kernels::grouped_gemm_backward_weight(host.stream, dw, Write::overwrite, wide.dy, wide.x, wide.groups);
+    kernels::grouped_gemm_backward_weight(host.stream, {dw, Write::overwrite}, wide.dy, wide.x, wide.groups);
     const auto counts = p.groups.count.span<int64_t>();
     return {values(dw), {}, counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end())};
   }
@@ -181,9 +182,54 @@ TEST_F(CudaGroupedGemm, WeightGradientsAreTheProducts) {
         if (write == Write::accumulate) expected.before = values(before);
         const Tensor dws[] = {to_gpu(before), to_gpu(before)};
         for (const Tensor& dw : dws)
-          kernels::grouped_gemm_backward_weight(gpu(), dw, write, on_gpu.dy, on_gpu.x, on_gpu.groups);
+          kernels::grouped_gemm_backward_weight(gpu(), {dw, write}, on_gpu.dy, on_gpu.x, on_gpu.groups);
         expect_product(dws[0], dws[1], expected, in);
       }
+    }
+}
+
+// Of every tile, in either mode: the sums of what is stored, which are made without changing a bit of it, and the same
+// the second time. A thread's part of a block is two chains of 32 squares in float32.
+TEST_F(CudaGroupedGemm, BlockSumsAreThoseOfWhatIsStored) {
+  for (const Case& c : kCases)
+    for (const auto& [in, out] : kGroupedTypes)
+      for (const Write write : {Write::overwrite, Write::accumulate}) {
+        SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", in, " -> ", out,
+                         write == Write::accumulate ? ", added" : ""));
+        const Problem cpu = on_host(c, in);
+        testing::put_zeros(cpu.x);
+        const Problem on_gpu = to_gpu(cpu);
+        const bool adds = write == Write::accumulate;
+        const Tensor before = adds ? host.normal(cpu.w.shape(), out, "dw") : host.poisoned(cpu.w.shape(), out);
+        const Tensor sums_before = host.poisoned(kernels::block_sums_shape(before.shape()), DType::f64);
+        if (adds) {
+          testing::put_zeros(before);
+          kernels::block_square_sums(host.stream, sums_before, before);
+        }
+        const Tensor dws[] = {to_gpu(before), to_gpu(before), to_gpu(before)};
+        const Tensor sums[] = {to_gpu(sums_before), to_gpu(sums_before), {}};
+        for (const int i : {0, 1, 2})
+          kernels::grouped_gemm_backward_weight(gpu(), {dws[i], write, sums[i]}, on_gpu.dy, on_gpu.x, on_gpu.groups);
+        expect_same_bits(dws[0], dws[2]);
+        expect_same_bits(sums[0], sums[1]);
+        EXPECT_TRUE(testing::close_block_sums(to_host(sums[0]), to_host(dws[0]), out == DType::f64 ? 1e-12 : 2.5e-6));
+      }
+}
+
+TEST_F(CudaGroupedGemm, NonFiniteGradientsReachTheirBlocks) {
+  const Case c{300, 520, 136, {0, 100}, {100, 200}};
+  for (const DType out : {DType::bf16, DType::f32})
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      const Problem cpu = on_host(c, DType::bf16);
+      cpu.dy.data<bf16>()[150 * c.N + 70] = bf16(std::nanf(""));  // of the second expert's line 70
+      const Problem on_gpu = to_gpu(cpu);
+      const Tensor dw = to_gpu(host.normal(cpu.w.shape(), out, "dw"));
+      const Tensor sums = poisoned(kernels::block_sums_shape(dw.shape()), DType::f64);
+      kernels::grouped_gemm_backward_weight(gpu(), {dw, write, sums}, on_gpu.dy, on_gpu.x, on_gpu.groups);
+      const std::vector<double> found = values(to_host(sums));
+      constexpr size_t kAcross = 5, kDown = 9;  // blocks
+      for (size_t block = 0; block < 2 * kDown * kAcross; ++block)
+        EXPECT_EQ(std::isnan(found[2 * block]), block / kAcross == kDown + 70 / 16) << block;
     }
 }
 
@@ -195,10 +241,12 @@ TEST_F(CudaGroupedGemm, FewTilesAreTheProducts) {
     const Tensor dw = poisoned(cpu.w.shape(), dtype);
     kernels::grouped_gemm_forward(gpu(), y, on_gpu.x, on_gpu.groups, on_gpu.w);
     kernels::grouped_gemm_backward_input(gpu(), dx, on_gpu.dy, on_gpu.groups, on_gpu.w);
-    kernels::grouped_gemm_backward_weight(gpu(), dw, Write::overwrite, on_gpu.dy, on_gpu.x, on_gpu.groups);
+    const Tensor sums = poisoned(kernels::block_sums_shape(dw.shape()), DType::f64);
+    kernels::grouped_gemm_backward_weight(gpu(), {dw, Write::overwrite, sums}, on_gpu.dy, on_gpu.x, on_gpu.groups);
     EXPECT_TRUE(close(to_host(y), forward(cpu), dtype));
     EXPECT_TRUE(close(to_host(dx), backward_input(cpu), dtype));
     EXPECT_TRUE(close(to_host(dw), backward_weight(cpu), dtype));
+    EXPECT_TRUE(testing::close_block_sums(to_host(sums), to_host(dw), 2.5e-6));
     const Tensor h = poisoned(cpu.dy.shape(), dtype), gated = poisoned({cpu.dy.size(0), cpu.dy.size(1) / 2}, dtype);
     kernels::grouped_swiglu_forward(gpu(), gated, h, on_gpu.x, on_gpu.groups, on_gpu.w, {});
     expect_same_bits(h, y);
@@ -218,7 +266,7 @@ TEST_F(CudaGroupedGemm, ManyTilesPerBlock) {
   const Tensor dw = poisoned(cpu.w.shape(), DType::f32);
   kernels::grouped_gemm_forward(gpu(), y, on_gpu.x, on_gpu.groups, on_gpu.w);
   kernels::grouped_gemm_backward_input(gpu(), dx, on_gpu.dy, on_gpu.groups, on_gpu.w);
-  kernels::grouped_gemm_backward_weight(gpu(), dw, Write::overwrite, on_gpu.dy, on_gpu.x, on_gpu.groups);
+  kernels::grouped_gemm_backward_weight(gpu(), {dw, Write::overwrite}, on_gpu.dy, on_gpu.x, on_gpu.groups);
   EXPECT_TRUE(close(to_host(y), forward(cpu), DType::bf16));
   EXPECT_TRUE(close(to_host(dx), backward_input(cpu), DType::bf16));
   EXPECT_TRUE(close(to_host(dw), backward_weight(cpu), DType::bf16));

@@ -41,7 +41,7 @@ void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp
   }
   assert(dw.dtype() == DType::bf16);
   if (!packs) return add ? launch<StoreEach<Bf16, true>>(stream, dw, p) : launch<StoreEach<Bf16, false>>(stream, dw, p);
-  add ? launch<Add>(stream, dw, p) : launch<Store<Bf16>>(stream, dw, p);
+  add ? launch<Add<>>(stream, dw, p) : launch<Store<Bf16>>(stream, dw, p);
 }
 
 }  // namespace witan::kernels::cuda

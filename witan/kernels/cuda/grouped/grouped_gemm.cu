@@ -1,4 +1,5 @@
 #include "witan/kernels/activation.h"
+#include "witan/kernels/block_sums.h"
 #include "witan/kernels/cuda/grouped/grouped_few_rows.h"
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 #include "witan/kernels/cuda/grouped/grouped_gemm_plain.h"
@@ -83,16 +84,21 @@ void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Ten
   swiglu_backward(stream, to.dh, to.ds, da, of.h, of.s, groups);
 }
 
-void grouped_gemm_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                                   const RowGroups& groups, const SumRows& rows) {
+  const Tensor& dw = to.dw;
   const bool takes = takes_grouped(stream, groups, dw, dy, x) && takes_rows(dy, rows.dy) && takes_rows(x, rows.x);
-  if (!takes || dw.dtype() == DType::f16) return plain_grouped_sum(stream, dw, write, dy, x, groups, rows);
+  if (!takes || dw.dtype() == DType::f16) {
+    plain_grouped_sum(stream, dw, to.write, dy, x, groups, rows);
+    if (to.block_sums.defined()) block_square_sums(stream, to.block_sums, dw);
+    return;
+  }
   if (rows.dy.defined())
-    hopper_gathered_weight_dy(stream, dw, write, dy, x, groups, rows.dy);
+    hopper_gathered_weight_dy(stream, to, dy, x, groups, rows.dy);
   else if (rows.x.defined())
-    hopper_gathered_weight_x(stream, dw, write, dy, x, groups, rows.x);
+    hopper_gathered_weight_x(stream, to, dy, x, groups, rows.x);
   else
-    hopper_grouped_backward_weight(stream, dw, write, dy, x, groups);
+    hopper_grouped_backward_weight(stream, to, dy, x, groups);
 }
 
 }  // namespace witan::kernels::cuda

@@ -1,11 +1,28 @@
 // The plain epilogues of the grouped products: sums in bfloat16, float16 or float32, stored or added to what is there.
+// What they store they may sum up besides (BlockSums, grouped_block_sums.cuh).
 #pragma once
 
+#include "witan/kernels/block_sums.h"
 #include "witan/kernels/cuda/common/common.cuh"
 #include "witan/kernels/cuda/common/mma.cuh"
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 
 namespace witan::kernels::cuda {
+
+// Nothing is summed up.
+struct NoSums {
+  struct Nothing {
+    template <class... Elements>
+    __device__ __forceinline__ void add(const Elements&...) const {}
+  };
+  template <class T, int kColumns>
+  struct Of {
+    __device__ __forceinline__ Nothing operator[](int) const { return {}; }
+  };
+  static constexpr bool wanted() { return false; }
+  template <class Found>
+  __device__ __forceinline__ void store(const Found&, const Part&, int) const {}
+};
 
 // Lane q of each quad has value[i] of column i; afterwards value[i] is lane i's of column q.
 template <class V>
@@ -28,17 +45,22 @@ __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
 // bytes.
 struct Rows64 {
   static constexpr int kColumns = 64, kBytes = 16 * kColumns * 2;
+  struct Unseen {
+    template <class Pack8>
+    __device__ __forceinline__ void operator()(const Pack8&) const {}
+  };
 
   // pair(j, half): the lane's two columns of the j-th 8, of its row or of the 8th after it. `to`, `rows` and `columns`
-  // are those of the warp's first row and the first column; what lies outside is not stored.
-  template <class T, class Pair>
+  // are those of the warp's first row and the first column; what lies outside is not stored. `seen`: as send() calls
+  // it.
+  template <class T, class Pair, class Seen = Unseen>
   static __device__ __forceinline__ void store(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
-                                               const Pair& pair) {
+                                               const Pair& pair, const Seen& seen = {}) {
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kColumns / 8; j += 2)
       lay_out(staging, j, {pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1)});
-    send(to, row_stride, rows, columns, staging);
+    send(to, row_stride, rows, columns, staging, seen);
   }
 
   // Begins to copy what lies inside, and zeros for the columns behind the last, to `staging`, which the warp has done
@@ -64,16 +86,19 @@ struct Rows64 {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     store_matrices(at(staging, lane % 16, j + lane / 16), pairs.x, pairs.y, pairs.z, pairs.w);
   }
-  // Stores what was laid out.
-  template <class T>
-  static __device__ __forceinline__ void send(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging) {
+  // Stores what was laid out. Calls seen(pack) with what the lane stores, 8 columns at a time.
+  template <class T, class Seen = Unseen>
+  static __device__ __forceinline__ void send(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
+                                              const Seen& seen = {}) {
     const int lane = static_cast<int>(threadIdx.x) % 32, piece = lane % 8;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 4 + lane / 8;
       const auto pack = load_pack<T, 8>(reinterpret_cast<T*>(at(staging, row, piece)));
-      if (row < rows && piece * 8 < columns) store_pack(to + row * row_stride + piece * 8, pack);
+      if (row >= rows || piece * 8 >= columns) continue;
+      store_pack(to + row * row_stride + piece * 8, pack);
+      seen(pack);
     }
   }
 
@@ -84,13 +109,14 @@ struct Rows64 {
 };
 
 // Rounded to T, of 16 bits.
-template <class T>
+template <class T, class Sums = NoSums>
 struct Store {
   static constexpr bool kAccumulates = false;
   template <int kColumns>
   static constexpr int kStaging = Rows64::kBytes;
   T* out;
   int64_t expert_stride, row_stride;
+  Sums block_sums = {};
 
   template <int kColumns>
   __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
@@ -98,29 +124,39 @@ struct Store {
     const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
     T* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
     static_assert(kColumns % Rows64::kColumns == 0);
+    typename Sums::template Of<T, kColumns> found{};
 #pragma unroll
     for (int first = 0; first < kColumns; first += Rows64::kColumns)
-      Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
-        const int i = (first + j * 8) / 2 + half * 2;
-        return pack_pair<T>(sums[i], sums[i + 1]);
-      });
+      Rows64::store(
+          to + first, row_stride, part.rows - row, part.columns - first, staging,
+          [&](int j, int half) {
+            const int i = (first + j * 8) / 2 + half * 2;
+            return pack_pair<T>(sums[i], sums[i + 1]);
+          },
+          [&](const Pack<T, 8>& pack) {
+            if (block_sums.wanted()) found[first / kSummedColumns].add(pack);
+          });
+    block_sums.store(found, part, row);
   }
   __device__ __forceinline__ void finish() const {}
 };
 
 // Each sum is added in float32 to the former bfloat16 and rounded once. Lanes of a quad exchange sums first, so that
 // each has 16 adjacent bytes and a quad 64.
+template <class Sums = NoSums>
 struct Add {
   static constexpr bool kAccumulates = true;
   template <int kColumns>
   static constexpr int kStaging = 0;
   __nv_bfloat16* out;
   int64_t expert_stride, row_stride;
+  Sums block_sums = {};
 
   template <int kColumns>
   __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part, uint8_t*) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
     __nv_bfloat16* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
+    typename Sums::template Of<__nv_bfloat16, kColumns> found{};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp * 16 + lane / 4 + half * 8;
@@ -128,18 +164,24 @@ struct Add {
       for (int first = 0; first < kColumns; first += kOfQuad) {
         const int column = first + lane % 4 * 8;
         const bool inside = row < part.rows && column < part.columns;
-        add(base + row * row_stride + column, inside, sums, first / 2 + half * 2);
+        add(base + row * row_stride + column, inside, sums, first / 2 + half * 2,
+            [&](const Pack<__nv_bfloat16, 8>& pack) {
+              if (block_sums.wanted()) found[first / kSummedColumns].add(pack);
+            });
       }
     }
+    block_sums.store(found, part, warp * 16);
   }
   __device__ __forceinline__ void finish() const {}
 
  private:
   static constexpr int kOfQuad = 32;  // columns of a quad's stores
 
-  // By all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] …
-  template <int kSums>
-  static __device__ __forceinline__ void add(__nv_bfloat16* to, bool inside, const float (&sums)[kSums], int at) {
+  // By all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] … Calls seen(pack)
+  // with what the lane stores.
+  template <int kSums, class Seen>
+  static __device__ __forceinline__ void add(__nv_bfloat16* to, bool inside, const float (&sums)[kSums], int at,
+                                             const Seen& seen) {
     Pack<__nv_bfloat16, 8> pack;
     if (inside) pack = load_pack<__nv_bfloat16, 8>(to);
     float low[4] = {sums[at], sums[at + 4], sums[at + 8], sums[at + 12]};
@@ -151,15 +193,18 @@ struct Add {
       pack.at[2 * i] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i]) + low[i]);
       pack.at[2 * i + 1] = convert<__nv_bfloat16>(convert<float>(pack.at[2 * i + 1]) + high[i]);
     }
-    if (inside) store_pack(to, pack);
+    if (!inside) return;
+    store_pack(to, pack);
+    seen(pack);
   }
 };
 
 // In float32, by the copy engine, which adds behind the warps' backs: each warp lays pieces of its 16 rows out in its
 // own shared memory, and each of 16 lanes has one row copied. A call adds to each element once: no order to depend on.
 // `kPieceOf`: columns that are laid out at a time; fewer leave more of the block's memory to its ring.
-template <bool kAdd, int kPieceOf = 128>
+template <bool kAdd, int kPieceOf = 128, class Sums = NoSums>
 struct BulkStore {
+  static_assert(!kAdd || std::is_same_v<Sums, NoSums>, "the warps do not see what they are added to");
   static constexpr bool kAccumulates = kAdd;
   static constexpr int kPiece = kPieceOf;
   static constexpr int kPitch = kPiece * 4 + 32;  // rows apart: what a warp stores at a time lies in different banks
@@ -167,6 +212,7 @@ struct BulkStore {
   static constexpr int kStaging = 16 * kPitch;
   float* out;
   int64_t expert_stride, row_stride;
+  Sums block_sums = {};
 
   template <int kColumns>
   __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
@@ -175,6 +221,7 @@ struct BulkStore {
     const int row = warp * 16 + lane;
     float* const to = out + part.expert * expert_stride + (part.row + row) * row_stride + part.column;
     static_assert(kColumns % kPiece == 0);
+    typename Sums::template Of<float, kColumns> found{};
 #pragma unroll
     for (int first = 0; first < kColumns; first += kPiece) {
       bulk_wait_read();
@@ -190,7 +237,9 @@ struct BulkStore {
           bulk_store(to + first, staging + lane * kPitch, bytes);
       }
       bulk_commit();
+      if (block_sums.wanted()) sum_up(found, sums, first, part, warp * 16 + lane / 4);
     }
+    block_sums.store(found, part, warp * 16);
   }
   // The block's memory must outlive the copies from it.
   __device__ __forceinline__ void finish() const {
@@ -206,6 +255,19 @@ struct BulkStore {
       for (int half = 0; half < 2; ++half) {
         const int at = (first + column) / 2 + half * 2;
         *reinterpret_cast<float2*>(to + half * 8 * kPitch + column * 4) = make_float2(sums[at], sums[at + 1]);
+      }
+  }
+  // `row`: of the lane's rows the first, the other is the 8th after it.
+  template <class Found, int kSums>
+  static __device__ __forceinline__ void sum_up(Found& found, const float (&sums)[kSums], int first, const Part& part,
+                                                int row) {
+#pragma unroll
+    for (int column = 0; column < kPiece; column += 8)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = (first + column) / 2 + half * 2;
+        if (first + column < part.columns && row + half * 8 < part.rows)
+          found[(first + column) / kSummedColumns].add(sums[at], sums[at + 1]);
       }
   }
 };

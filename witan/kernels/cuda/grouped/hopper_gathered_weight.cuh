@@ -3,16 +3,17 @@
 #pragma once
 
 #include "witan/kernels/cuda/grouped/grouped_shapes.cuh"
-#include "witan/kernels/cuda/grouped/grouped_store.cuh"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
+#include "witan/kernels/cuda/grouped/weight_store.cuh"
 
 namespace witan::kernels::cuda {
 
 template <class T, Gathered kGathered, class Epilogue>
-void launch_gathered_weight(Stream& stream, const Tensor& dw, const Tensor& dy, const Tensor& x,
+void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                             const RowGroups& groups, const RowIndex& rows) {
+  const Tensor& dw = to.dw;
   using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
-  const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
+  const auto store = weight_store<Epilogue>(to);
   const auto launch = [&]<class Shape>() {
     const GroupedProduct product =
         product_of(groups, dw.size(1), dw.size(2), rows.capacity(kGathered == Gathered::a ? dy : x));
@@ -27,21 +28,12 @@ void launch_gathered_weight(Stream& stream, const Tensor& dw, const Tensor& dy, 
     launch.template operator()<TallPair>();
 }
 
-// By dtypes and by what becomes of dw.
 template <Gathered kGathered>
-void gathered_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                      const RowGroups& groups, const RowIndex& rows) {
-  const auto with = [&]<class T, class Epilogue>() {
-    launch_gathered_weight<T, kGathered, Epilogue>(stream, dw, dy, x, groups, rows);
-  };
-  const bool accumulate = write == Write::accumulate;
-  using Bf16 = __nv_bfloat16;
-  if (dw.dtype() == DType::f32)
-    return dispatch_half(x.dtype(), [&]<class T>() {
-      accumulate ? with.template operator()<T, BulkStore<true>>() : with.template operator()<T, BulkStore<false>>();
-    });
-  assert(x.dtype() == DType::bf16 && dw.dtype() == DType::bf16);
-  accumulate ? with.template operator()<Bf16, Add>() : with.template operator()<Bf16, Store<Bf16>>();
+  with_weight_store(to, x.dtype(), [&]<class T, class Epilogue>() {
+    launch_gathered_weight<T, kGathered, Epilogue>(stream, to, dy, x, groups, rows);
+  });
 }
 
 }  // namespace witan::kernels::cuda

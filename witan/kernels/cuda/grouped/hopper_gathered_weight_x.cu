@@ -2,9 +2,9 @@
 
 namespace witan::kernels::cuda {
 
-void hopper_gathered_weight_x(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void hopper_gathered_weight_x(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                               const RowGroups& groups, const RowIndex& x_rows) {
-  gathered_weight<Gathered::b>(stream, dw, write, dy, x, groups, x_rows);
+  gathered_weight<Gathered::b>(stream, to, dy, x, groups, x_rows);
 }
 
 }  // namespace witan::kernels::cuda

@@ -13,8 +13,8 @@ bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, c
 void hopper_grouped_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w);
 void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                    const Tensor& w);
-// dw is float32 where x is float16.
-void hopper_grouped_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+// dw is float32 where x is float16. No block sums of what is added to in float32.
+void hopper_grouped_backward_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                                     const RowGroups& groups);
 void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,
                                    const RowGroups& groups, const Tensor& w, const Tensor& s, const RowIndex& x_rows);
@@ -30,9 +30,9 @@ void hopper_gathered_forward(Stream& stream, const Tensor& y, const Tensor& x, c
                              const RowIndex& x_rows);
 void hopper_gathered_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                     const Tensor& w, const RowIndex& dy_rows);
-void hopper_gathered_weight_dy(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void hopper_gathered_weight_dy(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                                const RowGroups& groups, const RowIndex& dy_rows);
-void hopper_gathered_weight_x(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+void hopper_gathered_weight_x(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                               const RowGroups& groups, const RowIndex& x_rows);
 
 }  // namespace witan::kernels::cuda
