@@ -1,10 +1,12 @@
 #include "witan/parallel/global_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <set>
 
 #include "parallel/parallel_support.h"
+#include "witan/kernels/block_sums.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 
 namespace witan {
@@ -109,6 +111,57 @@ TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
       const Norm2 gradients = read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients));
       EXPECT_NEAR(gradients.norm, std::sqrt(squares), 1e-9);
       EXPECT_EQ(gradients.zeros, none);
+    });
+}
+
+// What the product that wrote a gradient leaves, beside the gradient.
+void fill_block_sums(ThreadRank& rank, Parameter& parameter) {
+  if (const Tensor sums = parameter.gradient_block_sums(); sums.defined())
+    kernels::block_square_sums(rank.stream, sums, parameter.gradient());
+}
+
+struct Norms {
+  Norm2 total;
+  std::vector<double> of_units;
+  bool from_blocks;
+};
+
+// Of gradients of uneven_specs(), one of which is NaN where said.
+Norms norms_of(ThreadRank& rank, const Groups& groups, bool can_sum_blocks, bool nan = false) {
+  SmallModel model(rank.stream, uneven_specs(), groups);
+  for (Parameter* parameter : model.parameters) parameter->can_sum_blocks = can_sum_blocks && parameter->spec().expert;
+  const GradientBuckets buckets(rank.stream, model.parameters, groups, {});
+  for (Parameter* parameter : model.parameters) {
+    for (int64_t i = 0; i < parameter->elements(); ++i)
+      parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));
+    if (nan && parameter->spec().expert) parameter->gradient().data<float>()[7] = NAN;
+    fill_block_sums(rank, *parameter);
+  }
+  const bool from_blocks = model.named("large_experts").gradient_block_sums().defined();
+  // With blocks the gradients are not read.
+  if (from_blocks) std::ranges::fill(model.named("large_experts").gradient().span<float>(), 1e9f);
+  const ShardPlan shard_plan(model.parameters, groups.layout(), groups.rank());
+  GlobalNorm global(rank.stream, shard_plan, groups);
+  read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::values));
+  Norms norms{read_norm(rank.stream, global.compute(rank.stream, GlobalNorm::Of::gradients)), {}, from_blocks};
+  norms.of_units = global.square_sums_of_units(rank.stream);
+  return norms;
+}
+
+// Where no other rank has summands of experts' gradients, the sums of blocks stand for them, in float64 to rounding.
+TEST(GlobalNorm, SumsOfBlocksStandForGradients) {
+  for (const auto& [world, expert_ranks] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {8, 8}, {2, 1}, {4, 2}})
+    on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
+      const Norms pass = norms_of(rank, groups, false), blocks = norms_of(rank, groups, true);
+      EXPECT_FALSE(pass.from_blocks);
+      EXPECT_EQ(blocks.from_blocks, world == expert_ranks);
+      EXPECT_NEAR(blocks.total.norm, pass.total.norm, 1e-12 * pass.total.norm);
+      EXPECT_EQ(blocks.total.zeros, pass.total.zeros);
+      ASSERT_EQ(blocks.of_units.size(), pass.of_units.size());
+      for (size_t unit = 0; unit < pass.of_units.size(); ++unit)
+        EXPECT_NEAR(blocks.of_units[unit], pass.of_units[unit], 1e-12 * pass.of_units[unit]) << unit;
+      EXPECT_TRUE(std::isnan(norms_of(rank, groups, true, true).total.norm));
     });
 }
 

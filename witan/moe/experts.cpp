@@ -108,6 +108,9 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
   fp8_ = builder.multiplies_in_fp8(first_) && builder.multiplies_in_fp8(second_);
   first_kept_ = builder.keeps_fp8(first_), second_kept_ = builder.keeps_fp8(second_);
+  // Gradients of replicas are added to what the product wrote.
+  first_.can_sum_blocks = second_.can_sum_blocks =
+      backend_ == ExpertBackend::grouped && !fp8_ && moe.moe_replicated_experts == 0;
   if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;
   const Builder of_bias = builder.of_kind(ParameterKind::biases);

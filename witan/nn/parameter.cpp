@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/block_sums.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -108,6 +109,11 @@ void Parameter::unbind_gradient() {
   if (!head_) return;
   head_->own_gradient = {};
   head_->gradient_written = false;
+}
+
+void Parameter::bind_gradient_block_sums(Tensor sums) {
+  assert(!sums.defined() || (can_sum_blocks && sums.shape() == kernels::block_sums_shape(shape_)));
+  block_sums_ = std::move(sums);
 }
 
 void Parameter::set_head_gradient_apart() {

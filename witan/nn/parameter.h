@@ -149,6 +149,7 @@ class Parameter final : public Leaf {
   }
   int64_t gradient_parts() const override { return static_cast<int64_t>(gradients_.size()); }
   Tensor& gradient_part(int64_t part) override { return gradients_[static_cast<size_t>(part)]; }
+  Tensor gradient_block_sums() const override { return block_sums_; }
   void on_gradient_ready() override {
     if (gradient_ready) gradient_ready(*this);
   }
@@ -160,6 +161,8 @@ class Parameter final : public Leaf {
   void bind_gradient_parts(std::vector<Tensor> gradients);
   // Until it is wanted again there is none.
   void unbind_gradient();
+  // The sums of blocks (kernels/block_sums.h) of a gradient whose writers can fill them (can_sum_blocks).
+  void bind_gradient_block_sums(Tensor sums);
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
 
@@ -189,6 +192,9 @@ class Parameter final : public Leaf {
   // Sets it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
   void bind_head_gradient(Tensor gradient);
   void set_head_gradient_apart();  // from now on, though there is none yet
+
+  // Nothing but products that can fill sums of blocks writes the gradient.
+  bool can_sum_blocks = false;
 
   std::function<void(Parameter&)> gradient_ready;
   // Binds a gradient that is to be written and is not there.
@@ -232,6 +238,7 @@ class Parameter final : public Leaf {
   // parts; one, undefined, until it is bound
   std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
   Shard value_shard_, gradient_shard_;
+  Tensor block_sums_;  // of the gradient; undefined: nobody keeps them
   std::unique_ptr<Head> head_;
 };
 

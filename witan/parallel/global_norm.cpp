@@ -1,6 +1,7 @@
 #include "witan/parallel/global_norm.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace witan {
@@ -43,7 +44,9 @@ GlobalNorm::GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups
       stages_(place(stages.empty() ? std::vector<std::vector<NormRows>>{norm_rows(shard_plan, groups.layout())}
                                    : std::move(stages))),
       gradients_(stream, table_words(Of::gradients), MemoryTag::workspace),
-      values_(stream, table_words(Of::values), MemoryTag::workspace) {
+      values_(stream, table_words(Of::values), MemoryTag::workspace),
+      blocks_(stream, std::ssize(items_of(Of::gradients, Of::values).blocks) * kernels::kAddBlocksColumns,
+              MemoryTag::workspace) {
   const int64_t rows = stages_.back().end();
   sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows of nothing stay so
   all_in_order_ = summation_order(stream, Of::values, unit_rows_);
@@ -76,7 +79,7 @@ std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRow
 
 // Gradients have the shapes of values.
 int64_t GlobalNorm::table_words(Of what) const {
-  return static_cast<int64_t>(items_of(what, Of::values).size()) * kernels::kSquareSumsColumns;
+  return std::ssize(items_of(what, Of::values).tensors) * kernels::kSquareSumsColumns;
 }
 
 // Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
@@ -116,8 +119,8 @@ void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next
 }
 
 // Of what this rank owns: of the gradients' parameters or of all, these tensors.
-std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what, Of tensors) const {
-  std::vector<kernels::SquareSumsItem> items;
+GlobalNorm::Items GlobalNorm::items_of(Of what, Of tensors) const {
+  Items items;
   for (size_t family = 0; family < kNormFamilies; ++family) {
     const int rank = families_[family].group.rank(), owner = rank / families_[family].parts;
     int64_t row = own().begins[family][static_cast<size_t>(rank)];
@@ -125,11 +128,16 @@ std::vector<kernels::SquareSumsItem> GlobalNorm::items_of(Of what, Of tensors) c
       Parameter& parameter = *shard_plan_.parameters()[i];
       if (static_cast<size_t>(own().parameters[i].family) != family || parameter.spec().copy) continue;
       const bool summed = what == Of::values || !parameter.spec().frozen;
-      if (const auto [first, elements] = shard_plan_.range(i, owner); summed && elements > 0)
-        add_square_sums(items, parameter,
+      const auto [first, elements] = shard_plan_.range(i, owner);
+      if (const Tensor blocks = parameter.gradient_block_sums(); what == Of::gradients && blocks.defined()) {
+        assert(elements == parameter.elements());
+        if (elements > 0) items.blocks.push_back({blocks, chunks_before(parameter, elements) / blocks.size(0), row});
+      } else if (summed && elements > 0) {
+        add_square_sums(items.tensors, parameter,
                         tensors == Of::gradients ? parameter.gradient_shard(first, elements)
                                                  : parameter.value_shard(first, elements),
                         first, row);
+      }
       row += own().parameters[i].by_owner[static_cast<size_t>(owner)];
     }
   }
@@ -152,10 +160,12 @@ void GlobalNorm::gather_sums(Stream& stream) const {
 }
 
 const Tensor& GlobalNorm::compute(Stream& stream, Of what) {
-  const std::vector<kernels::SquareSumsItem> items = items_of(what, what);
+  const auto [tensors, blocks] = items_of(what, what);
   kernels::DeviceTable& table = what == Of::gradients ? gradients_ : values_;
-  if (!items.empty())
-    kernels::square_sums_all(stream, sums_, items, table.holding(stream, kernels::square_sums_table(items)));
+  if (!tensors.empty())
+    kernels::square_sums_all(stream, sums_, tensors, table.holding(stream, kernels::square_sums_table(tensors)));
+  if (!blocks.empty())
+    kernels::add_blocks_all(stream, sums_, blocks, blocks_.holding(stream, kernels::add_blocks_table(blocks)));
   gather_sums(stream);
   kernels::total_sums(stream, total_, sums_, what == Of::gradients ? order_of_gradients_ : all_in_order_);
   return total_;

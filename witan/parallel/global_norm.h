@@ -2,12 +2,15 @@
 //
 // Sums of squares of 64Ki-element chunks are added in the order of parameters, experts and chunks: the same bits on
 // every rank, and in every layout in which the gradients are the same. Stages of a pipeline exchange the sums of all.
+// Of gradients that keep sums of blocks (Leaf::gradient_block_sums) nothing is read: an expert's blocks are added to
+// as many rows as it has chunks, and the norm's last bits, and on a GPU its last eight digits, are those of these sums.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "witan/kernels/block_sums.h"
 #include "witan/kernels/device_table.h"
 #include "witan/optim/clip.h"
 #include "witan/parallel/sharding/shard_plan.h"
@@ -72,7 +75,12 @@ class GlobalNorm {
   Tensor summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const;
   void append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order,
                    std::vector<UnitRows>& units) const;
-  std::vector<kernels::SquareSumsItem> items_of(Of what, Of tensors) const;
+  // What compute() sums: tensors, and blocks of gradients that were summed when they were written.
+  struct Items {
+    std::vector<kernels::SquareSumsItem> tensors;
+    std::vector<kernels::AddBlocksItem> blocks;
+  };
+  Items items_of(Of what, Of tensors) const;
   void gather_sums(Stream& stream) const;
 
   const ShardPlan& shard_plan_;
@@ -84,7 +92,7 @@ class GlobalNorm {
   std::vector<UnitRows> unit_rows_;           // of order_of_gradients_
   Tensor total_;                              // [2] float64
   Tensor unit_totals_;                        // [unit_rows_, 2] float64
-  kernels::DeviceTable gradients_, values_;
+  kernels::DeviceTable gradients_, values_, blocks_;
 };
 
 }  // namespace witan

@@ -127,6 +127,51 @@ TEST(GradientBuckets, WhatNobodyWroteIsZero) {
   }
 }
 
+// Only gradients that are complete when a product has written them, and that products sum up as they write.
+TEST(GradientBuckets, KeepSumsOfBlocksWhereNobodyElseHasSummands) {
+  struct Kept {
+    int world;
+    int64_t expert_ranks;
+    GradientOptions options;
+    bool expected;
+  };
+  const DType bf16 = DType::bf16;
+  for (const Kept& c : std::vector<Kept>{{1, 1, {}, true},
+                                         {2, 2, {}, true},
+                                         {2, 1, {}, false},
+                                         {4, 2, {}, false},
+                                         {1, 1, {.micro_batches = 2}, false},
+                                         {1, 1, {.dtype = bf16, .micro_batches = 2}, true},
+                                         {1, 1, {.summation = Summation::tree}, false}})
+    on_ranks(c.world, [&](ThreadRank& rank) {
+      const Groups groups = make_groups(rank.world, layout_of(c.world, c.expert_ranks), rank.rank);
+      SmallModel model(rank.stream, small_specs(), groups);
+      Parameter& up = model.named("experts.up");
+      up.can_sum_blocks = true;
+      {
+        const GradientBuckets buckets(rank.stream, model.parameters, groups, c.options);
+        EXPECT_EQ(up.gradient_block_sums().defined(), c.expected);
+        EXPECT_FALSE(model.named("experts.down").gradient_block_sums().defined());
+      }
+      EXPECT_FALSE(up.gradient_block_sums().defined()) << "they go with the gradients";
+    });
+}
+
+TEST(GradientBuckets, SumsOfBlocksOfWhatNobodyWroteAreOfZeros) {
+  Rank rank;
+  const Groups groups = make_meta_groups(layout_of(1, 1), 0);
+  SmallModel model(rank.stream, small_specs(), groups);
+  Parameter& up = model.named("experts.up");
+  up.can_sum_blocks = true;
+  GradientBuckets buckets(rank.stream, model.parameters, groups, {});
+  std::ranges::fill(up.gradient_block_sums().span<double>(), NAN);
+  buckets.begin_micro_batch(0);
+  buckets.finish_step();
+  std::vector<double> of_zeros;
+  for (int expert = 0; expert < 8; ++expert) of_zeros.insert(of_zeros.end(), {0, 5 * 7});
+  EXPECT_EQ(values(up.gradient_block_sums()), of_zeros);
+}
+
 // What micro-batch `index` of the global batch finds for element i of a parameter's global tensor.
 float found(const Parameter& parameter, int64_t index, int64_t i) {
   return static_cast<float>(testing::summand(parameter.name(), static_cast<int>(index), i));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/stopwatch.h"
+#include "witan/kernels/block_sums.h"
 #include "witan/parallel/sharding/grad_tree.h"
 #include "witan/parallel/sharding/tied_gradients.h"
 #include "witan/tensor/trace_context.h"
@@ -33,6 +34,7 @@ GradientBuckets::~GradientBuckets() {
     for (Parameter* parameter : bucket.parameters) {
       parameter->gradient_ready = nullptr;
       parameter->make_gradient = nullptr;
+      parameter->bind_gradient_block_sums({});
     }
 }
 
@@ -60,7 +62,22 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
     make_shard(bucket);
   else
     make_whole(bucket, MemoryTag::gradients);
+  make_block_sums(bucket);
   return bucket;
+}
+
+// Products that add to float32 make them in a pass over the gradient, in every micro-batch, where the norm's own makes
+// one a step.
+bool GradientBuckets::sums_blocks(const GradBucket& bucket, const Parameter& parameter) const {
+  return parameter.can_sum_blocks && !tree() && !bucket.sharded() && bucket.group->size() == 1 &&
+         (options_.dtype == DType::bf16 || options_.micro_batches == 1);
+}
+
+void GradientBuckets::make_block_sums(const GradBucket& bucket) const {
+  for (Parameter* parameter : bucket.parameters)
+    if (sums_blocks(bucket, *parameter))
+      parameter->bind_gradient_block_sums(
+          stream_.empty(kernels::block_sums_shape(parameter->shape()), DType::f64, MemoryTag::workspace));
 }
 
 void GradientBuckets::make_whole(GradBucket& bucket, MemoryTag tag) const {
@@ -198,6 +215,8 @@ void GradientBuckets::write_zeros(GradBucket& bucket) {
     if (Leaf& head = parameter->as_head(); bucket.head_apart && !head.gradient_written) stream_.zero(head.gradient());
     if (parameter->gradient_written) continue;
     for (int64_t part = 0; part < parameter->gradient_parts(); ++part) stream_.zero(parameter->gradient_part(part));
+    if (const Tensor sums = parameter->gradient_block_sums(); sums.defined())
+      kernels::block_square_sums(stream_, sums, parameter->gradient());
     parameter->gradient_written = true;
   }
 }

@@ -13,6 +13,10 @@
 // reduced into the shard: after every micro-batch, so that shards accumulate them, or in a tree only after the last
 // one, since a tree sums a rank's micro-batches before ranks and holds the full bucket until then.
 //
+// A gradient that is complete once a product has written it, because no other rank has a summand of it, keeps sums of
+// its blocks (kernels/block_sums.h), which the product makes while it has the numbers: the norm reads these instead.
+// Not in a tree, whose sums of micro-batches no product sees, and which promises the norm's bits in every layout.
+//
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree (Summation::tree, grad_tree.h), which
 // costs a buffer for each level of the rank's own tree; experts then have a separate gradient for each rank that rows
 // came from. A tied embedding is a bucket by itself where its two gradients are separate (tied_gradients.h).
@@ -79,6 +83,8 @@ class GradientBuckets {
   void begin_micro_batch(GradBucket& bucket, int64_t index);
   void make_whole(GradBucket& bucket, MemoryTag tag) const;
   void make_shard(GradBucket& bucket) const;
+  bool sums_blocks(const GradBucket& bucket, const Parameter& parameter) const;
+  void make_block_sums(const GradBucket& bucket) const;
   void bind(const GradBucket& bucket, int64_t level, int64_t sources);
   void bind_for_micro_batch(GradBucket& bucket);
   void finish_left(Line& line);
