@@ -130,7 +130,7 @@ struct Norms {
 Norms norms_of(ThreadRank& rank, const Groups& groups, bool can_sum_blocks, bool nan = false) {
   SmallModel model(rank.stream, uneven_specs(), groups);
   for (Parameter* parameter : model.parameters) parameter->can_sum_blocks = can_sum_blocks && parameter->spec().expert;
-  const GradientBuckets buckets(rank.stream, model.parameters, groups, {});
+  const GradientBuckets buckets(rank.stream, model.parameters, groups, {.norm_fusion = true});
   for (Parameter* parameter : model.parameters) {
     for (int64_t i = 0; i < parameter->elements(); ++i)
       parameter->gradient().data<float>()[i] = static_cast<float>(gradient_at(*parameter, i));

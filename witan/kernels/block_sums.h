@@ -1,9 +1,8 @@
-// Sums of squares, and numbers of zeros, of stacks of matrices by blocks of 16 lines and 128 columns: the most of any
-// tile of a grouped product that one warp has, so that it can sum what it stores by itself (grouped_gemm.h), and no
-// block depends on the tile. The last blocks of lines and columns may be smaller.
+// Sums of squares, and numbers of zeros, of stacks of matrices by blocks of 16 rows and 128 columns: what one warp
+// has of any tile of a grouped product, so that it sums what it stores by itself (grouped_gemm.h), and no block depends
+// on the tile. The last blocks of rows and columns may be smaller.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <vector>
 

@@ -109,6 +109,10 @@ Fields ParallelConfig::fields() {
       Field{"gradient_dtype", &gradient_dtype,
             "Dtype of gradients and their reduction; bfloat16 halves their memory and needs dtype = bfloat16"}
           .one_of({"float32", "bfloat16"}),
+      Field{
+          "gradient_norm_fusion", &gradient_norm_fusion,
+          "Sum up the gradients of experts for the gradient norm in the products that write them, where no other rank "
+          "has a part of them; the norm is then the same to rounding, not to the bit"},
   };
 }
 

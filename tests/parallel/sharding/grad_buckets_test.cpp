@@ -136,13 +136,14 @@ TEST(GradientBuckets, KeepSumsOfBlocksWhereNobodyElseHasSummands) {
     bool expected;
   };
   const DType bf16 = DType::bf16;
-  for (const Kept& c : std::vector<Kept>{{1, 1, {}, true},
-                                         {2, 2, {}, true},
-                                         {2, 1, {}, false},
-                                         {4, 2, {}, false},
-                                         {1, 1, {.micro_batches = 2}, false},
-                                         {1, 1, {.dtype = bf16, .micro_batches = 2}, true},
-                                         {1, 1, {.summation = Summation::tree}, false}})
+  for (const Kept& c : std::vector<Kept>{{1, 1, {.norm_fusion = true}, true},
+                                         {1, 1, {}, false},
+                                         {2, 2, {.norm_fusion = true}, true},
+                                         {2, 1, {.norm_fusion = true}, false},
+                                         {4, 2, {.norm_fusion = true}, false},
+                                         {1, 1, {.micro_batches = 2, .norm_fusion = true}, false},
+                                         {1, 1, {.dtype = bf16, .micro_batches = 2, .norm_fusion = true}, true},
+                                         {1, 1, {.summation = Summation::tree, .norm_fusion = true}, false}})
     on_ranks(c.world, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(c.world, c.expert_ranks), rank.rank);
       SmallModel model(rank.stream, small_specs(), groups);
@@ -163,7 +164,7 @@ TEST(GradientBuckets, SumsOfBlocksOfWhatNobodyWroteAreOfZeros) {
   SmallModel model(rank.stream, small_specs(), groups);
   Parameter& up = model.named("experts.up");
   up.can_sum_blocks = true;
-  GradientBuckets buckets(rank.stream, model.parameters, groups, {});
+  GradientBuckets buckets(rank.stream, model.parameters, groups, {.norm_fusion = true});
   std::ranges::fill(up.gradient_block_sums().span<double>(), NAN);
   buckets.begin_micro_batch(0);
   buckets.finish_step();

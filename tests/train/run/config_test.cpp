@@ -110,6 +110,12 @@ TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
             "float32; set gradient_dtype = float32");
 }
 
+TEST(RunConfig, DeterministicModeKeepsTheBitsOfTheNorm) {
+  EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_norm_fusion = c.parallel.deterministic = true; }),
+            "gradient_norm_fusion = true and deterministic = true exclude each other: deterministic mode promises the "
+            "bits of the norm in every layout; set gradient_norm_fusion = false");
+}
+
 TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
   EXPECT_EQ(refusal([](RunConfig& c) {
               c.model.moe.num_experts = 0;

@@ -43,6 +43,16 @@ std::vector<Case> cases() {
   add({"mtp_loss_scaling_factor"}, {}, {"mtp_num_layers = 1"}, "mtp_num_layers above 0, and mtp_num_layers = 0");
   add({"lora_alpha", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"}, "lora_rank above 0");
   add({"check_messages", "replay_interval"}, {}, {"ranks = 2"}, "ranks above 1, and ranks = 1");
+  const Keys one_micro_batch = {"global_batch_size = 4", "micro_batch_size = 4"};
+  for (const auto& [without, needs] : std::vector<std::pair<std::string, const char*>>{
+           {"num_experts = 0", "num_experts above 0"},
+           {"moe_expert_backend = 'sequential'", "moe_expert_backend = grouped"},
+           {"fp8_format = 'e4m3'", "fp8_format = none"},
+           {"moe_replicated_experts = 1", "moe_replicated_experts = 0"},
+           {"micro_batch_size = 2", "bfloat16 gradients, or one micro-batch per rank"},
+           {"ranks = 2", "experts that no other rank holds, and expert_model_parallel_size = 1"}})
+    add({"gradient_norm_fusion"}, {"global_batch_size = 4", without}, one_micro_batch, needs);
+  add({"gradient_norm_fusion"}, {}, {"dtype = 'bfloat16'", "gradient_dtype = 'bfloat16'"}, "one micro-batch per rank");
   add({"checkpoint_timeout_minutes"}, {"distributed_timeout_minutes = 90"}, {},
       "more than distributed_timeout_minutes, and distributed_timeout_minutes = 90");
   add({"recompute_modules"}, {}, {"recompute_granularity = 'selective'"}, "recompute_granularity = none");

@@ -24,6 +24,7 @@ using testing::values;
 RunConfig one_each(int64_t ranks = 1) {
   RunConfig config = small_config();
   config.train.global_batch_size = ranks * config.train.micro_batch_size;
+  config.parallel.gradient_norm_fusion = true;
   return config;
 }
 
@@ -103,6 +104,7 @@ TEST(BlockSumsOfSteps, StandForTheGradientsOfExperts) {
 TEST(BlockSumsOfSteps, AreThoseOfAllMicroBatches) {
   expect_the_norm_of_the_gradients(with(small_config(),
                                         [](RunConfig& c) {
+                                          c.parallel.gradient_norm_fusion = true;
                                           c.model.dtype = "bfloat16";
                                           c.parallel.gradient_dtype = "bfloat16";
                                         }),
@@ -115,8 +117,11 @@ TEST(BlockSumsOfSteps, AreMadeByEachRankForItsExperts) {
 }
 
 TEST(BlockSumsOfSteps, StandForNothingElsewhere) {
-  expect_the_norm_of_the_gradients(small_config(), false);  // would read float32 again in every micro-batch
-  expect_the_norm_of_the_gradients(with(one_each(), [](RunConfig& c) { c.parallel.deterministic = true; }), false);
+  expect_the_norm_of_the_gradients(with(one_each(), [](RunConfig& c) { c.parallel.gradient_norm_fusion = false; }),
+                                   false);
+  // Products that add to float32 would read it again in every micro-batch.
+  expect_the_norm_of_the_gradients(with(small_config(), [](RunConfig& c) { c.parallel.gradient_norm_fusion = true; }),
+                                   false);
   for (const char* backend : {"block_sparse", "sequential"})
     expect_the_norm_of_the_gradients(with(one_each(), [&](RunConfig& c) { c.model.moe.moe_expert_backend = backend; }),
                                      false);

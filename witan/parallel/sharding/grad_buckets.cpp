@@ -69,8 +69,8 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
 // Products that add to float32 make them in a pass over the gradient, in every micro-batch, where the norm's own makes
 // one a step.
 bool GradientBuckets::sums_blocks(const GradBucket& bucket, const Parameter& parameter) const {
-  return parameter.can_sum_blocks && !tree() && !bucket.sharded() && bucket.group->size() == 1 &&
-         (options_.dtype == DType::bf16 || options_.micro_batches == 1);
+  return options_.norm_fusion && parameter.can_sum_blocks && !tree() && !bucket.sharded() &&
+         bucket.group->size() == 1 && (options_.dtype == DType::bf16 || options_.micro_batches == 1);
 }
 
 void GradientBuckets::make_block_sums(const GradBucket& bucket) const {

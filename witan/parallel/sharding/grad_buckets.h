@@ -39,6 +39,7 @@ struct GradientOptions {
   Summation summation = Summation::in_place;
   int64_t micro_batches = 1;  // of this rank in a step
   bool overlap = true;        // buckets are reduced during the last backward, not after it
+  bool norm_fusion = false;   // gradients that products may sum up keep sums of blocks
   int64_t bucket_elements = BucketPlan::kElements;
   ShardingPolicy policy = {};
 };

@@ -267,6 +267,41 @@ std::vector<KeyUse> optimizer_uses() {
   };
 }
 
+// What GradientBuckets asks of a gradient that keeps sums of blocks, and Experts of the products that fill them.
+std::vector<KeyUse> norm_fusion_uses() {
+  return {
+      {{"gradient_norm_fusion"},
+       "num_experts above 0",
+       "num_experts",
+       [](Config c) { return c.model.moe.num_experts > 0; }},
+      {{"gradient_norm_fusion"},
+       "moe_expert_backend = grouped",
+       "moe_expert_backend",
+       [](Config c) { return c.model.moe.moe_expert_backend == "grouped"; }},
+      {{"gradient_norm_fusion"}, "fp8_format = none", "fp8_format", [](Config c) { return !c.model.fp8(); }},
+      {{"gradient_norm_fusion"},
+       "moe_replicated_experts = 0",
+       "moe_replicated_experts",
+       [](Config c) { return c.model.moe.moe_replicated_experts == 0; }},
+      {{"gradient_norm_fusion"},
+       "bfloat16 gradients, or one micro-batch per rank",
+       "gradient_dtype",
+       [](Config c) {
+         return c.gradient_dtype() == DType::bf16 || c.micro_batches() <= std::max<int64_t>(1, c.parallel.data_ranks());
+       }},
+      {{"gradient_norm_fusion"},
+       "experts that no other rank holds",
+       "expert_model_parallel_size",
+       [](Config c) {
+         const ParallelConfig& p = c.parallel;
+         const auto world = static_cast<int>(p.ranks);
+         const int64_t experts = c.model.moe.num_experts;
+         return p.pipeline_model_parallel_size * p.expert_ranks(world, experts) * p.expert_tensor_ranks(experts) >=
+                world;
+       }},
+  };
+}
+
 std::vector<KeyUse> parallel_uses() {
   return {
       {{"hierarchical_expert_parallel_size"},
@@ -335,6 +370,7 @@ std::vector<KeyUse> all_uses(const RunConfig& config) {
   add(run_uses());
   add(optimizer_uses());
   add(parallel_uses());
+  add(norm_fusion_uses());
   add(tensor_overlap_uses());
   return all;
 }
