@@ -24,7 +24,6 @@ using testing::values;
 RunConfig one_each(int64_t ranks = 1) {
   RunConfig config = small_config();
   config.train.global_batch_size = ranks * config.train.micro_batch_size;
-  config.parallel.gradient_norm_fusion = true;
   return config;
 }
 
@@ -45,9 +44,10 @@ struct Sums {
   }
 };
 
-// Two steps on the config's ranks, none of which holds a shard of a gradient. `kept`: sums of blocks stand for the
-// gradients of experts.
+// Two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`: sums of
+// blocks stand for the gradients of experts.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
+  config.parallel.gradient_norm_fusion = true;
   config.validate();
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -104,7 +104,6 @@ TEST(BlockSumsOfSteps, StandForTheGradientsOfExperts) {
 TEST(BlockSumsOfSteps, AreThoseOfAllMicroBatches) {
   expect_the_norm_of_the_gradients(with(small_config(),
                                         [](RunConfig& c) {
-                                          c.parallel.gradient_norm_fusion = true;
                                           c.model.dtype = "bfloat16";
                                           c.parallel.gradient_dtype = "bfloat16";
                                         }),
@@ -117,11 +116,7 @@ TEST(BlockSumsOfSteps, AreMadeByEachRankForItsExperts) {
 }
 
 TEST(BlockSumsOfSteps, StandForNothingElsewhere) {
-  expect_the_norm_of_the_gradients(with(one_each(), [](RunConfig& c) { c.parallel.gradient_norm_fusion = false; }),
-                                   false);
-  // Products that add to float32 would read it again in every micro-batch.
-  expect_the_norm_of_the_gradients(with(small_config(), [](RunConfig& c) { c.parallel.gradient_norm_fusion = true; }),
-                                   false);
+  expect_the_norm_of_the_gradients(small_config(), false);  // would read float32 again in every micro-batch
   for (const char* backend : {"block_sparse", "sequential"})
     expect_the_norm_of_the_gradients(with(one_each(), [&](RunConfig& c) { c.model.moe.moe_expert_backend = backend; }),
                                      false);
