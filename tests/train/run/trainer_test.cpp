@@ -111,6 +111,53 @@ TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
   EXPECT_EQ(TrainState::from_json(open_checkpoint(checkpoint("shaky", 8)).scalars).skipped_in_a_row, 0);
 }
 
+// Whose weights may be the reason: a checkpoint among them must not take the place of one before.
+TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
+  RunConfig wild = config("wild");
+  wild.train.train_iters = 6;
+  wild.train.save_interval = 2;
+  wild.train.keep_last = 1;
+  run(wild);
+  ASSERT_TRUE(fs::exists(checkpoint("wild", 6)));
+  wild.optimizer.lr = wild.optimizer.min_lr = 1e30;
+  wild.train.train_iters = 40;
+  wild.train.most_skipped = 8;
+  const std::string message = message_of<DivergedError>([&] { run(wild); });
+  const auto all = step_folders(folder_ / "wild" / "checkpoints");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_NE(message.find(cat("step-", all[0].first, ", from before them, is intact; resume from it")),
+            std::string::npos)
+      << message;
+  for (const StepEvent& step : steps("wild")) {
+    const bool before = step.step <= all[0].first;
+    EXPECT_FALSE(before && step.skipped) << step.step;
+  }
+
+  // Asked for, as by a signal, it is saved, beside the one before.
+  wild.train.exit_interval = all[0].first + 6;
+  run(wild);
+  EXPECT_TRUE(fs::exists(all[0].second));
+  ASSERT_TRUE(fs::exists(checkpoint("wild", wild.train.exit_interval)));
+  wild.train.exit_interval = 0;
+  const std::string again = message_of<DivergedError>([&] { run(wild); });
+  EXPECT_NE(again.find(cat("step-", all[0].first + 6, " was saved among them: remove it from ")), std::string::npos)
+      << again;
+}
+
+TEST_F(Trainer, ACheckpointThatWasDueWhileStepsWereSkippedIsSavedAfterTheNextUpdate) {
+  RunConfig shaky = config("shaky");
+  shaky.train.train_iters = 5;
+  run(shaky);
+  Manifest manifest = open_checkpoint(checkpoint("shaky", 5)).manifest;
+  manifest.scalars["skipped_in_a_row"] = 2;  // steps 4 and 5
+  write_file_atomically(checkpoint("shaky", 5) / kManifestName, manifest_text(manifest));
+  fs::remove_all(checkpoint("shaky", 4));
+  shaky.train.train_iters = 9;
+  run(shaky);
+  for (const int64_t step : {4, 6, 7, 8, 9})
+    EXPECT_EQ(fs::exists(checkpoint("shaky", step)), step == 6 || step >= 8) << step;
+}
+
 TEST_F(Trainer, KeepsTheLastCheckpointsAlone) {
   RunConfig few = config("few");
   few.train.keep_last = 2;

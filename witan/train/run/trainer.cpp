@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -132,7 +133,7 @@ class RankTrainer {
       end = end_of_steps(asked);
       // Said here, since an evaluation may have stopped the run early, which is then why it ends.
       if (leads() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
-      if (!rewound && (due(run_.config->train.save_interval) || end != RunEnd::none)) begin_save();
+      if (!rewound && (saves() || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
     finish_save();
@@ -227,14 +228,23 @@ class RankTrainer {
   // Whether replicas are compared after this step: at their interval, and before what they hold is saved.
   bool compares_states() const {
     const TrainConfig& train = run_.config->train;
-    return train.check_states_interval > 0 &&
-           (state_.step % train.check_states_interval == 0 || due(train.save_interval));
+    return train.check_states_interval > 0 && (state_.step % train.check_states_interval == 0 || saves());
+  }
+
+  // Whether a checkpoint is saved after this step: at its interval, but not while steps are skipped one after the
+  // other, which may be the fault of the weights. Then it is saved after the next update, so that the newest checkpoint
+  // stays one from before those steps.
+  bool saves() const {
+    const int64_t interval = run_.config->train.save_interval;
+    if (state_.step == run_.config->train.train_iters) return true;
+    if (interval <= 0 || state_.skipped_in_a_row > 0) return false;
+    return state_.step / interval > (state_.step - 1 - skipped_before_) / interval;
   }
 
   // Whether this step is followed by an evaluation: at its interval, and where a checkpoint is to be compared by it.
   bool evaluates() const {
     const TrainConfig& train = run_.config->train;
-    return due(train.eval_interval) || (train.keep_best > 0 && due(train.save_interval));
+    return due(train.eval_interval) || (train.keep_best > 0 && saves());
   }
 
   LoaderOptions loader_options() const {
@@ -291,6 +301,7 @@ class RankTrainer {
       run_.recorder().warn(fmt::format("{} has no buffers {}: they start with their initial values",
                                        from.folder.string(), fmt::join(lacking, ", ")));
     state_ = TrainState::from_json(from.scalars);
+    newest_ = from.step;
     engine_.restore_spike_history(state_.spikes);
     if (!anew) engine_.restore_loss_scaler(state_.loss_scaler);
     if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
@@ -370,6 +381,7 @@ class RankTrainer {
     state_.validation_loss.reset();
     state_.consumed_samples += run_.config->train.global_batch_size;
     state_.updates += result.skipped ? 0 : 1;
+    skipped_before_ = state_.skipped_in_a_row;
     if (!result.skipped)
       state_.skipped_in_a_row = 0;
     else if (!lowers_loss_scale(result))
@@ -389,10 +401,18 @@ class RankTrainer {
                            state_.skipped_in_a_row,
                            result.spike ? " steps in a row were skipped, the last one as a spike. "
                                         : " steps in a row had gradients that were not finite. ",
-                           run_.start.from || saved_ ? "The last checkpoint is intact; resume from it"
-                                                     : "Nothing was saved yet; start again",
-                           " with a smaller --lr, or check the data", where_to_look());
+                           what_to_resume_from(), " with a smaller --lr, or check the data", where_to_look());
     return result.end;
+  }
+
+  // After steps that were skipped one after the other.
+  std::string what_to_resume_from() const {
+    if (!newest_) return "Nothing was saved yet; start again";
+    const std::string name = step_folder_name(*newest_);
+    if (*newest_ > state_.step - state_.skipped_in_a_row)
+      return cat(name, " was saved among them: remove it from ", run_.start.folder.checkpoints().string(),
+                 " to resume from the one before,");
+    return cat(name, ", from before them, is intact; resume from it");
   }
 
   // A step that went wrong, if one is kept.
@@ -510,8 +530,10 @@ class RankTrainer {
       if (!prompts_.empty()) content.records.push_back(run_.start.folder.samples());
     }
     const TrainConfig& train = run_.config->train;
-    saving_.begin(run_.start.folder.checkpoints(), std::move(content),
-                  {train.keep_last, train.keep_best, kValidationLoss}, StopSignals::saved);
+    // What is saved among skipped steps, as a signal may want it, takes the place of none.
+    const int64_t newest = state_.skipped_in_a_row > 0 ? std::numeric_limits<int64_t>::max() : train.keep_last;
+    saving_.begin(run_.start.folder.checkpoints(), std::move(content), {newest, train.keep_best, kValidationLoss},
+                  StopSignals::saved);
     paused_s_ = seconds_since(start);
   }
 
@@ -520,7 +542,7 @@ class RankTrainer {
     const auto start = Clock::now();
     const StepTracer::Wait wait(tracer_, "save");
     const auto saved = saving_.finish();
-    saved_ = saved_ || saved;
+    if (saved) newest_ = saved->step;
     if (saved && leads()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
@@ -536,7 +558,7 @@ class RankTrainer {
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
   double paused_s_ = 0;    // that training was held up by beginning the save under way
   StepTracer tracer_;
-  bool saved_ = false;  // a checkpoint was written since this call began
+  std::optional<int64_t> newest_;  // the step of the newest checkpoint that was loaded or written
   std::vector<Batch> held_out_;
   std::vector<std::vector<Batch>> sets_;  // of valid_data
   std::vector<std::string> prompts_;      // of sample_interval
@@ -546,6 +568,7 @@ class RankTrainer {
   std::optional<ReplayCheck> replay_check_;  // none: ranks do not compute for each other
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;
+  int64_t skipped_before_ = 0;  // in a row, before the last step
 };
 
 void begin_debugging(const RunStart& start, World& world, int rank) {
