@@ -34,15 +34,16 @@ std::string table_section(const ComparisonTable& table, const std::vector<Compar
   return out + "</tbody></table></div>\n</section>\n";
 }
 
-// `live` and `live_js` are what a live page has beyond a frozen one.
-std::string fill_page(const PageParts& parts, std::string_view may_ask, std::string_view live,
-                      std::string_view live_js) {
+// `live` and `live_js` are what a live page has beyond a frozen one, `refresh` is in the head.
+std::string fill_page(const PageParts& parts, std::string_view may_ask, std::string_view live, std::string_view live_js,
+                      std::string_view refresh) {
   const std::string body = fmt::format(
       "<div data-part=\"summary\">\n{}</div>\n<div id=\"controls\"></div>\n<div data-part=\"charts\">\n{}</div>\n"
       "<div data-part=\"rest\">\n{}</div>",
       parts.summary, parts.charts, parts.rest);
   return fill(assets::kPageHtml, {{"title", escape_html(parts.title)},
                                   {"may_ask", may_ask},
+                                  {"refresh", refresh},
                                   {"body", body},
                                   {"data", parts.data},
                                   {"live", live},
@@ -91,12 +92,14 @@ PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vect
           .data = script_json(plot_data(charts, axes))};
 }
 
-std::string frozen_page(const PageParts& parts) {
-  return fill_page(parts, "", "null", "");
+std::string frozen_page(const PageParts& parts, double refresh_seconds) {
+  const std::string refresh =
+      refresh_seconds > 0 ? fmt::format("<meta http-equiv=\"refresh\" content=\"{:.0f}\">\n", refresh_seconds) : "";
+  return fill_page(parts, "", "null", "", refresh);
 }
 
 std::string live_page(const PageParts& parts, std::string_view live) {
-  return fill_page(parts, "; connect-src 'self'", live, assets::kLiveJs);
+  return fill_page(parts, "; connect-src 'self'", live, assets::kLiveJs, "");
 }
 
 nlohmann::ordered_json parts_json(const PageParts& parts) {

@@ -25,8 +25,9 @@ PageParts report_parts(const Metrics& metrics, std::string_view config);
 // Of several, as render_comparison() shows them.
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
 
-// A page that never changes. Its content security policy forbids it to load anything.
-std::string frozen_page(const PageParts& parts);
+// A page that never changes. Its content security policy forbids it to load anything. `refresh_seconds` above 0: but
+// for itself, every so many seconds, from where it came.
+std::string frozen_page(const PageParts& parts, double refresh_seconds = 0);
 // A page that updates itself: `live` is the JSON that assets/live.js begins with. It may ask its own server alone.
 std::string live_page(const PageParts& parts, std::string_view live);
 // {"summary": HTML, "charts": HTML, "rest": HTML}

@@ -16,6 +16,7 @@
 #include "witan/cli/train/dry_run.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
+#include "witan/cli/train/live_report.h"
 #include "witan/cli/train/planning.h"
 #include "witan/cli/train/train_page.h"
 #include "witan/comm/peers/peer_place.h"
@@ -150,6 +151,9 @@ class TrainCall {
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
   RunAids aids(const ResolvedConfig& config, int64_t done) const;
   std::string origin_of_run() const;
+  RunResult train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
+                              Progress& progress);
+  void report_failure() const;
   ExitCode train_from(const ResolvedConfig& config, int64_t done, Progress& progress);
 
   Context& context_;
@@ -339,6 +343,28 @@ std::string TrainCall::origin_of_run() const {
   return said.empty() && given_.saved ? origin_line_of(folder_->config()) : said;
 }
 
+// The report is there while the run goes on, and behind a run that fails, whose error it tells.
+RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
+                                       Progress& progress) {
+  std::optional<LiveReport> report;
+  if (leads()) report.emplace(folder_->path());
+  try {
+    return train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
+  } catch (...) {
+    report.reset();
+    if (leads()) report_failure();
+    throw;
+  }
+}
+
+// The run's own error is told in any case.
+void TrainCall::report_failure() const {
+  try {
+    write_report(folder_->path());
+  } catch (const Error&) {
+  }
+}
+
 ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
   RunPlan promised = run_plan(plan);
@@ -352,8 +378,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   }
   start_->config = origin_of_run() + config_to_save(config.given(), true);
   start_->aids = aids(config, done);
-  const RunResult result =
-      train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
+  const RunResult result = train_with_report(config, plan, promised, progress);
   progress.clear();
   if (leads()) {
     if (!job) note_speed(config, result.best_gflops);

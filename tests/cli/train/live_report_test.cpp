@@ -1,0 +1,59 @@
+// The report of a run that goes on.
+#include "witan/cli/train/live_report.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "cli/small_runs.h"
+#include "support/temp_folder.h"
+#include "witan/report/metrics.h"
+
+namespace witan::cli {
+namespace {
+
+constexpr const char* kRefresh = "<meta http-equiv=\"refresh\" content=\"";
+
+bool comes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return condition();
+}
+
+TEST(LiveReport, IsWrittenAsTheRunGoesOnAndLoadsItselfAgain) {
+  const test::TempFolder folder;
+  const fs::path page = folder / "report.html";
+  MetricsWriter metrics(folder / "metrics.jsonl");
+  RunEvent run;
+  run.name = "mine";
+  metrics.append(run);
+  StepEvent step;
+  const LiveReport report(folder.path(), 0.02);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(fs::exists(page)) << "without a step there is nothing to show";
+  step.step = 1, step.loss = 4.25;
+  metrics.append(step);
+  ASSERT_TRUE(comes_true([&] { return fs::exists(page); }));
+  EXPECT_NE(read_file(page).find(kRefresh), std::string::npos);
+  step.step = 2, step.loss = 3.125;
+  metrics.append(step);
+  EXPECT_TRUE(comes_true([&] { return read_file(page).find("3.125") != std::string::npos; }));
+}
+
+class ReportsOfFailures : public test::SmallRuns {};
+
+TEST_F(ReportsOfFailures, TellTheError) {
+  train_small("wild", {});
+  const fs::path page = folder_ / "runs/wild/report.html";
+  fs::remove(page);
+  const test::Said said =
+      run({"train", "--run", "wild", "--train-iters", "30", "--lr", "1e30", "--min-lr", "1e30", "--most-skipped", "2"});
+  EXPECT_EQ(said.code, 6) << said.err;
+  ASSERT_TRUE(fs::exists(page));
+  EXPECT_NE(read_file(page).find("2 steps in a row had gradients that were not finite"), std::string::npos);
+  EXPECT_EQ(read_file(page).find(kRefresh), std::string::npos) << "it is over";
+}
+
+}  // namespace
+}  // namespace witan::cli

@@ -1,0 +1,29 @@
+// report.html of a run that goes on: any server of static files can show it.
+#pragma once
+
+#include <chrono>
+
+#include "witan/base/file.h"
+#include "witan/report/ticker.h"
+
+namespace witan::cli {
+
+// Writes the report of the run in `folder` every so many seconds, from a thread of its own, as a page that loads itself
+// again as often. A report that takes long, of millions of steps, is written less often: it takes a hundredth of the
+// time at most. What cannot be written is left, as a later one may be, and the run's end writes its own.
+class LiveReport {
+ public:
+  static constexpr double kSeconds = 60;
+
+  explicit LiveReport(fs::path folder, double seconds = kSeconds);
+
+ private:
+  void write();
+
+  const fs::path folder_;
+  const double seconds_;
+  std::chrono::steady_clock::time_point due_;
+  Ticker ticker_;  // the last member: its thread uses the others
+};
+
+}  // namespace witan::cli
