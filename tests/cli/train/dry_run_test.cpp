@@ -109,6 +109,9 @@ TEST_F(DryRunTest, FailsAsTheRunWould) {
   expect_fails({"--data", (folder_ / "nowhere.txt").string()}, 4, "nowhere.txt");
   write_text(folder_ / "binary", std::string("a\0b", 3));
   expect_fails({"--data", (folder_ / "binary").string()}, 4, "binary");
+  write_text(folder_ / "empty.txt", "");
+  expect_fails({"--data", (folder_ / "empty.txt").string()}, 4, "empty.txt: there is no text");
+  expect_fails(with_text({"--valid-data", "own=" + (folder_ / "empty.txt").string()}), 4, "empty.txt is empty");
   expect_fails(with_text({"--tokenizer", folder_ / "no.json"}), 4, "no.json");
   expect_fails(with_text({"--ranks", "3"}), 3, "ranks");
   expect_fails(with_text({"--valid-data", "code=" + (folder_ / "no.txt").string()}), 4, "no.txt");

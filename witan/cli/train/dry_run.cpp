@@ -73,6 +73,9 @@ std::string describe_text(const DataConfig& data) {
   const Sources sources = find_sources(data.data.empty() ? default_corpus() : paths_of({data.data}));
   uint64_t bytes = 0;
   for (const Source& one : sources.files) bytes += one.bytes;
+  require<DataError>(bytes > 0, sources.files.size() == 1 ? sources.files[0].path.string() : data.data,
+                     ": there is no text: ", counted(static_cast<int64_t>(sources.files.size()), "file"),
+                     " of 0 bytes");
   std::string line = cat("text         ", counted(static_cast<int64_t>(sources.files.size()), "file"), ", ",
                          format_bytes(static_cast<double>(bytes)), ", to be tokenized");
   if (!sources.skipped.empty()) line += "; left out: " + describe_skipped(sources.skipped);
@@ -82,8 +85,10 @@ std::string describe_text(const DataConfig& data) {
 void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, bool keeps, FoundData& found) {
   const DataConfig& data = config->data;
   if (data.valid_data.empty()) return;
-  for (const auto& [name, path] : parse_validation_sets(data.valid_data))
+  for (const auto& [name, path] : parse_validation_sets(data.valid_data)) {
     require<DataError>(fs::exists(path) || names_tokens(path), "valid_data: ", path, ": there is no such file");
+    require<DataError>(!fs::is_regular_file(path) || fs::file_size(path) > 0, "valid_data: ", path, " is empty");
+  }
   if (!tokenizer || data.sft) return;
   for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr, keeps))
     found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));
