@@ -25,6 +25,19 @@ TEST(TextCurves, TheFirstStepsDoNotFlattenTheRest) {
   EXPECT_TRUE(picture.starts_with("       38 |a")) << picture;
 }
 
+// However few values it has beside the others.
+TEST(TextCurves, AShortCurveFarAboveIsDrawnWhereItIs) {
+  Curve low;
+  for (int i = 0; i <= 100; ++i) low.push_back({static_cast<double>(i), 2});
+  const std::string picture = text_curves({{'a', low}, {'b', {{0, 6}, {50, 4}}}}, 3, 5);
+  EXPECT_EQ(picture.substr(0, picture.find("          +")),
+            "        6 |b\n"
+            "          |\n"
+            "        4 | b\n"
+            "          |\n"
+            "        2 |aaa\n");
+}
+
 TEST(TextCurves, OnePointAndNone) {
   EXPECT_EQ(text_curves({{'a', {}}}, 5, 3), "");
   EXPECT_NE(text_curves({{'a', {{7, 2.5}}}}, 5, 3).find("2.5 |a"), std::string::npos);

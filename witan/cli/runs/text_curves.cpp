@@ -23,13 +23,18 @@ struct Range {
   }
 };
 
+// Up to what 95 % of each curve's values stay below: its beginning may be far above the rest.
 Range values_of(const std::vector<LetteredCurve>& curves) {
-  std::vector<double> all;
-  for (const LetteredCurve& one : curves)
-    for (const Point& point : one.curve) all.push_back(point.y);
-  if (all.empty()) return {};
-  std::ranges::sort(all);
-  return {all.front(), all[(all.size() - 1) * 95 / 100]};
+  Range all;
+  for (const LetteredCurve& one : curves) {
+    std::vector<double> values;
+    for (const Point& point : one.curve) values.push_back(point.y);
+    if (values.empty()) continue;
+    std::ranges::sort(values);
+    all.widen(values.front());
+    all.widen(values[(values.size() * 95 + 99) / 100 - 1]);
+  }
+  return all;
 }
 
 std::string step_text(double step) {

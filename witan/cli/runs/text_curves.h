@@ -14,8 +14,8 @@ struct LetteredCurve {
 };
 
 // `width` x `height` characters of plot, an axis of values at the left and one of steps below. Of several curves in one
-// place '*' is drawn. Values above the 95th percentile of all are drawn at the upper edge, so that the beginning of a
-// loss does not flatten the rest. Empty where no curve has a point.
+// place '*' is drawn. The axis ends at the highest 95th percentile of a curve, and values above it are drawn at the
+// upper edge, so that the beginning of a loss does not flatten the rest. Empty where no curve has a point.
 std::string text_curves(const std::vector<LetteredCurve>& curves, size_t width, size_t height);
 
 }  // namespace witan::cli
