@@ -19,6 +19,7 @@
 #include "witan/report/progress.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_conversations.h"
+#include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_routes.h"
 #include "witan/train/step/evaluate.h"
 
@@ -50,7 +51,7 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   require<DataError>(!is_imported_only(run.folder), "the run ", run.folder.string(),
                      " was imported, so it has no text and no validation split: say what to evaluate it on: "
                      "`witan eval --run ",
-                     shell_word(run.folder.filename().string()), " --data FILE`, or benchmarks with --tasks FILE");
+                     flags_of_run(run.folder), " --data FILE`, or benchmarks with --tasks FILE");
   const RunData data = open_run_data(run);
   const TrainConfig& train = run.config->train;
   TextBatches text;

@@ -18,12 +18,13 @@
 #include "witan/report/metrics.h"
 #include "witan/report/speed.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/run_folder.h"
 
 namespace witan::cli {
 namespace {
 
 // The standing of a run, a line per figure; figures that a young run does not have yet are left out.
-void print_figures(std::FILE* out, const Metrics& metrics) {
+void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
   if (metrics.run)
     fmt::print(out, "model         {} parameters, {} active per token\n",
                format_count(static_cast<double>(metrics.run->parameters)),
@@ -48,7 +49,7 @@ void print_figures(std::FILE* out, const Metrics& metrics) {
     fmt::print(out, "checkpoints   {} saved in {:.2f} s, training paused {:.2f} s\n", metrics.saves.size(), seconds,
                paused);
   }
-  fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : "in progress or killed");
+  fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : name_of(state));
 }
 
 struct ReportArgs : RunArgs {
@@ -77,22 +78,20 @@ bool is_writable(const fs::path& folder) {
 }
 
 void require_trained(const fs::path& run) {
-  const std::string name = shell_word(run.filename().string());
+  const std::string flags = flags_of_run(run);
   require<DataError>(!is_imported_only(run), "the run ", run.string(),
                      " was imported and has not been trained, so there is nothing to report yet: measure it with "
                      "`witan eval --run ",
-                     name, " --data FILE`, or train a new run from its weights: `witan train --run NEW --init-from ",
-                     name, "`");
+                     flags, " --data FILE`, or train a new run from its weights: `witan train --run NEW --init-from ",
+                     flags, "`");
 }
 
 // No page is written unless it is asked for by name: a program that watches a run reads only.
-ExitCode print_report_json(Context& context, const ReportArgs& args, const fs::path& run, const Metrics& metrics) {
-  std::vector<std::string> skipped;
-  const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
-  for (const std::string& why : skipped) fmt::print(context.err, "warning: {}\n", why);
+ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSummary& summary,
+                           const Metrics& metrics) {
   fmt::print(context.out, "{}\n", report_json(summary, metrics).dump(2));
   std::fflush(context.out);
-  if (!args.output.empty()) write_file_atomically(args.output, render_report(run, metrics));
+  if (!args.output.empty()) write_file_atomically(args.output, render_report(summary.folder, metrics));
   return ExitCode::done;
 }
 
@@ -105,9 +104,12 @@ ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path recorded = run / "metrics.jsonl";
   const Metrics metrics = read_undamaged_metrics(recorded, damaged);
   if (damaged.count > 0) fmt::print(context.err, "warning: {}\n", describe(damaged, recorded));
-  if (args.json) return print_report_json(context, args, run, metrics);
+  std::vector<std::string> skipped;
+  const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
+  for (const std::string& why : skipped) fmt::print(context.err, "warning: {}\n", why);
+  if (args.json) return print_report_json(context, args, summary, metrics);
   const std::string html = render_report(run, metrics);
-  print_figures(context.out, metrics);
+  print_figures(context.out, metrics, summary.state);
   std::fflush(context.out);  // they come before what is wrong with the page
   try {
     write_file_atomically(page, html);

@@ -64,7 +64,7 @@ TEST_F(RemoveTest, WhatAFailedStartLeftGoesAsARunDoes) {
   const Said listed = runs();
   EXPECT_TRUE(contains(listed.err, "left: no run: a start that failed left a tokenizer and tokens there"))
       << listed.err;
-  EXPECT_TRUE(contains(listed.err, "`witan runs remove left` removes it")) << listed.err;
+  EXPECT_TRUE(contains(listed.err, "`witan runs remove left --runs-folder ")) << listed.err;
   EXPECT_TRUE(contains(listed.err, "mine: no config.toml, so no run")) << listed.err;
   for (const char* name : {"mine", "files", "book", "./left", "left/"})
     EXPECT_TRUE(contains(remove({name, "--yes"}, "").err, "there is no run ")) << name;

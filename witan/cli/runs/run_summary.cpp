@@ -14,6 +14,7 @@
 #include "witan/cli/runs/left_over.h"
 #include "witan/report/metrics_scan.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::cli {
@@ -102,7 +103,7 @@ std::string why_no_run(const fs::directory_entry& entry) {
     if (!left.empty() && is_training(entry.path())) return "no run yet: it is being started";
     return left.empty() ? "no config.toml, so no run"
                         : cat("no run: a start that failed left ", left, " there, for the next one of that name; `",
-                              "witan runs remove ", shell_word(entry.path().filename().string()), "` removes it");
+                              "witan runs remove ", flags_of_run(entry.path()), "` removes it");
   }
   if (error) return error.message();
   return config.type() == fs::file_type::regular ? "" : "its config.toml is not a file";

@@ -9,6 +9,7 @@
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/named_checkpoint.h"
+#include "witan/train/run/run_folder.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -39,13 +40,12 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
 // Only runs that were imported are without one.
 void require_tokenizer(const RunCheckpoint& found) {
   if (has_extra_file(found.checkpoint, "tokenizer.json")) return;
-  const std::string name = found.folder.filename().string();
   throw CheckpointError(cat("the run ", found.folder.string(),
                             " has no tokenizer, and text is nothing to it without one: it was imported from a model "
                             "whose folder holds none that Witan can read, as a checkpoint of Megatron-LM never does. "
                             "Import it again with the model's tokenizer: `witan import SOURCE --run NEW --tokenizer "
                             "FILE`, or remove this run first (`witan runs remove ",
-                            name, "`) and import as ", name));
+                            flags_of_run(found.folder), "`) and import as ", found.folder.filename().string()));
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}", checkpoints.string(), fmt::join(warnings, "; ")));
   require<CheckpointError>(found.has_value(), folder.string(),
-                           " has no checkpoint yet: train it further (`witan train --run ", folder.filename().string(),
+                           " has no checkpoint yet: train it further (`witan train --run ", flags_of_run(folder),
                            "`); a stopped run saves one");
   return {folder, std::move(*found), std::move(warnings)};
 }

@@ -4,6 +4,8 @@
 
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 namespace {
@@ -90,6 +92,14 @@ std::string latest_run(const fs::path& runs_folder) {
     newest = written;
   }
   return latest;
+}
+
+std::string flags_of_run(const fs::path& folder) {
+  const fs::path runs = folder.parent_path();
+  const std::string name = shell_word(folder.filename().string());
+  return runs.lexically_normal() == RunConfig().train.runs_folder
+             ? name
+             : cat(name, " --runs-folder ", shell_word(runs.string()));
 }
 
 }  // namespace witan

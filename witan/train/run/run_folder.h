@@ -68,4 +68,8 @@ fs::path archive_path(const fs::path& runs_folder, const std::string& name);
 // The run whose configuration was written last, or "" when there is none.
 std::string latest_run(const fs::path& runs_folder);
 
+// How the flags of a command name the run in `folder`, for a shell: "NAME", and "--runs-folder FOLDER" behind it where
+// that is not the default.
+std::string flags_of_run(const fs::path& folder);
+
 }  // namespace witan

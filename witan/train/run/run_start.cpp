@@ -22,7 +22,7 @@ std::string not_resumable(const fs::path& imported) {
   return cat("the run ", imported.string(),
              " was imported: it has weights, but no optimizer state to resume from; start a new run from them: `witan "
              "train --run NEW --init-from ",
-             imported.filename().string(), "`");
+             flags_of_run(imported), "`");
 }
 
 }  // namespace witan
