@@ -10,13 +10,13 @@
 
 namespace witan::kernels {
 
-inline constexpr int64_t kSummedLines = 16, kSummedColumns = 128;
+inline constexpr int64_t kSummedRows = 16, kSummedColumns = 128;
 
-// Of a matrix [N, K]. Block b begins at line b / across kSummedLines and column b % across kSummedColumns.
+// Of a matrix [N, K]. Block b begins at row b / across kSummedRows and column b % across kSummedColumns.
 struct SummedBlocks {
   int64_t down, across;
   static constexpr SummedBlocks of(int64_t N, int64_t K) {
-    return {(N + kSummedLines - 1) / kSummedLines, (K + kSummedColumns - 1) / kSummedColumns};
+    return {(N + kSummedRows - 1) / kSummedRows, (K + kSummedColumns - 1) / kSummedColumns};
   }
   int64_t count() const { return down * across; }
 };

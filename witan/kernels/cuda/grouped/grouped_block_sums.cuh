@@ -1,4 +1,4 @@
-// Sums of blocks (kernels/block_sums.h) of what an epilogue stores: each warp has whole blocks, of its 16 lines.
+// Sums of blocks (kernels/block_sums.h) of what an epilogue stores: each warp has whole blocks, of its 16 rows.
 #pragma once
 
 #include "witan/kernels/block_sums.h"
@@ -63,13 +63,13 @@ struct BlockSums {
 
   __device__ __forceinline__ bool wanted() const { return out != nullptr; }
 
-  // By all lanes of a warp, whose first line of the part is `row`.
+  // By all lanes of a warp, whose first row of the part is `row`.
   template <class T, int kBlocks>
   __device__ __forceinline__ void store(const LaneSums<T> (&blocks)[kBlocks], const Part& part, int row) const {
     if (!wanted() || row >= part.rows) return;
-    constexpr int kLines = kSummedLines, kApart = kSummedColumns;
+    constexpr int kRows = kSummedRows, kApart = kSummedColumns;
     double2* const to = out + static_cast<int64_t>(part.expert) * each +
-                        static_cast<int64_t>((part.row + row) / kLines) * across + part.column / kApart;
+                        static_cast<int64_t>((part.row + row) / kRows) * across + part.column / kApart;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if (block * kApart >= part.columns) break;

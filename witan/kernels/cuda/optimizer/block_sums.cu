@@ -25,7 +25,7 @@ template <class T>
 struct SummedStack {
   const T* x;
   int64_t expert_stride, row_stride;
-  int lines, columns, across, each;  // blocks across a matrix, and of it
+  int rows, columns, across, each;  // blocks across a matrix, and of it
 };
 
 // A warp for each block.
@@ -35,17 +35,17 @@ __global__ void __launch_bounds__(kSummingThreads)
   const int64_t block = warp_of_grid();
   if (block >= blocks) return;
   const int in_matrix = static_cast<int>(block % of.each);
-  const int first_line = in_matrix / of.across * static_cast<int>(kSummedLines);
+  const int first_row = in_matrix / of.across * static_cast<int>(kSummedRows);
   const int first_column = in_matrix % of.across * static_cast<int>(kSummedColumns);
   const T* const matrix = of.x + block / of.each * of.expert_stride;
   double squares = 0;
   int zeros = 0;
-  for (int i = 0; i < kSummedLines && first_line + i < of.lines; ++i)
+  for (int i = 0; i < kSummedRows && first_row + i < of.rows; ++i)
 #pragma unroll
     for (int at = 0; at < kSummedColumns; at += 32) {
       const int column = first_column + at + static_cast<int>(threadIdx.x % 32);
       if (column >= of.columns) continue;
-      const auto value = convert<double>(matrix[(first_line + i) * of.row_stride + column]);
+      const auto value = convert<double>(matrix[(first_row + i) * of.row_stride + column]);
       squares += value * value;
       zeros += value == 0;
     }
