@@ -281,14 +281,16 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   train_small("source", {"--ranks", "1"});
   export_to("source", "hf");
   ASSERT_EQ(run({"import", folder_ / "hf", "--run", "imported"}).code, 0);
+  const std::string runs = folder_ / "runs";
   // It has no text and no steps.
   for (const char* command : {"eval", "report"}) {
     const Said none = command == std::string("eval") ? run({"eval", "--run", "imported"}) : run({"report", "imported"});
     EXPECT_EQ(none.code, 4);
-    EXPECT_THAT(none.err,
-                AllOf(HasSubstr("imported was imported"), HasSubstr("witan eval --run imported --data FILE`")));
+    EXPECT_THAT(none.err, AllOf(HasSubstr("imported was imported"),
+                                HasSubstr(cat("witan eval --run imported --runs-folder ", runs, " --data FILE`"))));
   }
-  EXPECT_THAT(run({"report", "imported"}).err, HasSubstr("`witan train --run NEW --init-from imported`"));
+  EXPECT_THAT(run({"report", "imported"}).err,
+              HasSubstr(cat("`witan train --run NEW --init-from imported --runs-folder ", runs, "`")));
   const Said measured = run({"eval", "--run", "imported", "--data", folder_ / "text.txt"});
   EXPECT_EQ(measured.code, 0) << measured.err;
   const Said resumed = run({"train", "--run", "imported", "--train-iters", "9"});
