@@ -18,9 +18,13 @@ const Chart* find(const std::vector<Chart>& charts, const std::string& title) {
 
 TEST(Charts, AFullRunHasThemAll) {
   const std::vector<Chart> charts = make_charts(synthetic::run(500, 2, 8));
-  for (const char* title : {"Loss", "Validation", "Gradient norm", "Learning rate", "Busiest expert", "Router losses",
-                            "Throughput", "Arithmetic", "Share of the machine's ceiling", "Time per step"})
+  for (const char* title :
+       {"Loss", "Validation", "Gradient norm", "Learning rate", "Busiest expert", "Router losses", "Throughput",
+        "Arithmetic", "Share of the machine's ceiling", "Time per step", "Parts of a step"})
     EXPECT_TRUE(find(charts, title)) << title;
+  std::vector<std::string> parts;
+  for (const Series& one : find(charts, "Parts of a step")->series) parts.push_back(one.name);
+  EXPECT_EQ(parts, (std::vector<std::string>{"forward", "backward", "reduction of gradients", "optimizer"}));
   const Chart& loss = *find(charts, "Loss");
   ASSERT_EQ(loss.series.size(), 3u);
   EXPECT_EQ(loss.series[1].name, "smoothed");

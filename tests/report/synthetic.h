@@ -44,6 +44,10 @@ inline StepEvent step(int64_t n, int64_t total, bool experts) {
   e.ceiling_share = e.gflops / 96;
   e.step_s = 4096 / e.tokens_per_s;
   e.data_wait_s = n % 97 == 5 ? 0.05 : 0.0004;
+  e.forward_s = 0.3 * e.step_s;
+  e.backward_s = 0.6 * e.step_s;
+  e.reduction_s = 0.02 * e.step_s;
+  e.optimizer_s = 0.05 * e.step_s;
   e.elapsed_s = 0.42 * static_cast<double>(n);
   e.skipped = n == 3;
   if (experts) {

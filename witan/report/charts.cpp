@@ -282,6 +282,18 @@ void add_speed(Charts& charts, const Metrics& m) {
   charts.add("of which waiting for data", Style::line, 2,
              curve_of(m.steps, [](const StepEvent& e) { return 1000 * e.data_wait_s; }));
 
+  charts.open(Section::speed, "Parts of a step", "milliseconds, on rank 0", true);
+  const auto part = [&](const char* name, int colour, std::optional<double> StepEvent::*seconds) {
+    charts.add(name, Style::line, colour, curve_of(m.steps, [=](const StepEvent& e) -> std::optional<double> {
+                 if (!(e.*seconds)) return std::nullopt;
+                 return 1000 * *(e.*seconds);
+               }));
+  };
+  part("forward", 1, &StepEvent::forward_s);
+  part("backward", 2, &StepEvent::backward_s);
+  part("reduction of gradients", 3, &StepEvent::reduction_s);
+  part("optimizer", 4, &StepEvent::optimizer_s);
+
   charts.open(Section::speed, "Data read", "epochs", true);
   charts.add("of the data read most", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.epochs; }));
 }

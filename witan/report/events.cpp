@@ -52,6 +52,10 @@ void visit(Archive& a, StepEvent& e) {
   a("ceiling_share", e.ceiling_share);
   a("data_wait_s", e.data_wait_s);
   a("step_s", e.step_s);
+  a("forward_s", e.forward_s);
+  a("backward_s", e.backward_s);
+  a("reduction_s", e.reduction_s);
+  a("optimizer_s", e.optimizer_s);
   a("load_max_over_mean", e.load_max_over_mean);
   a("dropped_share", e.dropped_share);
   a("pool_overflows", e.pool_overflows);

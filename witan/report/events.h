@@ -54,6 +54,9 @@ struct StepEvent {
   double ceiling_share = 0;  // gflops over the measured ceiling, 0 to 1
   double data_wait_s = 0;    // part of step_s
   double step_s = 0;
+  // Parts of step_s on rank 0, where the host sees them: not of a recorded step of a GPU. The third is in part beside
+  // the second.
+  std::optional<double> forward_s = {}, backward_s = {}, reduction_s = {}, optimizer_s = {};
   std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
   std::optional<double> dropped_share;       // of assignments, 0 to 1; where experts have a capacity
   std::optional<double> pool_overflows;      // steps of this call so far that ran again in waves; bounded pools only

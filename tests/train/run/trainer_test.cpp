@@ -30,6 +30,10 @@ TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   EXPECT_EQ(metrics.experts.size(), 12u);
   ASSERT_EQ(metrics.layers.size(), 12u);
   for (size_t i = 0; i < 12; ++i) {
+    const StepEvent& step = metrics.steps[i];
+    EXPECT_GT(step.forward_s.value(), 0);
+    EXPECT_GT(step.backward_s.value(), 0);
+    EXPECT_LT(*step.forward_s + *step.backward_s + step.optimizer_s.value() + step.data_wait_s, step.step_s);
     const LayersEvent& layers = metrics.layers[i];
     EXPECT_EQ(layers.step, metrics.steps[i].step);
     ASSERT_EQ(layers.grad_norms.size(), static_cast<size_t>(config("a").model.num_layers));

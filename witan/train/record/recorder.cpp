@@ -236,6 +236,12 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
         (step_s * 1e12 * static_cast<double>(config_->parallel.ranks));
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
+  if (const StepTimes& times = result.times; times.forward > 0) {
+    event.forward_s = times.forward;
+    event.backward_s = times.backward;
+    event.reduction_s = times.reduction;
+    event.optimizer_s = times.optimizer;
+  }
   event.tokens_per_s = static_cast<double>(config_->train.global_batch_size * config_->data.seq_length) / step_s;
   event.gflops = gflops_of(step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
