@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "witan/report/progress.h"
 
 namespace witan {
@@ -27,6 +29,14 @@ TEST(TrainLine, Golden) {
       format_train_line(status(), 0, false),
       "step 120/500  loss 4.512  validation 4.630  2.413 bits/byte  12.3 K tok/s  38.2 GFLOP/s (61 % of ceiling)  "
       "load max/mean 1.32  data wait 0 %  ETA 2 min 10 s");
+}
+
+TEST(TrainLine, ANaNHasNoSign) {
+  TrainStatus lost = status();
+  lost.loss = lost.grad_norm.emplace(-NAN);
+  EXPECT_TRUE(format_train_line(lost, 0, false).starts_with("step 120/500  loss nan  "))
+      << format_train_line(lost, 0, false);
+  EXPECT_NE(format_train_line(lost, 0, false).find("grad norm nan  "), std::string::npos);
 }
 
 TEST(TrainLine, CountsEpochsFromTheSecondOn) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "witan/base/unsigned_nan.h"
+
 namespace witan::megatron_log {
 namespace {
 
@@ -14,11 +16,6 @@ std::string python_float(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
-}
-
-// Python writes every NaN without a sign.
-double unsigned_nan(double value) {
-  return std::isnan(value) ? std::abs(value) : value;
 }
 
 std::string mebibytes(int64_t bytes) {

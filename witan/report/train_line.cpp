@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/base/text.h"
+#include "witan/base/unsigned_nan.h"
 #include "witan/report/progress.h"
 
 namespace witan {
@@ -21,15 +22,14 @@ std::vector<Item> items_of(const TrainStatus& s) {
   std::vector<Item> items;
   items.push_back({0, "step ", fmt::format("{}/{}", s.step, s.total_steps), ""});
   if (!s.current_activity.empty()) items.push_back({1, "", "(" + s.current_activity + ")", ""});
-  items.push_back({0, "loss ", fmt::format("{:.3f}", s.loss), ""});
+  items.push_back({0, "loss ", fmt::format("{:.3f}", unsigned_nan(s.loss)), ""});
   // Behind the item that stays longest.
   const std::string at = s.evaluated_at == s.step ? "" : fmt::format(" at step {}", s.evaluated_at);
   if (s.validation_loss)
     items.push_back({3, "validation ", fmt::format("{:.3f}", *s.validation_loss), s.bits_per_byte ? "" : at});
   if (s.bits_per_byte) items.push_back({2, "", fmt::format("{:.3f}", *s.bits_per_byte), " bits/byte" + at});
   if (s.learning_rate) items.push_back({5, "lr ", fmt::format("{:.3g}", *s.learning_rate), ""});
-  if (s.grad_norm)
-    items.push_back({4, "grad norm ", fmt::format("{:.3g}", std::abs(*s.grad_norm)), ""});  // of a NaN the sign
+  if (s.grad_norm) items.push_back({4, "grad norm ", fmt::format("{:.3g}", unsigned_nan(*s.grad_norm)), ""});
   items.push_back({1, "", format_count(s.tokens_per_s), " tok/s"});
   std::string share =
       s.ceiling_share ? fmt::format(" GFLOP/s ({:.0f} % of ceiling)", 100 * *s.ceiling_share) : " GFLOP/s";

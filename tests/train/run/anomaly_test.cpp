@@ -312,6 +312,8 @@ TEST_F(Anomalies, MaxRewindsEndsARunThatKeepsComingBack) {
   const auto events = anomalies("endless");
   ASSERT_EQ(events.size(), 3u);
   EXPECT_THAT(events[1].text, HasSubstr("without samples 32 to 63"));
+  EXPECT_EQ(events[1].action, "rewind");
+  EXPECT_EQ(events[2].action, "stop");
 }
 
 TEST_F(Anomalies, StopBeforeAnyCheckpointDoesNotSpeakOfOne) {
@@ -324,10 +326,14 @@ TEST_F(Anomalies, StopBeforeAnyCheckpointDoesNotSpeakOfOne) {
 TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
   RunConfig streak = config("streak");
   streak.train.on_nan = "rewind";
-  // A checkpoint is saved after step 4, the third of four in a row.
-  run_injected(streak, [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
+  const auto injected = [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step >= 2 && step <= 5) batches.back().loss_mask[3] = kNan;
-  });
+  };
+  streak.train.exit_interval = 4;  // ends, and saves, after the third of four in a row
+  run_injected(streak, injected);
+  ASSERT_TRUE(fs::exists(checkpoint("streak", 4)));
+  streak.train.exit_interval = 0;
+  run_injected(streak, injected);
   const auto events = anomalies("streak");
   ASSERT_EQ(events.size(), 4u);
   for (const auto& event : events) EXPECT_EQ(event.action, "skip") << event.step;
@@ -407,7 +413,9 @@ TEST_F(Anomalies, OnlyTheFirstAreKept) {
   });
   EXPECT_TRUE(fs::exists(folder_ / "often" / "anomalies" / "step-3"));
   EXPECT_FALSE(fs::exists(folder_ / "often" / "anomalies" / "step-6"));
-  EXPECT_EQ(anomalies("often").size(), 4u);
+  const auto events = anomalies("often");
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_THAT(events[1].text, HasSubstr("loss nan, gradient norm nan; not looked into"));
 }
 
 }  // namespace

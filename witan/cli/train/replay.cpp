@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/threads.h"
+#include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"
@@ -50,7 +51,8 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
   engine.restore_loss_scaler(scale);
   print_list(out, "weights", engine.non_finite_values());
   const StepResult result = engine.step(recorded.batches, recorded.step, recorded.updates);
-  fmt::print(out, "again        loss {}, gradient norm {}\n", result.loss, result.gradient_norm);
+  fmt::print(out, "again        loss {}, gradient norm {}\n", unsigned_nan(result.loss),
+             unsigned_nan(result.gradient_norm));
   if (!result.skipped || result.spike) {
     fmt::print(out, "first        all values were finite\n");
     return;

@@ -1,11 +1,14 @@
 #include "witan/train/run/anomaly_response.h"
 
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/fields.h"
+#include "witan/base/unsigned_nan.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/train/record/recorder.h"
@@ -24,17 +27,21 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   if (says(keeps_anomaly(folder_.anomalies(), anomaly.step, train.keep_anomalies)))
     keep(anomaly, state, event);
   else
-    event.text = cat("not looked into, nor are later ones: the steps that are kept in ", folder_.anomalies().string(),
-                     " are as many as keep_anomalies = ", train.keep_anomalies, " allows");
+    event.text = fmt::format(
+        "loss {:.4g}, gradient norm {:.4g}; not looked into, nor are later ones: the steps that are kept in {} are as "
+        "many "
+        "as keep_anomalies = {} allows",
+        unsigned_nan(anomaly.result.loss), unsigned_nan(anomaly.result.gradient_norm), folder_.anomalies().string(),
+        train.keep_anomalies);
   const AfterAnomaly after = after_anomaly(train, anomaly.result);
   std::optional<Checkpoint> back =
       after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1) : std::nullopt;
-  event.action = after == AfterAnomaly::stop ? "stop" : back ? "rewind" : "skip";
+  const bool ends = after == AfterAnomaly::stop || (back && std::ssize(state.rewinds) >= train.max_rewinds);
+  event.action = ends ? "stop" : back ? "rewind" : "skip";
   if (after == AfterAnomaly::rewind && !back)
     event.text += cat("; there is no checkpoint", state.skipped_in_a_row > 1 ? " from before these steps" : "",
                       " to go back to yet");
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
-  const bool ends = after == AfterAnomaly::stop || (back && std::ssize(state.rewinds) >= train.max_rewinds);
   const bool is_news = event.folder || event.action != "skip" || !std::exchange(told_of_unkept_, true);
   if (recorder_ != nullptr && (ends || !back))
     recorder_->anomaly(event, is_news ? Recorder::Tell::people : Recorder::Tell::nobody);
@@ -73,8 +80,8 @@ void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state
                     {"text", findings.text},
                     {"updates", anomaly.updates},
                     {"consumed_samples", state.consumed_samples - config_->train.global_batch_size},
-                    {"loss", cat(anomaly.result.loss)},
-                    {"gradient_norm", cat(anomaly.result.gradient_norm)},
+                    {"loss", cat(unsigned_nan(anomaly.result.loss))},
+                    {"gradient_norm", cat(unsigned_nan(anomaly.result.gradient_norm))},
                     {"loss_scale", anomaly.result.loss_scale.value_or(0)},
                     {"ranks", findings.ranks}}}};
   std::vector<std::pair<std::string, std::string>> files;
