@@ -1,8 +1,9 @@
 #include "witan/cli/train/live_report.h"
 
+#include <exception>
+#include <system_error>
 #include <utility>
 
-#include "witan/base/error.h"
 #include "witan/report/html.h"
 
 namespace witan::cli {
@@ -15,9 +16,13 @@ LiveReport::LiveReport(fs::path folder, double seconds)
 void LiveReport::write() {
   const auto begin = Clock::now();
   if (begin < due_) return;
+  const fs::path metrics = folder_ / "metrics.jsonl";
+  std::error_code error;
+  const auto bytes = fs::file_size(metrics, error);
+  if (error || bytes > kMostBytes) return;
   try {
-    write_report(folder_, read_metrics(folder_ / "metrics.jsonl"), seconds_);
-  } catch (const Error&) {  // no step yet, or no room
+    write_report(folder_, read_metrics(metrics), seconds_);
+  } catch (const std::exception&) {  // no step yet, or no room: nothing that the run should end for
   }
   due_ = begin + 100 * (Clock::now() - begin);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <string>
 
 #include "witan/base/hash.h"
@@ -361,7 +362,7 @@ RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan&
 void TrainCall::report_failure() const {
   try {
     write_report(folder_->path());
-  } catch (const Error&) {
+  } catch (const std::exception&) {
   }
 }
 
