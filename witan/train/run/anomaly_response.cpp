@@ -50,6 +50,26 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   return Return{std::move(*back), std::move(event)};
 }
 
+void AnomalyResponse::require_updates(const TrainState& state, bool spike, std::optional<int64_t> newest) const {
+  if (state.skipped_in_a_row < config_->train.most_skipped) return;
+  const auto kept = step_folders(folder_.anomalies());
+  const std::string look =
+      kept.empty() ? "" : cat("; `witan replay ", kept.back().second.string(), "` computes such a step again");
+  throw DivergedError(cat("step ", state.step, ": ", state.skipped_in_a_row,
+                          spike ? " steps in a row were skipped, the last one as a spike. "
+                                : " steps in a row had gradients that were not finite. ",
+                          where_to_resume(state, newest), " with a smaller --lr, or check the data", look));
+}
+
+std::string AnomalyResponse::where_to_resume(const TrainState& state, std::optional<int64_t> newest) const {
+  if (!newest) return "Nothing was saved yet; start again";
+  const std::string name = step_folder_name(*newest);
+  if (*newest > state.step - state.skipped_in_a_row)
+    return cat(name, " was saved among them: remove it from ", folder_.checkpoints().string(),
+               " to resume from the one before,");
+  return cat(name, ", from before them, is intact; resume from it");
+}
+
 // All ranks together.
 void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said) {
   const bool spike = anomaly.result.spike;

@@ -31,11 +31,15 @@ class AnomalyResponse {
   // Collective, while no save is in progress. `state`: after the step. Returns nothing where the run continues without
   // the step's update. Throws DivergedError where it ends.
   std::optional<Return> meet(const AnomalousStep& anomaly, const TrainState& state);
+  // Throws DivergedError after most_skipped steps in a row without an update. `spike`: what the last of them was.
+  // `newest`: the step of the newest checkpoint of this run.
+  void require_updates(const TrainState& state, bool spike, std::optional<int64_t> newest) const;
 
  private:
   HostGroup& host() { return saving_.world(); }
   bool says(bool own);
   [[noreturn]] void end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said);
+  std::string where_to_resume(const TrainState& state, std::optional<int64_t> newest) const;
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
   // The newest of before `step`, the first of those that went wrong one after the other: one that was saved in between
   // has the weights with which they did.

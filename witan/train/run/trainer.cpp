@@ -397,28 +397,8 @@ class RankTrainer {
     if (result.skipped && !lowers_loss_scale(result))
       if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
         rewind(back->checkpoint, std::move(back->event));
-    require<DivergedError>(state_.skipped_in_a_row < run_.config->train.most_skipped, "step ", state_.step, ": ",
-                           state_.skipped_in_a_row,
-                           result.spike ? " steps in a row were skipped, the last one as a spike. "
-                                        : " steps in a row had gradients that were not finite. ",
-                           what_to_resume_from(), " with a smaller --lr, or check the data", where_to_look());
+    anomalies_.require_updates(state_, result.spike, newest_);
     return result.end;
-  }
-
-  // After steps that were skipped one after the other.
-  std::string what_to_resume_from() const {
-    if (!newest_) return "Nothing was saved yet; start again";
-    const std::string name = step_folder_name(*newest_);
-    if (*newest_ > state_.step - state_.skipped_in_a_row)
-      return cat(name, " was saved among them: remove it from ", run_.start.folder.checkpoints().string(),
-                 " to resume from the one before,");
-    return cat(name, ", from before them, is intact; resume from it");
-  }
-
-  // A step that went wrong, if one is kept.
-  std::string where_to_look() const {
-    const auto kept = step_folders(run_.start.folder.anomalies());
-    return kept.empty() ? "" : cat("; `witan replay ", kept.back().second.string(), "` computes such a step again");
   }
 
   // Of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace takes the place of the
