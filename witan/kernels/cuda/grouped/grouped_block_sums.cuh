@@ -54,19 +54,18 @@ struct LaneSums {
 };
 
 struct BlockSums {
-  double2* out = nullptr;  // [E, each]; null: nobody wants them
+  static constexpr bool kWanted = true;
+  double2* out = nullptr;  // [E, each]
   int across = 0, each = 0;
 
   // What a lane has of its warp's blocks in so many columns.
   template <class T, int kColumns>
   using Of = LaneSums<T>[kColumns / kSummedColumns];
 
-  __device__ __forceinline__ bool wanted() const { return out != nullptr; }
-
   // By all lanes of a warp, whose first row of the part is `row`.
   template <class T, int kBlocks>
   __device__ __forceinline__ void store(const LaneSums<T> (&blocks)[kBlocks], const Part& part, int row) const {
-    if (!wanted() || row >= part.rows) return;
+    if (row >= part.rows) return;
     constexpr int kRows = kSummedRows, kApart = kSummedColumns;
     double2* const to = out + static_cast<int64_t>(part.expert) * each +
                         static_cast<int64_t>((part.row + row) / kRows) * across + part.column / kApart;

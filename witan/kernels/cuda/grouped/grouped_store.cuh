@@ -11,15 +11,9 @@ namespace witan::kernels::cuda {
 
 // Nothing is summed up.
 struct NoSums {
-  struct Nothing {
-    template <class... Elements>
-    __device__ __forceinline__ void add(const Elements&...) const {}
-  };
+  static constexpr bool kWanted = false;
   template <class T, int kColumns>
-  struct Of {
-    __device__ __forceinline__ Nothing operator[](int) const { return {}; }
-  };
-  static constexpr bool wanted() { return false; }
+  struct Of {};
   template <class Found>
   __device__ __forceinline__ void store(const Found&, const Part&, int) const {}
 };
@@ -134,7 +128,7 @@ struct Store {
             return pack_pair<T>(sums[i], sums[i + 1]);
           },
           [&](const Pack<T, 8>& pack) {
-            if (block_sums.wanted()) found[first / kSummedColumns].add(pack);
+            if constexpr (Sums::kWanted) found[first / kSummedColumns].add(pack);
           });
     block_sums.store(found, part, row);
   }
@@ -166,7 +160,7 @@ struct Add {
         const bool inside = row < part.rows && column < part.columns;
         add(base + row * row_stride + column, inside, sums, first / 2 + half * 2,
             [&](const Pack<__nv_bfloat16, 8>& pack) {
-              if (block_sums.wanted()) found[first / kSummedColumns].add(pack);
+              if constexpr (Sums::kWanted) found[first / kSummedColumns].add(pack);
             });
       }
     }
@@ -237,7 +231,7 @@ struct BulkStore {
           bulk_store(to + first, staging + lane * kPitch, bytes);
       }
       bulk_commit();
-      if (block_sums.wanted()) sum_up(found, sums, first, part, warp * 16 + lane / 4);
+      if constexpr (Sums::kWanted) sum_up(found, sums, first, part, warp * 16 + lane / 4);
     }
     block_sums.store(found, part, warp * 16);
   }
