@@ -36,7 +36,7 @@ void expect_the_bits_of_rows_as_they_come(RunConfig config) {
     const Trajectory in_parts = run_engine(config, kPartSteps);
     EXPECT_EQ(std::ranges::max(in_parts.exchange_fills) > 1, factor == kRoomForTheEvenLoad);
     expect_same_bits(as_they_come, in_parts);
-    EXPECT_EQ(in_parts.arena_high_water, plan.arena_bytes());
+    expect_memory_of_steps(in_parts, config);
   }
 }
 

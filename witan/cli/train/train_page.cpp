@@ -32,8 +32,10 @@ std::string command_for(const Context& context, const RunConfig& config, std::st
 // On GPUs: what a step is, and whose kernels it runs.
 void announce_gpus(const Plan& plan, Progress& progress) {
   if (!plan.on_gpu) return;
-  progress.note(cat("step         ", format_capture(plan),
-                    plan.exchanges_rows && plan.peers ? "; rows of experts " + format_exchange(plan) : ""));
+  // An eager step whose rows go over NCCL has said so: that is why it is eager.
+  const bool says_how = plan.exchanges_rows && (plan.peers || plan.why_eager().empty());
+  progress.note(
+      cat("step         ", format_capture(plan), says_how ? "; rows of experts " + format_exchange(plan) : ""));
   std::string libraries;
   for (const cuda::LibraryState& library : cuda::libraries()) {
     if (!libraries.empty()) libraries += ", ";
