@@ -175,7 +175,7 @@ void draw_run(Draw& draw, RunConfig& config) {
   config.log.timing_log_level = draw.between(0, 2);
   config.log.log_params_norm = draw.rarely(4);
   config.log.log_activations = draw.between(0, 2);
-  config.parallel.gradient_norm_fusion = !config.parallel.deterministic && draw.rarely(2);
+  if (!config.parallel.deterministic && draw.rarely(2)) config.parallel.gradient_norm_fusion = "true";
 }
 
 // Parameter groups of the optimizer, in every second run. Kinds that every model has, but for norms without weights.

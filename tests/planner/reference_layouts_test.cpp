@@ -84,7 +84,21 @@ std::function<void(RunConfig&)> optimizer(const char* name) {
 void wide_gradients(RunConfig& config) {
   config.parallel.gradient_dtype = "float32";
 }
+void narrow_gradients(RunConfig& config) {
+  config.parallel.gradient_dtype = "bfloat16";
+}
+// Where products sum up what the norm needs, as GPUs do today.
+std::function<void(RunConfig&)> fused(std::function<void(RunConfig&)> change = {}) {
+  return [=](RunConfig& config) {
+    config.parallel.gradient_norm_fusion = "auto";
+    if (change) change(config);
+  };
+}
+void narrow_moments(RunConfig& config) {
+  config.optimizer.exp_avg_dtype = config.optimizer.exp_avg_sq_dtype = "bfloat16";
+}
 
+// Most steps were measured before products summed up gradients for the norm, and are predicted so.
 // Tensor-parallel steps of H200s were measured when NCCL carried their collectives, which WITAN_COMM_PEERS = 0 makes it
 // do today.
 const std::vector<Reference>& references() {
@@ -102,6 +116,10 @@ const std::vector<Reference>& references() {
       {"experts over 2", kMoe, "h200", 2, 67.8, Use::fitted, batches(16, 8, experts_over_all)},
       {"experts over 2", kMoe, "h100", 2, 77.8, Use::held_out, batches(16, 8, experts_over_all)},
       {"experts over 4", kMoe, "h200", 4, 63.1, Use::fitted, batches(32, 8, experts_over_all)},
+      {"experts on one GPU, fused norm", kMoe, "h100", 1, 92.8, Use::held_out, fused()},
+      {"the same, moments in bfloat16", kMoe, "h100", 1, 80.7, Use::held_out, fused(narrow_moments)},
+      {"experts over 2, fused norm", kMoe, "h100", 2, 74.9, Use::held_out, batches(16, 8, fused(experts_over_all))},
+      {"experts over 4, fused norm", kMoe, "h100", 4, 67.5, Use::held_out, batches(32, 8, fused(experts_over_all))},
       {"distributed optimizer over 2", kDense, "h200", 2, 42.9, Use::held_out, batches(16, 8, distributed_optimizer)},
       {"distributed optimizer over 4", kDense, "h200", 4, 41.6, Use::fitted, batches(32, 8, distributed_optimizer)},
       {"FSDP over 4", kDense, "h200", 4, 44.4, Use::fitted, batches(32, 8, fsdp)},
@@ -124,6 +142,8 @@ const std::vector<Reference>& references() {
       {"GPT-2", "presets/gpt2-124m.toml", "h200", 1, 114.1, Use::held_out, batches(64, 64)},
       {"Qwen3, 6 layers", kQwen, "h200", 1, 186, Use::fitted, batches(4, 4, layers(6))},
       {"Qwen3, 6 layers, 4 micro-batches", kQwen, "h200", 1, 646, Use::held_out, batches(16, 4, layers(6))},
+      {"Qwen3, 5 layers, fused norm", kQwen, "h100", 1, 164.1, Use::held_out,
+       batches(4, 4, layers(5, fused(narrow_gradients)))},
       {"Qwen3, 8 layers", kQwen, "h200", 1, 230, Use::held_out, batches(4, 4, layers(8))},
       {"Qwen3, 12 layers, experts over 2", kQwen, "h200", 2, 323, Use::held_out,
        batches(8, 4, layers(12, experts_over_all))},
@@ -138,6 +158,7 @@ ResolvedConfig config_of(const Reference& reference) {
   config.parallel.device = "cuda";
   config.parallel.ranks = reference.gpus;
   config.parallel.threads = 1;
+  config.parallel.gradient_norm_fusion = "false";
   config.parallel.peer_islands.assign(static_cast<size_t>(reference.gpus), 0);
   if (reference.change) reference.change(config);
   return resolve(config, {});

@@ -112,7 +112,9 @@ Fields ParallelConfig::fields() {
       Field{
           "gradient_norm_fusion", &gradient_norm_fusion,
           "Sum up the gradients of experts for the gradient norm in the products that write them, where no other rank "
-          "has a part of them; the norm is then the same to rounding, not to the bit"},
+          "has a part of them; the norm is then the same to rounding, not to the bit; auto: on GPUs, but in "
+          "deterministic mode"}
+          .one_of({"auto", "true", "false"}),
   };
 }
 

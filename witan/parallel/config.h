@@ -37,7 +37,8 @@ struct ParallelConfig {
   std::string device = "auto";             // auto | cpu | cuda
   bool cuda_graph = true;                  // a GPU runs the whole step as one recorded graph, where that can be
   std::string gradient_dtype = "float32";  // float32 | bfloat16
-  bool gradient_norm_fusion = false;       // products of experts sum up the gradients that they write, for the norm
+  // Products of experts sum up the gradients that they write, for the norm: auto | true | false
+  std::string gradient_norm_fusion = "auto";
   bool use_distributed_optimizer = false;  // ZeRO-1: replicas divide the optimizer's state and work
   int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
   // no_shard | optim | optim_grads | optim_grads_params; auto: optim if use_distributed_optimizer
@@ -76,6 +77,7 @@ struct ParallelConfig {
   double checkpoint_deadline_seconds() const {
     return 60 * std::max(checkpoint_timeout_minutes, distributed_timeout_minutes);
   }
+  bool fuses_gradient_norm() const { return gradient_norm_fusion == "true"; }  // where auto has been resolved
   Sharding sharding() const;
   ContextExchange context_exchange() const;
   // Whether gradients are summed in one tree over micro-batches, to the bits of one rank: deterministic, and no rank

@@ -111,7 +111,10 @@ TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
 }
 
 TEST(RunConfig, DeterministicModeKeepsTheBitsOfTheNorm) {
-  EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_norm_fusion = c.parallel.deterministic = true; }),
+  EXPECT_EQ(refusal([](RunConfig& c) {
+              c.parallel.gradient_norm_fusion = "true";
+              c.parallel.deterministic = true;
+            }),
             "gradient_norm_fusion = true and deterministic = true exclude each other: deterministic mode promises the "
             "bits of the norm in every layout; set gradient_norm_fusion = false");
 }

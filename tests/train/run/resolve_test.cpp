@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -235,6 +236,25 @@ TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
   EXPECT_EQ(chosen(3), "p2p; p2p: 3 context-parallel ranks do not divide 8 heads in 2 query groups");
   EXPECT_EQ(chosen(4, "p2p"), "p2p; ");
   EXPECT_EQ(chosen(4, "a2a"), "a2a; ");
+}
+
+// Where it has no effect, and in deterministic mode, nothing is decided.
+TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
+  RunConfig config = small_config();
+  config.parallel.ranks = 1;
+  config.train.global_batch_size = config.train.micro_batch_size;
+  const auto chosen = [&](const std::function<void(RunConfig&)>& change) {
+    RunConfig changed = config;
+    changed.parallel.device = "cuda";
+    change(changed);
+    const ResolvedConfig resolved = resolve(changed, {.gpus = 2});
+    return cat(resolved->parallel.gradient_norm_fusion, "; ", reason_of(resolved, "gradient_norm_fusion"));
+  };
+  EXPECT_EQ(chosen([](RunConfig&) {}), "true; true: GPUs, on which no other rank has a part of an expert");
+  EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.device = "cpu"; }), "auto; ");
+  EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.deterministic = true; }), "auto; ");
+  EXPECT_EQ(chosen([](RunConfig& c) { c.train.global_batch_size *= 2; }), "auto; ");
+  EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.gradient_norm_fusion = "false"; }), "false; ");
 }
 
 // What is filled in goes together, or nothing is.

@@ -47,7 +47,7 @@ struct Sums {
 // Two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`: sums of
 // blocks stand for the gradients of experts.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
-  config.parallel.gradient_norm_fusion = true;
+  config.parallel.gradient_norm_fusion = "true";
   config.validate();
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);

@@ -507,7 +507,7 @@ void RunConfig::validate() const {
                          "gradient_dtype = bfloat16 and deterministic = true exclude each other: deterministic sums "
                          "are formed in float32; set gradient_dtype = float32");
   }
-  require<ConfigError>(!parallel.gradient_norm_fusion || !parallel.deterministic,
+  require<ConfigError>(!parallel.fuses_gradient_norm() || !parallel.deterministic,
                        "gradient_norm_fusion = true and deterministic = true exclude each other: deterministic mode "
                        "promises the bits of the norm in every layout; set gradient_norm_fusion = false");
   validate_qk_clip(*this);

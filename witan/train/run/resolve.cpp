@@ -10,6 +10,7 @@
 #include "witan/comm/peers/peer_place.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/tensor/cuda.h"
+#include "witan/train/run/idle_keys.h"
 #include "witan/train/run/trained_parameters.h"
 
 namespace witan {
@@ -48,6 +49,7 @@ class Resolution {
     products();
     values_.validate();
     exchange();
+    norm_of_gradients();
     check_trained(values_.model);
     return {std::move(values_), std::move(decisions_)};
   }
@@ -156,6 +158,15 @@ class Resolution {
     decisions_.push_back(
         {"cp_comm_type", parallel.cp_comm_type,
          cat(counted(size, "context-parallel rank"), divide ? " divide " : " do not divide ", heads.text())});
+  }
+
+  void norm_of_gradients() {
+    ParallelConfig& parallel = values_.parallel;
+    if (parallel.gradient_norm_fusion != "auto" || !parallel.on_gpu() || parallel.deterministic) return;
+    const auto idle = [](const IdleKey& one) { return one.key == "gradient_norm_fusion"; };
+    if (std::ranges::any_of(idle_keys(values_), idle)) return;
+    parallel.gradient_norm_fusion = "true";
+    decisions_.push_back({"gradient_norm_fusion", "true", "GPUs, on which no other rank has a part of an expert"});
   }
 
   void products() const {

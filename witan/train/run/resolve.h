@@ -84,6 +84,7 @@ class ResolvedConfig {
 //   threads                      the cores, shared by the ranks of a host
 //   expert_model_parallel_size   the largest that divides a stage's ranks and the experts
 //   cp_comm_type                 a2a where context-parallel ranks divide the heads, else p2p; one rank has neither
+//   gradient_norm_fusion         true on GPUs where it has an effect, but in deterministic mode
 //   lr_decay_iters               the length of the run that a checkpoint's schedule was made for
 // and checks the whole. Resolving the values of a resolved configuration by the same facts changes nothing. Throws
 // ConfigError.

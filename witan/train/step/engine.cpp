@@ -92,7 +92,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
                                                                                             : Summation::in_place,
                   .micro_batches = config->micro_batches() / groups.layout().data_ranks(),
                   .overlap = config->parallel.overlap_grad_reduce,
-                  .norm_fusion = config->parallel.gradient_norm_fusion,
+                  .norm_fusion = config->parallel.fuses_gradient_norm(),
                   .policy = policy_}),
       buffer_sums_(stream, buffers_, groups, pools_ ? BufferSums::Undo::possible : BufferSums::Undo::never),
       norm_(stream, shard_plan_, groups, rows_of_stages(config, stages_, groups, policy_)),
