@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/synthetic.h"
 
@@ -52,6 +53,20 @@ TEST(Smooth, WeighsOlderPointsLess) {
   EXPECT_DOUBLE_EQ(smoothed[0].y, 0);
   EXPECT_DOUBLE_EQ(smoothed[1].y, 2.0 / 3);
   EXPECT_EQ(smooth(noisy(5), 1), noisy(5));
+}
+
+// As the number of dead experts, which is exactly 0 from some step on.
+TEST(Smooth, ForgetsWhatWasBeforeTenSpansOfEqualPoints) {
+  Curve curve(400, {0, 0});
+  for (size_t i = 0; i < 100; ++i) curve[i].y = 8;
+  curve[300].y = 1;
+  const Curve smoothed = smooth(curve, 5);
+  EXPECT_EQ(smoothed[99].y, 8) << "without a rounding error";
+  EXPECT_NEAR(smoothed[148].y, 8 * std::pow(0.8, 49), 1e-12) << "it decays";
+  EXPECT_GT(smoothed[148].y, 0);
+  for (size_t i = 149; i < 300; ++i) EXPECT_EQ(smoothed[i].y, 0) << i;
+  EXPECT_NEAR(smoothed[300].y, 0.2, 1e-12) << "what was forgotten does not come back";
+  EXPECT_EQ(smoothed.back().y, 0);
 }
 
 TEST(Smooth, SpanGrowsWithTheCurveWithinLimits) {

@@ -22,14 +22,18 @@ Curve downsample(const Curve& curve, size_t most) {
 }
 
 Curve smooth(const Curve& curve, double span) {
+  constexpr double kForgotten = 10;  // spans
   const double keep = 1 - 1 / std::max(span, 1.0);
-  double average = 0, weight = 0;
+  double average = 0, weight = 0, before = 0, equal = 0;
   Curve smoothed;
   smoothed.reserve(curve.size());
   for (const Point& p : curve) {
     average = keep * average + (1 - keep) * p.y;
     weight = keep * weight + (1 - keep);
-    smoothed.push_back({p.x, average / weight});
+    equal = p.y == before ? equal + 1 : 1;
+    if (equal >= kForgotten * span) average = weight * p.y;
+    before = p.y;
+    smoothed.push_back({p.x, equal >= kForgotten * span ? p.y : average / weight});
   }
   return smoothed;
 }

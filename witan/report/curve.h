@@ -18,6 +18,8 @@ using Curve = std::vector<Point>;  // x increasing, y finite
 Curve downsample(const Curve& curve, size_t most);
 
 // Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).
+// Where the last 10 spans' points are equal it is their value: older ones would add less than the four digits that
+// charts show (e^-10), but leave a count that fell to 0 at 1e-12.
 Curve smooth(const Curve& curve, double span);
 
 // The span at which a training curve with this many points is readable and still shows its turns; 1: few points are not

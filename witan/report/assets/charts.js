@@ -117,16 +117,21 @@ function pointAt(points, x) {
   return low > 0 ? points[low - 1] : null;
 }
 
-// An exponential moving average over about `span` steps, corrected for its start at zero. Points may lie apart.
+// An exponential moving average over about `span` steps, corrected for its start at zero. Points may lie apart. Where
+// they have been equal for 10 spans it is their value, as in the report's own (curve.h).
 function movingAverage(points, span) {
   const keep = 1 - 1 / span;
-  let average = 0, weight = 0, before = points.length > 0 ? points[0][0] - 1 : 0;
+  let average = 0, weight = 0, last = null, equalSince = 0;
+  let before = points.length > 0 ? points[0][0] - 1 : 0;
   return points.map(([step, y]) => {
     const kept = Math.pow(keep, step - before);
     average = kept * average + (1 - kept) * y;
     weight = kept * weight + (1 - kept);
-    before = step;
-    return [step, average / weight];
+    if (y !== last) equalSince = before;
+    [before, last] = [step, y];
+    if (step - equalSince < 10 * span) return [step, average / weight];
+    average = weight * y;
+    return [step, y];
   });
 }
 

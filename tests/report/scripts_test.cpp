@@ -1,0 +1,62 @@
+// The page's scripts, as node runs them: what they compute, not what they draw.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "report/synthetic.h"
+#include "witan/base/file.h"
+#include "witan/report/assets.h"
+
+namespace witan {
+namespace {
+
+using nlohmann::json;
+
+class PageScripts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("node --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "node is not installed";
+  }
+  // What JSON.stringify() makes of an expression, with the scripts of a live page of no run.
+  static json value_of(const std::string& expression) {
+    constexpr const char* kBrowser =
+        "globalThis.setTimeout = () => {};\n"
+        "globalThis.location = {search: ''};\n"
+        "const anElement = () => ({textContent: '{\"charts\": [], \"runs\": []}', prepend() {}});\n"
+        "globalThis.document = {getElementById: anElement, createElement: anElement};\n";
+    const synthetic::TempFolder folder;
+    write_file_atomically(folder / "page.js", kBrowser + std::string(assets::kChartsJs) + std::string(assets::kLiveJs) +
+                                                  "\nconsole.log(JSON.stringify(" + expression + "));\n");
+    const std::string command = "node " + (folder / "page.js").string() + " 2>&1";
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
+    std::string text;
+    for (int c = 0; (c = std::fgetc(output.get())) != EOF;) text += static_cast<char>(c);
+    EXPECT_TRUE(json::accept(text)) << text;
+    return json::parse(text, nullptr, false);
+  }
+};
+
+TEST_F(PageScripts, AverageWeighsOlderStepsLess) {
+  EXPECT_EQ(value_of("movingAverage([], 10)"), json::array());
+  const json average = value_of("movingAverage([[1, 0], [2, 1], [4, 1]], 2).map(([step, y]) => y)");
+  EXPECT_EQ(average[0], 0);
+  EXPECT_NEAR(average[1].get<double>(), 2.0 / 3, 1e-12) << "weights 1/4 and 1/2, over 3/4";
+  EXPECT_NEAR(average[2].get<double>(), (0.5 / 4 + 0.75) / (0.75 / 4 + 0.75), 1e-12) << "two steps later";
+}
+
+TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
+  const json average = value_of(
+      "movingAverage(Array.from({length: 200}, (_, i) => [2 * i + 1, i < 50 || i === 150 ? 8 : 0]), 10)"
+      ".map(([step, y]) => y)");
+  ASSERT_EQ(average.size(), 200u);
+  EXPECT_EQ(average[49], 8);
+  EXPECT_GT(average[98], 0) << "98 steps behind the last 8";
+  for (size_t i = 99; i < 150; ++i) EXPECT_EQ(average[i], 0) << i;
+  EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "what was forgotten does not come back";
+}
+
+}  // namespace
+}  // namespace witan
