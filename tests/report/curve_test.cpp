@@ -44,6 +44,20 @@ TEST(Downsample, ConstantCurve) {
   EXPECT_GE(few.size(), 2u);
 }
 
+// All but the last points, whose stretch is not over: until all stretches become twice as long.
+TEST(Downsample, WhileACurveGrowsItsPointsStay) {
+  const Curve more = downsample(noisy(3150), 400);
+  for (int64_t count = 1601; count < 3150; count += 3) {
+    const Curve few = downsample(noisy(count), 400);
+    EXPECT_TRUE(std::equal(few.begin(), few.end() - 3, more.begin())) << count;
+    EXPECT_GE(few.size(), 200u) << count;
+  }
+  EXPECT_EQ(stretch_length(0, 1), 1u);
+  EXPECT_EQ(stretch_length(10, 10), 1u);
+  EXPECT_EQ(stretch_length(11, 10), 2u);
+  EXPECT_EQ(stretch_length(21, 10), 4u) << "3 would do, but is no power of two";
+}
+
 TEST(Smooth, ConstantStaysConstantFromTheFirstPoint) {
   for (const Point& p : smooth(Curve{{1, 3}, {2, 3}, {3, 3}}, 50)) EXPECT_NEAR(p.y, 3, 1e-12);
 }
@@ -74,6 +88,8 @@ TEST(Smooth, SpanGrowsWithTheCurveWithinLimits) {
   EXPECT_EQ(smoothing_span(19), 1) << "few points are read one by one";
   EXPECT_EQ(smoothing_span(20), 5) << "what is called smoothed is";
   EXPECT_EQ(smoothing_span(5000), 50);
+  EXPECT_EQ(smoothing_span(9999), 50) << "the same for as long, so that smoothed points stay";
+  EXPECT_EQ(smoothing_span(10'000), 100);
   EXPECT_EQ(smoothing_span(10'000'000), 1000);
 }
 

@@ -421,14 +421,14 @@ std::optional<HeatMap> make_heat_map(const std::vector<ExpertsEvent>& events) {
     if (same_shape(event, events.back())) used.push_back(&event);
 
   constexpr size_t kMostColumns = 400, kLeastColumns = 40, kMostCells = 400'000;
-  const size_t columns = std::min(used.size(), std::clamp(kMostCells / cells, kLeastColumns, kMostColumns));
+  const size_t length = stretch_length(used.size(), std::clamp(kMostCells / cells, kLeastColumns, kMostColumns));
   HeatMap heat;
   for (size_t layer = 0; layer < used[0]->load.size(); ++layer) {
     const int64_t number = used[0]->layers.empty() ? static_cast<int64_t>(layer) : used[0]->layers[layer];
     heat.panels.push_back({number, static_cast<int64_t>(used[0]->load[layer].size()), {}});
   }
-  for (size_t c = 0; c < columns; ++c) {
-    const size_t begin = c * used.size() / columns, end = (c + 1) * used.size() / columns;
+  for (size_t begin = 0; begin < used.size(); begin += length) {
+    const size_t end = std::min(begin + length, used.size());
     heat.steps.push_back(used[end - 1]->step);
     for (size_t layer = 0; layer < heat.panels.size(); ++layer)
       heat.panels[layer].load.push_back(mean_column(used, begin, end, layer));

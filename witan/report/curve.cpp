@@ -4,15 +4,21 @@
 
 namespace witan {
 
+size_t stretch_length(size_t count, size_t most) {
+  size_t length = 1;
+  while ((count + length - 1) / length > most) length *= 2;
+  return length;
+}
+
 Curve downsample(const Curve& curve, size_t most) {
   if (curve.size() <= most) return curve;
-  const size_t inner = curve.size() - 2, stretches = (most - 2) / 2;
-  const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
   Curve kept{curve.front()};
-  for (size_t i = 0; i < stretches; ++i) {
-    const auto begin = curve.begin() + 1 + static_cast<ptrdiff_t>(i * inner / stretches);
-    const auto end = curve.begin() + 1 + static_cast<ptrdiff_t>((i + 1) * inner / stretches);
-    auto [low, high] = std::minmax_element(begin, end, by_y);
+  const size_t stretches = (most - 2) / 2, end = curve.size() - 1;
+  const size_t length = stretches > 0 ? stretch_length(end - 1, stretches) : end;
+  const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
+  for (size_t begin = 1; stretches > 0 && begin < end; begin += length) {
+    const auto first = curve.begin() + static_cast<ptrdiff_t>(begin);
+    auto [low, high] = std::minmax_element(first, first + static_cast<ptrdiff_t>(std::min(length, end - begin)), by_y);
     if (low > high) std::swap(low, high);
     kept.push_back(*low);
     if (high != low) kept.push_back(*high);
@@ -41,7 +47,10 @@ Curve smooth(const Curve& curve, double span) {
 double smoothing_span(size_t points) {
   constexpr size_t kFew = 20;  // which are read one by one
   if (points < kFew) return 1;
-  return std::clamp(static_cast<double>(points) / 100, 5.0, 1000.0);
+  double span = 5;
+  for (const double longer : {10, 20, 50, 100, 200, 500, 1000})
+    if (longer <= static_cast<double>(points) / 100) span = longer;
+  return span;
 }
 
 }  // namespace witan
