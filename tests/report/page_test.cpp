@@ -7,6 +7,7 @@
 
 #include "report/synthetic.h"
 #include "witan/report/assets.h"
+#include "witan/report/markup.h"
 
 namespace witan {
 namespace {
@@ -31,7 +32,7 @@ TEST(Page, AFrozenOneAsksForNothingAndALiveOneItsServerAlone) {
 TEST(Page, BothHaveTheSamePartsAndControls) {
   const PageParts parts = report_parts(synthetic::run(50, 2, 4), "");
   for (const std::string& page : {frozen_page(parts), live_page(parts, "{}")}) {
-    for (const std::string& part : {parts.summary, parts.charts, parts.rest, parts.data})
+    for (const std::string& part : {parts.summary, parts.charts, parts.rest, script_json(parts.data)})
       EXPECT_THAT(page, HasSubstr(part));
     EXPECT_THAT(page, HasSubstr(R"(<div id="controls"></div>)"));
     EXPECT_THAT(page, HasSubstr(std::string(assets::kControlsJs)));

@@ -9,11 +9,13 @@
 #include "report/synthetic.h"
 #include "witan/base/file.h"
 #include "witan/report/assets.h"
+#include "witan/report/plot_history.h"
 
 namespace witan {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 class PageScripts : public ::testing::Test {
  protected:
@@ -56,6 +58,18 @@ TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
   EXPECT_GT(average[98], 0) << "98 steps behind the last 8";
   for (size_t i = 99; i < 150; ++i) EXPECT_EQ(average[i], 0) << i;
   EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "what was forgotten does not come back";
+}
+
+TEST_F(PageScripts, ChangesMakeTheNewDataOfTheOld) {
+  PlotHistory history;
+  history.push({{"steps", {1, 3}}, {"charts", {{{"title", "Loss"}, {"points", {{1, 9}, {2, 8}, {3, 7}}}}}}});
+  const std::string old = history.data().dump();
+  history.push({{"steps", {1, 4}},
+                {"charts",
+                 {{{"title", "Loss"}, {"points", {{1, 9}, {2, 8}, {3, 6}, {4, 5}}}},
+                  {{"title", "Speed"}, {"points", {{4, 1}}}, {"raw", ordered_json::array()}}}}});
+  const std::string changed = "changedData(" + old + ", " + history.since(1).dump() + ")";
+  EXPECT_EQ(value_of(changed), json(history.data()));
 }
 
 }  // namespace

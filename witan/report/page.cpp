@@ -41,11 +41,12 @@ std::string fill_page(const PageParts& parts, std::string_view may_ask, std::str
       "<div data-part=\"summary\">\n{}</div>\n<div id=\"controls\"></div>\n<div data-part=\"charts\">\n{}</div>\n"
       "<div data-part=\"rest\">\n{}</div>",
       parts.summary, parts.charts, parts.rest);
+  const std::string data = script_json(parts.data);
   return fill(assets::kPageHtml, {{"title", escape_html(parts.title)},
                                   {"may_ask", may_ask},
                                   {"refresh", refresh},
                                   {"body", body},
-                                  {"data", parts.data},
+                                  {"data", data},
                                   {"live", live},
                                   {"style", assets::kStyleCss},
                                   {"charts_js", assets::kChartsJs},
@@ -67,7 +68,7 @@ PageParts report_parts(const Metrics& metrics, std::string_view config) {
           .charts = chart_sections(charts, heat),
           .rest = anomaly_section(metrics.anomalies) + memory_section(metrics.memory) +
                   sample_section(metrics.samples) + config_section(config, metrics.run),
-          .data = script_json(plot_data(metrics, charts, heat))};
+          .data = plot_data(metrics, charts, heat)};
 }
 
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables) {
@@ -89,7 +90,7 @@ PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vect
           .summary = std::move(summary),
           .charts = chart_sections(charts, std::nullopt),
           .rest = "",
-          .data = script_json(plot_data(charts, axes))};
+          .data = plot_data(charts, axes)};
 }
 
 std::string frozen_page(const PageParts& parts, double refresh_seconds) {

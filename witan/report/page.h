@@ -1,7 +1,8 @@
 // A page of charts: the report of one run, or several runs over each other. It is one file that needs no network; the
-// live page that `witan watch` serves is the same page, which asks now and then for its parts anew.
+// live page that `witan watch` serves is the same page, which asks now and then for what is new in its parts.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +14,11 @@
 namespace witan {
 
 struct PageParts {
-  std::string title;    // plain text
-  std::string summary;  // HTML: what stands above the charts
-  std::string charts;   // the charts' places
-  std::string rest;     // what stands below them
-  std::string data;     // JSON of plot_data(), which may stand in a <script> element
+  std::string title;                                               // plain text
+  std::string summary;                                             // HTML: what stands above the charts
+  std::string charts;                                              // the charts' places
+  std::string rest;                                                // what stands below them
+  nlohmann::ordered_json data = nlohmann::ordered_json::object();  // plot_data()
 };
 
 // Of one run, from its metrics and config.toml.

@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runs/runs_support.h"
+#include "report/changed_data.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::test {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -48,9 +50,34 @@ TEST_F(DashboardTest, TellsWhatIsNewSinceAVersion) {
   go_on("a", 31, 45);
   const json later = json::parse(dashboard.update(first["version"]));
   EXPECT_GT(later["version"], first["version"]);
-  EXPECT_EQ(later["data"]["steps"], json({1, 45}));
-  EXPECT_EQ(later["data"]["runs"][0]["clock"].back(), json({45, 45}));
+  EXPECT_FALSE(later.contains("data"));
+  EXPECT_EQ(later["changes"]["steps"], json::parse(R"({"keep": 1, "then": [45]})"));
+  EXPECT_EQ(later["changes"]["runs"][0]["clock"]["keep"], 30);
+  EXPECT_EQ(later["changes"]["runs"][0]["clock"]["then"].back(), json({45, 45}));
   EXPECT_THAT(later["parts"]["summary"].get<std::string>(), HasSubstr("step 45 of 100"));
+  EXPECT_FALSE(later["parts"].contains("charts")) << "they have their places";
+  EXPECT_FALSE(later["parts"].contains("rest"));
+  EXPECT_EQ(json(changed_data(first["data"], later["changes"])), json::parse(dashboard.update(-1))["data"]);
+}
+
+// Pages that have been open since different versions, one of them since before the run went back.
+TEST_F(DashboardTest, ARunThatWentBackShowsItsNewSteps) {
+  make("a", 30, "", "");
+  const std::string begun = read_text(runs_ / "a/metrics.jsonl");
+  cli::Dashboard dashboard = watch({"a"});
+  std::vector<ordered_json> pages = {ordered_json::parse(dashboard.update(-1))};
+  go_on("a", 31, 45);
+  pages.push_back(ordered_json::parse(dashboard.update(-1)));
+  write_text(runs_ / "a/metrics.jsonl", begun);
+  pages.push_back(ordered_json::parse(dashboard.update(-1)));
+  go_on("a", 31, 50);
+  const ordered_json now = ordered_json::parse(dashboard.update(-1));
+  EXPECT_EQ(now["data"]["steps"], ordered_json({1, 50}));
+  for (const ordered_json& page : pages) {
+    const auto update = ordered_json::parse(dashboard.update(page["version"]));
+    EXPECT_FALSE(update.contains("data"));
+    EXPECT_EQ(changed_data(page["data"], update["changes"]), now["data"]) << page["version"];
+  }
 }
 
 TEST_F(DashboardTest, SaysHowTheRunStands) {
@@ -109,7 +136,7 @@ TEST_F(DashboardTest, ARunThatHasRecordedNothingIsWaitedFor) {
   const json update = json::parse(dashboard.update(-1));
   EXPECT_EQ(update["runs"][0]["text"], "has not begun");
   make("young", 5, "", "");
-  EXPECT_EQ(json::parse(dashboard.update(update["version"]))["data"]["charts"][0]["title"], "Loss");
+  EXPECT_EQ(json::parse(dashboard.update(update["version"]))["changes"]["charts"][0]["title"], "Loss");
 }
 
 TEST_F(DashboardTest, ThePageAsksItsOwnServerAlone) {

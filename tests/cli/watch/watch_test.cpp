@@ -76,7 +76,8 @@ TEST_F(WatchServiceTest, AVersionThatIsNoneGetsAll) {
   };
   const int64_t version = update("-1")["version"];
   EXPECT_FALSE(update(std::to_string(version)).contains("data"));
-  for (const char* known : {"", "x", "1x", "99999999999999999999999", "-5", "%31"})
+  for (const char* known :
+       {"", "x", "1x", "99999999999999999999999", "-5", "%31", "0", "2", "9223372036854775807", "-9223372036854775808"})
     EXPECT_TRUE(update(known).contains("data")) << known;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -110,9 +111,9 @@ Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::mill
 // What was read before stays on the page while a file cannot be read.
 void Dashboard::look() {
   const auto now = std::chrono::steady_clock::now();
-  if (version_ > 0 && now - looked_ < least_gap_) return;
+  if (plots_.version() > 0 && now - looked_ < least_gap_) return;
   looked_ = now;
-  bool changed = version_ == 0;
+  bool changed = plots_.version() == 0;
   for (Run& run : runs_) {
     try {
       changed = run.follower.read_more() || changed;
@@ -122,8 +123,12 @@ void Dashboard::look() {
     }
   }
   if (!changed) return;
-  ++version_;
-  parts_ = parts();
+  PageParts fresh = parts();
+  plots_.push(std::exchange(fresh.data, {}));
+  const auto before = parts_json(parts_), after = parts_json(fresh);
+  for (const auto& [name, html] : after.items())
+    if (plots_.version() == 1 || html != before[name]) part_versions_[name] = plots_.version();
+  parts_ = std::move(fresh);
 }
 
 PageParts Dashboard::parts() const {
@@ -139,31 +144,43 @@ PageParts Dashboard::parts() const {
   return comparison_parts(compared, {latest_table(compared)});
 }
 
-std::string Dashboard::standing() const {
+nlohmann::ordered_json Dashboard::standing() const {
   nlohmann::ordered_json runs = nlohmann::ordered_json::array();
   for (const Run& run : runs_) {
     const Standing standing = standing_of(run.folder, run.follower.metrics(), run.error);
     runs.push_back({{"name", name_of_run(run.folder)}, {"state", standing.state}, {"text", standing.text}});
   }
-  return runs.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return runs;
+}
+
+nlohmann::ordered_json Dashboard::changed_parts(int64_t known) const {
+  const auto all = parts_json(parts_);
+  auto changed = nlohmann::ordered_json::object();
+  for (const auto& [name, html] : all.items())
+    if (part_versions_.at(name) > known) changed[name] = html;
+  return changed;
 }
 
 std::string Dashboard::page() {
   const MutexLock lock(mutex_);
   look();
-  const auto runs = nlohmann::ordered_json::parse(standing());
-  return live_page(parts_, script_json({{"version", version_}, {"runs", runs}}));
+  PageParts whole = parts_;
+  whole.data = plots_.data();
+  return live_page(whole, script_json({{"version", plots_.version()}, {"runs", standing()}}));
 }
 
 std::string Dashboard::update(int64_t known) {
   const MutexLock lock(mutex_);
   look();
-  std::string json = fmt::format(R"({{"version":{},"runs":{})", version_, standing());
-  if (known != version_)
-    json += fmt::format(R"(,"parts":{},"data":{})",
-                        parts_json(parts_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-                        parts_.data);
-  return json + "}";
+  nlohmann::ordered_json json{{"version", plots_.version()}, {"runs", standing()}};
+  if (!plots_.remembers(known)) {
+    json["parts"] = parts_json(parts_);
+    json["data"] = plots_.data();
+  } else if (known != plots_.version()) {
+    json["parts"] = changed_parts(known);
+    json["changes"] = plots_.since(known);
+  }
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace witan::cli

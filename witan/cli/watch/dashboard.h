@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "witan/base/mutex.h"
 #include "witan/report/metrics_follower.h"
 #include "witan/report/page.h"
+#include "witan/report/plot_history.h"
 
 namespace witan::cli {
 
@@ -23,7 +25,9 @@ class Dashboard {
   // The page as of now.
   std::string page();
   // JSON for a page that has version `known`: {"version": N, "runs": [{"name", "state", "text"}]}, and where N is
-  // another, "parts" (report/page.h) and "data". `state` is running, silent, ended, stopped or unreadable.
+  // another, "parts" (report/page.h) that have changed since, and "changes" (PlotHistory::since()). A page whose
+  // version is not remembered, or none, gets all parts and "data". `state` is running, silent, ended, stopped or
+  // unreadable.
   std::string update(int64_t known);
 
  private:
@@ -35,14 +39,16 @@ class Dashboard {
 
   void look() WITAN_REQUIRES(mutex_);
   PageParts parts() const WITAN_REQUIRES(mutex_);
-  std::string standing() const WITAN_REQUIRES(mutex_);
+  nlohmann::ordered_json changed_parts(int64_t known) const WITAN_REQUIRES(mutex_);
+  nlohmann::ordered_json standing() const WITAN_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::vector<Run> runs_ WITAN_GUARDED_BY(mutex_);
   const std::chrono::milliseconds least_gap_;
   std::chrono::steady_clock::time_point looked_ WITAN_GUARDED_BY(mutex_);
-  int64_t version_ WITAN_GUARDED_BY(mutex_) = 0;  // grows with what the files say
-  PageParts parts_ WITAN_GUARDED_BY(mutex_);      // of that version
+  PlotHistory plots_ WITAN_GUARDED_BY(mutex_);                             // its version grows with what the files say
+  PageParts parts_ WITAN_GUARDED_BY(mutex_);                               // of that version, without data
+  std::map<std::string, int64_t> part_versions_ WITAN_GUARDED_BY(mutex_);  // since which each part is as it is
 };
 
 // Whether the run has been silent for longer than its steps take: `age` is the time since something was recorded.

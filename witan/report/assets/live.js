@@ -38,8 +38,9 @@ function showLost(text) {
   runBar.append(item);
 }
 
+// A part that has not changed is not sent.
 function putPart(name, html) {
-  if (shownParts[name] === html) return false;
+  if (html === undefined || shownParts[name] === html) return false;
   shownParts[name] = html;
   document.querySelector("[data-part=" + name + "]").innerHTML = html;
   return true;
@@ -50,12 +51,21 @@ function placesOf(plots) {
   return JSON.stringify([plots.charts.map((chart) => chart.title), plots.heat ? plots.heat.panels.length : 0]);
 }
 
+// The data that `changes` makes of `old`: a list comes as what is kept of the old one in its place, and what follows.
+function changedData(old, changes) {
+  if (Array.isArray(changes)) return changes.map((one, i) => changedData(old && old[i], one));
+  if (changes === null || typeof changes !== "object") return changes;
+  if ("keep" in changes) return (old || []).slice(0, changes.keep).concat(changes.then);
+  return Object.fromEntries(Object.entries(changes).map(([key, one]) => [key, changedData(old && old[key], one)]));
+}
+
 // The places of the plots stay while they are the same: what is zoomed or hidden stays so.
 function putUpdate(update) {
-  const hadCharts = data.charts.length > 0, samePlaces = placesOf(data) === placesOf(update.data);
-  if (!hadCharts && update.data.charts.length > 0) return location.reload();
+  const fresh = update.data || changedData(data, update.changes);
+  const hadCharts = data.charts.length > 0, samePlaces = placesOf(data) === placesOf(fresh);
+  if (!hadCharts && fresh.charts.length > 0) return location.reload();
   const whole = !view.isZoomed();
-  data = update.data;
+  data = fresh;
   view.full = fullRange();
   if (whole) view.range = view.full.slice();
   putPart("summary", update.parts.summary);
