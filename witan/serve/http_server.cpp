@@ -214,7 +214,8 @@ void HttpSession::dispatch() {
                       .body = std::move(message.body()),
                       .query = std::string(target.substr(std::min(path_end + 1, target.size()))),
                       .host = text(http::field::host),
-                      .origin = text(http::field::origin)};
+                      .origin = text(http::field::origin),
+                      .accept_encoding = text(http::field::accept_encoding)};
   keep_alive_ = message.keep_alive();
   version_ = message.version();
   gone_ = std::make_shared<std::atomic<bool>>(false);

@@ -35,6 +35,7 @@ struct HttpRequest {
   std::string query = {};   // what stands behind the path's "?"
   std::string host = {};    // the header, as the client sent it
   std::string origin = {};  // likewise; empty: there is none
+  std::string accept_encoding = {};
 };
 
 struct HttpResponse {

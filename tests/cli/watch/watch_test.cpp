@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runs/runs_support.h"
+#include "serve/gunzip.h"
 #include "serve/http_client.h"
 #include "support/program.h"
+#include "witan/base/error.h"
 #include "witan/cli/watch/watch_service.h"
 
 namespace witan::test {
@@ -68,6 +70,33 @@ TEST_F(WatchServiceTest, NothingCanBeChanged) {
   for (const char* path : {"/metrics.jsonl", "/../a/config.toml", "//", "/update/", "", "/%2e%2e/"})
     EXPECT_EQ(ask({.path = path, .query = "token=secret", .host = "localhost"}).status, 404) << path;
   EXPECT_EQ(ask({.path = "/nowhere", .query = "", .host = "localhost"}).status, 403) << "not even what there is";
+}
+
+TEST_F(WatchServiceTest, WhatIsLargeIsCompressedForThoseWhoTakeIt) {
+  make("long", 100);
+  cli::Dashboard dashboard(std::vector<std::filesystem::path>{runs_ / "long"});
+  cli::WatchService service(dashboard, "secret");
+  const auto ask_for = [&](const char* path, const char* known, const char* coding) {
+    return service.answer({.method = "GET",
+                           .path = path,
+                           .query = cat("token=secret", known),
+                           .host = "localhost",
+                           .accept_encoding = coding});
+  };
+  const auto coding_of = [](const serve::HttpResponse& response) {
+    for (const auto& [name, value] : response.headers)
+      if (name == "Content-Encoding") return value;
+    return std::string();
+  };
+  for (const char* path : {"/", "/update"}) {
+    const serve::HttpResponse plain = ask_for(path, "", "br"), small = ask_for(path, "", "gzip, br");
+    EXPECT_EQ(coding_of(plain), "");
+    EXPECT_EQ(coding_of(small), "gzip");
+    EXPECT_LT(small.body.size(), plain.body.size() / 2);
+    EXPECT_EQ(gunzip(small.body), plain.body);
+    EXPECT_EQ(small.headers.size(), plain.headers.size() + 1) << "with all others";
+  }
+  EXPECT_EQ(coding_of(ask_for("/update", "&known=1", "gzip")), "") << "nothing is new, and that is short";
 }
 
 TEST_F(WatchServiceTest, AVersionThatIsNoneGetsAll) {

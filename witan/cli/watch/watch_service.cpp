@@ -5,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/serve/gzip.h"
 #include "witan/serve/secret.h"
 
 namespace witan::cli {
@@ -51,6 +52,15 @@ int64_t known_version(std::string_view query) {
   return error == std::errc() && end == text.data() + text.size() ? version : -1;
 }
 
+// What is small is not worth it.
+serve::HttpResponse compressed(serve::HttpResponse response, const serve::HttpRequest& request) {
+  constexpr size_t kLeast = 4 << 10;
+  if (response.body.size() < kLeast || !serve::accepts_gzip(request.accept_encoding)) return response;
+  response.body = serve::gzip(response.body);
+  response.headers.emplace_back("Content-Encoding", "gzip");
+  return response;
+}
+
 }  // namespace
 
 serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
@@ -67,8 +77,10 @@ serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
     response.allow = "GET";
     return response;
   }
-  if (request.path == "/") return with_headers(200, dashboard_.page(), "text/html; charset=utf-8");
-  return with_headers(200, dashboard_.update(known_version(request.query)), "application/json");
+  return compressed(request.path == "/"
+                        ? with_headers(200, dashboard_.page(), "text/html; charset=utf-8")
+                        : with_headers(200, dashboard_.update(known_version(request.query)), "application/json"),
+                    request);
 }
 
 }  // namespace witan::cli

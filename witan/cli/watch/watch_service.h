@@ -15,7 +15,8 @@ class WatchService {
 
   // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Others than
   // this machine's own pages are refused with 403: a name of another host in Host is another site's, whose owner points
-  // it here (DNS rebinding), and an Origin that is not this server's is another site's script.
+  // it here (DNS rebinding), and an Origin that is not this server's is another site's script. What is large goes
+  // compressed to those who take gzip.
   serve::HttpResponse answer(const serve::HttpRequest& request);
 
  private:
