@@ -61,12 +61,18 @@ class HttpClient {
       if (!receive()) return false;
     return true;
   }
-  // The next answer; status 0: the connection ended before one.
-  HttpAnswer answer() {
+  // What stands before the next answer's body, which is all of an answer to HEAD.
+  HttpAnswer head() {
     if (!receive_until("\r\n\r\n")) return {};
     HttpAnswer out;
     out.head = take(received_.find("\r\n\r\n") + 4);
     out.status = std::stoi(out.head.substr(out.head.find(' ')));
+    return out;
+  }
+  // The next answer; status 0: the connection ended before one.
+  HttpAnswer answer() {
+    HttpAnswer out = head();
+    if (out.status == 0) return out;
     if (const auto length = header(out.head, "Content-Length"); !length.empty())
       out.body = take(std::stoul(length));
     else if (header(out.head, "Transfer-Encoding") == "chunked")
@@ -108,7 +114,7 @@ class HttpClient {
   std::string take(size_t count) {
     while (received_.size() < count)
       if (!receive()) throw std::runtime_error("the answer is cut off: " + received_);
-    const std::string bytes = received_.substr(0, count);
+    std::string bytes = received_.substr(0, count);
     received_.erase(0, count);
     return bytes;
   }

@@ -53,6 +53,32 @@ TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
   EXPECT_FALSE(client.receive());
 }
 
+// A body would be taken for the next answer.
+TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
+  start();
+  HttpClient client(port());
+  client.send("HEAD /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\nHEAD /c HTTP/1.1\r\n\r\nnonsense\r\n\r\n");
+  const HttpAnswer head = client.head();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(HttpClient::header(head.head, "Content-Length"), std::to_string(std::string("HEAD /a ").size()));
+  EXPECT_EQ(client.answer().body, "GET /b ");
+  EXPECT_EQ(client.head().status, 200);
+  EXPECT_THAT(client.answer().body, HasSubstr("400 this is no HTTP request")) << "whatever that was, it was no HEAD";
+}
+
+TEST_F(HttpServerTest, EventsForHeadAreNone) {
+  start({}, [](const serve::HttpRequest&, const std::shared_ptr<serve::Reply>& reply) {
+    reply->begin_events();
+    reply->event("one");
+    reply->end_events();
+  });
+  HttpClient client(port());
+  client.send("HEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(HttpClient::header(client.head().head, "Content-Type"), "text/event-stream");
+  EXPECT_EQ(client.head().status, 200);
+  EXPECT_FALSE(client.receive()) << "and nothing else";
+}
+
 TEST_F(HttpServerTest, BodiesMayComeInChunksAndAfterAnInvitation) {
   start();
   EXPECT_EQ(say("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,

@@ -419,7 +419,12 @@ TEST_F(ServiceTest, RefusesWhatIsNotThere) {
   const HttpAnswer get = HttpClient(port()).get(kCompletions);
   EXPECT_EQ(get.status, 405);
   EXPECT_EQ(HttpClient::header(get.head, "Allow"), "POST");
-  EXPECT_EQ(HttpClient(port()).post("/health", "{}").status, 405);
+  const HttpAnswer post = HttpClient(port()).post("/health", "{}");
+  EXPECT_EQ(post.status, 405);
+  EXPECT_EQ(HttpClient::header(post.head, "Allow"), "GET, HEAD");
+  HttpClient client(port());
+  client.send("HEAD /health HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(client.head().status, 200);
 }
 
 TEST_F(ServiceTest, PromptsThatAreTooLongAreRefusedWithTheLimit) {

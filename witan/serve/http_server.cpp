@@ -77,6 +77,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void set_answer(Answer answer);
   bool is_current(uint64_t request, Answer answer) const { return request == request_ && answer == answer_; }
   std::string head_of(const HttpResponse& response, bool chunked) const;
+  std::string whole(const HttpResponse& response) const {
+    return head_of(response, false) + (head_only_ ? "" : response.body);
+  }
   void write(const std::string& bytes);
   void flush();
   void end_request();
@@ -97,7 +100,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // of the present request
   Answer answer_ = Answer::none;
   unsigned version_ = 11;
-  bool keep_alive_ = false, timed_out_ = false, sending_ = false;
+  bool keep_alive_ = false, head_only_ = false, timed_out_ = false, sending_ = false;
   std::string unsent_, sent_;  // what waits, and what is being sent
 };
 
@@ -148,7 +151,7 @@ void HttpSession::arm(HttpLimits::Seconds time, Late late) {
 }
 
 void HttpSession::wait_for_request() {
-  timed_out_ = false;
+  timed_out_ = head_only_ = false;
   if (buffer_.size() > 0) return receive_header();  // the next request came with the last
   arm(host_.limits.idle, &HttpSession::disconnect);
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](NetError error) {
@@ -216,6 +219,7 @@ void HttpSession::dispatch() {
                       .host = text(http::field::host),
                       .origin = text(http::field::origin),
                       .accept_encoding = text(http::field::accept_encoding)};
+  head_only_ = message.method() == http::verb::head;
   keep_alive_ = message.keep_alive();
   version_ = message.version();
   gone_ = std::make_shared<std::atomic<bool>>(false);
@@ -275,7 +279,7 @@ std::string HttpSession::head_of(const HttpResponse& response, bool chunked) con
 void HttpSession::send(uint64_t request, const HttpResponse& response) {
   if (!is_current(request, Answer::waited_for)) return;
   set_answer(Answer::ending);
-  write(head_of(response, false) + response.body);
+  write(whole(response));
 }
 
 void HttpSession::begin_events(uint64_t request) {
@@ -286,7 +290,7 @@ void HttpSession::begin_events(uint64_t request) {
 }
 
 void HttpSession::event(uint64_t request, const std::string& data) {
-  if (!is_current(request, Answer::streaming)) return;
+  if (!is_current(request, Answer::streaming) || head_only_) return;
   const std::string text = "data: " + data + "\n\n";
   if (version_ < 11) return write(text);
   std::ostringstream size;
@@ -297,7 +301,7 @@ void HttpSession::event(uint64_t request, const std::string& data) {
 void HttpSession::end_events(uint64_t request) {
   if (!is_current(request, Answer::streaming)) return;
   set_answer(Answer::ending);
-  write(version_ < 11 ? "" : "0\r\n\r\n");
+  write(version_ < 11 || head_only_ ? "" : "0\r\n\r\n");
 }
 
 void HttpSession::abandoned(uint64_t request) {
@@ -342,7 +346,7 @@ void HttpSession::end_request() {
 void HttpSession::fail(int status, const std::string& message) {
   keep_alive_ = false;
   set_answer(Answer::ending);
-  write(head_of({status, host_.error_body(status, message)}, false) + host_.error_body(status, message));
+  write(whole({status, host_.error_body(status, message)}));
 }
 
 // A socket that is closed while the client still sends would take the answer with it.

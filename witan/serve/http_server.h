@@ -46,7 +46,8 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};  // others, by name
 };
 
-// Where a request's answer goes. Every method may be called from any thread, and does nothing once the client is gone.
+// Where a request's answer goes; of the answer to HEAD, only what stands before its body (RFC 9110, section 9.3.2).
+// Every method may be called from any thread, and does nothing once the client is gone.
 class Reply {
  public:
   virtual ~Reply() = default;

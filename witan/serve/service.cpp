@@ -57,14 +57,14 @@ void Service::stop() {
 }
 
 void Service::answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
-  const bool get = request.method == "GET", post = request.method == "POST";
+  const bool get = request.method == "GET" || request.method == "HEAD", post = request.method == "POST";
   const std::string& path = request.path;
-  if (path == kHealth) return reply->send(get ? health() : not_allowed(request, "GET"));
+  if (path == kHealth) return reply->send(get ? health() : not_allowed(request, "GET, HEAD"));
   check_key(request);
   const std::string below_models = std::string(kModels) + "/";
-  if (path == kModels) return reply->send(get ? models() : not_allowed(request, "GET"));
+  if (path == kModels) return reply->send(get ? models() : not_allowed(request, "GET, HEAD"));
   if (path.starts_with(below_models))
-    return reply->send(get ? model(path.substr(below_models.size())) : not_allowed(request, "GET"));
+    return reply->send(get ? model(path.substr(below_models.size())) : not_allowed(request, "GET, HEAD"));
   if (path != kCompletions && path != kChat)
     throw ApiError(404, cat("there is no ", clipped(path), ": this server has ", kHealth, ", ", kModels, ", ",
                             kCompletions, " and ", kChat));

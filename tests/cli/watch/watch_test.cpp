@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class WatchServiceTest : public MadeUpRuns {
  protected:
@@ -62,14 +61,28 @@ TEST_F(WatchServiceTest, OtherSitesScriptsAreRefused) {
 }
 
 TEST_F(WatchServiceTest, NothingCanBeChanged) {
-  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "HEAD", "get", "PATCH"}) {
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "get", "head", "PATCH"}) {
     const auto answer = ask({.method = method, .path = "/", .query = "token=secret", .host = "localhost"});
     EXPECT_EQ(answer.status, 405) << method;
-    EXPECT_EQ(answer.allow, "GET");
+    EXPECT_EQ(answer.allow, "GET, HEAD");
   }
   for (const char* path : {"/metrics.jsonl", "/../a/config.toml", "//", "/update/", "", "/%2e%2e/"})
     EXPECT_EQ(ask({.path = path, .query = "token=secret", .host = "localhost"}).status, 404) << path;
   EXPECT_EQ(ask({.path = "/nowhere", .query = "", .host = "localhost"}).status, 403) << "not even what there is";
+}
+
+TEST_F(WatchServiceTest, HeadIsCheckedAndAnsweredLikeGet) {
+  const serve::HttpRequest request{.method = "HEAD", .path = "/update", .query = "token=secret", .host = "localhost"};
+  const serve::HttpResponse head = ask(request);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, ask({.path = "/update", .query = "token=secret", .host = "localhost"}).body)
+      << "the server leaves it out";
+  serve::HttpRequest other = request;
+  other.query = "token=wrong";
+  EXPECT_EQ(ask(other).status, 403);
+  other = request;
+  other.host = "evil.example";
+  EXPECT_EQ(ask(other).status, 403);
 }
 
 TEST_F(WatchServiceTest, WhatIsLargeIsCompressedForThoseWhoTakeIt) {
@@ -161,6 +174,12 @@ TEST_F(WatchTest, ServesTheLatestRunUntilItIsStopped) {
   EXPECT_EQ(HttpClient::header(page.head, "Referrer-Policy"), "no-referrer");
   const json update = watching.get("/update" + query + "&known=-1", "Host: localhost\r\n").json();
   EXPECT_EQ(update["data"]["steps"], json({1, 30}));
+  HttpClient head(watching.port());
+  head.send("HEAD /" + query + " HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n");
+  const HttpAnswer headers = head.head();
+  EXPECT_EQ(headers.status, 200);
+  EXPECT_EQ(HttpClient::header(headers.head, "Content-Encoding"), "gzip");
+  EXPECT_FALSE(head.receive()) << "no body";
   EXPECT_EQ(watching.get("/", "Host: localhost\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: evil.example\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: localhost\r\nOrigin: http://evil.example\r\n").status, 403);

@@ -72,9 +72,9 @@ serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
     return refusal(403, "the address needs its token, as `witan watch` printed it: http://127.0.0.1:PORT/?token=...");
   if (request.path != "/" && request.path != "/update")
     return refusal(404, cat("there is no ", clipped(request.path), ": this server has / and /update"));
-  if (request.method != "GET") {
+  if (request.method != "GET" && request.method != "HEAD") {
     serve::HttpResponse response = refusal(405, cat(request.path, " takes GET, not ", clipped(request.method)));
-    response.allow = "GET";
+    response.allow = "GET, HEAD";
     return response;
   }
   return compressed(request.path == "/"

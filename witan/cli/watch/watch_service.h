@@ -1,4 +1,4 @@
-// The requests of a dashboard's page: who may ask, and for what. It is read-only: GET is all there is.
+// The requests of a dashboard's page: who may ask, and for what. It is read-only: GET and HEAD are all there is.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class WatchService {
   // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Others than
   // this machine's own pages are refused with 403: a name of another host in Host is another site's, whose owner points
   // it here (DNS rebinding), and an Origin that is not this server's is another site's script. What is large goes
-  // compressed to those who take gzip.
+  // compressed to those who take gzip. HEAD is answered as GET; the server leaves the body out.
   serve::HttpResponse answer(const serve::HttpRequest& request);
 
  private:
