@@ -47,7 +47,7 @@ TEST_F(RunsTest, EachStateIsTold) {
   EXPECT_EQ(runs["fresh"]["state"], "not begun");
   EXPECT_EQ(runs["now"]["state"], "running");
   EXPECT_EQ(runs["foreign"]["state"], "imported");
-  EXPECT_FALSE(runs["foreign"].contains("steps")) << "nobody has asked for any";
+  EXPECT_TRUE(runs["foreign"]["total_steps"].is_null()) << "nobody has asked for any";
   EXPECT_EQ(runs.size(), 9u);
 }
 
@@ -63,7 +63,7 @@ TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {
   write_text(runs_ / "a/checkpoints/step-40/shard", std::string(100'000, 'x'));
   const nlohmann::json run = by_name(runs({"--json"}))["a"];
   EXPECT_EQ(run["step"], 40);
-  EXPECT_EQ(run["steps"], 100);
+  EXPECT_EQ(run["total_steps"], 100);
   EXPECT_NEAR(run["loss"].get<double>(), 3.6, 1e-12);
   EXPECT_EQ(run["validation_loss"], 4.5);
   EXPECT_EQ(run["tokens"], 80'000);
@@ -74,6 +74,29 @@ TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {
   const Said said = runs();
   EXPECT_EQ(said.err, "");
   EXPECT_TRUE(contains(said.out, "a    failed    40  100  3.6000      4.5000  80.0 K      1.50 M")) << said.out;
+}
+
+// Names and what stands where there is nothing are those of `witan report --json`.
+TEST_F(RunsTest, EveryRunHasEveryKey) {
+  make("trained", 40);
+  make("fresh", 0, "", "");
+  write_text(runs_ / "foreign/config.toml", "[train]\ntrain_iters = 100\n");
+  write_text(runs_ / "foreign/ledger.json", "{}");
+  fs::create_directories(runs_ / "foreign/checkpoints/step-0");
+  const nlohmann::json runs = by_name(this->runs({"--json"}));
+  for (const char* name : {"fresh", "foreign"}) {
+    EXPECT_EQ(runs[name].size(), runs["trained"].size()) << name;
+    for (const auto& [key, value] : runs["trained"].items()) EXPECT_TRUE(runs[name].contains(key)) << name << key;
+    for (const char* key : {"step", "loss", "validation_loss", "tokens", "from"})
+      EXPECT_TRUE(runs[name][key].is_null()) << name << key;
+  }
+  const Said said = witan({"report", "trained", "--json", "--runs-folder", runs_.string()});
+  const auto report = nlohmann::json::parse(said.out);
+  const nlohmann::json& run = runs["trained"];
+  for (const char* key : {"name", "state", "from", "bytes"}) EXPECT_EQ(run[key], report[key]) << key;
+  for (const char* key : {"step", "total_steps", "loss", "tokens"}) EXPECT_EQ(run[key], report["training"][key]) << key;
+  EXPECT_EQ(run["parameters"], report["model"]["parameters"]);
+  EXPECT_EQ(run["validation_loss"], report["validation"]["last"]["loss"]);
 }
 
 TEST_F(RunsTest, TheLatestComesFirst) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -57,21 +58,22 @@ std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
   return text_table(rows, {left, left, right, right, right, right, right, right, right, right, left});
 }
 
+// Every key is there in every run, and null where `witan report --json` has null.
 nlohmann::ordered_json json_of(const RunSummary& run) {
-  nlohmann::ordered_json json{
-      {"name", replace_invalid_utf8(run.name)}, {"state", name_of(run.state)}, {"step", run.step}};
-  const auto add = [&](const char* key, const auto& value) {
-    if (value) json[key] = *value;
+  const auto or_null = [](const auto& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
   };
-  add("steps", run.steps);
-  add("loss", run.loss);
-  add("validation_loss", run.validation_loss);
-  add("tokens", run.tokens);
-  add("parameters", run.parameters);
-  json["age_s"] = run.age.count();
-  json["bytes"] = run.bytes;
-  if (!run.origin.empty()) json["from"] = run.origin;
-  return json;
+  return {{"name", replace_invalid_utf8(run.name)},
+          {"state", name_of(run.state)},
+          {"step", or_null(run.step > 0 ? std::optional(run.step) : std::nullopt)},
+          {"total_steps", or_null(run.steps)},
+          {"loss", or_null(run.loss)},
+          {"validation_loss", or_null(run.validation_loss)},
+          {"tokens", or_null(run.tokens)},
+          {"parameters", or_null(run.parameters)},
+          {"age_s", run.age.count()},
+          {"bytes", run.bytes},
+          {"from", or_null(run.origin.empty() ? std::nullopt : std::optional(run.origin))}};
 }
 
 ExitCode list_all(Context& context, const RunsArgs& args) {
