@@ -154,6 +154,25 @@ TEST(Charts, EveryStatisticOfRoutersHasOne) {
   EXPECT_EQ(last(charts["Busiest expert"], "most even layer"), 2);
 }
 
+TEST(Charts, OfASingleLayerTheSameCurveIsShownOnce) {
+  Metrics m = synthetic::run(20, 1, 4);
+  for (StepEvent& step : m.steps)
+    for (const char* name : {"router_entropy", "expert_bias"}) set_router_statistic(step, name, 1.25);
+  for (ExpertsEvent& event : m.experts)
+    event.statistics = {{"router_entropy", {{1.25}}}, {"expert_bias", {{-1, 0, 0, 1}}}, {"load_max_over_mean", {{3}}}};
+  const std::vector<Chart> charts = make_charts(m);
+  const auto names = [&](const char* title) {
+    std::vector<std::string> out;
+    for (const Series& one : find(charts, title)->series)
+      if (one.style != Series::Style::faint) out.push_back(one.name);
+    return out;
+  };
+  EXPECT_EQ(names("Router entropy"), std::vector<std::string>{"smoothed"});
+  EXPECT_EQ(names("Busiest expert"), std::vector<std::string>{"smoothed"});
+  EXPECT_EQ(names("Expert bias"), (std::vector<std::string>{"smoothed", "lowest layer", "highest layer"}))
+      << "its experts have a value each";
+}
+
 TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
   Metrics m = synthetic::run(20, 2, 4);
   const auto has = [&](const std::string& title) {

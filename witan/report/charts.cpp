@@ -232,6 +232,17 @@ Curve curve_of_layers(const Metrics& m, const std::string& name, Extreme which) 
   });
 }
 
+// Whether there is more than one value of it at a time: the only layer would be the lowest and the highest too.
+bool has_several(const Metrics& m, const std::string& name) {
+  return std::ranges::any_of(m.experts, [&](const ExpertsEvent& e) {
+    const auto statistic = e.statistics.find(name);
+    if (statistic == e.statistics.end()) return false;
+    size_t values = 0;
+    for (const std::vector<double>& row : statistic->second) values += row.size();
+    return values > 1;
+  });
+}
+
 // A chart of each statistic that has none of its own: over all layers, and of the two layers that differ most.
 void add_other_statistics(Charts& charts, const Metrics& m) {
   const std::map<std::string, std::string> units = {{"router_entropy", "nats, mean over tokens"}};
@@ -243,6 +254,7 @@ void add_other_statistics(Charts& charts, const Metrics& m) {
     charts.open(Section::experts, title_of(name), unit == units.end() ? "" : unit->second);
     charts.add_smoothed("all layers", 1,
                         curve_of(m.steps, [&](const StepEvent& e) { return router_statistic(e, name); }));
+    if (!has_several(m, name)) continue;
     charts.add_average("lowest layer", 3, curve_of_layers(m, name, Extreme::lowest));
     charts.add_average("highest layer", 4, curve_of_layers(m, name, Extreme::highest));
   }
@@ -251,7 +263,8 @@ void add_other_statistics(Charts& charts, const Metrics& m) {
 void add_experts(Charts& charts, const Metrics& m) {
   charts.open(Section::experts, "Busiest expert", "times the mean load, worst layer");
   charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
-  charts.add_average("most even layer", 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
+  if (has_several(m, "load_max_over_mean"))
+    charts.add_average("most even layer", 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
 
   charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
   charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
