@@ -12,7 +12,7 @@ declare -A packages=(
     zlib1g-dev libzstd-dev libsnappy-dev liblz4-dev libonig-dev libutf8proc-dev libxxhash-dev libssl-dev liblapack-dev
     libboost-dev libucx-dev libedit-dev libcurl4-openssl-dev libyaml-cpp-dev ca-certificates
     libjs-dygraphs perl-doc"
-  [test]="libgtest-dev libgmock-dev openmpi-bin mpich"
+  [test]="libgtest-dev libgmock-dev openmpi-bin mpich nodejs"
   [package]="dpkg-dev file"
   [lint]="clang clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"

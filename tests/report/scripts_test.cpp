@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 class PageScripts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("node --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "node is not installed";
+    if (std::system("node --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "node is missing: scripts/setup.sh test";
   }
   // What JSON.stringify() makes of an expression, with the scripts of a live page of no run.
   static json value_of(const std::string& expression) {
