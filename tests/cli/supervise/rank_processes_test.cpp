@@ -32,6 +32,7 @@ TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   ASSERT_TRUE(job.ended());
+  EXPECT_FALSE(job.has_failed()) << "what was made to end did not fail by itself";
   EXPECT_GE(RankProcesses::Clock::now() - start, RankProcesses::kAlone) << "it is given time";
   const auto ends = job.ends();
   EXPECT_EQ(ends[0].code, 0);

@@ -225,6 +225,29 @@ TEST_F(RunCommandTest, ARankThatIsStoppedIsEndedAndLeftOut) {
   EXPECT_EQ(program.wait(), 75) << log();
 }
 
+// The others have seconds to end in, and only then does the supervisor decide with which ranks the run resumes.
+TEST_F(RunCommandTest, TakesLostRanksBackThatAreAskedForWhileTheOthersEnd) {
+  Program program(supervised({"--ranks", "2"}, train("lost", {"--train-iters", "4000", "--save-interval", "20"})),
+                  own_ / "log");
+  ASSERT_TRUE(program.reaches([&] { return last_step("lost") >= 5; }, kPatience)) << log();
+  const pid_t first = process_of(0);
+  ::kill(process_of(1), SIGSTOP);  // it cannot end by itself
+  kill_rank(0);
+  ASSERT_TRUE(program.reaches([&] { return ::kill(first, 0) != 0; }, kPatience)) << "the supervisor knows: " << log();
+  program.send(SIGHUP);
+  ASSERT_TRUE(program.reaches([&] { return contains(log(), "restart 1 of 3"); }, kPatience)) << log();
+  EXPECT_FALSE(contains(log(), "no rank is missing")) << log();
+  EXPECT_TRUE(contains(log(), "a rank has failed: when the others have ended, the run starts again with all 2 ranks"))
+      << log();
+  EXPECT_TRUE(contains(log(), "rank 0 was killed by signal 9 (Killed): all 2 ranks start again (replicate=2")) << log();
+  const int64_t saved = last_step("lost");
+  EXPECT_TRUE(program.reaches([&] { return last_step("lost") > saved; }, kPatience)) << log();
+  EXPECT_GT(process_of(1), 1);
+  program.send(SIGTERM);
+  ASSERT_TRUE(program.ends_within(kPatience)) << log();
+  EXPECT_EQ(program.wait(), 75) << log();
+}
+
 // --fresh is of the first start alone: it would throw away what was saved.
 TEST_F(RunCommandTest, BeginsAnewOnlyOnce) {
   std::vector<std::string> call = train("lost");

@@ -142,6 +142,12 @@ bool RankProcesses::ended() const {
   return std::ranges::none_of(processes_, &Process::runs);
 }
 
+bool RankProcesses::has_failed() const {
+  return std::ranges::any_of(processes_, [](const Process& process) {
+    return !process.runs && !process.end.made_to_end && is_failure(process.end);
+  });
+}
+
 std::vector<RankEnd> RankProcesses::ends() const {
   std::vector<RankEnd> ends;
   for (const Process& process : processes_) ends.push_back(process.end);

@@ -36,6 +36,7 @@ class RankProcesses {
   // the others are given time to end by themselves, then told to, then killed.
   void poll();
   bool ended() const;
+  bool has_failed() const;  // one that ended by itself, as far as poll() knows
   std::vector<RankEnd> ends() const;
   // The end of what a rank but the first has written, each line with the rank's number before it.
   std::string said(int rank) const;

@@ -109,8 +109,9 @@ Verdict Supervisor::run_once() {
   RankProcesses job(call());
   ++starts_;
   while (!job.ended()) {
-    if (const int signal = ::sigtimedwait(&signals_, nullptr, &kPoll); signal > 0) answer(signal, job);
-    job.poll();
+    const int signal = ::sigtimedwait(&signals_, nullptr, &kPoll);
+    job.poll();  // first: what a signal asks for depends on which ranks have failed
+    if (signal > 0) answer(signal, job);
     const bool due = options_.regrow_minutes > 0 && shrunk_ && !growing_ && !stopping_;
     if (due && Clock::now() - *shrunk_ >= minutes(options_.regrow_minutes)) regrow(job);
   }
@@ -129,7 +130,7 @@ void Supervisor::answer(int signal, RankProcesses& job) {
   if (signal != SIGHUP) {
     stopping_ = true;
     job.send(signal);
-  } else if (is_whole()) {
+  } else if (is_whole() && !job.has_failed()) {
     say("SIGHUP: no rank is missing");
   } else if (!growing_ && !stopping_) {
     regrow(job);
@@ -138,8 +139,11 @@ void Supervisor::answer(int signal, RankProcesses& job) {
 
 void Supervisor::regrow(RankProcesses& job) {
   growing_ = true;
-  say(cat("the run is saved, and starts again with all ", ranks_, " ranks"));
-  job.send(SIGUSR1);
+  // Where a rank has failed, the others end anyway, and there is nothing to save that they could agree on.
+  const bool ending = job.has_failed();
+  say(cat(ending ? "a rank has failed: when the others have ended, the run" : "the run is saved, and",
+          " starts again with all ", ranks_, " ranks"));
+  if (!ending) job.send(SIGUSR1);
 }
 
 bool Supervisor::goes_on(const Verdict& verdict) {
@@ -155,6 +159,13 @@ bool Supervisor::goes_on(const Verdict& verdict) {
                     options_.window_minutes > 0 ? fmt::format(" within {:g} minutes", options_.window_minutes) : ""));
     return false;
   }
+  const std::string restart = cat("restart ", restarts_.size(), " of ", options_.max_restarts);
+  if (growing_) {  // asked for while ranks ended, or before one failed
+    take_all_back();
+    choose_layout(ranks_, ranks_);
+    say(cat(verdict.reason, ": all ", ranks_, " ranks start again (", mesh_text(*layout_), "), ", restart));
+    return true;
+  }
   leave_out(verdict.lost);
   const auto left = static_cast<int64_t>(places_.size());
   const std::string lost = fmt::format("{}; {} of {} are left", verdict.reason, left, ranks_);
@@ -168,8 +179,7 @@ bool Supervisor::goes_on(const Verdict& verdict) {
     choose_layout(ranks_, ranks_);
     how = cat(error.what(), ": all ", ranks_, " start again");
   }
-  say(fmt::format("{}: {} ({}), restart {} of {}", lost, how, mesh_text(*layout_), restarts_.size(),
-                  options_.max_restarts));
+  say(fmt::format("{}: {} ({}), {}", lost, how, mesh_text(*layout_), restart));
   return true;
 }
 

@@ -42,7 +42,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   // Until the run has ended. SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 are passed on and end it; SIGHUP asks for ranks that
-  // were lost. Throws IoError where no process can be started.
+  // were lost, also while others end because one failed. Throws IoError where no process can be started.
   ExitCode run();
 
  private:
@@ -53,7 +53,7 @@ class Supervisor {
   void answer(int signal, RankProcesses& job);
   void regrow(RankProcesses& job);
   bool is_whole() const { return places_.size() == static_cast<size_t>(ranks_); }
-  // Takes lost ranks out; whether the run goes on.
+  // Takes lost ranks out, or all back where that was asked for; whether the run goes on.
   bool goes_on(const Verdict& verdict);
   bool may_restart();
   void leave_out(const std::vector<int>& lost);
