@@ -239,6 +239,20 @@ TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
   EXPECT_TRUE(contains(longer.err, "\nstep 4/5  loss ")) << longer.err;
 }
 
+// Also what was said before the log could be opened.
+TEST_F(TrainCommandTest, WarningsAreInTheLogToo) {
+  const std::vector<std::string> warnings = {"kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true",
+                                             "lr_warmup_iters = 3 is no less than train_iters = 3",
+                                             "no_load_rng has no effect"};
+  const Said said = train({"--train-iters", "3", "--kv-lora-rank", "64", "--lr-warmup-iters", "3", "--no-load-rng"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  const std::string log = read_text(own_ / "runs/default/train.log");
+  for (const std::string& warning : warnings) {
+    EXPECT_TRUE(contains(said.err, warning)) << said.err;
+    EXPECT_TRUE(contains(log, "Z warning " + warning)) << log;
+  }
+}
+
 // A rate at which no evaluation is better than the first.
 TEST_F(TrainCommandTest, ARunThatStoppedEarlyGoesOnByTheCommandThatItSays) {
   const Said stopped = train({"--train-iters", "20", "--eval-interval", "2", "--early-stopping-patience", "1", "--lr",

@@ -148,19 +148,19 @@ TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
   RunConfig before = witan::testing::small_config();
   before.train.train_iters = 100;
   const auto warning = [&](const RunConfig& now, int64_t done) {
-    return said([&](Progress& progress) { cli::announce_schedule(before, now, done, progress); });
+    return cli::schedule_warning(before, now, done).value_or("");
   };
   RunConfig longer = before;
   longer.train.train_iters = 200;
-  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 100 keeps the old one\n")) << warning(longer, 100);
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 100 keeps the old one")) << warning(longer, 100);
   longer.optimizer.lr_decay_iters = 100;
   EXPECT_EQ(warning(longer, 100), "");
   before.optimizer.lr_decay_iters = 80;
   longer.optimizer.lr_decay_iters = 0;
-  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 80 keeps the old one\n")) << warning(longer, 100);
+  EXPECT_TRUE(contains(warning(longer, 100), "; --lr-decay-iters 80 keeps the old one")) << warning(longer, 100);
   RunConfig faster = before;
   faster.optimizer.lr *= 2;
-  EXPECT_TRUE(contains(warning(faster, 50), "; --use-checkpoint-opt-param-scheduler keeps the old one\n"))
+  EXPECT_TRUE(contains(warning(faster, 50), "; --use-checkpoint-opt-param-scheduler keeps the old one"))
       << warning(faster, 50);
   EXPECT_EQ(warning(faster, 0), "") << "nothing was trained";
 }

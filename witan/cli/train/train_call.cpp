@@ -130,6 +130,8 @@ class TrainCall {
   ExitCode run();
 
  private:
+  // Says it, and keeps it for train.log, which is not open yet. With "warning: " before it, or not.
+  void warn(const std::string& line, Progress& progress);
   bool leads() const { return !launch_ || launch_->rank == 0; }
   ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
   // Of a process among several: meets the others, unless it refuses for itself what it was asked for.
@@ -138,6 +140,7 @@ class TrainCall {
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
   // Refuses what this machine, or these processes, cannot run.
   void check(const ResolvedConfig& config);
+  void warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress);
   // What would be done from here on, and what would fail of it.
   ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
   // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
@@ -164,6 +167,7 @@ class TrainCall {
   std::FILE* const loud_;
   std::optional<ProcessWorld> world_;  // before all that uses it
   std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
+  std::vector<std::string> told_;      // warnings until now
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
@@ -176,10 +180,12 @@ ExitCode TrainCall::run() {
   if (leads() && !given_.said("run") && given_.config.train.run == RunConfig().train.run)
     announce_run(given_.config, given_.saved.has_value(), progress);
   meet();
-  if (const std::string warning = binding_warning(world(), launch_); !warning.empty()) progress.note(warning);
+  if (const std::string warning = binding_warning(world(), launch_); !warning.empty()) warn(warning, progress);
   if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
-  const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, progress);
+  std::vector<std::string> notes;
+  const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
+  for (const std::string& note : notes) warn(note, progress);
   Facts facts = gather_facts(given, scheduling);
   ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
   check(expected);
@@ -189,12 +195,18 @@ ExitCode TrainCall::run() {
     facts.launched->peer_islands = peers.of_rank;
     expected = resolve(given, facts);
   }
-  for (const std::string& warning : config_warnings(given_, expected)) progress.note(warning);
+  for (const std::string& warning : config_warnings(given_, expected)) warn(warning, progress);
   if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);
   if (!done) return ExitCode::done;
   facts.vocabulary = data_->tokenizer->vocab_size();
   return train_from(resolve(given, facts), *done, progress);
+}
+
+void TrainCall::warn(const std::string& line, Progress& progress) {
+  constexpr std::string_view kWarning = "warning: ";  // train.log says that of each line by itself
+  progress.note(line);
+  told_.push_back(line.starts_with(kWarning) ? line.substr(kWarning.size()) : line);
 }
 
 void TrainCall::meet() {
@@ -219,6 +231,11 @@ void TrainCall::check(const ResolvedConfig& config) {
   steps_to_trace(options_.trace_steps, config, 0);
   require_devices(config, world_ ? std::min(world_->local_size(), cuda::devices()) : config->parallel.ranks);
   if (world_ && config->parallel.on_gpu()) gpu_memory_ = least_gpu_memory(*world_, config);
+}
+
+void TrainCall::warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress) {
+  if (!given_.saved) return;
+  if (const auto warning = schedule_warning(*given_.saved, now, done)) warn(*warning, progress);
 }
 
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
@@ -257,7 +274,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   // Before text is read, which may take long.
   if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
   if (done == 0) check_first_weights(expected);
-  if (given_.saved) announce_schedule(*given_.saved, expected, done, progress);
+  warn_of_schedule(expected, done, progress);
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());
   return done;
@@ -286,7 +303,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   require_room(config, plan, folder_ ? disk_state(*folder_, done) : DiskState{}, progress);
   aids(config, done);
   for (const std::string& line : data.lines) progress.note(line);
-  if (given_.saved && !options_.fresh) announce_schedule(*given_.saved, config, done, progress);
+  if (!options_.fresh) warn_of_schedule(config, done, progress);
   if (const auto timing = timing_without_writing(plan, config, done, data.held_out))
     announce(config, plan, *timing, done, progress);
   else
@@ -376,9 +393,11 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     const Timing timing = quick_timing_of(plan, config, done, data_->held_out->per_epoch(), job);
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
+    if (auto threads = too_many_threads(config->parallel, usable_cores())) told_.push_back(std::move(*threads));
   }
   start_->config = origin_of_run() + config_to_save(config.given(), true);
   start_->aids = aids(config, done);
+  start_->told = std::move(told_);
   const RunResult result = train_with_report(config, plan, promised, progress);
   progress.clear();
   if (leads()) {

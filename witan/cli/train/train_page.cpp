@@ -171,19 +171,18 @@ void announce_run(const RunConfig& config, bool exists, Progress& progress) {
                             config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
 }
 
-void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress) {
-  if (done == 0) return;
+std::optional<std::string> schedule_warning(const RunConfig& saved, const RunConfig& now, int64_t done) {
+  if (done == 0) return std::nullopt;
   const Schedule before = schedule_of(saved);
   Schedule after = schedule_of(now);
   const auto jumps = jump(before, after, done);
-  if (!jumps) return;
+  if (!jumps) return std::nullopt;
   after.optimizer.lr_decay_iters = before.length();  // as the flag would have it
   const std::string flag = jump(before, after, done) ? "--use-checkpoint-opt-param-scheduler"
                                                      : fmt::format("--lr-decay-iters {}", before.length());
-  progress.note(fmt::format(
-      "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old "
-      "one",
-      jumps->first, jumps->second, flag));
+  return fmt::format(
+      "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old one",
+      jumps->first, jumps->second, flag);
 }
 
 void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress) {

@@ -2,6 +2,9 @@
 // talk, for the standard error, but for what the model writes.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "witan/base/file.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/train/planning.h"
@@ -16,7 +19,7 @@ void announce_run(const RunConfig& config, bool exists, Progress& progress);
 
 // Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
 // surprise. `saved`: the run's configuration until now.
-void announce_schedule(const RunConfig& saved, const RunConfig& now, int64_t done, Progress& progress);
+std::optional<std::string> schedule_warning(const RunConfig& saved, const RunConfig& now, int64_t done);
 
 // Model, ranks, layout, libraries and work, before the first step.
 void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);

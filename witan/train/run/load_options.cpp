@@ -36,16 +36,18 @@ std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config) {
   return saved;
 }
 
-RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint, Progress& progress) {
+RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint,
+                            std::vector<std::string>& notes) {
   if (given.load.no_load_rng)
-    progress.note("no_load_rng has no effect: random numbers depend only on the seed and the step");
+    notes.push_back("no_load_rng has no effect: random numbers depend only on the seed and the step");
   if (!checkpoint) return given;
   RunConfig before = given, scheduled = given;
   take_schedule(scheduled, *checkpoint);
   const Fields was = before.fields(), is = scheduled.fields();
   for (size_t i = 0; i < was.size(); ++i)
     if (was[i].text() != is[i].text())
-      progress.note(cat("not used     ", was[i].name, " = ", was[i].text(), " (the checkpoint's: ", is[i].text(), ")"));
+      notes.push_back(
+          cat("not used     ", was[i].name, " = ", was[i].text(), " (the checkpoint's: ", is[i].text(), ")"));
   return scheduled;
 }
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "witan/report/progress.h"
 #include "witan/train/run/config.h"
 
 namespace witan {
@@ -12,8 +13,9 @@ namespace witan {
 // has no checkpoint. Throws CheckpointError, ConfigError.
 std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config);
 
-// `given` by a call, as config.load changes it: with the schedule of `checkpoint`, if that is asked for. Says on
-// `progress` what has no meaning here and what gives way to the checkpoint.
-RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint, Progress& progress);
+// `given` by a call, as config.load changes it: with the schedule of `checkpoint`, if that is asked for. Adds to
+// `notes` what has no meaning here and what gives way to the checkpoint.
+RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfig>& checkpoint,
+                            std::vector<std::string>& notes);
 
 }  // namespace witan

@@ -13,15 +13,16 @@ namespace witan {
 namespace {
 
 // Figures are no reason to lose a run, nor damage to some of them one to lose the others.
-void truncate_or_repair(const fs::path& events, int64_t step, Progress& progress) {
-  if (!fs::exists(events)) return;
+// Returns what there is to warn of; empty: nothing.
+std::string truncate_or_repair(const fs::path& events, int64_t step) {
+  if (!fs::exists(events)) return "";
   try {
     MetricsWriter(events).truncate_after(step);
     read_metrics(events);
+    return "";
   } catch (const CorruptionError&) {
     const DamagedLines damaged = repair_metrics(events, step);
-    progress.note(cat("warning: ", describe(damaged, events), "; the file as it was is now ",
-                      events.filename().string(), ".damaged"));
+    return cat(describe(damaged, events), "; the file as it was is now ", events.filename().string(), ".damaged");
   }
 }
 
@@ -37,12 +38,18 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
     fs::remove(folder.samples());
     fs::remove(folder.rewinds());  // of one whose checkpoints were removed
   }
+  std::vector<std::string> warnings = start.warnings;
   if (start.from)
     for (const fs::path& events : {folder.metrics(), folder.samples()})
-      truncate_or_repair(events, start.step(), progress);
+      if (std::string damage = truncate_or_repair(events, start.step()); !damage.empty())
+        warnings.push_back(std::move(damage));
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
-  for (const std::string& warning : start.warnings) progress.note("warning: " + warning);
+  for (const std::string& warning : start.told) recorder_->warn(warning);
+  for (const std::string& warning : warnings) {
+    progress.note("warning: " + warning);
+    recorder_->warn(warning);
+  }
   for (const std::string& warning : data.warnings) recorder_->warn(warning);
   for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);

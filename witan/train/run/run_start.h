@@ -33,6 +33,7 @@ struct RunStart {
   std::vector<std::string> warnings;  // damaged checkpoints that were passed over
   std::string config = {};            // written to config.toml once every rank is ready to train; empty: nothing is
   RunAids aids = {};
+  std::vector<std::string> told = {};  // what people were warned of before train.log was open, which is to have it too
   int64_t step() const { return from ? from->step : 0; }
 };
 // A scalar of checkpoints that hold imported weights alone.
