@@ -111,6 +111,15 @@ TEST_F(RunConfigTest, AWarmupThatDoesNotEndIsWarnedOf) {
   EXPECT_FALSE(warned({"--train-iters", "20"})) << "the default";
 }
 
+// The value is the one that was given, not what became of it.
+TEST_F(RunConfigTest, AnIdleTimeoutIsNamedAsGiven) {
+  const cli::GivenConfig one =
+      given({"--distributed-timeout-minutes", "90", "--checkpoint-timeout-minutes", "30", "--ranks", "1"});
+  EXPECT_EQ(cli::config_warnings(one, resolve(one.config, {})),
+            std::vector<std::string>{"warning: checkpoint_timeout_minutes = 30.0 has no effect: it needs more than "
+                                     "distributed_timeout_minutes, and distributed_timeout_minutes = 90.0"});
+}
+
 // Where the run on disk is another one, the call stands alone.
 TEST_F(RunConfigTest, NothingOfAnotherRunIsLeft) {
   write_text(own_ / "runs/default/config.toml", "num_layers = 7\nlr = 0.1\n");

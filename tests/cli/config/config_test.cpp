@@ -117,6 +117,15 @@ TEST_F(ConfigTest, AutomaticValuesAreResolvedWithTheirReasons) {
   EXPECT_EQ(shown["threads"]["source"], "--threads");
 }
 
+TEST_F(ConfigTest, TheTimeoutThatCountsIsShownAsResolved) {
+  std::vector<std::string> args = {"--distributed-timeout-minutes", "90", "--checkpoint-timeout-minutes", "30"};
+  EXPECT_EQ(keys(args)["checkpoint_timeout_minutes"]["value"], 30);
+  args.emplace_back("--resolved");
+  const nlohmann::json shown = keys(args)["checkpoint_timeout_minutes"];
+  EXPECT_EQ(shown["value"], 90);
+  EXPECT_EQ(shown["source"], "chosen: never less than distributed_timeout_minutes");
+}
+
 TEST_F(ConfigTest, ErrorsAreThoseOfTraining) {
   const std::string file = folder_ / "bad.toml";
   write_text(file, "\nlrr = 1\n");

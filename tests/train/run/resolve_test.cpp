@@ -205,6 +205,25 @@ TEST(Resolve, ResolvingWhatIsResolvedChangesNothing) {
     }
 }
 
+// Whoever waits for a part of a checkpoint waits at least as long as in any other collective.
+TEST(Resolve, TheTimeoutOfCheckpointsIsTheOneThatCounts) {
+  RunConfig given = small_config();
+  const auto resolved = [&](double distributed, double checkpoint) {
+    given.parallel.distributed_timeout_minutes = distributed;
+    given.parallel.checkpoint_timeout_minutes = checkpoint;
+    return resolve(given, {});
+  };
+  const ResolvedConfig raised = resolved(90, 30);
+  EXPECT_EQ(raised->parallel.checkpoint_timeout_minutes, 90);
+  EXPECT_EQ(60 * raised->parallel.checkpoint_timeout_minutes, raised->parallel.checkpoint_deadline_seconds());
+  EXPECT_EQ(reason_of(raised, "checkpoint_timeout_minutes"), "90: never less than distributed_timeout_minutes");
+  EXPECT_TRUE(resolve(*raised, {}).decisions().empty());
+  for (const double checkpoint : {5.0, 30.0}) {
+    EXPECT_EQ(resolved(5, checkpoint)->parallel.checkpoint_timeout_minutes, checkpoint);
+    EXPECT_EQ(reason_of(resolved(5, checkpoint), "checkpoint_timeout_minutes"), "");
+  }
+}
+
 TEST(Resolve, EveryDecisionHasItsReason) {
   const ResolvedConfig config = resolve(learned_positions(), {.cores = 4, .vocabulary = 300});
   EXPECT_EQ(reason_of(config, "vocab_size"), "300: the tokenizer's");

@@ -334,7 +334,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
 }
 
 std::vector<std::string> config_warnings(const GivenConfig& given, const RunConfig& resolved) {
-  RunConfig values = resolved, defaults;
+  RunConfig values = given.config, defaults;  // in the words of the call, whatever was made of them
   const Fields fields = values.fields(), usual = defaults.fields();
   std::vector<IdleKey> idle = idle_keys(resolved);
   std::erase_if(idle, [&](const IdleKey& one) {

@@ -1,5 +1,7 @@
 #include "witan/train/run/resolve.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -47,6 +49,7 @@ class Resolution {
     threads();
     experts();
     products();
+    timeouts();
     values_.validate();
     exchange();
     norm_of_gradients();
@@ -146,6 +149,15 @@ class Resolution {
       decide("expert_model_parallel_size", parallel.expert_model_parallel_size, size,
              num_experts == 0 ? "the model is dense"
                               : cat("the largest that divides the ranks and the ", num_experts, " experts"));
+  }
+
+  // Whoever waits for a part of a checkpoint never waits for less than in any collective.
+  void timeouts() {
+    ParallelConfig& parallel = values_.parallel;
+    if (parallel.checkpoint_timeout_minutes >= parallel.distributed_timeout_minutes) return;
+    parallel.checkpoint_timeout_minutes = parallel.distributed_timeout_minutes;
+    decisions_.push_back({"checkpoint_timeout_minutes", fmt::format("{}", parallel.checkpoint_timeout_minutes),
+                          "never less than distributed_timeout_minutes"});
   }
 
   void exchange() {

@@ -73,7 +73,7 @@ class ResolvedConfig {
   std::shared_ptr<const Content> content_;
 };
 
-// Fills in what is 0 or auto, each where nothing else is said:
+// Fills in what is 0 or auto, each where nothing else is said, and raises what another key's value sets the least of:
 //   vocab_size                   the tokenizer's; a model that is too small for the tokenizer is a ConfigError
 //   reset_position_ids,          true with sft: conversations of a sample are kept apart
 //   reset_attention_mask
@@ -85,6 +85,7 @@ class ResolvedConfig {
 //   expert_model_parallel_size   the largest that divides a stage's ranks and the experts
 //   cp_comm_type                 a2a where context-parallel ranks divide the heads, else p2p; one rank has neither
 //   gradient_norm_fusion         true on GPUs where it has an effect, but in deterministic mode
+//   checkpoint_timeout_minutes   distributed_timeout_minutes, where that is longer
 //   lr_decay_iters               the length of the run that a checkpoint's schedule was made for
 // and checks the whole. Resolving the values of a resolved configuration by the same facts changes nothing. Throws
 // ConfigError.
