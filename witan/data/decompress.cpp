@@ -196,4 +196,11 @@ std::unique_ptr<ByteReader> open_bytes(const fs::path& path) {
   return std::make_unique<PlainReader>(std::move(input));
 }
 
+bool is_compressed(const fs::path& path) {
+  Input input(path);
+  input.fill();
+  const std::string_view head = input.available().substr(0, 4);
+  return has_gzip_magic(head) || has_zstd_magic(head);
+}
+
 }  // namespace witan

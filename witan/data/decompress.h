@@ -27,4 +27,7 @@ class ByteReader {
 // Several gzip members or zstd frames are read as one stream. zstd windows above 128 MiB are refused.
 std::unique_ptr<ByteReader> open_bytes(const fs::path& path);
 
+// Whether the file's first bytes say that open_bytes() would decompress it. Throws IoError.
+bool is_compressed(const fs::path& path);
+
 }  // namespace witan

@@ -83,8 +83,25 @@ TEST_F(DryRunTest, ANewRunIsDescribedAndNothingWritten) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_EQ(everything(), before);
   for (const char* piece : {"would be trained on the text, with at most 300 entries", "1 file, ", "to be tokenized",
+                            "not checked  whether its rows are usable, and whether it has the 34 tokens",
                             "default would start, to train for 384 tokens; nothing was written"})
     EXPECT_TRUE(contains(said.err, piece)) << piece << " in " << said.err;
+}
+
+// With a tokenizer they are tokenized, else only their sizes are known.
+TEST_F(DryRunTest, SetsThatAreNotTokenizedAreSaid) {
+  write_text(folder_ / "own.txt", some_text(3));
+  const std::string set = "own=" + (folder_ / "own.txt").string();
+  const Said untrained = try_out(with_text({"--valid-data", set}));
+  EXPECT_EQ(untrained.code, 0) << untrained.err;
+  EXPECT_TRUE(contains(untrained.err, "not checked  whether each set of valid_data has the 17 tokens of a sample"))
+      << untrained.err;
+  const std::string tokenizer = folder_ / "t.json";
+  ASSERT_EQ(witan({"tokenizer", "train", folder_ / "text.txt", "--vocab-size", "300", "--output", tokenizer}).code, 0);
+  const Said known = try_out(with_text({"--valid-data", set, "--tokenizer", tokenizer}));
+  EXPECT_EQ(known.code, 0) << known.err;
+  EXPECT_TRUE(contains(known.err, "validation   own: ")) << known.err;
+  EXPECT_FALSE(contains(known.err, "each set of valid_data")) << known.err;
 }
 
 TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
@@ -112,6 +129,13 @@ TEST_F(DryRunTest, FailsAsTheRunWould) {
   write_text(folder_ / "empty.txt", "");
   expect_fails({"--data", (folder_ / "empty.txt").string()}, 4, "empty.txt: there is no text");
   expect_fails(with_text({"--valid-data", "own=" + (folder_ / "empty.txt").string()}), 4, "empty.txt is empty");
+  write_text(folder_ / "short.txt", "too short");
+  expect_fails(
+      {"--data", (folder_ / "short.txt").string()}, 4,
+      "short.txt has 9 bytes, which are 10 tokens at most; with seq_length 16 a sample to train on and one for "
+      "validation need 34");
+  expect_fails(with_text({"--valid-data", "own=" + (folder_ / "short.txt").string()}), 4,
+               "short.txt has 9 bytes, which are 10 tokens at most; with seq_length 16 a sample needs 17");
   expect_fails(with_text({"--tokenizer", folder_ / "no.json"}), 4, "no.json");
   expect_fails(with_text({"--ranks", "3"}), 3, "ranks");
   expect_fails(with_text({"--valid-data", "code=" + (folder_ / "no.txt").string()}), 4, "no.txt");

@@ -466,7 +466,7 @@ TEST_F(TrainCommandTest, RefusesLayoutsThatCannotBe) {
 }
 
 TEST_F(TrainCommandTest, AStartThatFailedBeforeTrainingDecidesNothingOfTheNext) {
-  const Said failed = train({"--seq-length", "100000"});  // samples longer than the text: known when it is tokenized
+  const Said failed = train({"--seq-length", "15000"});  // the text has bytes for two samples, but not tokens
   EXPECT_EQ(failed.code, 4) << failed.err;
   ASSERT_TRUE(fs::exists(own_ / "runs/default/tokenizer.json"));
   ASSERT_FALSE(fs::exists(own_ / "runs/default/config.toml"));
@@ -484,7 +484,7 @@ TEST_F(TrainCommandTest, AStartThatFailedBeforeTrainingDecidesNothingOfTheNext) 
 }
 
 TEST_F(TrainCommandTest, WorkOfAStartThatFailedIsNotDoneTwice) {
-  EXPECT_EQ(train({"--seq-length", "100000"}).code, 4);
+  EXPECT_EQ(train({"--seq-length", "15000"}).code, 4);  // which the text has bytes for, and not tokens
   const Said said = train();
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_NE(said.err.find("tokenizer.json (trained before)"), std::string::npos) << said.err;
@@ -506,6 +506,11 @@ TEST_F(TrainCommandTest, AStartThatFailsBeforeAnyWorkLeavesNoFolder) {
   };
   expect_none({"--data-path", own_ / "nowhere", "--tokenizer", tokenizer});
   expect_none({"--data-path", own_ / "short", "--tokenizer", tokenizer});
+  expect_none({"--data", own_ / "short.txt"});
+  expect_none({"--data", own_ / "text", "--valid-data", "own=" + (own_ / "short.txt").string()});
+  write_text(own_ / "rather.txt", some_text(7));  // of bytes enough for a sample, as is seen when it is tokenized
+  expect_none(
+      {"--data", own_ / "text", "--tokenizer", tokenizer, "--valid-data", "own=" + (own_ / "rather.txt").string()});
   expect_none({"--data", own_ / "empty.txt"});
   expect_none({"--data", own_ / "empty.txt", "--tokenizer", tokenizer});
   expect_none({"--data", own_ / "nowhere", "--tokenizer", tokenizer});

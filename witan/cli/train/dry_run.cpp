@@ -12,6 +12,7 @@
 #include "witan/data/sources.h"
 #include "witan/data/token_dataset.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/least_text.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_lock.h"
@@ -69,7 +70,8 @@ std::string describe_megatron_shards(const DataConfig& data) {
              "; samples in Megatron-Core's order are counted by the run itself");
 }
 
-std::string describe_text(const DataConfig& data) {
+// Text that is yet to be tokenized: what its size tells, and what only its tokens would.
+void check_text(const DataConfig& data, const Tokenizer* tokenizer, FoundData& found) {
   const Sources sources = find_sources(data.data.empty() ? default_corpus() : paths_of({data.data}));
   uint64_t bytes = 0;
   for (const Source& one : sources.files) bytes += one.bytes;
@@ -79,7 +81,14 @@ std::string describe_text(const DataConfig& data) {
   std::string line = cat("text         ", counted(static_cast<int64_t>(sources.files.size()), "file"), ", ",
                          format_bytes(static_cast<double>(bytes)), ", to be tokenized");
   if (!sources.skipped.empty()) line += "; left out: " + describe_skipped(sources.skipped);
-  return line;
+  found.lines.push_back(line);
+  for (const TextToTokenize& text : texts_to_tokenize(data, sources, {}))
+    require_enough_text(text.place, text.sources.files, data, tokenizer);
+  found.lines.push_back(cat("not checked  whether its rows are usable",
+                            data.sft ? ""
+                                     : cat(", and whether it has the ", least_tokens_of_splits(data),
+                                           " tokens that a sample to train on and one for validation need"),
+                            ": text is not tokenized here"));
 }
 
 void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, bool keeps, FoundData& found) {
@@ -89,7 +98,14 @@ void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokeni
     require<DataError>(fs::exists(path) || names_tokens(path), "valid_data: ", path, ": there is no such file");
     require<DataError>(!fs::is_regular_file(path) || fs::file_size(path) > 0, "valid_data: ", path, " is empty");
   }
-  if (!tokenizer || data.sft) return;
+  require_enough_validation_text(data, tokenizer);
+  if (!tokenizer || data.sft) {
+    found.lines.push_back(cat("not checked  whether each set of valid_data has ",
+                              data.sft ? std::string("a conversation to learn from")
+                                       : cat("the ", least_tokens_of_set(data), " tokens of a sample"),
+                              ": it is not tokenized here"));
+    return;
+  }
   for (const ValidationSet& set : read_validation_sets(data, *tokenizer, nullptr, keeps))
     found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));
 }
@@ -130,7 +146,7 @@ FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bo
     found.lines.push_back(describe_samples(config, opened));
   } else {
     check_sources(data);
-    found.lines.push_back(describe_text(data));
+    check_text(data, found.tokenizer.get(), found);
   }
   check_validation_sets(config, found.tokenizer.get(), keeps, found);
   return found;

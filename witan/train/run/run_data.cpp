@@ -15,6 +15,7 @@
 #include "witan/data/bigram.h"
 #include "witan/data/prepare.h"
 #include "witan/train/run/data_fingerprint.h"
+#include "witan/train/run/least_text.h"
 #include "witan/train/run/megatron_samples.h"
 #include "witan/train/run/mixture_data.h"
 #include "witan/train/run/run_conversations.h"
@@ -36,14 +37,12 @@ bool has_saved(const RunFolder& folder) {
   return !step_folders(folder.checkpoints()).empty();
 }
 
-std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder,
-                                                const Sources& sources, Progress& progress) {
-  const fs::path path = folder.tokenizer();
-  if (has_saved(folder) && fs::exists(path)) return std::make_shared<Tokenizer>(Tokenizer::load(path));
-  if (config.tokenizer.empty())
-    return std::make_shared<Tokenizer>(
-        trained_tokenizer(path, config.bpe, sources.files, corpus_options(config), progress));
-  return std::make_shared<Tokenizer>(Tokenizer::load(config.tokenizer));
+// Null: it is yet to be trained on the text.
+std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder) {
+  const fs::path own = folder.tokenizer();
+  const bool keeps = has_saved(folder) && fs::exists(own);
+  if (!keeps && config.tokenizer.empty()) return nullptr;
+  return std::make_shared<Tokenizer>(Tokenizer::load(keeps ? own : fs::path(config.tokenizer)));
 }
 
 // Copies of what was given, once the text is known to be good: a start that fails before leaves no folder behind. What
@@ -180,6 +179,14 @@ RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> 
           .shards = {prefix}};
 }
 
+std::vector<TextToTokenize> texts_to_tokenize(const DataConfig& config, const Sources& all, const fs::path& prefix) {
+  if (!is_mixture(config)) return {{config.data.empty() ? "the built-in text" : config.data, all, prefix}};
+  std::vector<TextToTokenize> texts;
+  for (const TextPart& part : text_parts(config, prefix))
+    texts.push_back({part.text.string(), find_sources({part.text}), part.tokens});
+  return texts;
+}
+
 void check_sources(const DataConfig& config) {
   if (!config.reads_shards()) checked_sources(config);
 }
@@ -206,9 +213,8 @@ std::string describe_samples(const SampleSource& samples, const DataConfig& conf
   return line;
 }
 
-// What is not in the shards: the sets of valid_data, and what packing made of conversations.
-RunData completed(RunData data, const RunConfig& config, const RunFolder& folder, Progress& progress) {
-  add_validation_sets(config, folder, data);
+// With what packing made of conversations.
+RunData completed(RunData data, const RunConfig& config, Progress& progress) {
   std::vector<std::string> warnings = describe_packing(*data.train);
   for (const ValidationSet& set : data.sets) std::ranges::copy(set.warnings, std::back_inserter(warnings));
   for (const std::string& warning : warnings) progress.note("warning: " + warning);
@@ -226,12 +232,13 @@ RunData completed(RunData data, const RunConfig& config, const RunFolder& folder
 RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progress& progress) {
   const DataConfig& data = config.data;
   if (data.reads_shards()) {
-    const auto given = find_tokenizer(data, folder, {}, progress);
+    const auto given = find_tokenizer(data, folder);
     const std::vector<std::string> warnings = check_shard_tokenizers(data, *given, has_saved(folder));
     for (const std::string& warning : warnings) progress.note("warning: " + warning);
     RunData opened = open_run_data(config, given, data.data_path);
     opened.warnings = warnings;
     keep_given(data, folder, *given, has_saved(folder) ? nullptr : find_conversation_format(config, *given));
+    add_validation_sets(config, folder, opened);
     return opened;
   }
   const bool mixed = is_mixture(data);
@@ -239,25 +246,32 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
       (mixed ? text_parts(data, folder.tokens()).front().tokens : folder.tokens()).string() + ".idx";
   if (has_saved(folder) && fs::exists(shards) && fs::exists(folder.tokenizer())) {
     progress.note(cat("text         the tokens that the run started with, ", folder.tokens().string()));
-    return open_run_data(config, find_tokenizer(data, folder, {}, progress), folder.tokens());
+    RunData opened = open_run_data(config, find_tokenizer(data, folder), folder.tokens());
+    add_validation_sets(config, folder, opened);
+    return opened;
   }
   const Sources sources = checked_sources(data);
+  const std::vector<TextToTokenize> texts = texts_to_tokenize(data, sources, folder.tokens());
   std::vector<std::string> warnings;
   if (!sources.skipped.empty()) warnings.push_back("left out: " + describe_skipped(sources.skipped));
   auto warn = [&, said = size_t{0}]() mutable {
     for (; said < warnings.size(); ++said) progress.note("warning: " + warnings[said]);
   };
   warn();  // before work that may take long
-  const auto tokenizer = find_tokenizer(data, folder, sources, progress);
+  auto tokenizer = find_tokenizer(data, folder);
+  for (const TextToTokenize& text : texts) require_enough_text(text.place, text.sources.files, data, tokenizer.get());
+  require_enough_validation_text(data, tokenizer.get());
+  if (!tokenizer)
+    tokenizer = std::make_shared<Tokenizer>(
+        trained_tokenizer(folder.tokenizer(), data.bpe, sources.files, corpus_options(data), progress));
   const auto format = find_conversation_format(config, *tokenizer);
-  if (mixed)
-    for (const TextPart& part : text_parts(data, folder.tokens()))
-      tokenize(data, folder, part.tokens, find_sources({part.text}), tokenizer, format, progress, warnings);
-  else
-    tokenize(data, folder, folder.tokens(), sources, tokenizer, format, progress, warnings);
+  auto sets = read_validation_sets(data, *tokenizer, format, has_saved(folder));  // first: one may be refused
+  for (const TextToTokenize& text : texts)
+    tokenize(data, folder, text.tokens, text.sources, tokenizer, format, progress, warnings);
   warn();
   RunData opened = open_run_data(config, tokenizer, folder.tokens());
   keep_given(data, folder, *tokenizer, format);
+  opened.sets = std::move(sets);
   opened.warnings = std::move(warnings);
   return opened;
 }
@@ -265,7 +279,7 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
 }  // namespace
 
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress) {
-  return completed(prepare_tokens(config, folder, progress), config, folder, progress);
+  return completed(prepare_tokens(config, folder, progress), config, progress);
 }
 
 RunData open_prepared_run_data(const RunConfig& config, const RunFolder& folder) {

@@ -8,6 +8,7 @@
 #include "witan/data/batch.h"
 #include "witan/data/corpus.h"
 #include "witan/data/sample_source.h"
+#include "witan/data/sources.h"
 #include "witan/data/split.h"
 #include "witan/report/progress.h"
 #include "witan/tokenizer/tokenizer.h"
@@ -46,6 +47,15 @@ BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer)
 // Training and held-out text from the token shards `prefix`. Throws DataError, CorruptionError, IoError.
 RunData open_run_data(const RunConfig& config, std::shared_ptr<const Tokenizer> tokenizer, const fs::path& prefix);
 
+// What a run tokenizes: all of its text, or each of several parts that are mixed.
+struct TextToTokenize {
+  std::string place;  // for messages
+  Sources sources;
+  fs::path tokens;  // the prefix of its shards
+};
+// `all`: the sources of all of it; `prefix`: with which the run's tokens begin. Throws DataError.
+std::vector<TextToTokenize> texts_to_tokenize(const DataConfig& config, const Sources& all, const fs::path& prefix);
+
 // Whether there is text where the config says, and it is UTF-8 as far as each file's beginning shows. Throws
 // DataError, CorruptionError, IoError.
 void check_sources(const DataConfig& config);
@@ -54,7 +64,9 @@ void check_sources(const DataConfig& config);
 // done before, from the same text with the same options: what a start that ended early has left is no more than work
 // that need not be done again. A run that has saved a checkpoint resumes with the tokenizer and the tokens in its
 // folder, wherever the text is by then.
-// Says what it does on `progress`. Throws ConfigError, DataError, CorruptionError, IoError, DiskFullError.
+// Sets of valid_data are read before the text is tokenized, as one of them may be refused, and text of too few bytes
+// for a sample is refused before any of it is. Says what it does on `progress`. Throws ConfigError, DataError,
+// CorruptionError, IoError, DiskFullError.
 RunData prepare_run_data(const RunConfig& config, const RunFolder& folder, Progress& progress);
 
 // What prepare_run_data() of another process of the run, which is done, left in the folder.
