@@ -144,6 +144,40 @@ TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
   EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most);
 }
 
+// Whoever stops early wants the best weights, which no key saves by itself.
+TEST(TrainPage, EarlyStoppingTellsWhereTheBestWeightsAreLost) {
+  const TempFolder folder;
+  RunConfig config = witan::testing::small_config();
+  config.train.train_iters = 100;
+  config.train.eval_interval = 10;
+  RunResult result;
+  result.end = RunEnd::stopped_early;
+  result.step = 50;
+  result.validation = {2.5, 30, 2};
+  const auto stopped = [&](int64_t save_interval, int64_t keep_best) {
+    config.train.save_interval = save_interval;
+    config.train.keep_best = keep_best;
+    const std::string all = said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, resolve(config, {}), {}, result, {}, folder / "report.html",
+                     progress);
+      std::fclose(in);
+    });
+    const size_t begin = all.find("\nstopped "), times = all.find("times in a row (early_stopping_patience)", begin);
+    EXPECT_NE(times, std::string::npos) << all;
+    const size_t end = all.find(')', times) + 1;
+    return all.substr(end, all.find('\n', end) - end);
+  };
+  EXPECT_EQ(stopped(10, 0), "; the weights of step 30 were deleted: keep_best = 1 keeps them");
+  EXPECT_EQ(stopped(25, 0),
+            "; the weights of step 30 were not saved: save_interval = 10 with keep_best = 1 saves and keeps them");
+  EXPECT_EQ(stopped(25, 1), "; the weights of step 30 were not saved: save_interval = 10 saves them");
+  EXPECT_EQ(stopped(10, 1), "") << "a checkpoint was better still";
+  fs::create_directories(folder / "checkpoints/step-30");
+  for (const int64_t keep_best : {0, 1}) EXPECT_EQ(stopped(10, keep_best), "") << "it is among the newest";
+}
+
 TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
   RunConfig before = witan::testing::small_config();
   before.train.train_iters = 100;

@@ -9,6 +9,7 @@
 
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
@@ -158,6 +159,17 @@ std::string past_early_stopping(const Context& context, const RunConfig& config)
   return command_for(context, config, "train") + " --early-stopping-patience 0";
 }
 
+// Where the weights of the best evaluation are lost: why, and what keeps them. keep_best chooses among checkpoints, and
+// saves none for an evaluation between two of them.
+std::string loss_of_best(const TrainConfig& train, const fs::path& run, int64_t step) {
+  if (fs::exists(run / "checkpoints" / step_folder_name(step))) return "";
+  const std::string kept = train.keep_best == 0 ? "keep_best = 1" : "";
+  if (train.save_interval > 0 && step % train.save_interval == 0)
+    return kept.empty() ? "" : cat("; the weights of step ", step, " were deleted: ", kept, " keeps them");
+  return cat("; the weights of step ", step, " were not saved: save_interval = ", train.eval_interval,
+             kept.empty() ? " saves them" : cat(" with ", kept, " saves and keeps them"));
+}
+
 }  // namespace
 
 void announce_run(const RunConfig& config, bool exists, Progress& progress) {
@@ -233,10 +245,11 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   if (config->train.keep_best > 0 && validation.best_step > 0)
     progress.note(fmt::format("best         validation loss {:.4f} at step {}", validation.best, validation.best_step));
   if (result.end == RunEnd::stopped_early)
-    progress.note(fmt::format(
-        "stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
-        "times in a row (early_stopping_patience)",
-        result.step, config->train.train_iters, validation.best_step, validation.best, validation.since_best));
+    progress.note(
+        fmt::format("stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
+                    "times in a row (early_stopping_patience){}",
+                    result.step, config->train.train_iters, validation.best_step, validation.best,
+                    validation.since_best, loss_of_best(config->train, report.parent_path(), validation.best_step)));
   progress.note("report       " + report.string());
   if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
