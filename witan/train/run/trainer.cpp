@@ -1,8 +1,5 @@
 #include "witan/train/run/trainer.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -26,9 +23,8 @@
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
-#include "witan/train/run/data_fingerprint.h"
-#include "witan/train/run/initial_weights.h"
 #include "witan/train/run/interval_samples.h"
+#include "witan/train/run/load_state.h"
 #include "witan/train/run/rank_watch.h"
 #include "witan/train/run/replay_check.h"
 #include "witan/train/run/rewinds.h"
@@ -37,7 +33,6 @@
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/train_state.h"
-#include "witan/train/run/upcycle.h"
 #include "witan/train/signals/debug_wait.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
@@ -87,6 +82,8 @@ class RankTrainer {
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
                 run.config->parallel.checkpoint_deadline_seconds()),
+        state_loader_({run.config, run.data, run.start, run.tokenizer, leads() ? &run.recorder() : nullptr}, engine_,
+                      stream_, saving_),
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())),
@@ -95,7 +92,6 @@ class RankTrainer {
       sets_.push_back(evaluation_batches(*set.samples, run.data.batch, evaluation_samples(set, run.config->train),
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
                                          layout.data_ranks()));
-    state_.data = run.data.fingerprint;
     share_prompts();
     engine_.before_update([this] {
       finish_save();
@@ -113,12 +109,8 @@ class RankTrainer {
 
   // Returns why it ended.
   RunEnd train() {
-    if (run_.start.from)
-      resume();
-    else if (!run_.config->train.upcycle.empty())
-      upcycle();
-    else if (!run_.config->train.init_from.empty())
-      take_weights();
+    state_ = state_loader_.begin();
+    if (run_.start.from) newest_ = run_.start.from->step;
     // Not before: what cannot train or be resumed must not change what the run is.
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
@@ -176,12 +168,6 @@ class RankTrainer {
     for (Group* group : groups.all()) group->check_messages();
     groups.host().check_messages();
     return groups;
-  }
-
-  static std::vector<int64_t> samples_of(const std::vector<SourceUse>& uses) {
-    std::vector<int64_t> samples;
-    for (const SourceUse& use : uses) samples.push_back(use.samples);
-    return samples;
   }
 
   // The prompts of samples while the run trains, as rank 0 reads them.
@@ -256,93 +242,6 @@ class RankTrainer {
     options.data_parallel_size = groups_.layout().data_ranks();
     options.batch = run_.data.batch;
     return options;
-  }
-
-  // " (d/rows.bin was written after it)", where that can be seen.
-  std::string written_since(const Checkpoint& from) const {
-    std::error_code error;
-    const auto saved = fs::last_write_time(from.folder, error);
-    const std::vector<fs::path> files =
-        error ? std::vector<fs::path>() : files_written_after(run_.data.shards, saved, 3);
-    std::vector<std::string> names;
-    for (const fs::path& file : files) names.push_back(file.string());
-    if (names.empty()) return "";
-    return fmt::format(" ({} {} written after it)", fmt::join(names, ", "), names.size() == 1 ? "was" : "were");
-  }
-
-  void resume() {
-    const Checkpoint& from = *run_.start.from;
-    load(from);
-    require<DataError>(
-        state_.data == run_.data.fingerprint &&
-            samples_of(state_.sources) == samples_of(state_.sources.empty()
-                                                         ? std::vector<SourceUse>{}
-                                                         : run_.data.train->use_of(state_.consumed_samples)),
-        "the text has changed since ", from.folder.string(), " was saved", written_since(from),
-        run_.config->data.megatron_samples()
-            ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
-            : "",
-        ", so the run would resume with different samples. Restore the text, train the new "
-        "one under another name (--run NAME), or start over (--fresh)");
-    take_up_rewinds(run_.start.folder, state_, leads());
-  }
-
-  // All that a checkpoint of this run holds.
-  void load(const Checkpoint& from) {
-    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
-    const bool anew = run_.config->load.no_load_optim && from.step == run_.start.step();
-    std::vector<StateTensor> tensors = engine_.state();
-    if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
-    stream_.wait();  // for zeros that the engine began with
-    const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load ", from.folder.string())));
-    const std::vector<std::string> lacking =
-        load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
-    if (leads() && !lacking.empty())
-      run_.recorder().warn(fmt::format("{} has no buffers {}: they start with their initial values",
-                                       from.folder.string(), fmt::join(lacking, ", ")));
-    state_ = TrainState::from_json(from.scalars);
-    newest_ = from.step;
-    engine_.restore_spike_history(state_.spikes);
-    if (!anew) engine_.restore_loss_scaler(state_.loss_scaler);
-    if (anew) state_.updates = 0;  // which the optimizer counts from its own beginning
-  }
-
-  // The first weights of a new run.
-  void upcycle() {
-    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
-    const RunConfig& config = run_.config;
-    Upcycling upcycling(config);
-    const std::vector<StateTensor> tensors = engine_.state();
-    stream_.wait();  // for what the engine began with
-    upcycling.fill(stream_, tensors);
-    await_weights(config.train.upcycle);
-    const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
-    if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
-      run_.recorder().warn(fmt::format(
-          "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
-          upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
-  }
-
-  // Likewise, of another model of the same function.
-  void take_weights() {
-    const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
-    const RunConfig& config = run_.config;
-    InitialWeights weights(config);
-    weights.fill(stream_, engine_.state());
-    await_weights(config.train.init_from);
-    if (!leads()) return;
-    copy_companions_of(weights.source(), run_.start.folder.path());
-    const auto tokenizer = tokenizer_of(weights.source());
-    if (tokenizer && read_file(*tokenizer) != run_.tokenizer)
-      run_.recorder().warn(
-          fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
-                      weights.source().where(), tokenizer->string()));
-  }
-
-  // Each rank reads first weights by itself, perhaps from a slower disk than the others.
-  void await_weights(const std::string& source) {
-    const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load the weights of ", source)));
-    saving_.world().barrier(saving_.stream());
   }
 
   // Why this rank wants the run saved and ended after the step.
@@ -431,7 +330,8 @@ class RankTrainer {
     std::vector<Rewind> rewinds = state_.rewinds;
     Rewind now{.checkpoint = back.step, .at = state_.step, .consumed_samples = state_.consumed_samples};
     const double elapsed_s = state_.elapsed_s;
-    load(back);
+    state_ = state_loader_.load(back);
+    newest_ = back.step;
     now.first_sample = state_.consumed_samples;
     rewinds.push_back(now);
     state_.consumed_samples = now.consumed_samples;
@@ -536,7 +436,8 @@ class RankTrainer {
   PlaceRanges ranges_{cuda::push_range, cuda::pop_range};
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
-  double paused_s_ = 0;    // that training was held up by beginning the save under way
+  StateLoader state_loader_;
+  double paused_s_ = 0;  // that training was held up by beginning the save under way
   StepTracer tracer_;
   std::optional<int64_t> newest_;  // the step of the newest checkpoint that was loaded or written
   std::vector<Batch> held_out_;
