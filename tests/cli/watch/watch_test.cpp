@@ -65,6 +65,7 @@ TEST_F(WatchServiceTest, NothingCanBeChanged) {
     const auto answer = ask({.method = method, .path = "/", .query = "token=secret", .host = "localhost"});
     EXPECT_EQ(answer.status, 405) << method;
     EXPECT_EQ(answer.allow, "GET, HEAD");
+    EXPECT_EQ(answer.body, cat("/ takes GET and HEAD, not ", method, "\n"));
   }
   for (const char* path : {"/metrics.jsonl", "/../a/config.toml", "//", "/update/", "", "/%2e%2e/"})
     EXPECT_EQ(ask({.path = path, .query = "token=secret", .host = "localhost"}).status, 404) << path;

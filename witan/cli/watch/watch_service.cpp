@@ -73,7 +73,8 @@ serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
   if (request.path != "/" && request.path != "/update")
     return refusal(404, cat("there is no ", clipped(request.path), ": this server has / and /update"));
   if (request.method != "GET" && request.method != "HEAD") {
-    serve::HttpResponse response = refusal(405, cat(request.path, " takes GET, not ", clipped(request.method)));
+    serve::HttpResponse response =
+        refusal(405, cat(request.path, " takes GET and HEAD, not ", clipped(request.method)));
     response.allow = "GET, HEAD";
     return response;
   }
