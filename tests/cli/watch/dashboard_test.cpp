@@ -102,6 +102,26 @@ TEST_F(DashboardTest, SaysHowTheRunStands) {
   EXPECT_EQ(json::parse(dashboard.update(-1))["data"]["steps"], json({1, 30})) << "what was read stays on the page";
 }
 
+// 10,000 steps are left of steps of 10 ms, one of which took 1 s.
+TEST_F(DashboardTest, AHiccupDoesNotChangeTheTimeLeft) {
+  const auto text_with_hiccup_at = [&](int64_t slow) {
+    RunEvent run;
+    run.total_steps = 14'000;
+    std::string lines = format_event(run) + "\n";
+    for (int64_t n = 1; n <= 4000; ++n) {
+      StepEvent step;
+      step.step = n;
+      step.step_s = n == slow ? 1 : 0.01;
+      lines += format_event(step) + "\n";
+    }
+    write_text(runs_ / "a/metrics.jsonl", lines);
+    const auto lock = RunLock::take(runs_ / "a");
+    return json::parse(watch({"a"}).update(-1))["runs"][0]["text"].get<std::string>();
+  };
+  EXPECT_EQ(text_with_hiccup_at(500), "step 4000 of 14000, about 1 min 40 s left") << "it is long past";
+  EXPECT_EQ(text_with_hiccup_at(3995), "step 4000 of 14000, about 1 min 43 s left") << "1 s among 30";
+}
+
 TEST_F(DashboardTest, ASlowStepIsNoSilence) {
   Metrics metrics;
   EXPECT_FALSE(cli::is_silent(metrics, 50));

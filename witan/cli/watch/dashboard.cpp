@@ -15,12 +15,18 @@
 namespace witan::cli {
 namespace {
 
-// The mean of its last steps that are kept, seconds; 0: there is none.
+// The mean of its steps of the last half minute, and of no fewer than 20, seconds; 0: there is none. A hiccup among 20
+// steps of milliseconds would stand for the whole rest of the run.
 double recent_step_time(const Metrics& metrics) {
-  constexpr size_t kRecent = 20;
-  const size_t count = std::min(metrics.steps.size(), kRecent);
+  constexpr size_t kLeast = 20;
+  constexpr double kSeconds = 30;
+  size_t count = 0;
   double sum = 0;
-  for (size_t i = metrics.steps.size() - count; i < metrics.steps.size(); ++i) sum += metrics.steps[i].step_s;
+  for (auto step = metrics.steps.rbegin(); step != metrics.steps.rend(); ++step) {
+    if (count >= kLeast && sum >= kSeconds) break;
+    sum += step->step_s;
+    ++count;
+  }
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
