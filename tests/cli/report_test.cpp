@@ -62,6 +62,20 @@ TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepHereAndOnThePage) {
                 "step; 31\u00a0GFLOP/s"));
 }
 
+TEST_F(ReportTest, SaysWhatIsMissingOfARunWithoutItsRecord) {
+  make("a", 0, "", "");
+  fs::remove(runs_ / "a/metrics.jsonl");
+  const std::string folder = runs_.string();
+  expect_refusal({"report", "a", "--runs-folder", folder}, 4,
+                 {"the run " + (runs_ / "a").string() + " has not begun", "`witan train --run a --runs-folder"});
+  fs::create_directories(runs_ / "a/checkpoints/step-60");
+  expect_refusal({"report", "a", "--runs-folder", folder}, 4,
+                 {(runs_ / "a/metrics.jsonl").string() + " is missing: the run was trained",
+                  "Put back a copy of the file", "`witan eval --run a --runs-folder"});
+  write_text(runs_ / "a/metrics.jsonl", "");
+  expect_refusal({"report", "a", "--runs-folder", folder}, 4, {"metrics.jsonl is empty: the run was trained"});
+}
+
 TEST_F(ReportTest, TheFiguresOfSomebodyElsesRunAreShown) {
   make("a", 20);
   fs::permissions(folder_.path(), fs::perms(0755));

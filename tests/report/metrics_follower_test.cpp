@@ -76,9 +76,32 @@ TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
   EXPECT_TRUE(follower.read_more());
   EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_EQ(follower.metrics().steps[1].elapsed_s, 77);
-  fs::remove(path);
+}
+
+TEST(MetricsFollower, OfAFileThatIsGoneWhatWasReadStays) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl", elsewhere = folder / "moved.jsonl";
+  append(path, step_line(1) + step_line(2));
+  MetricsFollower follower(path);
+  follower.read_more();
+  const auto expect_gone = [&] {
+    try {
+      follower.read_more();
+      ADD_FAILURE();
+    } catch (const IoError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("m.jsonl is gone"));
+    }
+    EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2}));
+  };
+  fs::rename(path, elsewhere);
+  expect_gone();
+  fs::rename(elsewhere, path);
+  append(path, step_line(3));
   EXPECT_TRUE(follower.read_more());
-  EXPECT_TRUE(follower.metrics().steps.empty());
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2, 3})) << "it came back and went on";
+  fs::resize_file(path, 0);
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_TRUE(follower.metrics().steps.empty()) << "an empty one is there";
 }
 
 TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
@@ -140,10 +163,18 @@ TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
   fs::resize_file(path, step_line(1).size());
   EXPECT_TRUE(follower.read_more());
   EXPECT_EQ(follower.metrics().steps.size(), 1u);
+  append(path, step_line(2) + "garbage\n");
+  for (int look = 0; look < 3; ++look) {
+    EXPECT_THROW(follower.read_more(), CorruptionError);
+    EXPECT_EQ(follower.metrics().steps.front().step, 1) << "what was read stays";
+  }
+  fs::resize_file(path, step_line(1).size());
+  append(path, step_line(5));
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 5})) << "each line once";
   fs::remove(path);
   fs::create_directory(path);
-  follower.read_more();
-  EXPECT_TRUE(follower.metrics().steps.empty()) << "a folder is no file";
+  EXPECT_THROW(follower.read_more(), IoError) << "a folder is no file";
 }
 
 }  // namespace

@@ -40,6 +40,13 @@ TEST(Page, BothHaveTheSamePartsAndControls) {
   }
 }
 
+TEST(Page, ARunThatRecordedNothingHasItsName) {
+  const PageParts parts = report_parts({}, "", "a<b");
+  EXPECT_EQ(parts.title, "a<b · Witan");
+  EXPECT_THAT(parts.summary, HasSubstr("<h1>a&lt;b</h1>\n<p class=\"facts\">nothing recorded</p>"));
+  EXPECT_EQ(report_parts(synthetic::run(5, 0, 0), "", "b").title, "first-light · Witan") << "its metrics tell";
+}
+
 TEST(Page, PartsAreJson) {
   Metrics m = synthetic::run(5, 0, 0);
   m.run->name = "\"</div>\xff";

@@ -86,6 +86,23 @@ void require_trained(const fs::path& run) {
                      flags, "`");
 }
 
+// Of a run without a step, whose metrics.jsonl is missing or holds none.
+[[noreturn]] void throw_nothing_recorded(const fs::path& run) {
+  const fs::path recorded = run / "metrics.jsonl";
+  const std::string lost = lost_metrics(run), flags = flags_of_run(run);
+  require<DataError>(!lost.empty(), "the run ", run.string(),
+                     " has not begun: no step is recorded in its metrics.jsonl yet, so there is nothing to report; "
+                     "train it first (`witan train --run ",
+                     flags, "`)");
+  throw DataError(
+      cat(recorded.string(), " ", lost,
+          ": the run was trained, but the record of its steps is lost, so there is nothing to report. Put "
+          "back a copy of the file if there is one",
+          newest_checkpoint_step(run) == 0
+              ? ""
+              : cat("; the run's checkpoints can be used without it, as by `witan eval --run ", flags, "`")));
+}
+
 // No page is written unless it is asked for by name: a program that watches a run reads only.
 ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSummary& summary,
                            const Metrics& metrics) {
@@ -102,12 +119,14 @@ ExitCode write(Context& context, const ReportArgs& args) {
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
   DamagedLines damaged;
   const fs::path recorded = run / "metrics.jsonl";
+  if (!fs::exists(recorded)) throw_nothing_recorded(run);
   const Metrics metrics = read_undamaged_metrics(recorded, damaged);
   if (damaged.count > 0) fmt::print(context.err, "warning: {}\n", describe(damaged, recorded));
   std::vector<std::string> skipped;
   const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
   for (const std::string& why : skipped) fmt::print(context.err, "warning: {}\n", why);
   if (args.json) return print_report_json(context, args, summary, metrics);
+  if (metrics.steps.empty() && metrics.evals.empty()) throw_nothing_recorded(run);
   const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics, summary.state);
   std::fflush(context.out);  // they come before what is wrong with the page

@@ -14,7 +14,9 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
                      ": no step is recorded yet, so there is nothing to report; train first");
   constexpr uint64_t kMostConfig = uint64_t{1} << 20;
   const fs::path config = run_folder / "config.toml";
-  return render_report(metrics, fs::exists(config) ? read_file(config, kMostConfig) : "", refresh_seconds);
+  return frozen_page(
+      report_parts(metrics, fs::exists(config) ? read_file(config, kMostConfig) : "", run_folder.filename().string()),
+      refresh_seconds);
 }
 
 fs::path write_report(const fs::path& run_folder) {

@@ -43,21 +43,14 @@ std::string read_at(int fd, uint64_t offset, size_t bytes) {
 
 MetricsFollower::MetricsFollower(fs::path path) : MetricsFollower(std::move(path), Most()) {}
 
-MetricsFollower::MetricsFollower(fs::path path, Most most) : path_(std::move(path)), most_(most) {
-  start_again();
-}
-
-void MetricsFollower::start_again() {
-  metrics_ = {};
-  steps_ = {.most = most_.steps};
-  experts_ = {.most = most_.experts};
-  layers_ = {.most = most_.layers};
-  activations_ = {.most = most_.activations};
-  gpus_ = {.most = most_.gpus};
-  offset_ = 0;
-  file_ = {};
-  tail_.clear();
-}
+MetricsFollower::MetricsFollower(fs::path path, Most most)
+    : path_(std::move(path)),
+      most_(most),
+      steps_{.most = most.steps},
+      experts_{.most = most.experts},
+      layers_{.most = most.layers},
+      activations_{.most = most.activations},
+      gpus_{.most = most.gpus} {}
 
 // Whether the file still begins with what was read of it. One that was cut and has grown since beyond that place has
 // other bytes there.
@@ -69,39 +62,46 @@ bool MetricsFollower::read_more() {
   const Descriptor file = opened(path_);
   struct stat status {};
   const bool exists = file.fd() >= 0 && ::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode);
+  require<IoError>(exists || offset_ == 0, path_.string(), " is gone: it was moved or removed");
   const std::pair identity{status.st_dev, status.st_ino};
   const uint64_t size = exists ? static_cast<uint64_t>(status.st_size) : 0;
-  bool changed = false;
-  if (offset_ > 0 && (!exists || identity != file_ || !goes_on(file.fd(), size))) {
-    start_again();
-    changed = true;
+  if (damaged_ || (offset_ > 0 && (identity != file_ || !goes_on(file.fd(), size)))) {
+    MetricsFollower again(path_, most_);
+    again.read_more();
+    *this = std::move(again);
+    return true;
   }
   file_ = identity;
   const uint64_t before = offset_;
   try {
-    for (size_t piece = kPieceBytes; offset_ < size;) {
-      const std::string text = read_at(file.fd(), offset_, std::min<uint64_t>(piece, size - offset_));
-      const size_t whole = text.rfind('\n') + 1;
-      if (whole > 0) {
-        take_lines(std::string_view(text).substr(0, whole), offset_);
-        offset_ += whole;
-        tail_ = text.substr(whole - std::min(whole, kTailBytes), std::min(whole, kTailBytes));
-      } else if (text.size() < piece) {
-        break;  // the last line is still being written
-      } else {
-        piece *= 2;  // a line is longer than that
-      }
-    }
-    keep_last(steps_, metrics_.steps);
-    keep_last(experts_, metrics_.experts);
-    keep_last(layers_, metrics_.layers);
-    keep_last(activations_, metrics_.activations);
-    keep_last(gpus_, metrics_.gpus);
+    read_from(file.fd(), size);
   } catch (...) {
-    start_again();
+    damaged_ = true;
     throw;
   }
-  return changed || offset_ != before;
+  return offset_ != before;
+}
+
+// Takes the lines from offset_ on.
+void MetricsFollower::read_from(int fd, uint64_t size) {
+  for (size_t piece = kPieceBytes; offset_ < size;) {
+    const std::string text = read_at(fd, offset_, std::min<uint64_t>(piece, size - offset_));
+    const size_t whole = text.rfind('\n') + 1;
+    if (whole > 0) {
+      take_lines(std::string_view(text).substr(0, whole), offset_);
+      offset_ += whole;
+      tail_ = text.substr(whole - std::min(whole, kTailBytes), std::min(whole, kTailBytes));
+    } else if (text.size() < piece) {
+      break;  // the last line is still being written
+    } else {
+      piece *= 2;  // a line is longer than that
+    }
+  }
+  keep_last(steps_, metrics_.steps);
+  keep_last(experts_, metrics_.experts);
+  keep_last(layers_, metrics_.layers);
+  keep_last(activations_, metrics_.activations);
+  keep_last(gpus_, metrics_.gpus);
 }
 
 void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {

@@ -30,8 +30,9 @@ class MetricsFollower {
   MetricsFollower(fs::path path, Most most);
 
   // Reads on from where it stopped, or from the start where the file was cut or replaced since. Whether anything
-  // changed. A file that does not exist yet is empty; a torn last line is left for the next time. Throws IoError, and
-  // CorruptionError("FILE: byte N: why"); the next call then reads from the start.
+  // changed. A file that does not exist yet is empty; a torn last line is left for the next time. Throws IoError, also
+  // where a file that was read is gone, and CorruptionError("FILE: byte N: why"); metrics() are
+  // then what they were.
   bool read_more();
 
   const Metrics& metrics() const { return metrics_; }
@@ -45,7 +46,7 @@ class MetricsFollower {
     uint64_t skipped_at = 0;     // its byte in the file
   };
 
-  void start_again();
+  void read_from(int fd, uint64_t size);
   bool goes_on(int fd, uint64_t size) const;
   void take_lines(std::string_view text, uint64_t offset);
   template <class E>
@@ -61,6 +62,7 @@ class MetricsFollower {
   uint64_t offset_ = 0;                // everything before it was read
   std::pair<dev_t, ino_t> file_ = {};  // which file that was
   std::string tail_;                   // its last bytes before offset_
+  bool damaged_ = false;               // lines behind offset_ were taken before one that cannot be read
 };
 
 }  // namespace witan

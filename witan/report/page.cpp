@@ -60,11 +60,12 @@ std::string fill_page(const PageParts& parts, std::string_view may_ask, std::str
 
 }  // namespace
 
-PageParts report_parts(const Metrics& metrics, std::string_view config) {
+PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name) {
   const std::vector<Chart> charts = make_charts(metrics);
   const std::optional<HeatMap> heat = make_heat_map(metrics.experts);
-  return {.title = metrics.run ? metrics.run->name + " · Witan" : "Witan",
-          .summary = header_section(metrics) + key_figures(metrics),
+  const std::string& shown = metrics.run ? metrics.run->name : name;
+  return {.title = shown + " · Witan",
+          .summary = header_section(metrics, shown) + key_figures(metrics),
           .charts = chart_sections(charts, heat),
           .rest = anomaly_section(metrics.anomalies) + memory_section(metrics.memory) +
                   sample_section(metrics.samples) + config_section(config, metrics.run),

@@ -21,8 +21,8 @@ struct PageParts {
   nlohmann::ordered_json data = nlohmann::ordered_json::object();  // plot_data()
 };
 
-// Of one run, from its metrics and config.toml.
-PageParts report_parts(const Metrics& metrics, std::string_view config);
+// Of one run, from its metrics and config.toml. `name` is the run's where its metrics do not tell it.
+PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name = "run");
 // Of several, as render_comparison() shows them.
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
 

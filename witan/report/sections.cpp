@@ -67,13 +67,15 @@ std::string speed_remark(const Metrics& m, double gflops) {
 
 }  // namespace
 
-std::string header_section(const Metrics& m) {
-  const std::string name = m.run ? m.run->name : "run";
+std::string header_section(const Metrics& m, std::string_view name) {
   std::string facts;
   if (m.run)
     facts = fmt::format("Started {} · {} {}{} · ", m.run->started, m.run->world_size,
                         m.run->world_size == 1 ? "rank" : "ranks", m.run->layout ? ": " + *m.run->layout : "");
-  facts += m.end ? m.end->reason : "not finished";
+  if (m.end)
+    facts += m.end->reason;
+  else
+    facts += m.run || !m.steps.empty() ? "not finished" : "nothing recorded";
   return fmt::format(
       "<header>\n<p class=\"kicker\">Witan training report</p>\n<h1>{}</h1>\n<p class=\"facts\">{}</p>\n</header>\n",
       escape_html(name), escape_html(facts));

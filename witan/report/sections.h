@@ -12,7 +12,7 @@
 
 namespace witan {
 
-std::string header_section(const Metrics& metrics);
+std::string header_section(const Metrics& metrics, std::string_view name);
 std::string key_figures(const Metrics& metrics);
 std::string chart_section(std::string_view title, std::string_view inside, const std::vector<Chart>& charts,
                           Chart::Section section);

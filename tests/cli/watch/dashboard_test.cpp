@@ -7,6 +7,7 @@
 
 #include "cli/runs/runs_support.h"
 #include "report/changed_data.h"
+#include "witan/base/error.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::test {
@@ -152,11 +153,54 @@ TEST_F(DashboardTest, SeveralRunsAreDrawnOverEachOther) {
 TEST_F(DashboardTest, ARunThatHasRecordedNothingIsWaitedFor) {
   write_text(runs_ / "young/config.toml", "num_layers = 2\n");
   cli::Dashboard dashboard = watch({"young"});
-  EXPECT_THAT(dashboard.page(), HasSubstr("<h1>run</h1>"));
+  EXPECT_THAT(dashboard.page(), HasSubstr("<h1>young</h1>"));
   const json update = json::parse(dashboard.update(-1));
   EXPECT_EQ(update["runs"][0]["text"], "has not begun");
   make("young", 5, "", "");
   EXPECT_EQ(json::parse(dashboard.update(update["version"]))["changes"]["charts"][0]["title"], "Loss");
+}
+
+TEST_F(DashboardTest, OfARunWhoseFolderIsGoneWhatWasReadStays) {
+  make("a", 30);
+  make("b", 10, "", "");
+  cli::Dashboard alone = watch({"a"}), both = watch({"a", "b"});
+  const ordered_json before = ordered_json::parse(alone.update(-1)), two = ordered_json::parse(both.update(-1));
+  std::filesystem::remove(runs_ / "a/metrics.jsonl");
+  EXPECT_EQ(json::parse(alone.update(-1))["runs"][0]["state"], "unreadable");
+  EXPECT_EQ(
+      json::parse(alone.update(-1))["runs"][0]["text"],
+      cat("step 30 of 100, finished; ", (runs_ / "a/metrics.jsonl").string(), " is gone: it was moved or removed"));
+  std::filesystem::rename(runs_ / "a", runs_ / "c");
+  const ordered_json gone = ordered_json::parse(alone.update(-1));
+  EXPECT_EQ(gone["runs"][0]["state"], "gone");
+  EXPECT_EQ(gone["runs"][0]["text"],
+            cat("step 30 of 100, finished; its folder ", (runs_ / "a").string(), " is gone: it was moved or removed"));
+  EXPECT_EQ(gone["data"], before["data"]);
+  EXPECT_EQ(gone["parts"], before["parts"]);
+  go_on("b", 11, 20);
+  const ordered_json later = ordered_json::parse(both.update(-1));
+  EXPECT_GT(later["version"], two["version"]);
+  EXPECT_EQ(later["data"]["charts"][0]["series"][0], two["data"]["charts"][0]["series"][0])
+      << "beside one that goes on";
+}
+
+TEST_F(DashboardTest, ATrainedRunWithoutItsRecordHasBegun) {
+  make("a", 0, "", "");
+  std::filesystem::create_directories(runs_ / "a/checkpoints/step-60");
+  const auto text = [&] { return json::parse(watch({"a"}).update(-1))["runs"][0]["text"].get<std::string>(); };
+  EXPECT_THAT(text(), HasSubstr("its metrics.jsonl has no step"));
+  write_text(runs_ / "a/metrics.jsonl", "");
+  EXPECT_EQ(
+      text(),
+      "has been trained, but its metrics.jsonl is empty, so there is nothing to show; its newest checkpoint is of "
+      "step 60");
+  std::filesystem::remove(runs_ / "a/metrics.jsonl");
+  EXPECT_THAT(text(), HasSubstr("its metrics.jsonl is missing"));
+  EXPECT_THAT(watch({"a"}).page(), HasSubstr("<h1>a</h1>\n<p class=\"facts\">nothing recorded</p>"));
+  std::filesystem::remove_all(runs_ / "a/checkpoints");
+  EXPECT_EQ(text(), "has not begun");
+  write_text(runs_ / "a/report.html", "");
+  EXPECT_THAT(text(), HasSubstr("has been trained")) << "a report is of steps";
 }
 
 TEST_F(DashboardTest, ThePageAsksItsOwnServerAlone) {

@@ -45,7 +45,7 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
   }
   if (standing.eval) run.validation_loss = finite(standing.eval->loss);
   if (!standing.step) {  // its metrics are lost, perhaps, but not its steps
-    if (const auto saved = step_folders(run.folder / "checkpoints"); !saved.empty()) run.step = saved.front().first;
+    run.step = newest_checkpoint_step(run.folder);
     return;
   }
   run.step = standing.step->step;
@@ -139,6 +139,19 @@ std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<
 RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped) {
   require<UsageError>(!name.empty(), "a run's name is empty");
   return summary_of(find_run(runs_folder, name), skipped);
+}
+
+int64_t newest_checkpoint_step(const fs::path& run_folder) {
+  const auto saved = step_folders(run_folder / "checkpoints");
+  return saved.empty() ? 0 : saved.front().first;
+}
+
+std::string lost_metrics(const fs::path& run_folder) {
+  std::error_code error;
+  if (newest_checkpoint_step(run_folder) == 0 && !fs::exists(run_folder / "report.html", error)) return "";
+  const fs::path metrics = run_folder / "metrics.jsonl";
+  if (!fs::exists(metrics, error)) return "is missing";
+  return fs::file_size(metrics, error) == 0 ? "is empty" : "has no step";
 }
 
 uint64_t disk_usage(const fs::path& path) {

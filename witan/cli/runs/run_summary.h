@@ -44,6 +44,12 @@ std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<
 // One of them. Throws UsageError where there is no such run, naming those that there are.
 RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped);
 
+// Of a run whose metrics.jsonl has no step though it was trained what is wrong with the file: "is missing", "is empty",
+// "has no step"; "" of a run that has not begun. A checkpoint or a report tells that it was trained.
+std::string lost_metrics(const fs::path& run_folder);
+// The step of its newest checkpoint, not checked; 0: there is none.
+int64_t newest_checkpoint_step(const fs::path& run_folder);
+
 // Bytes that everything below a path takes on its disk. A file of several names is counted once; links are not
 // followed.
 uint64_t disk_usage(const fs::path& path);

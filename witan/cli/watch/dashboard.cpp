@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/cli/runs/run_summary.h"
 #include "witan/report/markup.h"
 #include "witan/report/speed.h"
 #include "witan/train/run/run_lock.h"
@@ -59,9 +60,28 @@ struct Standing {
   std::string text;
 };
 
+// Of a run without a process and without a step.
+std::string why_no_step(const fs::path& folder) {
+  const std::string lost = lost_metrics(folder);
+  if (lost.empty()) return "has not begun";
+  const int64_t saved = newest_checkpoint_step(folder);
+  return cat("has been trained, but its metrics.jsonl ", lost, ", so there is nothing to show",
+             saved > 0 ? cat("; its newest checkpoint is of step ", saved) : "");
+}
+
+// What was read before its files could no more be.
+std::string known_last(const Metrics& metrics) {
+  if (metrics.steps.empty()) return "";
+  return cat(progress_of(metrics), metrics.end ? ", " + metrics.end->reason : "", "; ");
+}
+
 // The lock tells a run that is slow from one that died.
 Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::string& error) {
-  if (!error.empty()) return {"unreadable", error};
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored))
+    return {"gone", cat(known_last(metrics), "its folder ", replace_invalid_utf8(folder.string()),
+                        " is gone: it was moved or removed")};
+  if (!error.empty()) return {"unreadable", known_last(metrics) + error};
   const std::string progress = progress_of(metrics);
   const double age = seconds_since_written(folder / "metrics.jsonl");
   const std::string ago = format_duration(std::max(age, 1.0));
@@ -70,7 +90,7 @@ Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::
     return {"running", progress + time_left(metrics)};
   }
   if (metrics.end) return {"ended", fmt::format("{}, {}", progress, metrics.end->reason)};
-  if (metrics.steps.empty()) return {"stopped", "has not begun"};
+  if (metrics.steps.empty()) return {"stopped", why_no_step(folder)};
   return {"stopped",
           fmt::format("{}, ended without a word {} ago: it was killed, or train.log says why", progress, ago)};
 }
@@ -143,7 +163,8 @@ PageParts Dashboard::parts() const {
     const fs::path config = runs_[0].folder / "config.toml";
     std::error_code error;
     return report_parts(runs_[0].follower.metrics(),
-                        fs::is_regular_file(config, error) ? read_file(config, kMostConfig) : "");
+                        fs::is_regular_file(config, error) ? read_file(config, kMostConfig) : "",
+                        name_of_run(runs_[0].folder));
   }
   std::vector<ComparedRun> compared;
   for (const Run& run : runs_) compared.push_back({name_of_run(run.folder), run.follower.metrics()});

@@ -26,8 +26,8 @@ class Dashboard {
   std::string page();
   // JSON for a page that has version `known`: {"version": N, "runs": [{"name", "state", "text"}]}, and where N is
   // another, "parts" (report/page.h) that have changed since, and "changes" (PlotHistory::since()). A page whose
-  // version is not remembered, or none, gets all parts and "data". `state` is running, silent, ended, stopped or
-  // unreadable.
+  // version is not remembered, or none, gets all parts and "data". `state` is running, silent, ended, stopped,
+  // unreadable or gone.
   std::string update(int64_t known);
 
  private:
