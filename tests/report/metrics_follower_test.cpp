@@ -136,6 +136,22 @@ TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
   EXPECT_EQ(steps_of(at_once.metrics()), steps_of(follower.metrics())) << "in one look or in many";
 }
 
+// A logarithmic axis shows them as wide as all others.
+TEST(MetricsFollower, KeepsTheFirstSteps) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  MetricsFollower follower(path, {.steps = 100});
+  for (int64_t n = 1; n <= 1000; ++n) {
+    append(path, step_line(n));
+    if (n % 7 == 0) follower.read_more();
+  }
+  follower.read_more();
+  std::vector<int64_t> expected = {1, 2};  // 100 / 50; behind them stretches of 8 from step 3 on
+  for (int64_t n = 3; n <= 1000; n += 8) expected.push_back(n);
+  expected.push_back(1000);
+  EXPECT_EQ(steps_of(follower.metrics()), expected);
+}
+
 // Pieces of the file end within lines, and a line may be longer than one.
 TEST(MetricsFollower, LongLinesAndFiles) {
   const TempFolder folder;

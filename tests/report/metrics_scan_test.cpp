@@ -123,5 +123,16 @@ TEST_F(MetricsScanTest, AThinnedFileKeepsItsLastStepAndAllEvaluations) {
   EXPECT_EQ(read_thinned_metrics(path_, 1).steps.size(), 1u);
 }
 
+TEST_F(MetricsScanTest, AThinnedFileKeepsItsFirstSteps) {
+  write(1000, true);
+  const Metrics thinned = read_thinned_metrics(path_, 150);
+  ASSERT_LE(thinned.steps.size(), 150u);
+  EXPECT_GE(thinned.steps.size(), 130u);
+  for (int64_t n = 1; n <= 3; ++n) EXPECT_EQ(thinned.steps[static_cast<size_t>(n - 1)].step, n);
+  for (size_t i = 4; i < thinned.steps.size(); ++i)
+    EXPECT_EQ(thinned.steps[i].step - thinned.steps[i - 1].step, 7) << i;
+  EXPECT_EQ(thinned.steps.back().step, 1000);
+}
+
 }  // namespace
 }  // namespace witan

@@ -12,11 +12,12 @@ size_t stretch_length(size_t count, size_t most) {
 
 Curve downsample(const Curve& curve, size_t most) {
   if (curve.size() <= most) return curve;
-  Curve kept{curve.front()};
-  const size_t stretches = (most - 2) / 2, end = curve.size() - 1;
-  const size_t length = stretches > 0 ? stretch_length(end - 1, stretches) : end;
+  const size_t head = std::max<size_t>(most / 5, 1);
+  Curve kept(curve.begin(), curve.begin() + static_cast<ptrdiff_t>(head));
+  const size_t stretches = (most - head - 1) / 2, end = curve.size() - 1;
+  const size_t length = stretches > 0 ? stretch_length(end - head, stretches) : end;
   const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
-  for (size_t begin = 1; stretches > 0 && begin < end; begin += length) {
+  for (size_t begin = head; stretches > 0 && begin < end; begin += length) {
     const auto first = curve.begin() + static_cast<ptrdiff_t>(begin);
     auto [low, high] = std::minmax_element(first, first + static_cast<ptrdiff_t>(std::min(length, end - begin)), by_y);
     if (low > high) std::swap(low, high);

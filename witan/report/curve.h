@@ -17,8 +17,9 @@ using Curve = std::vector<Point>;  // x increasing, y finite
 // perhaps shorter. While a curve grows its stretches stay the same, until they are twice as long.
 size_t stretch_length(size_t count, size_t most);
 
-// At most `most` (>= 2) of the curve's own points: the first, the last, and the lowest and the highest of each of
-// equally long stretches between them (stretch_length()), so that no spike is lost.
+// At most `most` (>= 2) of the curve's own points: the first fifth of `most`, which a logarithmic x axis shows as wide
+// as all others, the last, and the lowest and the highest of each of equally long stretches between them
+// (stretch_length()), so that no spike is lost.
 Curve downsample(const Curve& curve, size_t most);
 
 // Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).

@@ -139,12 +139,13 @@ Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
       ++lines[kind_of(line)];
       return true;
     });
-  // One in every `stride` lines of its kind, counted from the last.
+  // Behind the first lines of its kind one in every `stride` is kept, counted from the last.
   const auto is_left_out = [&](std::string_view line) {
     const size_t kind = kind_of(line);
-    if (kind == kKinds || lines[kind] <= most) return false;
-    const int64_t stride = (lines[kind] + most - 1) / most;
-    return (lines[kind] - ++seen[kind]) % stride != 0;
+    const int64_t head = most / kHeadShare, number = ++seen[kind];
+    if (kind == kKinds || lines[kind] <= most || number <= head) return false;
+    const int64_t stride = (lines[kind] - head + most - head - 1) / (most - head);
+    return (lines[kind] - number) % stride != 0;
   };
   Metrics metrics;
   for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {

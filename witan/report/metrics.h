@@ -59,9 +59,13 @@ void add_event(Metrics& metrics, Event event, std::string_view where);
 // Throws IoError, and CorruptionError("FILE: line N: why").
 Metrics read_metrics(const fs::path& path);
 
-// The same with at most `most` (>= 1) of its step events, evenly spread and with the last one, and as many of its
-// experts, layers, activations and gpus events; all others are whole. Of a long file most lines are passed over unread,
-// which damage in them survives.
+// Of `most` events that are kept of many, the first one in so many are kept as they are: a logarithmic x axis shows
+// them as wide as all others.
+constexpr int64_t kHeadShare = 50;
+
+// The same with at most `most` (>= 1) of its step events: the first most / kHeadShare, and others behind them, evenly
+// spread and with the last one; and as many of its experts, layers, activations and gpus events. All others are whole.
+// Of a long file most lines are passed over unread, which damage in them survives.
 Metrics read_thinned_metrics(const fs::path& path, int64_t most);
 
 // Lines of a file that are no events, or stand where their step cannot be.

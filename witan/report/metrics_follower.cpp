@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "witan/base/descriptor.h"
 #include "witan/base/error.h"
@@ -130,6 +131,12 @@ void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
 
 template <class E>
 void MetricsFollower::take_thinned(Thinning& thinning, std::vector<E>& events, std::string_view line, uint64_t at) {
+  if (thinning.head < thinning.most / kHeadShare) {
+    const size_t before = events.size();
+    add(line, at);
+    thinning.head += std::ssize(events) - static_cast<int64_t>(before);
+    return;
+  }
   if (std::exchange(thinning.last_is_extra, false)) events.pop_back();
   if (thinning.seen++ % thinning.stride != 0) {
     thinning.skipped = line;
@@ -138,11 +145,12 @@ void MetricsFollower::take_thinned(Thinning& thinning, std::vector<E>& events, s
   }
   thinning.skipped.clear();
   add(line, at);
-  if (std::ssize(events) <= 2 * thinning.most) return;
+  const auto spread = std::span(events).subspan(static_cast<size_t>(thinning.head));
+  if (std::ssize(spread) <= 2 * thinning.most) return;
   // The first of each stretch of `stride` lines is kept: every second of them begins a stretch of twice the length, and
   // the one just added, the last of an odd number, does.
-  for (size_t i = 1; 2 * i < events.size(); ++i) events[i] = std::move(events[2 * i]);
-  events.resize((events.size() + 1) / 2);
+  for (size_t i = 1; 2 * i < spread.size(); ++i) spread[i] = std::move(spread[2 * i]);
+  events.resize(events.size() - spread.size() / 2);
   thinning.stride *= 2;
 }
 

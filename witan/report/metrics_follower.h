@@ -17,7 +17,8 @@ namespace witan {
 class MetricsFollower {
  public:
   // How many events are kept at least, once there are so many; at most there are twice as many, evenly spread, and the
-  // last one. All other kinds of events are kept whole.
+  // last one. Before them the first ones, one for every kHeadShare of that number, are kept as they are. All other
+  // kinds of events are kept whole.
   struct Most {
     int64_t steps = 20'000;
     int64_t experts = 1'000;      // each has a number per layer and expert
@@ -31,16 +32,18 @@ class MetricsFollower {
 
   // Reads on from where it stopped, or from the start where the file was cut or replaced since. Whether anything
   // changed. A file that does not exist yet is empty; a torn last line is left for the next time. Throws IoError, also
-  // where a file that was read is gone, and CorruptionError("FILE: byte N: why"); metrics() are
-  // then what they were.
+  // where a file that was read is gone, and CorruptionError("FILE: byte N: why"); metrics() are then what they
+  // were.
   bool read_more();
 
   const Metrics& metrics() const { return metrics_; }
 
  private:
-  // Of one kind of event: one in every `stride` of its lines is kept, and the last.
+  // Of one kind of event: the first `most` / kHeadShare lines are kept, of those behind them one in every `stride`, and
+  // the last.
   struct Thinning {
-    int64_t most = 0, stride = 1, seen = 0;
+    int64_t most = 0, stride = 1;
+    int64_t head = 0, seen = 0;  // the first ones that were kept, and lines behind them
     bool last_is_extra = false;  // it goes when the next one comes
     std::string skipped = {};    // the last line, if it was passed over
     uint64_t skipped_at = 0;     // its byte in the file
