@@ -60,6 +60,25 @@ TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
   EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "what was forgotten does not come back";
 }
 
+TEST_F(PageScripts, ALogarithmicAxisNeedsAValueAboveZeroInTheVisibleRange) {
+  const auto why = [](const std::string& points, const std::string& range, const std::string& more = "") {
+    return value_of("(view.logY = true, view.range = " + range + ", " + more +
+                    "whyNoLog({title: 'Dead experts', series: [{name: 'a', points: " + points + "}]}))");
+  };
+  EXPECT_EQ(why("[[1, 0], [2, 0]]", "[0, 9]"), "all values shown are 0: no log axis");
+  EXPECT_EQ(why("[[1, 0], [2, -3]]", "[0, 9]"), "no value shown is above 0: no log axis");
+  EXPECT_EQ(why("[[1, 0], [2, 0.5]]", "[0, 9]"), nullptr);
+  EXPECT_EQ(why("[[1, 5], [2, 0], [3, 0]]", "[1.5, 3]"), "all values shown are 0: no log axis") << "zoomed";
+  EXPECT_EQ(why("[]", "[0, 9]"), "");
+  EXPECT_EQ(why("[[1, 5]]", "[0, 9]", "view.hidden.add('Dead experts\\na'), "), "") << "a hidden curve";
+}
+
+TEST_F(PageScripts, OnALogarithmicAxisOnlyValuesAboveZeroArePlotted) {
+  const std::string chart = "{title: 'Loss', series: [{name: 'a', points: [[1, 0], [2, 3], [4, -1]]}]}";
+  EXPECT_EQ(value_of("plottedPoints(" + chart + ", true)"), json::parse("[[[2, 3]]]"));
+  EXPECT_EQ(value_of("plottedPoints(" + chart + ", false)"), json::parse("[[[1, 0], [2, 3], [4, -1]]]"));
+}
+
 TEST_F(PageScripts, ChangesMakeTheNewDataOfTheOld) {
   PlotHistory history;
   history.push({{"steps", {1, 3}}, {"charts", {{{"title", "Loss"}, {"points", {{1, 9}, {2, 8}, {3, 7}}}}}}});

@@ -155,13 +155,31 @@ function isShown(chart, series) {
   return !view.hidden.has(curveKey(chart, series)) && !view.hiddenRuns.has(series.run || 0);
 }
 
-// The points of each series as they are drawn.
-function plottedPoints(chart) {
+// Why the chart's y axis cannot be logarithmic in the visible range: no value there is above 0. "" where there are no
+// values, null where it can be.
+function whyNoLog(chart) {
+  const [low, high] = view.range;
+  let zeros = 0, below = 0;
+  for (const [i, s] of chart.series.entries()) {
+    if (!isShown(chart, s)) continue;
+    for (const [step, y] of smoothedPoints(chart, i)) {
+      const x = xOf(s.run || 0, step);
+      if (!(x >= low && x <= high)) continue;
+      if (y > 0) return null;
+      if (y < 0) ++below; else ++zeros;
+    }
+  }
+  if (below > 0) return "no value shown is above 0: no log axis";
+  return zeros > 0 ? "all values shown are 0: no log axis" : "";
+}
+
+// The points of each series as they are drawn, on a logarithmic y axis or a linear one.
+function plottedPoints(chart, log) {
   return chart.series.map((s, i) => {
     const points = [];
     for (const [step, y] of smoothedPoints(chart, i)) {
       const x = xOf(s.run || 0, step);
-      if (Number.isFinite(x) && (!view.logY || y > 0)) points.push([x, y]);
+      if (Number.isFinite(x) && (!log || y > 0)) points.push([x, y]);
     }
     return points;
   });
@@ -283,14 +301,15 @@ class ChartPlot {
   constructor(figure, chart) {
     this.figure = figure;
     this.chart = chart;
-    this.plotted = plottedPoints(chart);
     const plot = figure.querySelector(".plot");
     plot.textContent = "";
     const canvas = element("div", "canvas");
     this.hairline = element("div", "hairline");
     this.tip = element("div", "tip");
+    this.noLog = element("div", "no-log");
     this.hairline.hidden = this.tip.hidden = true;
-    plot.append(canvas, this.hairline, this.tip);
+    plot.append(canvas, this.hairline, this.tip, this.noLog);
+    this.scale();
     plot.onmousemove = (event) => this.showTip(event.clientX - plot.getBoundingClientRect().left);
     plot.onmouseleave = () => { this.tip.hidden = true; };
     this.marks = marksOf(chart);
@@ -320,6 +339,14 @@ class ChartPlot {
     this.showReadout(null);
   }
 
+  // A logarithmic y axis where there is something to draw on it.
+  scale() {
+    const why = view.logY ? whyNoLog(this.chart) : null;
+    this.log = view.logY && why === null;
+    this.noLog.textContent = why || "";
+    this.plotted = plottedPoints(this.chart, this.log);
+  }
+
   options() {
     return {
       labels: ["x", ...this.chart.series.map((s, i) => "s" + i)],
@@ -329,8 +356,8 @@ class ChartPlot {
       axisLineColor: themeColour("--rule"),
       dateWindow: this.window(),
       valueRange: null,
-      logscale: view.logY,
-      includeZero: this.chart.zero && !view.logY,
+      logscale: this.log,
+      includeZero: this.chart.zero && !this.log,
       xlabel: kAxes[view.axis].name,
     };
   }
@@ -418,6 +445,7 @@ class ChartPlot {
     this.range();
   }
   range() {
+    if (view.logY) return this.redraw();
     this.update({dateWindow: this.window(), valueRange: null});
   }
   cursor(x) {
@@ -427,7 +455,7 @@ class ChartPlot {
     this.showReadout(inside ? x : null);
   }
   redraw() {
-    this.plotted = plottedPoints(this.chart);
+    this.scale();
     this.marks = marksOf(this.chart);
     this.update({file: toRows(this.plotted), ...this.options()});
     this.cursor(view.cursor);
