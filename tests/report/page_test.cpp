@@ -47,6 +47,15 @@ TEST(Page, ARunThatRecordedNothingHasItsName) {
   EXPECT_EQ(report_parts(synthetic::run(5, 0, 0), "", "b").title, "first-light · Witan") << "its metrics tell";
 }
 
+// On a narrow screen, where the values of several runs do not fit beside them.
+TEST(Page, TheLabelsOfAComparisonStayWhileItsValuesAreScrolled) {
+  const Metrics m = synthetic::run(5, 0, 0);
+  const PageParts parts = comparison_parts({{"a", m}, {"b", m}}, {{"Latest", {{"step", {"5", "5"}}}}});
+  EXPECT_THAT(parts.summary, ContainsRegex("<div class=\"card scroll\"><table>\n<thead><tr><th></th><th>a</th>"));
+  EXPECT_THAT(std::string(assets::kStyleCss),
+              HasSubstr(".scroll th:first-child, .scroll td:first-child { position: sticky; left: 0;"));
+}
+
 TEST(Page, PartsAreJson) {
   Metrics m = synthetic::run(5, 0, 0);
   m.run->name = "\"</div>\xff";
