@@ -1,5 +1,6 @@
 #include "witan/train/run/validation_record.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -138,6 +139,7 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
     EXPECT_EQ(fs::exists(checkpoint("a", step)), step == best->step || step == 12) << step;
   EXPECT_EQ(open_checkpoint(checkpoint("a", best->step)).scalars[kValidationLoss], best->loss);
   EXPECT_EQ(open_run(folder_.path(), "a@best").checkpoint.step, best->step);
+  EXPECT_THAT(open_run(folder_.path(), "a@best").warnings, ::testing::IsEmpty());
   EXPECT_EQ(open_run(folder_.path(), "a@12").checkpoint.step, 12);
   EXPECT_EQ(open_run(folder_.path(), "a").checkpoint.step, 12);
   EXPECT_NE(message_of<CheckpointError>([&] { open_run(folder_.path(), "a@7"); }).find("has no checkpoint 7"),
@@ -153,6 +155,35 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   EXPECT_EQ(open_run(folder_.path(), "a@12").folder, folder_ / "a");
   fs::remove_all(folder_ / "a");
   EXPECT_EQ(open_run(folder_.path(), "a@best").checkpoint.step, 12) << "the only run that is meant";
+}
+
+// The learning rate ruins the model after the first evaluation.
+TEST_F(EarlyStopping, BestTellsWhereTheBestWeightsAreLost) {
+  RunConfig config = this->config("a");
+  config.optimizer.lr = config.optimizer.min_lr = 3;
+  config.optimizer.lr_warmup_iters = 0;
+  config.optimizer.lr_decay_style = "constant";
+  config.train.eval_interval = 1;
+  config.train.save_interval = 4;
+  run(config);
+  const std::vector<EvalEvent> evals = metrics("a").evals;
+  const auto best = std::ranges::min_element(evals, {}, &EvalEvent::loss);
+  ASSERT_NE(best->step % 4, 0) << "a step that is not saved";
+  const TrainedRun opened = open_run(folder_.path(), "a@best");
+  const double taken = opened.checkpoint.scalars[kValidationLoss];
+  const std::string lost = fmt::format(
+      "the best validation loss was {:.4f} at step {}, whose weights were not kept; those of step {} are taken, with "
+      "{:.4f}",
+      best->loss, best->step, opened.checkpoint.step, taken);
+  EXPECT_THAT(opened.warnings, ::testing::ElementsAre(::testing::StartsWith(lost)));
+  EXPECT_THAT(open_run(folder_.path(), "a").warnings, ::testing::IsEmpty()) << "nobody asked for the best";
+
+  RunConfig next = this->config("b");
+  next.train.init_from = "a@best";
+  next.train.train_iters = 1;
+  next.data.tokenizer = (folder_ / "a/tokenizer.json").string();
+  run(next);
+  EXPECT_THAT(read_file(folder_ / "b/train.log"), ::testing::HasSubstr("a@best: " + lost));
 }
 
 }  // namespace

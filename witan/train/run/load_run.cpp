@@ -92,6 +92,7 @@ RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string
   require<CheckpointError>(found.has_value(), folder.string(),
                            " has no checkpoint yet: train it further (`witan train --run ", flags_of_run(folder),
                            "`); a stopped run saves one");
+  if (auto lost = named.checkpoint == "best" ? lost_best(*found) : std::nullopt) warnings.push_back(std::move(*lost));
   return {folder, std::move(*found), std::move(warnings)};
 }
 

@@ -30,7 +30,7 @@ ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint);
 struct RunCheckpoint {
   fs::path folder;  // of the run
   Checkpoint checkpoint;
-  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over, and weights that @best lacks
 };
 
 // The checkpoint that open_run() opens. Throws likewise.
@@ -41,7 +41,7 @@ struct TrainedRun {
   Checkpoint checkpoint;
   ResolvedConfig config;  // the checkpoint's own copy, for one rank that holds all experts
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::vector<std::string> warnings;  // damaged checkpoints that were passed over
+  std::vector<std::string> warnings;  // damaged checkpoints that were passed over, and weights that @best lacks
 };
 
 // Opens the newest whole checkpoint of find_run(), or of "NAME@300" that of step 300, and of "NAME@best" the one of

@@ -11,6 +11,7 @@
 #include "witan/tensor/trace_context.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/initial_weights.h"
+#include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/rewinds.h"
 #include "witan/train/run/upcycle.h"
 
@@ -90,6 +91,7 @@ void StateLoader::upcycle() {
   stream_.wait();  // for what the engine began with
   upcycling.fill(stream_, tensors);
   await_weights(config.train.upcycle);
+  warn_of_lost_best(config.train.upcycle);
   const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
   if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
     run_.recorder->warn(fmt::format(
@@ -103,6 +105,7 @@ void StateLoader::take_weights() {
   InitialWeights weights(config);
   weights.fill(stream_, engine_.state());
   await_weights(config.train.init_from);
+  warn_of_lost_best(config.train.init_from);
   if (!leads()) return;
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
@@ -110,6 +113,12 @@ void StateLoader::take_weights() {
     run_.recorder->warn(
         fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
                     weights.source().where(), tokenizer->string()));
+}
+
+void StateLoader::warn_of_lost_best(const std::string& source) {
+  if (!leads()) return;
+  if (const auto lost = lost_best_of_name(source, run_.config->train.runs_folder))
+    run_.recorder->warn(cat(source, ": ", *lost));
 }
 
 // Each rank reads first weights by itself, perhaps from a slower disk than the others.

@@ -44,6 +44,7 @@ class StateLoader {
   void upcycle();
   void take_weights();
   void await_weights(const std::string& source);
+  void warn_of_lost_best(const std::string& source);
 
   const Run run_;
   Engine& engine_;

@@ -1,5 +1,7 @@
 #include "witan/train/run/named_checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -12,12 +14,13 @@
 namespace witan {
 namespace {
 
+constexpr std::string_view kBest = "best";
+
 Checkpoint best_checkpoint(const fs::path& checkpoints) {
   std::optional<Checkpoint> best;
-  const auto loss_of = [](const Checkpoint& one) { return one.scalars.value(kValidationLoss, INFINITY); };
   for (const auto& [step, path] : step_folders(checkpoints)) {
     Checkpoint one = open_checkpoint(path);
-    if (loss_of(one) < (best ? loss_of(*best) : INFINITY)) best = std::move(one);
+    if (validation_loss(one) < (best ? validation_loss(*best) : INFINITY)) best = std::move(one);
   }
   require<CheckpointError>(best.has_value(), checkpoints.string(),
                            " has no checkpoint with a validation loss: runs save them with --keep-best N, or where "
@@ -43,7 +46,7 @@ RunName parse_run_name(const fs::path& runs_folder, const std::string& name) {
 }
 
 Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which) {
-  if (which == "best") return best_checkpoint(checkpoints);
+  if (which == kBest) return best_checkpoint(checkpoints);
   std::string steps;
   for (const auto& [step, path] : step_folders(checkpoints)) {
     if (which == std::to_string(step)) return open_checkpoint(path);
@@ -51,6 +54,28 @@ Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which
   }
   throw CheckpointError(cat(checkpoints.string(), " has no checkpoint ", clipped(which),
                             ": give @best or a step; it has ", steps.empty() ? "none" : steps));
+}
+
+double validation_loss(const Checkpoint& checkpoint) {
+  return checkpoint.scalars.value(kValidationLoss, static_cast<double>(INFINITY));
+}
+
+std::optional<std::string> lost_best(const Checkpoint& taken) {
+  const fs::path checkpoints = taken.folder.parent_path();
+  const Checkpoint newest = open_checkpoint(step_folders(checkpoints).front().second);
+  const ValidationRecord found = ValidationRecord::from_json(newest.scalars);
+  const bool kept = found.best_step == 0 || fs::exists(checkpoints / step_folder_name(found.best_step));
+  if (kept || found.best >= validation_loss(taken)) return std::nullopt;
+  return fmt::format(
+      "the best validation loss was {:.4f} at step {}, whose weights were not kept; those of step {} are taken, with "
+      "{:.4f}. A run keeps the best with keep_best = 1, if save_interval saves at every evaluation",
+      found.best, found.best_step, taken.step, validation_loss(taken));
+}
+
+std::optional<std::string> lost_best_of_name(const std::string& where, const fs::path& runs_folder) {
+  if (!where.ends_with(cat("@", kBest))) return std::nullopt;
+  const auto taken = checkpoint_of_name(where, runs_folder);
+  return taken ? lost_best(*taken) : std::nullopt;
 }
 
 std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked) {

@@ -20,6 +20,14 @@ RunName parse_run_name(const fs::path& runs_folder, const std::string& name);
 // were evaluated. Throws CheckpointError, naming those that there are.
 Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which);
 
+// What an evaluation of its weights found, nats per token; infinite where there was none.
+double validation_loss(const Checkpoint& checkpoint);
+
+// Warns where the run had a lower validation loss than `taken`, which "best" names, at a step that has no checkpoint.
+std::optional<std::string> lost_best(const Checkpoint& taken);
+// Warns likewise where `where` is a name RUN@best that checkpoint_of_name() takes.
+std::optional<std::string> lost_best_of_name(const std::string& where, const fs::path& runs_folder);
+
 // The folder of a checkpoint, or the newest intact one of a run's; nothing where `path` is neither. `asked`, "init_from
 // = X: " or so, begins messages. Throws CheckpointError where none is intact.
 std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked);
