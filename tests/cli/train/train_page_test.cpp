@@ -2,6 +2,11 @@
 
 #include "cli/cli_support.h"
 #include "train/run/run_support.h"
+#include "witan/base/threads.h"
+#include "witan/checkpoint/store.h"
+#include "witan/comm/threads/threads.h"
+#include "witan/train/run/validation_record.h"
+#include "witan/train/step/device.h"
 
 namespace witan::test {
 namespace {
@@ -172,10 +177,68 @@ TEST(TrainPage, EarlyStoppingTellsWhereTheBestWeightsAreLost) {
   EXPECT_EQ(stopped(10, 0), "; the weights of step 30 were deleted: keep_best = 1 keeps them");
   EXPECT_EQ(stopped(25, 0),
             "; the weights of step 30 were not saved: save_interval = 10 with keep_best = 1 saves and keeps them");
-  EXPECT_EQ(stopped(25, 1), "; the weights of step 30 were not saved: save_interval = 10 saves them");
+  EXPECT_EQ(stopped(25, 1), "") << "the line of the best tells it";
   EXPECT_EQ(stopped(10, 1), "") << "a checkpoint was better still";
   fs::create_directories(folder / "checkpoints/step-30");
   for (const int64_t keep_best : {0, 1}) EXPECT_EQ(stopped(10, keep_best), "") << "it is among the newest";
+}
+
+// What "best" means for `--run NAME@best`: weights that are there.
+class TrainPageBest : public ::testing::Test {
+ protected:
+  TrainPageBest() {
+    config_.train.train_iters = 100;
+    config_.train.eval_interval = 10;
+    config_.train.keep_best = 1;
+    config_.train.run = "mine";
+    config_.train.sample_prompt = "The";
+    result_.end = RunEnd::stopped_early;
+    result_.step = 50;
+    result_.validation = {2.5, 30, 2};
+  }
+  void save(int64_t step, double loss) {
+    CheckpointContent content;
+    content.step = step;
+    content.scalars = {{kValidationLoss, loss}};
+    ThreadWorld world(1);
+    world.run([&](int) {
+      ThreadPool pool(1);
+      Stream stream({}, reserve_arena({}, int64_t{1} << 20), pool);
+      const auto group = world.group(0, {0}, "checkpoint");
+      content.tensors = {{"a", stream.zeros({1}, DType::f32), {1}, {0, 1}}};
+      save_checkpoint(*group, stream, folder_ / "checkpoints", content);
+    });
+  }
+  std::string summary() {
+    return said([&](Progress& progress) {
+      Capture out;
+      std::FILE* in = std::tmpfile();
+      cli::summarise({in, out.file(), out.file()}, resolve(config_, {}), {}, result_, {}, folder_ / "report.html",
+                     progress);
+      std::fclose(in);
+    });
+  }
+
+  const TempFolder folder_;
+  RunConfig config_ = witan::testing::small_config();
+  RunResult result_;
+};
+
+TEST_F(TrainPageBest, IsOfWeightsThatAreKept) {
+  config_.train.save_interval = 25;
+  EXPECT_TRUE(contains(summary(),
+                       "\nbest         no checkpoint was evaluated; 2.5000 at step 30 was the lowest validation loss; "
+                       "the weights of step 30 were not saved"))
+      << summary();
+  save(50, 2.75);
+  EXPECT_TRUE(contains(summary(),
+                       "\nbest         validation loss 2.7500 at step 50; 2.5000 at step 30 was lower; the weights of "
+                       "step 30 were not saved: save_interval = 10 saves them\n"))
+      << summary();
+  save(30, 2.5);
+  EXPECT_TRUE(contains(summary(), "\nbest         validation loss 2.5000 at step 30\n")) << summary();
+  config_.train.keep_best = 0;
+  EXPECT_FALSE(contains(summary(), "\nbest ")) << summary();
 }
 
 TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {

@@ -16,6 +16,7 @@
 #include "witan/report/speed.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
+#include "witan/train/run/named_checkpoint.h"
 
 namespace witan::cli {
 namespace {
@@ -170,6 +171,27 @@ std::string loss_of_best(const TrainConfig& train, const fs::path& run, int64_t 
              kept.empty() ? " saves them" : cat(" with ", kept, " saves and keeps them"));
 }
 
+// The checkpoint that NAME@best is, where keep_best keeps one.
+std::optional<Checkpoint> kept_best(const TrainConfig& train, const fs::path& run) try {
+  if (train.keep_best == 0) return std::nullopt;
+  return find_checkpoint(run / "checkpoints", "best");
+} catch (const CheckpointError&) {  // none was evaluated
+  return std::nullopt;
+}
+
+// What is kept, and which evaluation found a lower loss whose weights are not.
+std::string describe_best(const TrainConfig& train, const ValidationRecord& found, const fs::path& run,
+                          const std::optional<Checkpoint>& kept) {
+  const double loss = kept ? validation_loss(*kept) : INFINITY;
+  std::string line =
+      kept ? fmt::format("validation loss {:.4f} at step {}", loss, kept->step) : "no checkpoint was evaluated";
+  if (found.best_step > 0 && found.best < loss)
+    if (const std::string lost = loss_of_best(train, run, found.best_step); !lost.empty())
+      line += fmt::format("; {:.4f} at step {} was {}{}", found.best, found.best_step,
+                          kept ? "lower" : "the lowest validation loss", lost);
+  return line;
+}
+
 }  // namespace
 
 void announce_run(const RunConfig& config, bool exists, Progress& progress) {
@@ -242,16 +264,18 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
                               format_duration(recorded.steps.back().elapsed_s)));
   summarise_memory(config->parallel, promised, result, progress);
   const ValidationRecord& validation = result.validation;
-  if (config->train.keep_best > 0 && validation.best_step > 0)
-    progress.note(fmt::format("best         validation loss {:.4f} at step {}", validation.best, validation.best_step));
+  const fs::path run = report.parent_path();
+  const std::optional<Checkpoint> best = kept_best(config->train, run);
+  if (config->train.keep_best > 0 && (best || validation.best_step > 0))
+    progress.note("best         " + describe_best(config->train, validation, run, best));
   if (result.end == RunEnd::stopped_early)
-    progress.note(
-        fmt::format("stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
-                    "times in a row (early_stopping_patience){}",
-                    result.step, config->train.train_iters, validation.best_step, validation.best,
-                    validation.since_best, loss_of_best(config->train, report.parent_path(), validation.best_step)));
+    progress.note(fmt::format(
+        "stopped      at step {} of {}: no evaluation was better than that of step {}, {:.4f}, {} "
+        "times in a row (early_stopping_patience){}",
+        result.step, config->train.train_iters, validation.best_step, validation.best, validation.since_best,
+        config->train.keep_best == 0 ? loss_of_best(config->train, run, validation.best_step) : ""));
   progress.note("report       " + report.string());
-  if (const fs::path trace = report.parent_path() / "trace.json"; fs::exists(trace))
+  if (const fs::path trace = run / "trace.json"; fs::exists(trace))
     progress.note(cat("trace        ", trace.string(), "   (open it at https://ui.perfetto.dev)"));
   if (result.end == RunEnd::stopped_early)
     progress.note("continue     " + past_early_stopping(context, config));
