@@ -241,6 +241,17 @@ TEST_F(TrainPageBest, IsOfWeightsThatAreKept) {
   EXPECT_FALSE(contains(summary(), "\nbest ")) << summary();
 }
 
+TEST_F(TrainPageBest, IsWhatTheCommandsTakeWhereItIsNotTheLast) {
+  save(50, 2.75);
+  EXPECT_TRUE(contains(summary(), " generate --run mine The\n")) << summary();
+  save(30, 2.5);
+  EXPECT_TRUE(contains(summary(), " generate --run mine@best The\n")) << summary();
+  EXPECT_TRUE(contains(summary(), " train --run mine --early-stopping-patience 0\n")) << summary();
+  EXPECT_TRUE(contains(summary(), " report --run mine\n")) << summary();
+  config_.train.keep_best = 0;
+  EXPECT_TRUE(contains(summary(), " generate --run mine The\n")) << summary();
+}
+
 TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
   RunConfig before = witan::testing::small_config();
   before.train.train_iters = 100;

@@ -192,6 +192,14 @@ std::string describe_best(const TrainConfig& train, const ValidationRecord& foun
   return line;
 }
 
+// The commands that read the run's weights: of the best checkpoint, where keep_best keeps another one than the last.
+void suggest_commands(const Context& context, RunConfig config, bool best, Progress& progress) {
+  if (best) config.train.run += "@best";
+  progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
+                            shell_word(config.train.sample_prompt)));
+  if (config.data.sft) progress.note("talk to it   " + command_for(context, config, "chat"));
+}
+
 }  // namespace
 
 void announce_run(const RunConfig& config, bool exists, Progress& progress) {
@@ -284,9 +292,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
                               result.step, config->train.train_iters));
-  progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
-                            shell_word(config->train.sample_prompt)));
-  if (config->data.sft) progress.note("talk to it   " + command_for(context, config, "chat"));
+  suggest_commands(context, *config, best && best->step != result.step, progress);
   progress.note("the report   " + command_for(context, config, "report"));
 }
 
