@@ -117,7 +117,7 @@ TEST_F(RunConfigTest, AnIdleTimeoutIsNamedAsGiven) {
       given({"--distributed-timeout-minutes", "90", "--checkpoint-timeout-minutes", "30", "--ranks", "1"});
   EXPECT_EQ(cli::config_warnings(one, resolve(one.config, {})),
             std::vector<std::string>{"warning: checkpoint_timeout_minutes = 30.0 has no effect: it needs more than "
-                                     "distributed_timeout_minutes, and distributed_timeout_minutes = 90.0"});
+                                     "distributed_timeout_minutes; here distributed_timeout_minutes = 90.0"});
 }
 
 // Where the run on disk is another one, the call stands alone.

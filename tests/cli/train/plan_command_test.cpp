@@ -46,11 +46,12 @@ TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
   write_text(own_ / "mine.toml", "kv_lora_rank = 64\nq_lora_rank = 0\n");
   Said said = plan({"--config", own_ / "mine.toml", "--loss-scale", "1024", "--hysteresis", "2", "--print-layout"});
   ASSERT_EQ(said.code, 0) << said.err;
-  EXPECT_TRUE(contains(said.err,
-                       "warning: kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true, and "
-                       "multi_latent_attention = false\n"
-                       "warning: loss_scale = 1024.0 and hysteresis = 2 have no effect: they need dtype = float16, and "
-                       "dtype = float32\n"))
+  EXPECT_TRUE(
+      contains(said.err,
+               "warning: kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true; here "
+               "multi_latent_attention = false\n"
+               "warning: loss_scale = 1024.0 and hysteresis = 2 have no effect: they need dtype = float16; here "
+               "dtype = float32\n"))
       << said.err;
   EXPECT_FALSE(contains(said.err, "q_lora_rank"));
   said = plan({"--dtype", "float16", "--loss-scale", "1024", "--print-layout"});

@@ -14,7 +14,7 @@ namespace {
 // When keys have an effect. A key that no use names always has one; of several uses all must apply.
 struct KeyUse {
   std::vector<std::string_view> keys;
-  std::string_view needs;  // in a message: "it needs NEEDS, and BY = its value"
+  std::string_view needs;  // in a message: "it needs NEEDS; here BY = its value"
   std::string_view by;     // the key that decides; empty: `needs` says all
   std::function<bool(const RunConfig&)> applies;
 };
@@ -395,7 +395,7 @@ std::vector<IdleKey> idle_keys(const RunConfig& config) {
   std::vector<IdleKey> idle;
   for (const Field& field : fields) {
     if (field.section == "moe" && field.name != "num_experts" && config.model.moe.num_experts == 0) {
-      idle.push_back({field.name, "num_experts above 0, and the model is dense"});
+      idle.push_back({field.name, "num_experts above 0; the model is dense"});
       continue;
     }
     const auto found = std::ranges::find_if(
@@ -403,7 +403,7 @@ std::vector<IdleKey> idle_keys(const RunConfig& config) {
     if (found == missing.end()) continue;
     const KeyUse& use = **found;
     idle.push_back(
-        {field.name, use.by.empty() ? std::string(use.needs) : cat(use.needs, ", and ", assignment(fields, use.by))});
+        {field.name, use.by.empty() ? std::string(use.needs) : cat(use.needs, "; here ", assignment(fields, use.by))});
   }
   return idle;
 }

@@ -10,13 +10,13 @@ namespace witan {
 
 struct IdleKey {
   std::string key;
-  std::string needs;  // what would give it an effect, and what is: "dtype = float16, and dtype = float32"
+  std::string needs;  // what would give it an effect, and what is: "dtype = float16; here dtype = float32"
 };
 
 // In the order of RunConfig::fields(). `config` must be valid (RunConfig::validate()), with a device that is chosen.
 std::vector<IdleKey> idle_keys(const RunConfig& config);
 
-// One sentence for keys that share a reason: "loss_scale = 8 has no effect: it needs dtype = float16, and ...".
+// One sentence for keys that share a reason: "loss_scale = 8 has no effect: it needs dtype = float16; here ...".
 // `fields`: of the configuration, for the values of these keys.
 std::vector<std::string> describe_idle(const std::vector<IdleKey>& idle, const Fields& fields);
 
