@@ -116,7 +116,7 @@ void add_config_show(CLI::App& config, Context& context) {
       });
   add_flag(*command, "--changed", state->changed, "Only keys whose values are not the defaults");
   add_flag(*command, "--resolved", state->resolved,
-           "What this machine makes of values that are 0 or auto, or that others overrule, with the reasons");
+           "What becomes of values that depend on this machine, the launcher or the data, with the reasons");
   add_flag(*command, "--json", state->json, "Print JSON: value and source of each key");
   add_megatron_flag(*command);
   state->args.emplace(*command, state->flags.fields());
