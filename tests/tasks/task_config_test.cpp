@@ -61,6 +61,8 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(refusal("output_type: generate_until\n"),
               HasSubstr("run such a task with lm-evaluation-harness against"));
   EXPECT_THAT(refusal("generation_kwargs: {until: [x]}\n"), HasSubstr("generation_kwargs: Witan compares"));
+  EXPECT_THAT(testing::refusal_of_task(folder_ / "t.jsonl", testing::kSmallRows),
+              HasSubstr("t.jsonl: a task is a .yaml file, and this is a file of rows, which a task names in"));
   EXPECT_THAT(refusal("colour: red\n"), HasSubstr("t.yaml: colour: Witan does not know this key"));
   EXPECT_THAT(refusal("metric_lst: [{metric: acc}]\n"),
               HasSubstr("metric_lst: Witan does not know this key (did you mean metric_list?): remove it"));

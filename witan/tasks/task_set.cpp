@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -26,6 +27,13 @@ std::vector<fs::path> yaml_files_in(const fs::path& folder) {
   }
   std::ranges::sort(files);
   return files;
+}
+
+void require_no_rows(const fs::path& file) {
+  static const std::set<std::string> kRows = {".jsonl", ".parquet", ".csv", ".tsv", ".gz", ".zst"};
+  require<DataError>(!kRows.contains(file.extension()), file.string(),
+                     ": a task is a .yaml file, and this is a file of rows, which a task names in dataset_kwargs: "
+                     "{data_files: ...}");
 }
 
 std::string text_under(const Entries& keys, std::string_view key) {
@@ -55,6 +63,7 @@ class TaskFinder {
     std::error_code none;
     require<DataError>(fs::exists(path, none), path.string(), ": there is no such file or folder of tasks");
     if (!fs::is_directory(path, none)) {
+      require_no_rows(path);
       add_found({path, entries_of(path)}, 0);
       return;
     }
