@@ -174,6 +174,10 @@ TEST_F(RunCommandTest, StartsWithAllRanksAgainWhenTheyAreBack) {
   EXPECT_EQ(program.wait(), 75) << log();
   EXPECT_EQ(process_of(0), 0) << "no rank is left behind";
   EXPECT_TRUE(contains(log(), "the run is saved, and starts again with all 4 ranks")) << log();
+  const std::string restart = log().substr(0, log().find("all 4 ranks start again"));
+  EXPECT_TRUE(contains(restart, "; the ranks end to be started again\n")) << log();
+  for (const char* end : {"Ctrl-C again", "(saved at step ", "\nwrite text  "})
+    EXPECT_FALSE(contains(restart, end)) << "this is not the end of the run\n" << log();
 }
 
 TEST_F(RunCommandTest, RegrowsByItselfAfterMinutes) {

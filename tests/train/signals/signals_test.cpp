@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace witan {
 namespace {
@@ -95,6 +96,30 @@ TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(130), ::testing::StrEq(""));
+}
+
+TEST(StopSignals, ARestartIsToldFromASignalThatPeopleSend) {
+  const StopSignals signals(StopSignals::Answer::stop);
+  std::raise(SIGUSR1);
+  EXPECT_FALSE(StopSignals::restarts());
+  StopSignals::send_restart(::getpid());
+  EXPECT_TRUE(StopSignals::restarts());
+  EXPECT_EQ(StopSignals::asked(), RunEnd::preempted);
+  std::raise(SIGINT);
+  EXPECT_FALSE(StopSignals::restarts()) << "they want the run to end after all";
+}
+
+TEST(StopSignalsDeathTest, NothingIsSaidOfARestart) {
+  EXPECT_EXIT(
+      {
+        const StopSignals command(StopSignals::Answer::end);
+        {
+          const StopSignals run(StopSignals::Answer::stop);
+          StopSignals::send_restart(::getpid());
+        }
+        StopSignals::send_restart(::getpid());
+      },
+      ::testing::ExitedWithCode(75), ::testing::StrEq(""));
 }
 
 // A run's own answer stands within the command's, which comes back with what was asked meanwhile.

@@ -17,6 +17,7 @@
 #include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/socket.h"
 #include "witan/serve/secret.h"
+#include "witan/train/signals/signals.h"
 
 namespace witan::cli {
 namespace {
@@ -112,6 +113,11 @@ void RankProcesses::start(const JobCall& call, int rank, int port, const std::st
 void RankProcesses::send(int signal) const {
   for (const Process& process : processes_)
     if (process.runs) ::kill(process.pid, signal);
+}
+
+void RankProcesses::send_restart() const {
+  for (const Process& process : processes_)
+    if (process.runs) StopSignals::send_restart(process.pid);
 }
 
 void RankProcesses::poll() {

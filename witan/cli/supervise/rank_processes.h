@@ -32,6 +32,7 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   void send(int signal) const;  // to all that have not ended
+  void send_restart() const;    // likewise: they save and end, to be started again
   // Takes note of those that have ended. Where one has failed, or rank 0 has ended, which is the last to leave a job,
   // the others are given time to end by themselves, then told to, then killed.
   void poll();

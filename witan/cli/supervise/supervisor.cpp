@@ -143,7 +143,7 @@ void Supervisor::regrow(RankProcesses& job) {
   const bool ending = job.has_failed();
   say(cat(ending ? "a rank has failed: when the others have ended, the run" : "the run is saved, and",
           " starts again with all ", ranks_, " ranks"));
-  if (!ending) job.send(SIGUSR1);
+  if (!ending) job.send_restart();
 }
 
 bool Supervisor::goes_on(const Verdict& verdict) {

@@ -34,6 +34,7 @@
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/trainer.h"
+#include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
 
 namespace witan::cli {
@@ -403,7 +404,11 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   if (leads()) {
     if (!job) note_speed(config, result.best_gflops);
     const Metrics recorded = read_metrics(folder_->metrics());
-    summarise(context_, config, promised, result, recorded, write_report(folder_->path(), recorded), progress);
+    const fs::path report = write_report(folder_->path(), recorded);
+    if (result.end == RunEnd::preempted && StopSignals::restarts())
+      say_restart(*config, result.step, progress);
+    else
+      summarise(context_, config, promised, result, recorded, report, progress);
   }
   return exit_code_of(result.end);
 }

@@ -296,6 +296,11 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   progress.note("the report   " + command_for(context, config, "report"));
 }
 
+void say_restart(const RunConfig& config, int64_t step, Progress& progress) {
+  progress.note(
+      fmt::format("saved        at step {} of {}; the ranks end to be started again", step, config.train.train_iters));
+}
+
 void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
   const Fields was = saved.fields(), is = given.fields();
   for (size_t i = 0; i < was.size(); ++i)

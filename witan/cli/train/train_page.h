@@ -29,6 +29,9 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
                const Metrics& recorded, const fs::path& report, Progress& progress);
 
+// Of ranks that end to be started again by their supervisor, after `step`: the rest is said when the run ends.
+void say_restart(const RunConfig& config, int64_t step, Progress& progress);
+
 // Flags that a finished run has no use for: there is nothing left to train.
 void say_unused(RunConfig saved, RunConfig given, Progress& progress);
 // Of a run of which no more is trained after step `done`: it has the `asked` steps of this call, or early stopping has

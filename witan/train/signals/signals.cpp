@@ -12,12 +12,15 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 // Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
 std::atomic<int> received = 0;
+std::atomic<bool> for_restart = false;
 std::atomic<bool> any_saved = false;
 std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
 std::atomic<StopSignals::Voice> voice = StopSignals::Voice::loud;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<StopSignals::Answer>::is_always_lock_free &&
               std::atomic<StopSignals::Voice>::is_always_lock_free);
+
+constexpr int kRestartValue = 0x77697461;  // what comes with the signal of send_restart()
 
 // The only way to speak from a handler.
 void say(std::string_view text) {
@@ -30,9 +33,10 @@ RunEnd end_by(int signal) {
   return signal == SIGINT ? RunEnd::interrupted : RunEnd::preempted;
 }
 
-void on_signal(int signal) {
+void on_signal(int signal, siginfo_t* info, void* /*context*/) {
+  const bool restart = info->si_code == SI_QUEUE && info->si_value.sival_int == kRestartValue;
   if (current == StopSignals::Answer::end) {
-    say("\nStopped while nothing was training, so there is nothing to save; the same command resumes\n");
+    if (!restart) say("\nStopped while nothing was training, so there is nothing to save; the same command resumes\n");
     ::_exit(static_cast<int>(exit_code_of(end_by(signal))));
   }
   if (signal == SIGINT && received == SIGINT) {
@@ -40,7 +44,9 @@ void on_signal(int signal) {
                   : "\nQuit without saving: there is no checkpoint yet; the same command starts the run again\n");
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
-  if (received == 0 || signal == SIGINT) say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
+  if (!restart && (received == 0 || signal == SIGINT))
+    say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
+  for_restart = restart;
   received = signal;
 }
 
@@ -48,13 +54,14 @@ void on_signal(int signal) {
 
 StopSignals::StopSignals(Answer answer, Voice own_voice) : answer_before_(current), voice_before_(voice) {
   received = 0;
+  for_restart = false;
   any_saved = false;
   current = answer;
   voice = own_voice;
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_sigaction = on_signal;
   ::sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], &action, &before_[i]);
     // Under nohup a lost terminal is no reason to stop.
@@ -78,6 +85,16 @@ void StopSignals::saved() {
 
 RunEnd StopSignals::asked() {
   return end_by(received);
+}
+
+void StopSignals::send_restart(pid_t process) {
+  sigval value{};
+  value.sival_int = kRestartValue;
+  ::sigqueue(process, SIGUSR1, value);
+}
+
+bool StopSignals::restarts() {
+  return for_restart;
 }
 
 }  // namespace witan

@@ -2,6 +2,8 @@
 // the end of a step.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <cstdint>
 
@@ -32,6 +34,10 @@ class StopSignals {
   static void saved();
   // How that ends a run: none, interrupted after SIGINT, preempted after the others.
   static RunEnd asked();
+  // Asks another process to save its run and end, as its supervisor starts it again: nothing is said of the end.
+  static void send_restart(pid_t process);
+  // Whether asked() is because of that.
+  static bool restarts();
 
  private:
   Answer answer_before_;
