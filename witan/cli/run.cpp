@@ -73,6 +73,13 @@ std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& 
   return name.starts_with('-') ? cat(name, " needs a value") : what;
 }
 
+// What is missing. CLI11 calls words by a name that nobody would give: "names is required".
+std::string explain_missing(const std::string& path, const CLI::RequiredError& error) {
+  if (path == "witan runs remove") return "name the runs to remove: witan runs remove NAME...";
+  if (path == "witan runs compare") return "name the runs to compare: witan runs compare NAME NAME...";
+  return error.what();
+}
+
 // " (did you mean --seq-length?)", or what does here what such a flag does elsewhere. - and _ are equivalent.
 std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
   std::string spelt = flag;
@@ -97,8 +104,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string path = path_of(command), more = cat("; `", path, " --help` lists commands and flags");
   const auto unknown = unknown_words(command);
   if (unknown.empty()) {
-    const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error);
-    return cat(path, ": ", mismatch ? explain_count(command, *mismatch) : error.what(), more);
+    std::string why = error.what();
+    if (const auto* mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error))
+      why = explain_count(command, *mismatch);
+    if (const auto* missing = dynamic_cast<const CLI::RequiredError*>(&error)) why = explain_missing(path, *missing);
+    return cat(path, ": ", why, more);
   }
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
   if (word.starts_with('-'))

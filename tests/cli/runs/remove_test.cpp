@@ -22,6 +22,14 @@ class RemoveTest : public MadeUpRuns {
   }
 };
 
+TEST_F(RemoveTest, NeedsNames) {
+  for (const char* command : {"remove", "compare"}) {
+    const Said said = runs({command}, "");
+    EXPECT_EQ(said.code, 2);
+    EXPECT_TRUE(contains(said.err, cat("name the runs to ", command, ": witan runs ", command, " NAME"))) << said.err;
+  }
+}
+
 TEST_F(RemoveTest, AsksAndSaysWhatIsFreed) {
   make("a", 3);
   write_text(runs_ / "a/checkpoints/step-3/shard", std::string(3 << 20, 'x'));

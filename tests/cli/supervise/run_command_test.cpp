@@ -285,12 +285,14 @@ TEST_F(RunCommandTest, AMistakeIsRefusedOnceAndNotTriedAgain) {
   expect_refusal({"run", "--ranks", "2", "--min-ranks", "3", "--", "train", "--runs-folder", own_ / "runs"}, 3,
                  {"--min-ranks 3 is more than the 2 ranks of the run"});
   for (const auto& [flag, value, range] : {std::tuple{"--ranks", "0", "1 to 4096"},
-                                           {"--ranks", "x", "1 to 4096"},
                                            {"--ranks", "-1", "1 to 4096"},
                                            {"--min-ranks", "0", "1 to 4096"},
                                            {"--max-restarts", "-1", "0 to 1000000"}})
     expect_refusal({"run", flag, value, "--", "train", "--run", "zz"}, 2,
                    {std::string("witan run: ") + flag + ": Value " + value + " not in range " + range});
+  for (const char* word : {"x", "2x", "1.5"})
+    expect_refusal({"run", std::string("--ranks=") + word, "--", "train", "--run", "zz"}, 2,
+                   {cat("witan run: --ranks: ", word, " is not a whole number")});
   expect_refusal({"run", "--rank", "2", "--", "train"}, 2, {"unknown flag --rank (did you mean --ranks?)"});
   // By the ranks.
   Program program(supervised({"--ranks", "2"}, train("lost", {"--data", own_ / "nowhere.txt"})), own_ / "log");

@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
 namespace witan::cli {
 
 Option Option::type_name(const std::string& name) const {
@@ -26,7 +29,13 @@ Option Option::required() const {
 
 // CLI11 would add descriptions of checks to the type's name.
 Option Option::range(int64_t least, int64_t most) const {
-  option_->check(CLI::Range(least, most).description(""));
+  const CLI::Range in_range(least, most);
+  option_->check([in_range](const std::string& text) {
+    const size_t first = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+    const bool digits = text.size() > first && text.find_first_not_of("0123456789", first) == std::string::npos;
+    const std::string wrong = in_range(text);  // says the same of words
+    return wrong.empty() || digits ? wrong : cat(clipped(text), " is not a whole number");
+  });
   return *this;
 }
 
