@@ -8,6 +8,7 @@
 
 #include "report/synthetic.h"
 #include "witan/base/error.h"
+#include "witan/base/resident.h"
 
 namespace witan {
 namespace {
@@ -147,6 +148,119 @@ TEST(Metrics, TruncateCutsZerosBehindTheLastStep) {
   put(folder / "m.jsonl", zeros + "\n" + known);
   MetricsWriter out(folder / "m.jsonl");
   EXPECT_THROW(out.truncate_after(4), CorruptionError) << "what was flushed is damaged";
+}
+
+// What a save of step n says may come after later steps; a sample, an evaluation and router records of n come before.
+TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto line = [](const Event& event) { return format_event(event) + "\n"; };
+  const auto step = [&](int64_t n) { return line(synthetic::step(n, 100, false)); };
+  const std::string begin = line(*synthetic::run(20, 2, 4).run) + step(1) + step(2) + line(eval(2)) +
+                            "{\"kind\":\"later\",\"step\":99}\n" + line(SampleEvent{2, "a", "b"});
+  const std::string end = step(5) + line(SaveEvent{2, 1, 0}) + line(EvalEvent{5, 3, 2, "math"}) + step(6) +
+                          line(MeasuredMemoryEvent{{0, {{"weights", 8}}, 12}}) + line(EndEvent{"finished"});
+  for (const std::string torn : {"", "{\"kind\":\"st", "\xff"})
+    for (const int64_t at : {2, 3, 4}) {  // a step that has no line of its own, as with log_interval, too
+      put(path, begin + end + torn);
+      MetricsWriter(path).truncate_after(at);
+      EXPECT_EQ(read_file(path), begin) << at;
+    }
+  put(path, begin + end);
+  MetricsWriter(path).truncate_after(5);
+  EXPECT_EQ(read_file(path), begin + step(5) + line(SaveEvent{2, 1, 0}) + line(EvalEvent{5, 3, 2, "math"}));
+  put(path, begin + end);
+  MetricsWriter(path).truncate_after(0);
+  EXPECT_EQ(read_file(path), line(*synthetic::run(20, 2, 4).run));
+  // Without lines of steps, as in samples.jsonl.
+  put(path, line(SampleEvent{2, "a", "b"}) + line(SampleEvent{4, "a", "b"}) + line(SampleEvent{4, "c", "d"}));
+  MetricsWriter(path).truncate_after(3);
+  EXPECT_EQ(read_file(path), line(SampleEvent{2, "a", "b"}));
+  put(path, "");
+  MetricsWriter(path).truncate_after(3);
+  EXPECT_EQ(read_file(path), "");
+}
+
+// Damage before the last step that stays is check_metrics()'s to find: truncating looks at what comes after it.
+TEST(Metrics, TruncateReadsFromTheEnd) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 100, false)) + "\n"; };
+  const std::string begin = step(1) + "garbage\n" + step(2);
+  put(path, begin + step(3) + step(4));
+  MetricsWriter(path).truncate_after(2);
+  EXPECT_EQ(read_file(path), begin);
+  EXPECT_THROW(check_metrics(path), CorruptionError);
+  check_metrics(path, step(1).size());
+  put(path, begin + step(3));
+  EXPECT_EQ(bytes_until(path, 2), begin.size());
+  EXPECT_EQ(bytes_until(path, 3), fs::file_size(path));
+}
+
+TEST(Metrics, CheckFindsWhatWasLostOrJoined) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 100, true)) + "\n"; };
+  const auto message = [&](const std::string& text) {
+    put(path, text);
+    try {
+      check_metrics(path);
+      return std::string();
+    } catch (const CorruptionError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string at = path.string() + ": byte " + std::to_string(step(1).size()) + ": ";
+  const std::string other = "{\"step\": 2, \"kind\": \"sample\", \"prompt\": \"{\\\"kind\\\":\", \"text\": \"\"}\n";
+  EXPECT_EQ(message(step(1) + other + step(2) + format_event(synthetic::experts(2, 20, 2, 4)) + "\n" +
+                    format_event(eval(2)) + "\n{\"kind\":\"later\"}\n" + step(3).substr(0, 50)),
+            "");
+  EXPECT_EQ(message(""), "");
+  std::string zeros = step(2), joined = step(2);
+  zeros.replace(40, 10, 10, '\0');
+  joined.replace(40, std::string::npos, step(3));
+  for (const std::string& bad : {zeros, joined, step(2).substr(0, 60) + "\n", std::string("\n"), "garbage\n" + step(2)})
+    EXPECT_EQ(message(step(1) + bad + step(4)).substr(0, at.size()), at) << bad;
+  EXPECT_EQ(message(step(1) + step(1)), at + "step 1 comes after step 1");
+  EXPECT_EQ(message(step(1) + format_event(EvalEvent{0, 3, 2, "math"}) + "\n" + format_event(eval(2)) + "\n"), "")
+      << "each set has an order of its own";
+  EXPECT_NE(message(format_event(eval(2)) + "\n" + format_event(eval(1)) + "\n"), "");
+}
+
+TEST(Metrics, TheLastRunEventIsFound) {
+  const TempFolder folder;
+  RunEvent run = *synthetic::run(20, 2, 4).run;
+  MetricsWriter out(folder / "m.jsonl");
+  EXPECT_FALSE(last_run_event(folder / "m.jsonl"));
+  out.append(run);
+  run.total_steps = 40;
+  out.append(run);
+  train(out, 1, 3);
+  EXPECT_EQ(last_run_event(folder / "m.jsonl")->total_steps, 40);
+}
+
+// Of a file of 50,000 steps.
+TEST(Metrics, WhatResumingReadsIsBounded) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  constexpr int64_t kSteps = 50'000;
+  {
+    AtomicFile file(path);
+    for (int64_t n = 1; n <= kSteps; ++n) file.write(format_event(synthetic::step(n, kSteps, true)) + "\n");
+    file.commit();
+  }
+  ASSERT_GT(fs::file_size(path), 18u << 20);
+  restart_resident_peak();
+  const auto before = read_resident();
+  if (!before || before->peak > before->now + (uint64_t{4} << 20)) GTEST_SKIP() << "the system does not tell";
+  MetricsWriter(path).truncate_after(kSteps - 100);
+  check_metrics(path);
+  last_run_event(path);
+  std::ofstream(path, std::ios::app) << "garbage\n";
+  EXPECT_THROW(check_metrics(path), CorruptionError);
+  EXPECT_EQ(repair_metrics(path, kSteps - 200).count, 1);
+  EXPECT_LT(read_resident()->peak, before->now + (uint64_t{8} << 20));
+  EXPECT_EQ(read_thinned_metrics(path, 2).steps.back().step, kSteps - 200);
 }
 
 void expect_corrupt(const std::string& text, const std::string& message) {

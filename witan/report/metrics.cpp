@@ -1,7 +1,12 @@
 #include "witan/report/metrics.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/line_file.h"
 
 namespace witan {
 namespace {
@@ -13,6 +18,10 @@ size_t whole_lines(std::string_view text) {
 
 std::string place_of(const fs::path& path, int64_t line) {
   return cat(path.string(), ": line ", line);
+}
+
+std::string byte_of(const fs::path& path, uint64_t offset) {
+  return cat(path.string(), ": byte ", offset);
 }
 
 // Calls take(line, offset, number) for every line that ends in a line feed, until it returns false.
@@ -34,6 +43,32 @@ std::optional<int64_t> step_of(const Event& event) {
         return std::nullopt;
       },
       event);
+}
+
+// As format_event() begins the lines of which there may be as many as there are steps.
+constexpr std::string_view kFrequent[] = {R"({"kind":"step",)", R"({"kind":"experts",)", R"({"kind":"layers",)",
+                                          R"({"kind":"activations",)", R"({"kind":"gpus",)"};
+constexpr size_t kFrequentKinds = std::size(kFrequent);
+constexpr size_t kStepLine = 0;  // of these
+
+// Which of these a line is; kFrequentKinds: none.
+size_t frequent_kind_of(std::string_view line) {
+  size_t kind = 0;
+  while (kind < kFrequentKinds && !line.starts_with(kFrequent[kind])) ++kind;
+  return kind;
+}
+
+// The step of such a line, where it is written as format_event() does.
+std::optional<int64_t> quick_step(std::string_view line, size_t kind) {
+  static constexpr std::string_view kKey = R"("step":)";
+  line.remove_prefix(kFrequent[kind].size());
+  if (!line.starts_with(kKey)) return std::nullopt;
+  const char* const begin = line.data() + kKey.size();
+  const char* const end = line.data() + line.size();
+  int64_t step = 0;
+  const auto [behind, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || behind == end || (*behind != ',' && *behind != '}') || step < 0) return std::nullopt;
+  return step;
 }
 
 // What stands behind the last step of a run.
@@ -95,22 +130,36 @@ void MetricsWriter::append(const Event& event) {
   file_.append(format_event(event) + '\n');
 }
 
-void MetricsWriter::truncate_after(int64_t step) {
-  uint64_t keep = file_.size();
-  bool reached = false;
-  {
-    const MappedFile file(file_.path());
-    for_each_line(file.text(), [&](std::string_view line, size_t offset, int64_t number) {
-      const bool lost = reached && line.find('\0') != std::string_view::npos;
-      std::optional<Event> event;
-      if (!lost) event = parse_event(line, place_of(file_.path(), number));
-      const int64_t of_step = event ? step_of(*event).value_or(0) : 0;
-      const bool kept = !lost && (!event || (!ends_run(*event) && of_step <= step));
-      reached |= of_step == step;
-      if (!kept) keep = offset;
-      return kept;
-    });
+namespace {
+
+// Where to begin to look for what comes after `step`: at the last step's line of it or of a step before. All that
+// stands before such a line was written earlier, and so of no later step. What comes after it need not be of a later
+// one: a save is recorded when it is complete, some steps on.
+uint64_t last_step_line(const fs::path& path, int64_t step) {
+  for (LinesBackward lines(path); lines.next();) {
+    if (frequent_kind_of(lines.line()) != kStepLine) continue;
+    if (const auto of = quick_step(lines.line(), kStepLine); of && *of <= step) return lines.offset();
   }
+  return 0;
+}
+
+}  // namespace
+
+uint64_t bytes_until(const fs::path& path, int64_t step) {
+  bool reached = false;
+  for (LinesForward lines(path, last_step_line(path, step)); lines.next();) {
+    const bool lost = reached && lines.line().find('\0') != std::string_view::npos;
+    if (lost) return lines.offset();
+    const std::optional<Event> event = parse_event(lines.line(), byte_of(path, lines.offset()));
+    const int64_t of_step = event ? step_of(*event).value_or(0) : 0;
+    if (event && (ends_run(*event) || of_step > step)) return lines.offset();
+    reached |= of_step == step;
+  }
+  return fs::file_size(path);
+}
+
+void MetricsWriter::truncate_after(int64_t step) {
+  const uint64_t keep = bytes_until(file_.path(), step);
   if (keep < file_.size()) file_.cut(keep);
 }
 
@@ -124,26 +173,18 @@ Metrics read_metrics(const fs::path& path) {
 
 Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
-  // As format_event() begins them. Of a line that another program wrote in another way none is left out.
-  static constexpr std::string_view kThinned[] = {R"({"kind":"step",)", R"({"kind":"experts",)", R"({"kind":"layers",)",
-                                                  R"({"kind":"activations",)", R"({"kind":"gpus",)"};
-  static constexpr size_t kKinds = std::size(kThinned);
-  const auto kind_of = [](std::string_view line) {
-    size_t kind = 0;
-    while (kind < kKinds && !line.starts_with(kThinned[kind])) ++kind;
-    return kind;
-  };
-  int64_t lines[kKinds + 1] = {}, seen[kKinds + 1] = {};
+  // Of a line that another program wrote in another way none is left out.
+  int64_t lines[kFrequentKinds + 1] = {}, seen[kFrequentKinds + 1] = {};
   if (most < INT64_MAX)
     for_each_line(file.text(), [&](std::string_view line, size_t, int64_t) {
-      ++lines[kind_of(line)];
+      ++lines[frequent_kind_of(line)];
       return true;
     });
   // Behind the first lines of its kind one in every `stride` is kept, counted from the last.
   const auto is_left_out = [&](std::string_view line) {
-    const size_t kind = kind_of(line);
+    const size_t kind = frequent_kind_of(line);
     const int64_t head = most / kHeadShare, number = ++seen[kind];
-    if (kind == kKinds || lines[kind] <= most || number <= head) return false;
+    if (kind == kFrequentKinds || lines[kind] <= most || number <= head) return false;
     const int64_t stride = (lines[kind] - head + most - head - 1) / (most - head);
     return (lines[kind] - number) % stride != 0;
   };
@@ -157,47 +198,123 @@ Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   return metrics;
 }
 
-namespace {
-
-// Calls take(line) for each line that can be read, and returns their events.
-template <class Take>
-Metrics read_undamaged_lines(const fs::path& path, int64_t last_step, DamagedLines& damaged, Take take) {
-  const MappedFile file(path);
-  Metrics metrics;
-  damaged = {};
-  for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {
-    damaged.of = number;
-    const std::string where = place_of(path, number);
-    try {
-      std::optional<Event> event = parse_event(line, where);
-      if (event && step_of(*event).value_or(0) > last_step) return true;  // or those behind it would come too early
-      if (event) add_event(metrics, std::move(*event), where);
-      take(line);
-    } catch (const CorruptionError& error) {
-      if (damaged.count++ == 0) damaged.first = error.what();
-    }
-    return true;
-  });
-  return metrics;
-}
-
-}  // namespace
-
 std::string describe(const DamagedLines& damaged, const fs::path& path) {
   return cat(damaged.count, " of the ", counted(damaged.of, "line"), " of ", path.string(),
              " cannot be read and are left out; the first: ", damaged.first);
 }
 
 Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged) {
-  return read_undamaged_lines(path, INT64_MAX, damaged, [](std::string_view) {});
+  Metrics metrics;
+  damaged = {};
+  for (LinesForward lines(path); lines.next();) {
+    const std::string where = place_of(path, ++damaged.of);
+    try {
+      if (auto event = parse_event(lines.line(), where)) add_event(metrics, std::move(*event), where);
+    } catch (const CorruptionError& error) {
+      if (damaged.count++ == 0) damaged.first = error.what();
+    }
+  }
+  return metrics;
+}
+
+namespace {
+
+// The order of steps that Collector asks for, of events that are not kept.
+class StepOrder {
+ public:
+  // Throws CorruptionError("WHERE(): why") where the event comes too early.
+  template <class Where>
+  void take(const Event& event, Where where) {
+    const auto* const eval = std::get_if<EvalEvent>(&event);
+    const int64_t least_gap = std::holds_alternative<StepEvent>(event) ? 1 : 0;
+    if (const auto step = step_of(event))
+      take(eval && eval->set ? sets_[*eval->set] : last_[event.index()], *step, least_gap, where);
+  }
+  // The same of a frequent line of which the step alone is known.
+  template <class Where>
+  void take(size_t kind, int64_t step, Where where) {
+    static const size_t kIndex[kFrequentKinds] = {Event(StepEvent()).index(), Event(ExpertsEvent()).index(),
+                                                  Event(LayersEvent()).index(), Event(ActivationsEvent()).index(),
+                                                  Event(GpusEvent()).index()};
+    take(last_[kIndex[kind]], step, kind == kStepLine ? 1 : 0, where);
+  }
+
+ private:
+  using Last = std::optional<int64_t>;
+
+  template <class Where>
+  static void take(Last& last, int64_t step, int64_t least_gap, Where where) {
+    if (last && step - *last < least_gap)
+      throw CorruptionError(cat(where(), ": step ", step, " comes after step ", *last));
+    last = step;
+  }
+
+  Last last_[std::variant_size_v<Event>];
+  std::map<std::string, Last> sets_;
+};
+
+// Whether a byte is below ' ', eight at a time: such a byte borrows into its highest bit, which was not set.
+bool has_control_bytes(std::string_view text) {
+  constexpr uint64_t kSpaces = 0x2020202020202020, kHighest = 0x8080808080808080;
+  uint64_t found = 0;
+  for (; text.size() >= sizeof(uint64_t); text.remove_prefix(sizeof(uint64_t))) {
+    uint64_t word;
+    std::memcpy(&word, text.data(), sizeof word);
+    found |= (word - kSpaces) & ~word & kHighest;
+  }
+  return found != 0 ||
+         std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
+}
+
+// Whether there are no bytes that format_event() never writes, such as zeros in place of what was lost, and neither is
+// the end missing nor another line joined to what is left of this one.
+bool is_whole_object(std::string_view line) {
+  return line.ends_with('}') && line.find(R"({"kind":)", 1) == std::string_view::npos && !has_control_bytes(line);
+}
+
+}  // namespace
+
+void check_metrics(const fs::path& path, uint64_t end) {
+  StepOrder order;
+  for (LinesForward lines(path); lines.next() && lines.offset() < end;) {
+    const std::string_view line = lines.line();
+    const size_t kind = frequent_kind_of(line);
+    const auto step = kind < kFrequentKinds && is_whole_object(line) ? quick_step(line, kind) : std::nullopt;
+    const auto where = [&] { return byte_of(path, lines.offset()); };
+    if (step)
+      order.take(kind, *step, where);
+    else if (const std::optional<Event> event = parse_event(line, where()))
+      order.take(*event, where);
+  }
+}
+
+std::optional<RunEvent> last_run_event(const fs::path& path) {
+  std::optional<RunEvent> run;
+  for (LinesForward lines(path); lines.next();)
+    if (lines.line().starts_with(R"({"kind":"run",)"))
+      if (auto event = parse_event(lines.line(), byte_of(path, lines.offset())))
+        run = std::get<RunEvent>(std::move(*event));
+  return run;
 }
 
 DamagedLines repair_metrics(const fs::path& path, int64_t step) {
   DamagedLines damaged;
-  std::string text;
-  read_undamaged_lines(path, step, damaged, [&](std::string_view line) { (text += line) += '\n'; });
+  AtomicFile repaired(path);
+  StepOrder order;
+  for (LinesForward lines(path); lines.next();) {
+    const std::string where = place_of(path, ++damaged.of);
+    try {
+      const std::optional<Event> event = parse_event(lines.line(), where);
+      if (event && step_of(*event).value_or(0) > step) continue;  // or those behind it would come too early
+      if (event) order.take(*event, [&] { return where; });
+      repaired.write(lines.line());
+      repaired.write("\n");
+    } catch (const CorruptionError& error) {
+      if (damaged.count++ == 0) damaged.first = error.what();
+    }
+  }
   fs::rename(path, path.string() + ".damaged");
-  write_file_atomically(path, text);
+  repaired.commit();
   MetricsWriter(path).truncate_after(step);
   return damaged;
 }

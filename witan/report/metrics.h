@@ -26,7 +26,8 @@ class MetricsWriter {
   // at the end of a run ("measured_memory", "end"). A run resumed from that step's checkpoint then makes it equal to
   // the file of an undisturbed run, provided that a step's events are appended, and flushed, before its checkpoint is
   // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file
-  // is truncated there, too. Throws CorruptionError naming the line, IoError.
+  // is truncated there, too. It is read from its end to the last line of a step that stays, so that it takes as long
+  // as what is cut off is long. Throws CorruptionError naming the byte of a line of that part, IoError.
   void truncate_after(int64_t step);
 
  private:
@@ -79,6 +80,18 @@ std::string describe(const DamagedLines& damaged, const fs::path& path);
 
 // The same as read_metrics, of the lines that can be read. Throws IoError.
 Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged);
+
+// Where MetricsWriter::truncate_after(step) would cut the file: its size, where nothing is to be cut. Throws likewise.
+uint64_t bytes_until(const fs::path& path, int64_t step);
+
+// Throws CorruptionError("FILE: byte N: why") where a line before `end` is damaged, as fast as a file is read and in a
+// few MiB of memory. Lines of which each step may have one are not parsed: of these, what is found is bytes that were
+// lost or joined to others, and a step that comes too early, but not each byte that was changed.
+void check_metrics(const fs::path& path, uint64_t end = UINT64_MAX);
+
+// What read_metrics() has as `run`, of a file of any length in a few MiB of memory. Throws IoError, and CorruptionError
+// of such an event.
+std::optional<RunEvent> last_run_event(const fs::path& path);
 
 // Makes the file one of those lines, and of steps up to `step` as MetricsWriter::truncate_after has it. What it was is
 // kept as FILE.damaged. Throws IoError.
