@@ -193,5 +193,21 @@ TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
   EXPECT_THROW(follower.read_more(), IoError) << "a folder is no file";
 }
 
+TEST(MetricsFollower, LeavesDamagedLinesOutWhereItIsToldTo) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  append(path, step_line(1) + "garbage\n" + step_line(2).substr(0, 30) + "\n" + step_line(3));
+  MetricsFollower follower(path, {}, MetricsFollower::OnDamage::left_out);
+  EXPECT_TRUE(follower.read_more());
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(follower.damaged().count, 2);
+  EXPECT_EQ(follower.damaged().of, 4);
+  EXPECT_THAT(follower.damaged().first, HasSubstr("m.jsonl: byte " + std::to_string(step_line(1).size()) + ": "));
+  append(path, step_line(4));
+  follower.read_more();
+  EXPECT_EQ(follower.metrics().steps.back().step, 4);
+  EXPECT_EQ(follower.damaged().of, 5);
+}
+
 }  // namespace
 }  // namespace witan

@@ -44,9 +44,10 @@ std::string read_at(int fd, uint64_t offset, size_t bytes) {
 
 MetricsFollower::MetricsFollower(fs::path path) : MetricsFollower(std::move(path), Most()) {}
 
-MetricsFollower::MetricsFollower(fs::path path, Most most)
+MetricsFollower::MetricsFollower(fs::path path, Most most, OnDamage on_damage)
     : path_(std::move(path)),
       most_(most),
+      on_damage_(on_damage),
       steps_{.most = most.steps},
       experts_{.most = most.experts},
       layers_{.most = most.layers},
@@ -66,8 +67,8 @@ bool MetricsFollower::read_more() {
   require<IoError>(exists || offset_ == 0, path_.string(), " is gone: it was moved or removed");
   const std::pair identity{status.st_dev, status.st_ino};
   const uint64_t size = exists ? static_cast<uint64_t>(status.st_size) : 0;
-  if (damaged_ || (offset_ > 0 && (identity != file_ || !goes_on(file.fd(), size)))) {
-    MetricsFollower again(path_, most_);
+  if (failed_ || (offset_ > 0 && (identity != file_ || !goes_on(file.fd(), size)))) {
+    MetricsFollower again(path_, most_, on_damage_);
     again.read_more();
     *this = std::move(again);
     return true;
@@ -77,7 +78,7 @@ bool MetricsFollower::read_more() {
   try {
     read_from(file.fd(), size);
   } catch (...) {
-    damaged_ = true;
+    failed_ = true;
     throw;
   }
   return offset_ != before;
@@ -113,6 +114,7 @@ void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const std::string_view line = text.substr(begin, end - begin);
+    ++damaged_.of;
     if (line.starts_with(kStep))
       take_thinned(steps_, metrics_.steps, line, offset + begin);
     else if (line.starts_with(kExperts))
@@ -165,7 +167,12 @@ void MetricsFollower::keep_last(Thinning& thinning, std::vector<E>& events) {
 
 void MetricsFollower::add(std::string_view line, uint64_t at) {
   const std::string where = cat(path_.string(), ": byte ", at);
-  if (std::optional<Event> event = parse_event(line, where)) add_event(metrics_, std::move(*event), where);
+  try {
+    if (std::optional<Event> event = parse_event(line, where)) add_event(metrics_, std::move(*event), where);
+  } catch (const CorruptionError& error) {
+    if (on_damage_ == OnDamage::throws) throw;
+    if (damaged_.count++ == 0) damaged_.first = error.what();
+  }
 }
 
 }  // namespace witan

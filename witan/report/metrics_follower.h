@@ -27,16 +27,19 @@ class MetricsFollower {
     int64_t gpus = 4'000;         // each has numbers per GPU
   };
 
+  enum class OnDamage : uint8_t { throws, left_out };
+
   explicit MetricsFollower(fs::path path);
-  MetricsFollower(fs::path path, Most most);
+  MetricsFollower(fs::path path, Most most, OnDamage on_damage = OnDamage::throws);
 
   // Reads on from where it stopped, or from the start where the file was cut or replaced since. Whether anything
   // changed. A file that does not exist yet is empty; a torn last line is left for the next time. Throws IoError, also
-  // where a file that was read is gone, and CorruptionError("FILE: byte N: why"); metrics() are then what they
-  // were.
+  // where a file that was read is gone, and CorruptionError("FILE: byte N: why") unless damaged lines are left out;
+  // metrics() are then what they were.
   bool read_more();
 
   const Metrics& metrics() const { return metrics_; }
+  const DamagedLines& damaged() const { return damaged_; }  // of the lines that were not passed over
 
  private:
   // Of one kind of event: the first `most` / kHeadShare lines are kept, of those behind them one in every `stride`, and
@@ -60,12 +63,14 @@ class MetricsFollower {
 
   fs::path path_;
   Most most_;
+  OnDamage on_damage_;
   Metrics metrics_;
+  DamagedLines damaged_;
   Thinning steps_, experts_, layers_, activations_, gpus_;
   uint64_t offset_ = 0;                // everything before it was read
   std::pair<dev_t, ino_t> file_ = {};  // which file that was
   std::string tail_;                   // its last bytes before offset_
-  bool damaged_ = false;               // lines behind offset_ were taken before one that cannot be read
+  bool failed_ = false;                // lines behind offset_ were taken before one that cannot be read
 };
 
 }  // namespace witan
