@@ -160,6 +160,24 @@ TEST(Report, IsWrittenIntoTheRunFolder) {
   EXPECT_NE(read_file(path).find("seq_length = 128"), std::string::npos);
 }
 
+TEST(Report, OfALongRunReadsEvenlySpreadStepsAndLeavesDamageOut) {
+  const TempFolder folder;
+  constexpr int64_t kSteps = 20'000;
+  {
+    AtomicFile file(folder / "metrics.jsonl");
+    for (int64_t n = 1; n <= kSteps; ++n)
+      file.write(format_event(synthetic::step(n, kSteps, false)) + (n == 7 ? "\ngarbage\n" : "\n"));
+    file.commit();
+  }
+  MetricsFollower follower = follow_for_report(folder.path());
+  follower.read_more();
+  EXPECT_GE(std::ssize(follower.metrics().steps), 4000);
+  EXPECT_LE(std::ssize(follower.metrics().steps), 8001);
+  EXPECT_EQ(follower.metrics().steps.back().step, kSteps);
+  EXPECT_EQ(follower.damaged().count, 1);
+  EXPECT_TRUE(fs::exists(write_report(folder.path())));
+}
+
 TEST(Report, WithoutStepsThereIsNone) {
   const TempFolder folder;
   EXPECT_THROW(write_report(folder.path()), IoError);

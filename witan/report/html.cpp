@@ -19,8 +19,18 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
       refresh_seconds);
 }
 
+MetricsFollower follow_for_report(const fs::path& run_folder) {
+  constexpr MetricsFollower::Most kMost = {
+      .steps = 4000, .experts = 125, .layers = 1000, .activations = 500, .gpus = 1000};
+  return MetricsFollower(run_folder / "metrics.jsonl", kMost, MetricsFollower::OnDamage::left_out);
+}
+
 fs::path write_report(const fs::path& run_folder) {
-  return write_report(run_folder, read_metrics(run_folder / "metrics.jsonl"));
+  const fs::path recorded = run_folder / "metrics.jsonl";
+  require<IoError>(fs::exists(recorded), recorded.string(), " does not exist: nothing was recorded of this run");
+  MetricsFollower follower = follow_for_report(run_folder);
+  follower.read_more();
+  return write_report(run_folder, follower.metrics());
 }
 
 fs::path write_report(const fs::path& run_folder, const Metrics& metrics, double refresh_seconds) {

@@ -6,6 +6,7 @@
 
 #include "witan/base/file.h"
 #include "witan/report/metrics.h"
+#include "witan/report/metrics_follower.h"
 
 namespace witan {
 
@@ -16,8 +17,12 @@ std::string render_report(const Metrics& metrics, std::string_view config, doubl
 // and IoError.
 std::string render_report(const fs::path& run_folder, const Metrics& metrics, double refresh_seconds = 0);
 
-// Reads run_folder/metrics.jsonl and, if it exists, config.toml; writes run_folder/report.html and returns its path.
-// Throws IoError, CorruptionError, and DataError for a run without a single step or evaluation.
+// What the report of a run is written from while it trains and at its end: of a run of any length, in memory that does
+// not grow with it. Each curve of a report has 2000 points at most. Damaged lines are left out.
+MetricsFollower follow_for_report(const fs::path& run_folder);
+
+// Reads run_folder/metrics.jsonl so and, if it exists, config.toml; writes run_folder/report.html and returns its path.
+// Throws IoError, and DataError for a run without a single step or evaluation.
 fs::path write_report(const fs::path& run_folder);
 // The same of metrics that were read already. `refresh_seconds`: after which the page loads itself again, for a run
 // that goes on and whose report is written anew; 0: never.

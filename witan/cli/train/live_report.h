@@ -2,21 +2,20 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 
 #include "witan/base/file.h"
+#include "witan/report/metrics_follower.h"
 #include "witan/report/ticker.h"
 
 namespace witan::cli {
 
 // Writes the report of the run in `folder` every so many seconds, from a thread of its own, as a page that loads itself
-// again as often. A report that takes longer is written less often, so that it takes a hundredth of the time at most;
-// of metrics so large that reading them takes much memory none is written. What cannot be written is left, as a later
-// one may be, and the run's end writes its own.
+// again as often. A report that takes longer is written less often, so that it takes a hundredth of the time at most.
+// Each reads what was recorded since the one before, and keeps as much of a long run as of a short one. What cannot be
+// written is left, as a later one may be, and the run's end writes its own.
 class LiveReport {
  public:
   static constexpr double kSeconds = 60;
-  static constexpr uint64_t kMostBytes = uint64_t{64} << 20;  // of metrics.jsonl
 
   explicit LiveReport(fs::path folder, double seconds = kSeconds);
 
@@ -25,6 +24,7 @@ class LiveReport {
 
   const fs::path folder_;
   const double seconds_;
+  MetricsFollower recorded_;
   std::chrono::steady_clock::time_point due_;
   Ticker ticker_;  // the last member: its thread uses the others
 };

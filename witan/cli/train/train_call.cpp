@@ -332,7 +332,7 @@ void TrainCall::complete_run(const TrainConfig& train, int64_t done, Progress& p
   if (!complete_records(*folder_, done, all ? RunEnd::finished : RunEnd::stopped_early)) return;
   try {
     write_report(folder_->path());
-  } catch (const Error& error) {  // of figures that are damaged
+  } catch (const Error& error) {  // of a folder that takes no page, perhaps
     progress.note(cat("warning: there is no report: ", error.what()));
   }
 }
@@ -403,12 +403,14 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   progress.clear();
   if (leads()) {
     if (!job) note_speed(config, result.best_gflops);
-    const Metrics recorded = read_metrics(folder_->metrics());
-    const fs::path report = write_report(folder_->path(), recorded);
+    MetricsFollower recorded = follow_for_report(folder_->path());
+    recorded.read_more();
+    if (recorded.damaged().count > 0) progress.note(cat("warning: ", describe(recorded.damaged(), folder_->metrics())));
+    const fs::path report = write_report(folder_->path(), recorded.metrics());
     if (result.end == RunEnd::preempted && StopSignals::restarts())
       say_restart(*config, result.step, progress);
     else
-      summarise(context_, config, promised, result, recorded, report, progress);
+      summarise(context_, config, promised, result, recorded.metrics(), report, progress);
   }
   return exit_code_of(result.end);
 }
