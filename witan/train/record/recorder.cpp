@@ -86,7 +86,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   last_step_ = step;
   if (config_->log.tensorboard_dir != "none") open_tensorboard(step + 1);
   if (progress_log_) progress_log_->start(std::time(nullptr), step);
-  const auto before = read_metrics(folder_.metrics()).run;
+  const auto before = last_run_event(folder_.metrics());
   if (before && step > 0)
     resume_ = ResumeEvent{step, fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
   const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;

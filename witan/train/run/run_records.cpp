@@ -17,8 +17,8 @@ namespace {
 std::string truncate_or_repair(const fs::path& events, int64_t step) {
   if (!fs::exists(events)) return "";
   try {
+    check_metrics(events, bytes_until(events, step));  // nothing is cut yet from a file that is to be kept as it was
     MetricsWriter(events).truncate_after(step);
-    read_metrics(events);
     return "";
   } catch (const CorruptionError&) {
     const DamagedLines damaged = repair_metrics(events, step);
