@@ -405,6 +405,13 @@ TEST_F(Anomalies, TheFolderHasWhatTheStepWasComputedFrom) {
               HasSubstr(cat("is the folder of a run, and there is no step that went wrong in ", anomalies.string())));
 }
 
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// That later ones are not is said once, and of each step there is one line.
 TEST_F(Anomalies, OnlyTheFirstAreKept) {
   RunConfig often = config("often");
   often.train.keep_anomalies = 1;
@@ -416,6 +423,30 @@ TEST_F(Anomalies, OnlyTheFirstAreKept) {
   const auto events = anomalies("often");
   ASSERT_EQ(events.size(), 4u);
   EXPECT_THAT(events[1].text, HasSubstr("loss nan, gradient norm nan; not looked into"));
+  EXPECT_EQ(events[2].text, "loss nan, gradient norm nan");
+  const std::string log = read_file(folder_ / "often" / "train.log");
+  EXPECT_EQ(count_of(log, "not looked into"), 1u) << log;
+  for (const int64_t step : {3, 6, 9, 12}) EXPECT_EQ(count_of(log, cat("warning step ", step, ": ")), 1u) << log;
+  EXPECT_EQ(count_of(log, "; the step was skipped"), 4u) << log;
+}
+
+TEST_F(Anomalies, ThatLaterOnesAreNotKeptIsSaidOnceOfRewindsToo) {
+  RunConfig often = config("back");
+  often.train.keep_anomalies = 1;
+  often.train.on_nan = "rewind";
+  often.train.max_rewinds = 10;
+  const std::vector<int64_t> wrong = {5, 6, 7, 6};  // one after the other: each sends the run back to step 4
+  size_t injected = 0;
+  run_injected(often, [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
+    if (rank != 0 || injected == wrong.size() || step != wrong[injected]) return;
+    batches.front().loss_mask[0] = kNan;
+    ++injected;
+  });
+  EXPECT_EQ(injected, wrong.size());
+  const std::string log = read_file(folder_ / "back" / "train.log");
+  EXPECT_EQ(count_of(log, "warning step "), wrong.size()) << log;
+  EXPECT_EQ(count_of(log, ": nan: "), wrong.size()) << log;
+  EXPECT_EQ(count_of(log, "not looked into"), 1u) << log;
 }
 
 }  // namespace

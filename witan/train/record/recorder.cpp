@@ -187,14 +187,6 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   const bool asked = result.end != RunEnd::none;
   if (result.params_norm) params_norm_ = result.params_norm;
-  if (result.skipped) {
-    std::string why =
-        result.spike ? "loss or gradient norm was a spike (skip_step_sigma)" : "gradients were not finite";
-    if (result.loss_scale && !result.spike) why += fmt::format(", the loss scale is {:g} now", *result.loss_scale);
-    const std::string warning = fmt::format("step {}: {}; the step was skipped", state.step, why);
-    progress_.note("warning: " + warning);
-    log_.warn(warning);
-  }
   if (megatron_)
     megatron_->step(state, result, step_s);
   else if (line == Line::with_evaluation)
@@ -344,10 +336,17 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
                         checkpoint.seconds, paused_s));
 }
 
-void Recorder::anomaly(const AnomalyEvent& event, Tell tell) {
+void Recorder::overflowed(int64_t step, double loss_scale) {
+  const std::string warning = fmt::format(
+      "step {}: gradients were not finite, the loss scale is {:g} now; the step was skipped", step, loss_scale);
+  progress_.note("warning: " + warning);
+  log_.warn(warning);
+}
+
+void Recorder::anomaly(const AnomalyEvent& event) {
   metrics_.append(event);
-  if (tell == Tell::nobody) return;
   std::string warning = fmt::format("step {}: {}: {}", event.at.value_or(event.step), event.what, event.text);
+  if (event.action == "skip") warning += "; the step was skipped";
   if (event.folder) warning += fmt::format("; `witan replay {}`", (folder_.path() / *event.folder).string());
   progress_.note("warning: " + warning);
   log_.warn(warning);

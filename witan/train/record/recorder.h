@@ -63,10 +63,10 @@ class Recorder {
                   const std::vector<megatron_log::RankTimes>& times = {}, const std::vector<SetEvaluation>& sets = {});
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
+  // A step was skipped to find the loss scale.
+  void overflowed(int64_t step, double loss_scale);
   // A step that was not to be, or a rank that is slow.
-  // Tell::nobody: it is recorded alone.
-  enum class Tell : uint8_t { people, nobody };
-  void anomaly(const AnomalyEvent& event, Tell tell = Tell::people);
+  void anomaly(const AnomalyEvent& event);
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
   // The run is asked to end now. `saves`: its steps are saved; else it stands at a checkpoint.

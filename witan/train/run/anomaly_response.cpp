@@ -27,12 +27,7 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
   if (says(keeps_anomaly(folder_.anomalies(), anomaly.step, train.keep_anomalies)))
     keep(anomaly, state, event);
   else
-    event.text = fmt::format(
-        "loss {:.4g}, gradient norm {:.4g}; not looked into, nor are later ones: the steps that are kept in {} are as "
-        "many "
-        "as keep_anomalies = {} allows",
-        unsigned_nan(anomaly.result.loss), unsigned_nan(anomaly.result.gradient_norm), folder_.anomalies().string(),
-        train.keep_anomalies);
+    event.text = describe_unkept(anomaly);
   const AfterAnomaly after = after_anomaly(train, anomaly.result);
   std::optional<Checkpoint> back =
       after == AfterAnomaly::rewind ? checkpoint_to_return_to(anomaly.step - state.skipped_in_a_row + 1) : std::nullopt;
@@ -42,9 +37,7 @@ std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep
     event.text += cat("; there is no checkpoint", state.skipped_in_a_row > 1 ? " from before these steps" : "",
                       " to go back to yet");
   const std::string said = broadcast_text(host(), saving_.stream(), event.text, 0);
-  const bool is_news = event.folder || event.action != "skip" || !std::exchange(told_of_unkept_, true);
-  if (recorder_ != nullptr && (ends || !back))
-    recorder_->anomaly(event, is_news ? Recorder::Tell::people : Recorder::Tell::nobody);
+  if (recorder_ != nullptr && (ends || !back)) recorder_->anomaly(event);
   if (ends) end(anomaly, after, said);
   if (!back) return std::nullopt;
   return Return{std::move(*back), std::move(event)};
@@ -89,6 +82,17 @@ void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, cons
 // What rank 0 says.
 bool AnomalyResponse::says(bool own) {
   return gather_numbers(host(), saving_.stream(), own ? 1 : 0).front() != 0;
+}
+
+std::string AnomalyResponse::describe_unkept(const AnomalousStep& anomaly) {
+  std::string text = fmt::format("loss {:.4g}, gradient norm {:.4g}", unsigned_nan(anomaly.result.loss),
+                                 unsigned_nan(anomaly.result.gradient_norm));
+  if (!std::exchange(told_of_unkept_, true))
+    text += fmt::format(
+        "; not looked into, nor are later ones: the steps that are kept in {} are as many as keep_anomalies = {} "
+        "allows",
+        folder_.anomalies().string(), config_->train.keep_anomalies);
+  return text;
 }
 
 // Not being able to write is no reason to end the run.

@@ -40,6 +40,7 @@ class AnomalyResponse {
   bool says(bool own);
   [[noreturn]] void end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said);
   std::string where_to_resume(const TrainState& state, std::optional<int64_t> newest) const;
+  std::string describe_unkept(const AnomalousStep& anomaly);
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
   // The newest of before `step`, the first of those that went wrong one after the other: one that was saved in between
   // has the weights with which they did.
@@ -50,7 +51,7 @@ class AnomalyResponse {
   const std::string& tokenizer_;
   BackgroundSave& saving_;
   Recorder* const recorder_;
-  bool told_of_unkept_ = false;  // that steps are not kept any more is said once
+  bool told_of_unkept_ = false;  // why steps are not kept any more is said once
 };
 
 }  // namespace witan

@@ -293,9 +293,12 @@ class RankTrainer {
       for (const AnomalyEvent& event : rank_watch_->judge(state_.step, saving_.world(), saving_.stream()))
         if (leads()) run_.recorder().anomaly(event);
     if (config.log.megatron()) tell_interval(result.times);
-    if (result.skipped && !lowers_loss_scale(result))
+    if (result.skipped && lowers_loss_scale(result)) {
+      if (leads()) run_.recorder().overflowed(state_.step, *result.loss_scale);
+    } else if (result.skipped) {
       if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
         rewind(back->checkpoint, std::move(back->event));
+    }
     anomalies_.require_updates(state_, result.spike, newest_);
     return result.end;
   }
