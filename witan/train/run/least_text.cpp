@@ -36,7 +36,7 @@ void require_tokens(const std::string& place, const std::vector<Source>& files, 
     bytes += static_cast<int64_t>(file.bytes);
     most += most_tokens(file, config);
   }
-  if (bytes == 0 || most >= least) return;  // that there is no text at all is told by whoever reads it
+  if (bytes == 0 || most >= least) return;  // reading reports that there is no text at all
   for (const Source& file : files)          // few and small ones
     if (is_table(file.kind) || is_compressed(file.path)) return;
   throw DataError(cat(place, " has ", counted(bytes, "byte"), ", which are ", counted(most, "token"),
