@@ -14,6 +14,7 @@
 #include "support/event_files.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
+#include "witan/base/file.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {
@@ -185,6 +186,7 @@ class RecorderLog {
     return at == std::string::npos ? "" : all.substr(at + 1, all.find('\n', at + 1) - at - 1);
   }
   Metrics metrics() const { return read_metrics(run_.metrics()); }
+  std::string train_log() const { return read_file(run_.path() / "train.log"); }
   // All of TensorBoard's files.
   std::string tensorboard() const { return test::event_bytes(run_.tensorboard()); }
 
@@ -223,6 +225,17 @@ TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
       << log.line("step 10/10");
   EXPECT_NE(log.line("step 7/10").find("  ETA "), std::string::npos) << log.line("step 7/10");
   EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
+}
+
+TEST(Recorder, WarningsAreSaidAndLogged) {
+  RecorderLog log(ten_steps(), {});
+  log.recorder().warn("weights of another tokenizer");
+  log.recorder().log_warning("said before");
+  EXPECT_EQ(log.line("warning: weights"), "warning: weights of another tokenizer");
+  EXPECT_EQ(log.line("warning: said"), "");
+  const std::string lines = log.train_log();
+  EXPECT_NE(lines.find(" warning weights of another tokenizer\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find(" warning said before\n"), std::string::npos) << lines;
 }
 
 // Ctrl-Z, and `fg` an hour later.

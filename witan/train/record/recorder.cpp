@@ -153,6 +153,11 @@ void Recorder::note_exchange_overflow(int64_t step, double fill) {
   log_.info(note);
 }
 
+void Recorder::warn(const std::string& line) {
+  progress_.note("warning: " + line);
+  log_.warn(line);
+}
+
 // Of each dataset, at the step that begins to read it again.
 void Recorder::warn_of_repetition(const TrainState& state) {
   if (!train_) return;
@@ -163,12 +168,8 @@ void Recorder::warn_of_repetition(const TrainState& state) {
     const SourceUse& now = (*uses_)[i];
     if (now.epochs <= 1 || before[i].epochs > 1) continue;
     const SourceUse end = train_->use_of(config_->train.train_iters * batch)[i];
-    const std::string warning = fmt::format(
-        "step {}: {} was read once, and is read again from here on: {:.2f} times by the "
-        "end of the run",
-        state.step, now.name, end.epochs);
-    progress_.note("warning: " + warning);
-    log_.warn(warning);
+    warn(fmt::format("step {}: {} was read once, and is read again from here on: {:.2f} times by the end of the run",
+                     state.step, now.name, end.epochs));
   }
 }
 
@@ -337,10 +338,8 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
 }
 
 void Recorder::overflowed(int64_t step, double loss_scale) {
-  const std::string warning = fmt::format(
-      "step {}: gradients were not finite, the loss scale is {:g} now; the step was skipped", step, loss_scale);
-  progress_.note("warning: " + warning);
-  log_.warn(warning);
+  warn(fmt::format("step {}: gradients were not finite, the loss scale is {:g} now; the step was skipped", step,
+                   loss_scale));
 }
 
 void Recorder::anomaly(const AnomalyEvent& event) {
@@ -348,8 +347,7 @@ void Recorder::anomaly(const AnomalyEvent& event) {
   std::string warning = fmt::format("step {}: {}: {}", event.at.value_or(event.step), event.what, event.text);
   if (event.action == "skip") warning += "; the step was skipped";
   if (event.folder) warning += fmt::format("; `witan replay {}`", (folder_.path() / *event.folder).string());
-  progress_.note("warning: " + warning);
-  log_.warn(warning);
+  warn(warning);
 }
 
 void Recorder::rewound(int64_t step) {

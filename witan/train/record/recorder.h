@@ -40,8 +40,10 @@ class Recorder {
   // Where the samples come from: lines then say how often the data were read, and warn where that begins anew.
   void reads(std::shared_ptr<const SampleSource> train) { train_ = std::move(train); }
 
-  // Lines of train.log alone, about what was said on the progress line before there was a log.
-  void warn(const std::string& line) { log_.warn(line); }
+  // Said to people and in train.log.
+  void warn(const std::string& line);
+  // Lines of train.log alone, about what was said to people before there was a log.
+  void log_warning(const std::string& line) { log_.warn(line); }
   void note(const std::string& line) { log_.info(line); }
   // What the run is about until the next of these calls, where its line says nothing.
   void begins(StepWatch::Doing what, int64_t step);

@@ -45,12 +45,9 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
         warnings.push_back(std::move(damage));
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
-  for (const std::string& warning : start.told) recorder_->warn(warning);
-  for (const std::string& warning : warnings) {
-    progress.note("warning: " + warning);
-    recorder_->warn(warning);
-  }
-  for (const std::string& warning : data.warnings) recorder_->warn(warning);
+  for (const std::string& warning : start.told) recorder_->log_warning(warning);
+  for (const std::string& warning : warnings) recorder_->warn(warning);
+  for (const std::string& warning : data.warnings) recorder_->log_warning(warning);
   for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
 
