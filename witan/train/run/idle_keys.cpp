@@ -408,6 +408,10 @@ std::vector<IdleKey> idle_keys(const RunConfig& config) {
   return idle;
 }
 
+bool norm_fusion_applies(const RunConfig& config) {
+  return std::ranges::all_of(norm_fusion_uses(), [&](const KeyUse& use) { return use.applies(config); });
+}
+
 std::vector<std::string> describe_idle(const std::vector<IdleKey>& idle, const Fields& fields) {
   std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
   for (const IdleKey& one : idle) {

@@ -175,8 +175,7 @@ class Resolution {
   void norm_of_gradients() {
     ParallelConfig& parallel = values_.parallel;
     if (parallel.gradient_norm_fusion != "auto" || !parallel.on_gpu() || parallel.deterministic) return;
-    const auto idle = [](const IdleKey& one) { return one.key == "gradient_norm_fusion"; };
-    if (std::ranges::any_of(idle_keys(values_), idle)) return;
+    if (!norm_fusion_applies(values_)) return;
     parallel.gradient_norm_fusion = "true";
     decisions_.push_back({"gradient_norm_fusion", "true", "GPUs, on which no other rank has a part of an expert"});
   }
