@@ -1,6 +1,7 @@
 // Which engine ranks agree on, and what they are told when they cannot.
 #include "witan/comm/processes/engine_choice.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,6 +48,24 @@ std::vector<CommEngine> all(CommEngine engine) {
 // UCX does not start then.
 void lose_transports(int rank) {
   if (rank == 2) ::setenv("UCX_TLS", "no_such_transport", /*overwrite=*/1);
+}
+
+// UCX rewrites code of the C library then. A rank that nobody meets has no thread that reads connections yet.
+TEST(EngineChoice, IsLoadedBeforeTheProcessHasThreads) {
+  const auto is_loaded = [] { return ::dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD) != nullptr; };
+  if (is_loaded()) GTEST_SKIP() << "another test of this process has loaded UCX";
+  const int port = free_port();
+  const auto ended = in_processes(2, [&](int index) -> std::string {
+    Launch launch = launch_of(1, 2, port);
+    launch.engine = index == 0 ? CommEngine::ucx : CommEngine::sockets;
+    EXPECT_THROW(ProcessWorld(launch, {.meeting_seconds = 0.1, .deadline_seconds = 1}), CommError);
+    return is_loaded() ? "loaded" : "not loaded";
+  });
+  expect_whole(ended);
+  if (::dlopen("libucp.so.0", RTLD_NOW) != nullptr) {
+    EXPECT_EQ(ended[0].said, "loaded");
+  }
+  EXPECT_EQ(ended[1].said, "not loaded");
 }
 
 TEST(EngineChoice, IsUcxWhereAllRanksHaveIt) {

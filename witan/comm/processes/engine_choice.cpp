@@ -263,6 +263,10 @@ std::string format_engine(const EngineChoice& choice) {
              choice.why.empty() ? "" : cat(", as UCX is not there for all (", choice.why, ")"));
 }
 
+void load_engine(CommEngine wanted) {
+  if (wanted != CommEngine::sockets) why_no_ucx();  // which loads it to find out
+}
+
 EngineChoice choose_engine(Links& links, CommEngine wanted, double seconds) {
   try {
     return choose(links, wanted, seconds);

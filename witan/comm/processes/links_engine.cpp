@@ -34,8 +34,10 @@ void Links::stir() {
     const ssize_t written = ::write(stirred_.fd(), &one, sizeof one);
 }
 
-// Control messages are held to the rules of the connections.
+// Control messages are held to the rules of the connections. Once a rank has failed nothing that an engine carries is
+// of use, and UCX 1.13 may abort the process over a TCP connection whose other end goes while it is made.
 bool Links::progress() {
+  if (recorded_) return false;
   bool moved = engine_->progress();
   while (auto control = engine_->next_control()) {
     moved = true;

@@ -53,6 +53,7 @@ std::vector<std::unique_ptr<Links>> meet(const Launch& launch, const ProcessWorl
                                          const std::shared_ptr<DebugHold>& hold, EngineChoice& engine) {
   const int count = options.ranks_per_process;
   require<ConfigError>(count >= 1, "a process runs one rank at least, not ", count);
+  load_engine(launch.engine);
   std::vector<std::unique_ptr<Links>> links(static_cast<size_t>(count));
   std::vector<std::exception_ptr> errors(links.size());
   side_by_side(links.size(), [&](size_t index) {
