@@ -74,8 +74,21 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
     const std::optional<Event> back = parse_event(line, "here");
     ASSERT_TRUE(back);
     EXPECT_EQ(back->index(), event.index());
+    EXPECT_EQ(kind_of(line), event.index());
     EXPECT_EQ(format_event(*back), line);
   }
+}
+
+TEST(Events, TellAKindByTheBeginningOfALine) {
+  EXPECT_EQ(kind_of(format_event(synthetic::step(7, 10, true))), kIndexOf<StepEvent>);
+  EXPECT_EQ(kind_of(format_event(EndEvent{"finished"})), kIndexOf<EndEvent>);
+  EXPECT_EQ(quick_step(format_event(synthetic::step(7, 10, true))), 7);
+  for (const char* other : {"", "{", R"({"kind":"step"})", R"({"kind":"ste","step":7})", R"({"kind": "step","step":7})",
+                            R"({"kind":"steps","step":7})", R"({"kind":"step)"})
+    EXPECT_EQ(kind_of(other), std::nullopt) << other;
+  for (const char* other : {"", R"({"kind":"end","reason":"finished"})", R"({"kind":"step","step":7)",
+                            R"({"kind":"step","step":-7,"loss":1})", R"({"kind":"step","step":7.5,"loss":1})"})
+    EXPECT_EQ(quick_step(other), std::nullopt) << other;
 }
 
 TEST(Events, DenseStepHasNoExpertKeys) {

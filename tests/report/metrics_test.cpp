@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "report/synthetic.h"
 #include "witan/base/error.h"
@@ -304,6 +306,22 @@ TEST(Metrics, OfADamagedFileWhatCanBeReadIsKept) {
   EXPECT_EQ(read_file(path), good);
   EXPECT_EQ(read_file(path.string() + ".damaged"), text);
   EXPECT_EQ(read_metrics(path).steps.size(), 3u);
+}
+
+// A process may be killed at any moment: whoever looks finds a file.
+TEST(Metrics, IsThereAllTheTimeWhileItIsRepaired) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  std::atomic<bool> done = false;
+  put(path, "damaged\n");
+  std::jthread looking([&] {
+    while (!done) EXPECT_TRUE(fs::exists(path));
+  });
+  for (int i = 0; i < 20; ++i) {
+    std::ofstream(path, std::ios::app) << "damaged\n";
+    EXPECT_EQ(repair_metrics(path, 5).count, i == 0 ? 2 : 1);
+  }
+  done = true;
 }
 
 TEST(Metrics, FilesThatCannotBeOpened) {

@@ -1,5 +1,7 @@
 #include "witan/report/events.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -150,14 +152,14 @@ void visit(Archive& a, EndEvent& e) {
 }
 
 // In the order of the variant; part of the format.
-constexpr const char* kKinds[] = {"run",      "memory", "step",   "experts", "eval",
-                                  "baseline", "save",   "sample", "end",     "measured_memory",
-                                  "anomaly",  "resume", "layers", "gpus",    "activations"};
+constexpr std::string_view kKinds[] = {"run",      "memory", "step",   "experts", "eval",
+                                       "baseline", "save",   "sample", "end",     "measured_memory",
+                                       "anomaly",  "resume", "layers", "gpus",    "activations"};
 static_assert(std::size(kKinds) == std::variant_size_v<Event>);
 
 class Output {
  public:
-  explicit Output(const char* kind) { json_["kind"] = kind; }
+  explicit Output(std::string_view kind) { json_["kind"] = kind; }
 
   template <class Value>
   void operator()(const char* key, const Value& value) {
@@ -345,6 +347,27 @@ std::optional<Event> parse_event(std::string_view line, std::string_view where) 
   std::string kind;
   Input(json, where)("kind", kind);
   return parse_kind(kind, json, where);
+}
+
+std::optional<size_t> kind_of(std::string_view line) {
+  static constexpr std::string_view kBegin = R"({"kind":")", kBehind = R"(",)";
+  if (!line.starts_with(kBegin)) return std::nullopt;
+  line.remove_prefix(kBegin.size());
+  const auto* const kind = std::ranges::find(kKinds, line.substr(0, line.find('"')));
+  if (kind == std::end(kKinds) || !line.substr(kind->size()).starts_with(kBehind)) return std::nullopt;
+  return static_cast<size_t>(kind - std::begin(kKinds));
+}
+
+std::optional<int64_t> quick_step(std::string_view line) {
+  static constexpr std::string_view kKey = R"("step":)";
+  line.remove_prefix(std::min(line.find(',') + 1, line.size()));
+  if (!line.starts_with(kKey)) return std::nullopt;
+  const char* const begin = line.data() + kKey.size();
+  const char* const end = line.data() + line.size();
+  int64_t step = 0;
+  const auto [behind, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || behind == end || (*behind != ',' && *behind != '}') || step < 0) return std::nullopt;
+  return step;
 }
 
 }  // namespace witan

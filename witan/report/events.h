@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -160,11 +161,31 @@ using Event =
     std::variant<RunEvent, MemoryEvent, StepEvent, ExpertsEvent, EvalEvent, BaselineEvent, SaveEvent, SampleEvent,
                  EndEvent, MeasuredMemoryEvent, AnomalyEvent, ResumeEvent, LayersEvent, GpusEvent, ActivationsEvent>;
 
+// The place of a kind of event in Event.
+template <class E, class... All>
+consteval size_t index_of_kind(const std::variant<All...>* /*event*/) {
+  size_t index = 0;
+  static_cast<void>(((std::is_same_v<E, All> || (++index, false)) || ...));
+  return index;
+}
+template <class E>
+inline constexpr size_t kIndexOf = index_of_kind<E>(static_cast<const Event*>(nullptr));
+
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);
 
 // The event on `line`, or nothing for a kind this version does not know. null reads as NaN; unknown keys are ignored.
 // Throws CorruptionError("WHERE: why") for malformed JSON, and for missing, mistyped or out-of-range values.
 std::optional<Event> parse_event(std::string_view line, std::string_view where);
+
+// The place in Event of a line's kind, if the line begins as those of format_event() do; nothing otherwise.
+std::optional<size_t> kind_of(std::string_view line);
+// The step of such a line, if it stands where format_event() has it.
+std::optional<int64_t> quick_step(std::string_view line);
+// Whether a run may have as many events of the kind as it has steps.
+constexpr bool is_frequent(size_t kind) {
+  return kind == kIndexOf<StepEvent> || kind == kIndexOf<ExpertsEvent> || kind == kIndexOf<LayersEvent> ||
+         kind == kIndexOf<ActivationsEvent> || kind == kIndexOf<GpusEvent>;
+}
 
 }  // namespace witan

@@ -1,7 +1,6 @@
 #include "witan/report/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "witan/base/counted.h"
@@ -10,6 +9,8 @@
 
 namespace witan {
 namespace {
+
+constexpr size_t kEventKinds = std::variant_size_v<Event>;
 
 // Bytes up to and including the last line feed.
 size_t whole_lines(std::string_view text) {
@@ -43,32 +44,6 @@ std::optional<int64_t> step_of(const Event& event) {
         return std::nullopt;
       },
       event);
-}
-
-// As format_event() begins the lines of which there may be as many as there are steps.
-constexpr std::string_view kFrequent[] = {R"({"kind":"step",)", R"({"kind":"experts",)", R"({"kind":"layers",)",
-                                          R"({"kind":"activations",)", R"({"kind":"gpus",)"};
-constexpr size_t kFrequentKinds = std::size(kFrequent);
-constexpr size_t kStepLine = 0;  // of these
-
-// Which of these a line is; kFrequentKinds: none.
-size_t frequent_kind_of(std::string_view line) {
-  size_t kind = 0;
-  while (kind < kFrequentKinds && !line.starts_with(kFrequent[kind])) ++kind;
-  return kind;
-}
-
-// The step of such a line, where it is written as format_event() does.
-std::optional<int64_t> quick_step(std::string_view line, size_t kind) {
-  static constexpr std::string_view kKey = R"("step":)";
-  line.remove_prefix(kFrequent[kind].size());
-  if (!line.starts_with(kKey)) return std::nullopt;
-  const char* const begin = line.data() + kKey.size();
-  const char* const end = line.data() + line.size();
-  int64_t step = 0;
-  const auto [behind, error] = std::from_chars(begin, end, step);
-  if (error != std::errc() || behind == end || (*behind != ',' && *behind != '}') || step < 0) return std::nullopt;
-  return step;
 }
 
 // What stands behind the last step of a run.
@@ -137,8 +112,8 @@ namespace {
 // one: a save is recorded when it is complete, some steps on.
 uint64_t last_step_line(const fs::path& path, int64_t step) {
   for (LinesBackward lines(path); lines.next();) {
-    if (frequent_kind_of(lines.line()) != kStepLine) continue;
-    if (const auto of = quick_step(lines.line(), kStepLine); of && *of <= step) return lines.offset();
+    if (kind_of(lines.line()) != kIndexOf<StepEvent>) continue;
+    if (const auto of = quick_step(lines.line()); of && *of <= step) return lines.offset();
   }
   return 0;
 }
@@ -174,19 +149,20 @@ Metrics read_metrics(const fs::path& path) {
 Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
   // Of a line that another program wrote in another way none is left out.
-  int64_t lines[kFrequentKinds + 1] = {}, seen[kFrequentKinds + 1] = {};
+  int64_t lines[kEventKinds] = {}, seen[kEventKinds] = {};
   if (most < INT64_MAX)
     for_each_line(file.text(), [&](std::string_view line, size_t, int64_t) {
-      ++lines[frequent_kind_of(line)];
+      if (const auto kind = kind_of(line)) ++lines[*kind];
       return true;
     });
   // Behind the first lines of its kind one in every `stride` is kept, counted from the last.
   const auto is_left_out = [&](std::string_view line) {
-    const size_t kind = frequent_kind_of(line);
-    const int64_t head = most / kHeadShare, number = ++seen[kind];
-    if (kind == kFrequentKinds || lines[kind] <= most || number <= head) return false;
-    const int64_t stride = (lines[kind] - head + most - head - 1) / (most - head);
-    return (lines[kind] - number) % stride != 0;
+    const auto kind = kind_of(line);
+    if (!kind || !is_frequent(*kind)) return false;
+    const int64_t head = most / kHeadShare, all = lines[*kind], number = ++seen[*kind];
+    if (all <= most || number <= head) return false;
+    const int64_t stride = (all - head + most - head - 1) / (most - head);
+    return (all - number) % stride != 0;
   };
   Metrics metrics;
   for_each_line(file.text(), [&](std::string_view line, size_t, int64_t number) {
@@ -226,21 +202,19 @@ class StepOrder {
   template <class Where>
   void take(const Event& event, Where where) {
     const auto* const eval = std::get_if<EvalEvent>(&event);
-    const int64_t least_gap = std::holds_alternative<StepEvent>(event) ? 1 : 0;
     if (const auto step = step_of(event))
-      take(eval && eval->set ? sets_[*eval->set] : last_[event.index()], *step, least_gap, where);
+      take(eval && eval->set ? sets_[*eval->set] : last_[event.index()], *step, least_gap(event.index()), where);
   }
-  // The same of a frequent line of which the step alone is known.
+  // The same of a line of which the kind and the step alone are known; it is not of an evaluation.
   template <class Where>
   void take(size_t kind, int64_t step, Where where) {
-    static const size_t kIndex[kFrequentKinds] = {Event(StepEvent()).index(), Event(ExpertsEvent()).index(),
-                                                  Event(LayersEvent()).index(), Event(ActivationsEvent()).index(),
-                                                  Event(GpusEvent()).index()};
-    take(last_[kIndex[kind]], step, kind == kStepLine ? 1 : 0, where);
+    take(last_[kind], step, least_gap(kind), where);
   }
 
  private:
   using Last = std::optional<int64_t>;
+
+  static int64_t least_gap(size_t kind) { return kind == kIndexOf<StepEvent> ? 1 : 0; }
 
   template <class Where>
   static void take(Last& last, int64_t step, int64_t least_gap, Where where) {
@@ -249,7 +223,7 @@ class StepOrder {
     last = step;
   }
 
-  Last last_[std::variant_size_v<Event>];
+  Last last_[kEventKinds];
   std::map<std::string, Last> sets_;
 };
 
@@ -278,11 +252,11 @@ void check_metrics(const fs::path& path, uint64_t end) {
   StepOrder order;
   for (LinesForward lines(path); lines.next() && lines.offset() < end;) {
     const std::string_view line = lines.line();
-    const size_t kind = frequent_kind_of(line);
-    const auto step = kind < kFrequentKinds && is_whole_object(line) ? quick_step(line, kind) : std::nullopt;
+    const auto kind = kind_of(line);
+    const auto step = kind && is_frequent(*kind) && is_whole_object(line) ? quick_step(line) : std::nullopt;
     const auto where = [&] { return byte_of(path, lines.offset()); };
     if (step)
-      order.take(kind, *step, where);
+      order.take(*kind, *step, where);
     else if (const std::optional<Event> event = parse_event(line, where()))
       order.take(*event, where);
   }
@@ -291,11 +265,23 @@ void check_metrics(const fs::path& path, uint64_t end) {
 std::optional<RunEvent> last_run_event(const fs::path& path) {
   std::optional<RunEvent> run;
   for (LinesForward lines(path); lines.next();)
-    if (lines.line().starts_with(R"({"kind":"run",)"))
+    if (kind_of(lines.line()) == kIndexOf<RunEvent>)
       if (auto event = parse_event(lines.line(), byte_of(path, lines.offset())))
         run = std::get<RunEvent>(std::move(*event));
   return run;
 }
+
+namespace {
+
+// Gives the file another name too, or a copy where a file has no more than one. It is there under its own all the time.
+void keep_as(const fs::path& path, const fs::path& other) {
+  fs::remove(other);
+  std::error_code no_links;
+  fs::create_hard_link(path, other, no_links);
+  if (no_links) fs::copy_file(path, other);
+}
+
+}  // namespace
 
 DamagedLines repair_metrics(const fs::path& path, int64_t step) {
   DamagedLines damaged;
@@ -313,7 +299,7 @@ DamagedLines repair_metrics(const fs::path& path, int64_t step) {
       if (damaged.count++ == 0) damaged.first = error.what();
     }
   }
-  fs::rename(path, path.string() + ".damaged");
+  keep_as(path, path.string() + ".damaged");
   repaired.commit();
   MetricsWriter(path).truncate_after(step);
   return damaged;

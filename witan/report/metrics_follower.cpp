@@ -107,27 +107,29 @@ void MetricsFollower::read_from(int fd, uint64_t size) {
 }
 
 void MetricsFollower::take_lines(std::string_view text, uint64_t offset) {
-  // As format_event() begins them.
-  static constexpr std::string_view kStep = R"({"kind":"step",)", kExperts = R"({"kind":"experts",)",
-                                    kLayers = R"({"kind":"layers",)", kActivations = R"({"kind":"activations",)",
-                                    kGpus = R"({"kind":"gpus",)";
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
     const std::string_view line = text.substr(begin, end - begin);
     ++damaged_.of;
-    if (line.starts_with(kStep))
-      take_thinned(steps_, metrics_.steps, line, offset + begin);
-    else if (line.starts_with(kExperts))
-      take_thinned(experts_, metrics_.experts, line, offset + begin);
-    else if (line.starts_with(kLayers))
-      take_thinned(layers_, metrics_.layers, line, offset + begin);
-    else if (line.starts_with(kActivations))
-      take_thinned(activations_, metrics_.activations, line, offset + begin);
-    else if (line.starts_with(kGpus))
-      take_thinned(gpus_, metrics_.gpus, line, offset + begin);
-    else
-      add(line, offset + begin);
+    take_line(line, offset + begin);
     begin = end + 1;
+  }
+}
+
+void MetricsFollower::take_line(std::string_view line, uint64_t at) {
+  switch (kind_of(line).value_or(std::variant_npos)) {
+    case kIndexOf<StepEvent>:
+      return take_thinned(steps_, metrics_.steps, line, at);
+    case kIndexOf<ExpertsEvent>:
+      return take_thinned(experts_, metrics_.experts, line, at);
+    case kIndexOf<LayersEvent>:
+      return take_thinned(layers_, metrics_.layers, line, at);
+    case kIndexOf<ActivationsEvent>:
+      return take_thinned(activations_, metrics_.activations, line, at);
+    case kIndexOf<GpusEvent>:
+      return take_thinned(gpus_, metrics_.gpus, line, at);
+    default:
+      add(line, at);
   }
 }
 

@@ -55,6 +55,7 @@ class MetricsFollower {
   void read_from(int fd, uint64_t size);
   bool goes_on(int fd, uint64_t size) const;
   void take_lines(std::string_view text, uint64_t offset);
+  void take_line(std::string_view line, uint64_t at);
   template <class E>
   void take_thinned(Thinning& thinning, std::vector<E>& events, std::string_view line, uint64_t at);
   template <class E>

@@ -10,9 +10,6 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kRun = R"({"kind":"run",)", kStep = R"({"kind":"step",)", kEval = R"({"kind":"eval",)",
-                           kEnd = R"({"kind":"end",)";
-
 // Without a torn last line.
 std::string_view whole_lines_of(std::string_view text) {
   return text.substr(0, text.rfind('\n') + 1);
@@ -37,8 +34,8 @@ struct Line {
 
 // Sets the event of that kind, unless it is set, from a line that begins as such events do.
 template <class E>
-void take(std::optional<E>& event, const Line& line, std::string_view begins, std::string& damage) {
-  if (event || !line.text.starts_with(begins)) return;
+void take(std::optional<E>& event, const Line& line, std::string& damage) {
+  if (event || kind_of(line.text) != kIndexOf<E>) return;
   if (auto parsed = line.event(damage)) event = std::get<E>(std::move(*parsed));
 }
 
@@ -54,8 +51,8 @@ bool take_number(std::string_view& text, std::string_view words, T& number) {
 }
 
 // {"kind":"step","step":7,"loss":2.5,...: both numbers, where the line is so written.
-std::optional<Point> quick_loss(std::string_view line, std::string_view begins) {
-  line.remove_prefix(begins.size());
+std::optional<Point> quick_loss(std::string_view line) {
+  line.remove_prefix(line.find(',') + 1);
   int64_t step = 0;
   double loss = 0;
   if (!take_number(line, R"("step":)", step) || !take_number(line, R"(,"loss":)", loss)) return std::nullopt;
@@ -65,9 +62,9 @@ std::optional<Point> quick_loss(std::string_view line, std::string_view begins) 
 
 // The step and loss of a line of kind E. A set of one's own is no validation split.
 template <class E>
-void take_loss(Curve& curve, const Line& line, std::string_view begins, std::string& damage) {
+void take_loss(Curve& curve, const Line& line, std::string& damage) {
   std::optional<Point> point;
-  if constexpr (std::is_same_v<E, StepEvent>) point = quick_loss(line.text, begins);
+  if constexpr (std::is_same_v<E, StepEvent>) point = quick_loss(line.text);
   if (!point) {
     const auto event = line.event(damage);
     const E* const one = event ? std::get_if<E>(&*event) : nullptr;
@@ -90,15 +87,15 @@ MetricsStanding read_standing(const fs::path& path) {
     const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
     const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
     const Line line{all.substr(begin, end - 1 - begin), path, begin};
-    if (end == all.size()) take(standing.end, line, kEnd, standing.damage);
-    take(standing.run, line, kRun, standing.damage);
-    take(standing.step, line, kStep, standing.damage);
-    take(standing.eval, line, kEval, standing.damage);
+    if (end == all.size()) take(standing.end, line, standing.damage);
+    take(standing.run, line, standing.damage);
+    take(standing.step, line, standing.damage);
+    take(standing.eval, line, standing.damage);
     if (standing.eval && standing.eval->set) standing.eval.reset();
     if (standing.run && standing.step && standing.eval) break;
     end = begin;
   }
-  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, kRun, standing.damage);
+  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, standing.damage);
   return standing;
 }
 
@@ -110,10 +107,11 @@ LossCurves read_losses(const fs::path& path) {
     const size_t end = all.find('\n', begin);
     const Line line{all.substr(begin, end - begin), path, begin};
     begin = end + 1;
-    if (line.text.starts_with(kStep))
-      take_loss<StepEvent>(curves.training, line, kStep, curves.damage);
-    else if (line.text.starts_with(kEval))
-      take_loss<EvalEvent>(curves.validation, line, kEval, curves.damage);
+    const auto kind = kind_of(line.text);
+    if (kind == kIndexOf<StepEvent>)
+      take_loss<StepEvent>(curves.training, line, curves.damage);
+    else if (kind == kIndexOf<EvalEvent>)
+      take_loss<EvalEvent>(curves.validation, line, curves.damage);
   }
   return curves;
 }
