@@ -105,6 +105,7 @@ void visit(Archive& a, EvalEvent& e) {
   a("loss", e.loss);
   a("bits_per_byte", e.bits_per_byte);
   a("set", e.set);
+  a("seconds", e.seconds);
 }
 
 template <class Archive>

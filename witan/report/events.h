@@ -109,6 +109,7 @@ struct EvalEvent {
   double loss = 0;  // cross entropy, nats per token
   double bits_per_byte = 0;
   std::optional<std::string> set = {};  // its name; nothing: the validation split
+  std::optional<double> seconds = {};   // that it took
 };
 
 // The result of a simpler model on the same validation split.

@@ -123,6 +123,24 @@ TEST_F(DashboardTest, AHiccupDoesNotChangeTheTimeLeft) {
   EXPECT_EQ(text_with_hiccup_at(3995), "step 4000 of 14000, about 1 min 43 s left") << "1 s among 30";
 }
 
+// 90 steps of 2 s are left, and for each ten of them an evaluation of 10 s, one of a set of 4 s and a save of 6 s.
+TEST_F(DashboardTest, TheTimeLeftCountsEvaluationsAndSaves) {
+  RunEvent run;
+  run.total_steps = 100;
+  std::string lines = format_event(run) + "\n";
+  for (int64_t n = 1; n <= 10; ++n) {
+    StepEvent step;
+    step.step = n;
+    step.step_s = 2;
+    lines += format_event(step) + "\n";
+  }
+  lines += format_event(EvalEvent{10, 1, 1, {}, 10}) + "\n" + format_event(EvalEvent{10, 1, 1, "own", 4}) + "\n" +
+           format_event(SaveEvent{10, 60, 6}) + "\n";
+  write_text(runs_ / "a/metrics.jsonl", lines);
+  const auto lock = RunLock::take(runs_ / "a");
+  EXPECT_EQ(json::parse(watch({"a"}).update(-1))["runs"][0]["text"], "step 10 of 100, about 6 min 0 s left");
+}
+
 TEST_F(DashboardTest, ASlowStepIsNoSilence) {
   Metrics metrics;
   EXPECT_FALSE(cli::is_silent(metrics, 50));

@@ -31,6 +31,16 @@ double recent_step_time(const Metrics& metrics) {
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
+// Of what training stood still for: evaluations and its part of saves. Set against all steps, as they are rare.
+double pauses_per_step(const Metrics& metrics) {
+  double sum = 0;
+  for (const EvalEvent& evaluation : metrics.evals) sum += evaluation.seconds.value_or(0);
+  for (const auto& [set, evaluations] : metrics.set_evals)
+    for (const EvalEvent& evaluation : evaluations) sum += evaluation.seconds.value_or(0);
+  for (const SaveEvent& save : metrics.saves) sum += save.paused_s;
+  return sum / static_cast<double>(metrics.steps.back().step);
+}
+
 double seconds_since_written(const fs::path& file) {
   std::error_code error;
   const auto written = fs::last_write_time(file, error);
@@ -51,7 +61,7 @@ std::string progress_of(const Metrics& metrics) {
 std::string time_left(const Metrics& metrics) {
   if (!metrics.run || metrics.steps.empty()) return "";
   const double steps = static_cast<double>(metrics.run->total_steps - metrics.steps.back().step);
-  const double seconds = steps * recent_step_time(metrics);
+  const double seconds = steps * (recent_step_time(metrics) + pauses_per_step(metrics));
   return seconds > 0 ? ", about " + format_duration(seconds) + " left" : "";
 }
 

@@ -21,7 +21,7 @@ function formatNumber(value) {
   if (size >= 1e12) return +(value / 1e12).toPrecision(4) + " T";
   if (size >= 1e9) return +(value / 1e9).toPrecision(4) + " G";
   if (size >= 1e6) return +(value / 1e6).toPrecision(4) + " M";
-  if (size >= 1e4) return +(value / 1e3).toPrecision(4) + " k";
+  if (size >= 1e4) return +(value / 1e3).toPrecision(4) + " K";
   const text = size > 0 && size < 1e-2 ? (+value.toPrecision(3)).toExponential() : String(+value.toPrecision(4));
   return text.replaceAll("-", "\u2212");
 }

@@ -303,6 +303,10 @@ double bits_per_byte_of(const Evaluation& evaluation, double bytes) {
   return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
 }
 
+EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std::optional<std::string> set = {}) {
+  return {step, evaluation.loss(), bits_per_byte_of(evaluation, bytes), std::move(set), evaluation.seconds};
+}
+
 }  // namespace
 
 void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
@@ -310,11 +314,11 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
   validation_loss_ = evaluation.loss();
   evaluated_at_ = state.step;
   bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
-  const EvalEvent event{state.step, *validation_loss_, *bits_per_byte_};
+  const EvalEvent event = event_of(state.step, evaluation, bytes);
   metrics_.append(event);
   if (tensorboard_) tensorboard_->evaluation(event);
   for (const SetEvaluation& set : sets) {
-    const EvalEvent of_set{state.step, set.evaluation.loss(), bits_per_byte_of(set.evaluation, set.bytes), set.name};
+    const EvalEvent of_set = event_of(state.step, set.evaluation, set.bytes, set.name);
     metrics_.append(of_set);
     if (tensorboard_) tensorboard_->evaluation(of_set);
   }

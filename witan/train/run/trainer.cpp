@@ -351,16 +351,23 @@ class RankTrainer {
     run_.recorder().anomaly(event);
   }
 
+  Evaluation timed_evaluation(const std::vector<Batch>& batches) {
+    const Stopwatch evaluating;
+    Evaluation evaluation = engine_.evaluate(batches);
+    evaluation.seconds = evaluating.seconds();
+    return evaluation;
+  }
+
   void evaluate() {
     const Stopwatch evaluating;
     begins(StepWatch::Doing::evaluation, state_.step);
-    const Evaluation evaluation = engine_.evaluate(held_out_);
+    const Evaluation evaluation = timed_evaluation(held_out_);
     state_.validation_loss = evaluation.loss();
     state_.validation.add(state_.step, evaluation.loss(), run_.config->train);
     std::vector<Evaluation> of_sets;
     const bool ends = state_.step == run_.config->train.train_iters;
     for (size_t i = 0; i < sets_.size(); ++i)
-      of_sets.push_back(ends || !run_.data.sets[i].at_end ? engine_.evaluate(sets_[i]) : Evaluation{});
+      of_sets.push_back(ends || !run_.data.sets[i].at_end ? timed_evaluation(sets_[i]) : Evaluation{});
     std::vector<megatron_log::RankTimes> times;
     if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
     if (!leads()) return;

@@ -14,6 +14,7 @@ namespace witan {
 struct Evaluation {
   double nats = 0;  // summed over the targets that count
   double targets = 0;
+  double seconds = 0;  // that it took, where that was measured
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
