@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
@@ -120,6 +121,27 @@ TEST_F(GenerationCommands, SeveralPromptsGiveWhatEachGivesAlone) {
   write_text(own_ / "prompts.jsonl", "{\"prompt\": \"the king\", \"id\": 7}\n\"ships and\"\n");
   EXPECT_EQ(said({"generate", "--prompts", own_ / "prompts.jsonl", "--max-tokens", "8"}), one + two);
   EXPECT_EQ(said({"generate", "the king", "-", "--max-tokens", "8"}, "ships and"), one + two);
+}
+
+// Its checkpoints have copies.
+TEST_F(GenerationCommands, ARunWhoseConfigurationIsLostIsARun) {
+  const fs::path runs = *folder_ / "runs", lost = runs / "lost", empty = runs / "empty", bare = runs / "bare";
+  for (const fs::path& copy : {lost, empty, bare}) fs::copy(runs / "small", copy, fs::copy_options::recursive);
+  fs::remove(lost / "config.toml");
+  for (const fs::path& copy : {empty, bare}) write_text(copy / "config.toml", "");
+  fs::remove_all(bare / "checkpoints");
+  const Said listed = run({"runs", "--json"});
+  std::map<std::string, json> by_name;
+  for (const json& one : json::parse(listed.out)) by_name[one["name"]] = one;
+  for (const char* name : {"lost", "empty"}) {
+    for (const char* key : {"state", "step", "total_steps", "loss"})
+      EXPECT_EQ(by_name[name][key], by_name["small"][key]) << name << key;
+    EXPECT_EQ(said({"generate", "the", "--run", name, "--max-tokens", "8"}),
+              said({"generate", "the", "--run", "small", "--max-tokens", "8"}));
+  }
+  EXPECT_THAT(listed.err, HasSubstr("config.toml is lost or empty, and no checkpoint has another"));
+  EXPECT_THAT(listed.err, HasSubstr("bare: "));
+  for (const fs::path& copy : {lost, empty, bare}) fs::remove_all(copy);
 }
 
 TEST_F(GenerationCommands, PromptsThatAreNoneAreNamed) {

@@ -16,6 +16,7 @@
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_lock.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
 namespace {
@@ -65,23 +66,22 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
   run.folder = folder;
   run.name = folder.filename().string();
   const fs::path config = folder / "config.toml", metrics = folder / "metrics.jsonl";
-  const auto attempt = [&](const fs::path& path, const auto& read) {
+  const auto attempt = [&](const auto& read) {
     try {
-      if (is_file(path)) read();
+      read();
     } catch (const Error& error) {
       skipped.push_back(cat(clipped(run.name), ": ", error.what()));
     }
   };
-  attempt(config, [&] {
-    RunConfig values;
-    read_toml(values.fields(), config.string());
-    run.steps = values.train.train_iters;
+  attempt([&] {
+    run.config = saved_config(folder);
+    if (!run.config) throw CorruptionError(cat(config.string(), " is lost or empty, and no checkpoint has another"));
+    run.steps = run.config->train.train_iters;
     run.origin = read_origin(config);
-    if (run.origin.empty()) run.origin = source_of_weights(values.train);
-    run.config = std::move(values);
+    if (run.origin.empty()) run.origin = source_of_weights(run.config->train);
   });
   MetricsStanding standing;
-  attempt(metrics, [&] { standing = read_standing(metrics); });
+  if (is_file(metrics)) attempt([&] { standing = read_standing(metrics); });
   if (!standing.damage.empty()) skipped.push_back(cat(clipped(run.name), ": ", standing.damage));
   take_standing(run, standing);
   run.state = state_of(run, standing);
@@ -99,6 +99,7 @@ std::string why_no_run(const fs::directory_entry& entry) {
   if (!entry.is_directory(error)) return error ? error.message() : "not a folder";
   const auto config = fs::status(entry.path() / "config.toml", error);
   if (config.type() == fs::file_type::not_found) {
+    if (holds_run(entry.path())) return "";
     const std::string left = left_over_of_start(entry.path());
     if (!left.empty() && is_training(entry.path())) return "no run yet: it is being started";
     return left.empty() ? "no config.toml, so no run"

@@ -11,6 +11,7 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
 namespace {
@@ -82,17 +83,15 @@ std::vector<std::string> runs_that_need(const fs::path& run, const fs::path& run
   const fs::path real = real_path(run);
   std::vector<std::string> needed;
   for (const std::string& name : list_runs(runs_folder)) {
-    const fs::path config = runs_folder / name / "config.toml";
-    std::error_code error;
-    if (leaving.contains(name) || !fs::is_regular_file(config, error)) continue;
-    RunConfig values;
+    if (leaving.contains(name)) continue;
+    std::optional<RunConfig> values;
     try {
-      read_toml(values.fields(), config.string());
-    } catch (const ConfigError&) {
-      continue;  // it cannot be resumed either
+      values = saved_config(runs_folder / name);
+    } catch (const Error&) {  // it cannot be resumed either
     }
+    if (!values) continue;
     const bool has_begun = !step_folders(runs_folder / name / "checkpoints").empty();
-    for (const std::string& key : keys_that_name(values, has_begun, run, real))
+    for (const std::string& key : keys_that_name(*values, has_begun, run, real))
       needed.push_back(cat("the run ", clipped(name), " was given ", key));
   }
   return needed;

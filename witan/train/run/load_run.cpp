@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/named_checkpoint.h"
@@ -60,11 +61,16 @@ ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint) {
   return resolve(config, {});
 }
 
+bool holds_run(const fs::path& folder) {
+  std::error_code none;
+  return fs::exists(folder / "config.toml", none) || !step_folders(folder / "checkpoints").empty();
+}
+
 std::vector<std::string> list_runs(const fs::path& runs_folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(runs_folder, error))
-    if (fs::exists(entry.path() / "config.toml", error)) names.push_back(entry.path().filename());
+    if (holds_run(entry.path())) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }

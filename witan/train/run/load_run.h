@@ -17,6 +17,9 @@
 
 namespace witan {
 
+// Whether there is a run in the folder: its config.toml or, should that be lost, a checkpoint, which has a copy.
+bool holds_run(const fs::path& folder);
+
 // Names of the runs in `runs_folder`, sorted.
 std::vector<std::string> list_runs(const fs::path& runs_folder);
 
