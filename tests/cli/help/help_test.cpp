@@ -235,6 +235,17 @@ TEST(CompletionsTest, ChoicesOfAListFollowItsCommas) {
 }
 
 // COMP_WORDS as bash makes it of --flag=value.
+TEST(CompletionsTest, BehindTheDashesOfRunAreThoseOfItsCommand) {
+  const TempFolder folder;
+  const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
+  EXPECT_EQ(complete({"run", "--ranks", "2", "--", "trai"}), "train ");
+  EXPECT_EQ(complete({"run", "--ranks", "2", "--", "train", "--moe-router-topk-s"}),
+            "--moe-router-topk-scaling-factor ");
+  EXPECT_EQ(complete({"run", "--", "train", "--dtype", "bf"}), complete({"train", "--dtype", "bf"}));
+  EXPECT_TRUE(contains(complete({"run", "--r"}), "--ranks ")) << "its own before them";
+  EXPECT_EQ(complete({"train", "--", "trai"}), " ") << "no other command has others behind";
+}
+
 TEST(CompletionsTest, ChoicesFollowAnEqualsSign) {
   const TempFolder folder;
   const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };

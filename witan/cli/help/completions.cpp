@@ -119,6 +119,18 @@ std::string commands_of_commands(const DescribedCommand& app) {
   return pattern.empty() ? "\"-\"" : pattern;
 }
 
+// `start` is the first of the words that is this program's: behind the -- of `witan run … -- train …` the command's.
+std::string start_loop(const char* words, int first, const char* end) {
+  return fmt::format(
+      "  start={1}\n"
+      "  if [[ ${{{0}[{1}]}} == run ]]; then\n"
+      "    for ((i = {3}; i < {2}; ++i)); do\n"
+      "      if [[ ${{{0}[i]}} == -- ]]; then start=$((i + 1)); break; fi\n"
+      "    done\n"
+      "  fi\n",
+      words, first, end, first + 1);
+}
+
 // The variable `path` is what of the words before the cursor are commands, from the word `begin` on; the first one that
 // is none of the command before it ends it.
 std::string path_loop(const DescribedCommand& app, const char* path_name, const char* words, const char* begin,
@@ -177,7 +189,7 @@ std::string bash_completions(const DescribedCommand& app) {
       "  done\n"
       "}}\n\n"
       "_witan() {{\n"
-      "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= about= names= flags= i\n"
+      "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= about= names= flags= start i\n"
       "  COMPREPLY=()\n"
       // As COMP_WORDBREAKS has it unless it was changed, --flag=value is three words.
       "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
@@ -208,7 +220,8 @@ std::string bash_completions(const DescribedCommand& app) {
       "  fi\n"
       "}}\n"
       "complete -F _witan witan\n",
-      quoted(response_files()), path_loop(app, "path", "COMP_WORDS", "1", "COMP_CWORD"),
+      quoted(response_files()),
+      start_loop("COMP_WORDS", 1, "COMP_CWORD") + path_loop(app, "path", "COMP_WORDS", "start", "COMP_CWORD"),
       text_of_cases(value_cases(app, action)), commands_of_commands(app),
       path_loop(app, "about", "COMP_WORDS", "", "COMP_CWORD"), words, text_of_cases(argument_cases(app, action)));
 }
@@ -247,7 +260,7 @@ std::string zsh_completions(const DescribedCommand& app) {
       "#compdef witan\n"
       "# Completion of witan for zsh: put it into a folder of $fpath as _witan. Made by `witan completions zsh`.\n"
       "_witan() {{\n"
-      "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= about= i\n"
+      "  local cur=${{words[CURRENT]}} prev=${{words[CURRENT-1]}} path_= about= start i\n"
       "  local -a names flags\n"
       "  if [[ $cur == --*=* ]]; then prev=${{cur%%=*}} cur=${{cur#*=}}; compset -P '*='; fi\n"
       "  if compset -P @; then _files; compadd -- {}; return; fi\n"
@@ -271,17 +284,25 @@ std::string zsh_completions(const DescribedCommand& app) {
       "}}\n"
       "compdef _witan witan\n",
       // $path is the search path of zsh, tied to $PATH
-      response_files(), path_loop(app, "path_", "words", "2", "CURRENT"), text_of_cases(value_cases(app, action)),
-      commands_of_commands(app), path_loop(app, "about", "words", "", "CURRENT"), words,
-      text_of_cases(argument_cases(app, action)));
+      response_files(), start_loop("words", 2, "CURRENT") + path_loop(app, "path_", "words", "start", "CURRENT"),
+      text_of_cases(value_cases(app, action)), commands_of_commands(app),
+      path_loop(app, "about", "words", "", "CURRENT"), words, text_of_cases(argument_cases(app, action)));
 }
 
 std::string fish_completions(const DescribedCommand& app) {
   std::string out =
       "# Completion of witan for fish: put it into ~/.config/fish/completions/witan.fish. Made by `witan completions "
       "fish`.\n"
-      "function __witan_at\n"
+      // Behind the -- of `witan run … -- train …` the words are the command's. fish itself completes no flags there.
+      "function __witan_words\n"
       "  set -l words (commandline -opc)[2..]\n"
+      "  if test \"$words[1]\" = run; and set -l dashes (contains -i -- -- $words)\n"
+      "    set -e words[1..$dashes]\n"
+      "  end\n"
+      "  printf '%s\\n' $words\n"
+      "end\n"
+      "function __witan_at\n"
+      "  set -l words (__witan_words)\n"
       "  set -l path\n"
       "  for word in $words\n"
       "    contains -- \"$path $word\" $__witan_paths; or break\n"
