@@ -95,12 +95,23 @@ TEST(Fields, ArraysOfTablesAreReadAndWritten) {
   EXPECT_EQ(write_toml(line.fields()), "[train]\nlr = 1.0\nlast = \"x\"\n") << "nothing where there are none";
 }
 
+// All lists of two would be too many to name.
+TEST(Fields, OfChoicesThatAreListsOneIsNamed) {
+  std::string value = "a";
+  const Field field = Field{"kinds", &value, "kinds"}.one_of({"a", "b", "a,b", "b,a", "none"});
+  EXPECT_EQ(field.type_name(), "a|b|none,...");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { field.set("others", "here"); }),
+            "here: kinds = others: must be one of a, b, none; several may stand together, as in a,b");
+  field.set("b,a", "here");
+  EXPECT_EQ(value, "b,a");
+}
+
 TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
   ConfigOfTables c;
   EXPECT_EQ(c.refused_toml("[[train.groups]]\nkind = 'a'\n[[train.groups]]\nkid = 'a'\n"),
-            "c.toml:3: there is no key kid (did you mean kind?)");
-  EXPECT_THAT(c.refused_toml("[[train.groups]]\nkind = 'c'\n"), StartsWith("c.toml:1: kind = c: must be one of a, b"));
-  EXPECT_EQ(c.refused_toml("[[train.groups]]\nrate = -1\n"), "c.toml:1: rate = -1: must be at least 0");
+            "c.toml:4: there is no key kid (did you mean kind?)");
+  EXPECT_THAT(c.refused_toml("[[train.groups]]\nkind = 'c'\n"), StartsWith("c.toml:2: kind = c: must be one of a, b"));
+  EXPECT_EQ(c.refused_toml("[[train.groups]]\nrate = -1\n"), "c.toml:2: rate = -1: must be at least 0");
   EXPECT_EQ(c.refused_toml("[train.groups]\nrate = 1\n"),
             "c.toml:1: [train.groups] is an array of tables: write [[train.groups]] over each of them");
   EXPECT_EQ(c.refused_toml("train_groups = 3\n"), "c.toml:1: train_groups must be tables");

@@ -149,12 +149,13 @@ std::string checked_text(const Field& field, const std::string& text, const std:
   return std::holds_alternative<std::string*>(field.value) ? words : probe.text();
 }
 
-TableKeys keys_of(const Field& field, const toml::table& table, const std::string& origin) {
-  for (const auto& [key, node] : table) find_field(field.columns, key.str(), origin);
+TableKeys keys_of(const Field& field, const toml::table& table,
+                  const std::function<std::string(const toml::node&)>& origin_of) {
+  for (const auto& [key, node] : table) find_field(field.columns, key.str(), origin_of(node));
   TableKeys keys;
   for (const Field& column : field.columns)
     if (const toml::node* node = table.get(column.name))
-      keys.emplace_back(column.name, checked_text(column, text_of(*node, column, origin), origin));
+      keys.emplace_back(column.name, checked_text(column, text_of(*node, column, origin_of(*node)), origin_of(*node)));
   return keys;
 }
 
@@ -167,7 +168,7 @@ void set_tables(const Field& field, const toml::array& array,
     const auto* table = array.get(i)->as_table();
     require<ConfigError>(table, origin, ": ", field.name, " takes tables, as in [{", field.columns.front().name,
                          " = ...}, ...]");
-    tables.push_back(keys_of(field, *table, origin));
+    tables.push_back(keys_of(field, *table, [&](const toml::node& node) { return origin_of(node, i); }));
   }
   *std::get<std::vector<TableKeys>*>(field.value) = std::move(tables);
 }
@@ -284,6 +285,21 @@ Field Field::between(double low, double high) && {
   most = high;
   return std::move(*this);
 }
+namespace {
+
+// Of choices that may be lists of others, with commas: those that are none.
+std::vector<std::string> single_choices(std::vector<std::string> choices) {
+  std::erase_if(choices, [](const std::string& choice) { return choice.find(',') != std::string::npos; });
+  return choices;
+}
+
+const std::string* first_list_of(const std::vector<std::string>& choices) {
+  const auto list = std::ranges::find_if(choices, [](const auto& one) { return one.find(',') != std::string::npos; });
+  return list == choices.end() ? nullptr : &*list;
+}
+
+}  // namespace
+
 Field Field::one_of(std::vector<std::string> allowed) && {
   choices = std::move(allowed);
   return std::move(*this);
@@ -300,7 +316,8 @@ std::string Field::type_name() const {
   if (std::holds_alternative<double*>(value)) return "number";
   if (is_tables(*this)) return "tables";
   if (!parts.empty()) return joined(parts, "|") + ",...";
-  return choices.empty() ? "text" : joined(choices, "|");
+  if (choices.empty()) return "text";
+  return joined(single_choices(choices), "|") + (first_list_of(choices) ? ",..." : "");
 }
 
 std::string Field::text() const {
@@ -345,7 +362,8 @@ void Field::set(std::string_view input, std::string_view origin) const {
     set_tables(*this, input, origin);
   } else {
     if (!choices.empty() && std::find(choices.begin(), choices.end(), input) == choices.end())
-      refuse(cat("must be one of ", joined(choices, ", "), meant(input, choices)));
+      refuse(cat("must be one of ", joined(single_choices(choices), ", "), meant(input, choices),
+                 first_list_of(choices) ? cat("; several may stand together, as in ", *first_list_of(choices)) : ""));
     if (input.find('\0') != std::string_view::npos || find_invalid_utf8(input) != std::string_view::npos)
       refuse("must be UTF-8 text without zero bytes");
     std::string text(input);
