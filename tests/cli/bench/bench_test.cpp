@@ -396,6 +396,18 @@ TEST(BenchTest, AFileThatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(BenchTest, OfARunWithSamplesMeasuresItsSteps) {
+  const TempFolder folder;
+  write_text(folder / "c.toml", "[train]\nsample_interval = 20\nsample_tokens = 8\n");
+  for (std::vector<std::string> args : {std::vector<std::string>{"bench", "step", "--steps", "1"},
+                                        {"bench", "generate", "--tokens", "2", "--prompt", "2", "--texts", "1"}}) {
+    args.insert(args.end(), {"--config", folder / "c.toml", "--device", "cpu", "--num-layers", "1", "--hidden-size",
+                             "32", "--num-experts", "2", "--vocab-size", "64", "--seq-length", "8"});
+    const Said said = witan(args);
+    EXPECT_EQ(said.code, 0) << said.err;
+  }
+}
+
 TEST(BenchTest, RefusesWhatCannotBe) {
   expect_refusal({"bench"}, 2,
                  {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});

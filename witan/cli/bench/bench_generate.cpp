@@ -45,7 +45,7 @@ ResolvedConfig resolved(RunConfig given) {
   alone.threads = given.parallel.threads;
   alone.cuda_graph = given.parallel.cuda_graph;
   given.parallel = alone;
-  given.train.sample_tokens = 0;
+  given.train.sample_tokens = given.train.sample_interval = 0;
   Facts facts = facts_of_machine();
   if (given.model.vocab_size == 0) facts.vocabulary = expected_vocabulary(given.data);
   return resolve(given, facts);

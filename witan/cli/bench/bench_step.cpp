@@ -196,7 +196,7 @@ std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const StepArgs& state
 // The configuration of a run of so many steps, which reads no text.
 RunConfig measured_config(RunConfig given, const StepArgs& state) {
   given.train.train_iters = kWarmUpSteps + state.steps;
-  given.train.sample_tokens = 0;
+  given.train.sample_tokens = given.train.sample_interval = 0;
   apply_skew(given.model.moe, state.skew);
   return given;
 }
