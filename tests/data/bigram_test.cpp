@@ -88,7 +88,13 @@ TEST(Bigram, RefusesIdsOutsideTheVocabulary) {
   BigramModel model(4);
   EXPECT_THROW(model.count(Ints{4}), DataError);
   model.finish();
-  EXPECT_THROW(score_bigrams(model, *MemoryDataset::counting({5}), {}, [](int32_t) { return 1; }), DataError);
+  const auto five = MemoryDataset::counting({5});
+  const std::string place = cat(five->name(), ": token id 4 is outside the vocabulary of 4: the file is damaged");
+  const auto names_the_data = [&](const std::string& message) { return message.starts_with(place); };
+  for (const std::string& message :
+       {test::message_of<DataError>([&] { score_bigrams(model, *five, {}, [](int32_t) { return 1; }); }),
+        test::message_of<DataError>([&] { count_bigrams(*five, 4, {}); })})
+    EXPECT_PRED1(names_the_data, message);
 }
 
 TEST(Bigram, CountsSoManyTokensOfAllOverALargeDataset) {

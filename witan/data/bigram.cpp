@@ -57,6 +57,13 @@ void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
   }
 }
 
+void require_in_vocabulary(const TokenDataset& dataset, std::span<const int32_t> tokens, int64_t vocab_size) {
+  for (const int32_t token : tokens)
+    require<DataError>(token >= 0 && token < vocab_size, dataset.name(), ": token id ", token,
+                       " is outside the vocabulary of ", vocab_size,
+                       ": the file is damaged, or was made with another tokenizer; make it anew");
+}
+
 }  // namespace
 
 BigramModel::BigramModel(int64_t vocab_size) : vocab_size_(vocab_size), slots_(1 << 16) {
@@ -138,6 +145,7 @@ BigramModel count_bigrams(const TokenDataset& train, int64_t vocab_size, std::op
     run.clear();
     if (previous) run.push_back(*previous);
     run.insert(run.end(), tokens.begin(), tokens.end());
+    require_in_vocabulary(train, tokens, vocab_size);
     model.count(run);
   });
   model.finish();
@@ -148,9 +156,8 @@ BigramScore score_bigrams(const BigramModel& model, const TokenDataset& held_out
                           const std::function<int64_t(int32_t)>& token_bytes) {
   BigramScore score;
   visit_runs(held_out, end_of_text, INT64_MAX, [&](std::optional<int32_t> previous, std::span<const int32_t> tokens) {
+    require_in_vocabulary(held_out, tokens, model.vocab_size());
     for (const int32_t token : tokens) {
-      require<DataError>(token < model.vocab_size(), held_out.name(), ": token id ", token,
-                         " is outside the vocabulary of ", model.vocab_size());
       score.bits -= std::log2(model.probability(previous, token));
       score.bytes += token_bytes(token);
       ++score.tokens;
