@@ -68,7 +68,7 @@ TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
   config.expert_tensor_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
             "expert_model_parallel_size = 4: more ranks than the 2 that expert_tensor_parallel_size = 2 leaves of 4 of "
-            "a pipeline stage; the nearest that works is 2");
+            "a pipeline stage (1 would leave all); the nearest that works is 2");
 }
 
 TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {

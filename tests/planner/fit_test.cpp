@@ -145,7 +145,14 @@ TEST(Fit, RefusesWithTheWayOut) {
       message_of<OutOfMemoryError>([&] { require_fits(resolve(config, {}), plan, needed(config, "full") * 3 / 4); });
   EXPECT_NE(other.find("fits"), std::string::npos) << other;
   const std::string none = message_of<OutOfMemoryError>([&] { require_fits(resolve(config, {}), plan, 1 << 20); });
-  EXPECT_NE(none.find("reduce num_layers"), std::string::npos) << none;
+  EXPECT_NE(none.find("no model fits into less"), std::string::npos) << none;
+  RunConfig large = long_config();
+  large.model.num_layers = 40;
+  large.parallel = {1, 1, 1};
+  const Plan of_large = make_plan(resolve(large, {}));
+  const std::string small = message_of<OutOfMemoryError>(
+      [&] { require_fits(resolve(large, {}), of_large, of_large.reserve_bytes + (1 << 20)); });
+  EXPECT_NE(small.find("reduce num_layers"), std::string::npos) << small;
 }
 
 }  // namespace

@@ -153,6 +153,8 @@ void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes,
     message += cat(nearest->same_result ? "The same training fits with "
                                         : "The nearest configuration that fits trains differently: ",
                    nearest->flags(), " (", bytes_text(nearest->needed_bytes), ")");
+  else if (reserve >= bytes)
+    message += cat("The reserve is what the program itself takes: no model fits into less");
   else
     message +=
         cat("No layout, recomputation or smaller batch makes it fit: reduce num_layers, num_experts, hidden_size or "
