@@ -189,6 +189,8 @@ TEST_F(ReportTest, JsonOfARunWithoutAStepHasNullsForFigures) {
 // A page that was asked for by name is no page that may be left out.
 TEST_F(ReportTest, APageThatCannotBeWrittenWhereItIsAskedForIsAnError) {
   make("a", 20);
+  expect_refusal({"report", "a", "--json", "--output", "-", "--runs-folder", runs_.string()}, 2,
+                 {"--output is a file", "--json prints the figures"});
   const Said said = report({"a", "--output", folder_ / "none/mine.html"});
   EXPECT_EQ(said.code, 4) << said.err;
   EXPECT_THAT(said.err, HasSubstr("mine.html"));

@@ -27,6 +27,7 @@ class PromptFile : public ::testing::Test {
 TEST_F(PromptFile, HasAPromptInEachLineThatIsNotEmpty) {
   EXPECT_THAT(read("p.txt", "hello\n\nfoo bar"), ElementsAre("hello", "foo bar"));
   EXPECT_THAT(read("p.txt", "hello\r\n\r\n \r\n"), ElementsAre("hello", " "));
+  EXPECT_THAT(read("p.txt", "\xEF\xBB\xBFhello\n"), ElementsAre("hello")) << "a byte order mark is no text";
   EXPECT_THAT(read("p.txt", "\"quoted\"\n"), ElementsAre("\"quoted\"")) << "of text nothing is JSON";
 }
 

@@ -114,6 +114,8 @@ ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSu
 
 // A run of somebody else shows its figures all the same; a page that was asked for by name must come to be.
 ExitCode write(Context& context, const ReportArgs& args) {
+  require<UsageError>(args.output != "-",
+                      "witan report: --output is a file, and the page is not printed; --json prints the figures");
   const fs::path run = find_run(args.runs_folder, args.run);
   require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);

@@ -26,7 +26,9 @@ std::string prompt_of_json(const std::string& line, const std::string& where) {
 
 std::vector<std::string> read_prompt_file(const fs::path& file) {
   std::vector<std::string> prompts;
-  std::istringstream text(read_file(file));
+  std::string bytes = read_file(file);
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);  // a byte order mark
+  std::istringstream text(std::move(bytes));
   int64_t number = 0;
   for (std::string line; std::getline(text, line);) {
     ++number;

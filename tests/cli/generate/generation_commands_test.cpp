@@ -141,6 +141,10 @@ TEST_F(GenerationCommands, ARunWhoseConfigurationIsLostIsARun) {
   }
   EXPECT_THAT(listed.err, HasSubstr("config.toml is lost or empty, and no checkpoint has another"));
   EXPECT_THAT(listed.err, HasSubstr("bare: "));
+  write_text(empty / "config.toml", "garbage = = 3\n");
+  const Said damaged = run({"train", "--run", "empty", "--dry-run"});
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_THAT(damaged.err, AllOf(HasSubstr("not valid TOML"), HasSubstr("step-4/config.toml is the run's own")));
   for (const fs::path& copy : {lost, empty, bare}) fs::remove_all(copy);
 }
 
@@ -331,7 +335,8 @@ TEST_F(GenerationCommands, ChatsHaveInstructionsAndCanBeSaved) {
 TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
   Said out = run({"chat"}, "hello\n");
   EXPECT_EQ(out.code, 2);
-  EXPECT_THAT(out.err, AllOf(HasSubstr("the run small has no chat template"), HasSubstr("--chat-template FILE")));
+  EXPECT_THAT(out.err, AllOf(HasSubstr("the run small has no chat template: it was neither imported"),
+                             HasSubstr("--chat-template FILE")));
   const std::vector<std::string> args = {"chat", "--chat-template", *folder_ / "template.jinja"};
   out = run(args, "/what\n/save\n/save /no/such/folder/file\n");
   EXPECT_EQ(out.code, 0) << out.err;

@@ -15,11 +15,15 @@ std::optional<ChatFormat> ChatFormat::open(const TrainedRun& run, const std::str
 }
 
 std::string ChatFormat::missing(const TrainedRun& run) {
-  return cat(
-      "the run ", run.folder.filename().string(), " has no chat template: ", (run.folder / kCompanionFolder).string(),
-      " has neither a chat_template.jinja nor a tokenizer_config.json with one. Give the template that the model "
-      "was fine-tuned with (--chat-template FILE); a model that was not continues prompts (`witan generate`, "
-      "/v1/completions)");
+  const fs::path folder = run.folder / kCompanionFolder;
+  std::error_code error;
+  return cat("the run ", run.folder.filename().string(), " has no chat template: ",
+             fs::exists(folder, error)
+                 ? cat(folder.string(), " has neither a chat_template.jinja nor a tokenizer_config.json with one")
+                 : "it was neither imported with one nor trained on conversations",
+             ". Give the template that the model "
+             "was fine-tuned with (--chat-template FILE); a model that was not continues prompts (`witan generate`, "
+             "/v1/completions)");
 }
 
 std::string ChatFormat::render(std::span<const ChatMessage> messages, const std::string& tools,

@@ -8,11 +8,18 @@ std::optional<RunConfig> saved_config(const fs::path& run_folder) {
   const fs::path path = run_folder / "config.toml";
   RunConfig config;
   std::error_code none;
+  std::vector<std::string> warnings;
   if (fs::file_size(path, none) > 0 && !none) {
-    read_toml(config.fields(), path.string());
+    try {
+      read_toml(config.fields(), path.string());
+    } catch (const ConfigError& error) {
+      const auto copy = latest_checkpoint(run_folder / "checkpoints", warnings);
+      if (!copy) throw;
+      throw ConfigError(cat(error.what(), "; ", (copy->folder / "config.toml").string(),
+                            " is the run's own, should the file be damaged"));
+    }
     return config;
   }
-  std::vector<std::string> warnings;
   const auto checkpoint = latest_checkpoint(run_folder / "checkpoints", warnings);
   if (!checkpoint) return std::nullopt;
   parse_toml(config.fields(), read_extra_file(*checkpoint, "config.toml"),
