@@ -62,6 +62,19 @@ TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepHereAndOnThePage) {
                 "step; 31\u00a0GFLOP/s"));
 }
 
+TEST_F(ReportTest, SetsOfOnesOwnAndAnomaliesAreSaid) {
+  make("a", 10);
+  {
+    MetricsWriter out(runs_ / "a/metrics.jsonl");
+    for (const int64_t step : {10, 20}) out.append(EvalEvent{step, 2.5, 1.25 + static_cast<double>(step), "code"});
+    for (const int64_t step : {12, 15})
+      out.append(AnomalyEvent{.step = step, .what = "spike", .action = "skip", .text = "a spike"});
+  }
+  const Said said = report({"a"});
+  EXPECT_THAT(said.out, HasSubstr("\nvalidation    loss 2.5000, 21.2500 bits/byte at step 20 of code\n"));
+  EXPECT_THAT(said.out, HasSubstr("\nanomalies     2; the last in step 15: a spike\n"));
+}
+
 TEST_F(ReportTest, SaysWhatIsMissingOfARunWithoutItsRecord) {
   make("a", 0, "", "");
   fs::remove(runs_ / "a/metrics.jsonl");

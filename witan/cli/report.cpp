@@ -38,9 +38,13 @@ void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
     fmt::print(out, "speed         {} tokens/s, {:.1f} GFLOP/s in the median step\n", format_count(speed.tokens_per_s),
                speed.gflops);
   }
-  if (!metrics.evals.empty())
-    fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}\n", metrics.evals.back().loss,
-               metrics.evals.back().bits_per_byte, metrics.evals.back().step);
+  const auto print_evaluation = [out](const EvalEvent& last, const std::string& of) {
+    fmt::print(out, "validation    loss {:.4f}, {:.4f} bits/byte at step {}{}\n", last.loss, last.bits_per_byte,
+               last.step, of);
+  };
+  if (!metrics.evals.empty()) print_evaluation(metrics.evals.back(), "");
+  for (const auto& [set, evaluations] : metrics.set_evals)
+    if (!evaluations.empty()) print_evaluation(evaluations.back(), " of " + clipped(set));
   for (const BaselineEvent& baseline : metrics.baselines)
     fmt::print(out, "baseline      {:.4f} bits/byte: {}\n", baseline.bits_per_byte, baseline.name);
   if (!metrics.saves.empty()) {
@@ -48,6 +52,11 @@ void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
     for (const SaveEvent& save : metrics.saves) seconds += save.seconds, paused += save.paused_s;
     fmt::print(out, "checkpoints   {} saved in {:.2f} s, training paused {:.2f} s\n", metrics.saves.size(), seconds,
                paused);
+  }
+  if (!metrics.anomalies.empty()) {
+    const AnomalyEvent& last = metrics.anomalies.back();
+    fmt::print(out, "anomalies     {}; the last in step {}: {}\n", metrics.anomalies.size(),
+               last.at.value_or(last.step), last.text);
   }
   fmt::print(out, "state         {}\n", metrics.end ? metrics.end->reason : name_of(state));
 }
