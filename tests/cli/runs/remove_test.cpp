@@ -87,6 +87,34 @@ TEST_F(RemoveTest, WhatAFailedStartLeftGoesAsARunDoes) {
     EXPECT_TRUE(fs::exists(runs_ / file)) << file;
 }
 
+TEST_F(RemoveTest, WhatAStartLeftThatFailedWithItsRecordsOpenGoesToo) {
+  make("a", 3);
+  make("late", 0, "", "failed: no such folder");
+  fs::remove(runs_ / "late/config.toml");
+  for (const char* file : {".lock", "tokenizer.json", "data/tokens.bin", "train.log", "progress.txt",
+                           "tensorboard/events.out.tfevents.1.host.2.0"})
+    write_text(runs_ / "late" / file, "x");
+  const std::string left = "no run: a start that failed left a tokenizer, tokens and records without a step";
+  EXPECT_TRUE(contains(runs().err, "late: " + left)) << runs().err;
+  write_text(runs_ / "late/tensorboard/notes.txt", "x");
+  EXPECT_TRUE(contains(remove({"late", "--yes"}, "").err, "there is no run late"));
+  fs::remove(runs_ / "late/tensorboard/notes.txt");
+  const Said said = remove({"late", "--yes"}, "");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.err, left + "\n")) << said.err;
+  EXPECT_FALSE(fs::exists(runs_ / "late"));
+}
+
+// Its configuration is lost, not the run.
+TEST_F(RemoveTest, RecordedStepsAreNoLeftOver) {
+  make("a", 3);
+  write_text(runs_ / "lost/.lock", "");
+  fs::copy_file(runs_ / "a/metrics.jsonl", runs_ / "lost/metrics.jsonl");
+  EXPECT_TRUE(contains(runs().err, "lost: no config.toml, so no run")) << runs().err;
+  EXPECT_TRUE(contains(remove({"lost", "--yes"}, "").err, "there is no run lost"));
+  EXPECT_TRUE(fs::exists(runs_ / "lost/metrics.jsonl"));
+}
+
 TEST_F(RemoveTest, AFailedStartThatTriesAgainIsNotRemoved) {
   make("a", 3);
   write_text(runs_ / "left/.lock", "");

@@ -7,8 +7,8 @@
 
 namespace witan::cli {
 
-// What a start that failed has left in a folder without config.toml: "a lock", "a tokenizer and tokens". Empty where
-// anything else lies there, or nothing that only a start makes.
+// What a start that failed has left in a folder without config.toml: "a lock", "a tokenizer and tokens", "a tokenizer,
+// tokens and records without a step". Empty where anything else lies there, or nothing that only a start makes.
 std::string left_over_of_start(const fs::path& folder);
 
 }  // namespace witan::cli
