@@ -97,6 +97,10 @@ std::vector<Case> cases() {
       {"ranks = 4", "expert_model_parallel_size = 4", "hierarchical_expert_parallel_size = 2"},
       "more expert-parallel ranks than hierarchical_expert_parallel_size; here expert_model_parallel_size = 2");
   add({"keep_best"}, {"save_interval = 0"}, {"save_interval = 5"}, "save_interval above 0; here save_interval = 0");
+  add({"split"}, {"split = '80,10,10'"}, {"data_samples = 'megatron'"},
+      "data_samples = megatron; the samples of witan are divided by held_out_fraction; here data_samples = witan");
+  add({"split"}, {"split = 'x'"}, {"split = '80,10,10'", "held_out_fraction = 0.2"}, "data_samples = megatron");
+  add({"data_cache_path"}, {}, {"data_samples = 'megatron'"}, "data_samples = megatron; here data_samples = witan");
   add({"eval_iters"}, {"full_validation = true"}, {}, "full_validation = false; here full_validation = true");
   add({"messages_key", "chat_template", "loss_on", "packing"}, {}, {"sft = true", "tokenizer = 't.json'"},
       "sft = true");
@@ -137,6 +141,12 @@ std::vector<Case> cases() {
       "loss_scale = 0, a dynamic one; here loss_scale = 8");
   add({"skip_step_window", "on_spike"}, {}, {"skip_step_sigma = 3"}, "skip_step_sigma above 0");
   add({"max_rewinds"}, {}, {"on_nan = 'rewind'"}, "on_nan or on_spike = rewind; here on_nan = skip");
+  const Keys rewind = {"on_nan = 'rewind'", "on_spike = 'rewind'", "skip_step_sigma = 3"};
+  const Keys unsaved = {rewind[0], rewind[1], rewind[2], "save_interval = 0"};
+  add({"on_nan", "on_spike", "max_rewinds"}, unsaved, rewind,
+      "save_interval above 0, or a checkpoint saved otherwise, to go back to; here save_interval = 0");
+  add({"on_nan", "on_spike"}, unsaved, {"on_nan = 'stop'", "skip_step_sigma = 3", "save_interval = 0"},
+      "here save_interval = 0");
   add({"sequence_parallel", "loss_parallel"}, {},
       {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true"},
       "tensor_model_parallel_size above 1");

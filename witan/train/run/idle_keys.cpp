@@ -1,11 +1,13 @@
 #include "witan/train/run/idle_keys.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string_view>
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/data/megatron/blend.h"
 #include "witan/optim/param_groups.h"
 
 namespace witan {
@@ -42,6 +44,15 @@ bool has_window(const RunConfig& config) {
 bool has_dense_mlp(const RunConfig& config) {
   const std::vector<LayerSpec> layers = config.model.layers();
   return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe; });
+}
+
+// Whether held_out_fraction holds out what `split` does, as Megatron-LM's --split sets both.
+bool is_held_out_by_split(const DataConfig& data) try {
+  const megatron::Shares shares = megatron::parse_split(data.split);
+  const double held_out = 1 - (shares[0] ? shares[0]->end : 0);
+  return std::abs(held_out - data.held_out_fraction) < 1e-9;
+} catch (const ConfigError&) {  // looked at only with Megatron-Core's samples
+  return false;
 }
 
 using Config = const RunConfig&;
@@ -152,8 +163,16 @@ std::vector<KeyUse> expert_uses() {
   };
 }
 
-std::vector<KeyUse> run_uses() {
+std::vector<KeyUse> data_uses() {
   return {
+      {{"split"},
+       "data_samples = megatron; the samples of witan are divided by held_out_fraction",
+       "data_samples",
+       [](Config c) { return c.data.megatron_samples() || is_held_out_by_split(c.data); }},
+      {{"data_cache_path"},
+       "data_samples = megatron",
+       "data_samples",
+       [](Config c) { return c.data.megatron_samples(); }},
       {{"messages_key", "chat_template", "loss_on", "packing"},
        "sft = true",
        "sft",
@@ -174,6 +193,11 @@ std::vector<KeyUse> run_uses() {
        "a tokenizer that is trained for the run",
        "tokenizer",
        [](Config c) { return c.data.tokenizer.empty(); }},
+  };
+}
+
+std::vector<KeyUse> run_uses() {
+  return {
       {{"check_messages", "replay_interval"}, "ranks above 1", "ranks", [](Config c) { return c.parallel.ranks > 1; }},
       {{"eval_iters"},
        "full_validation = false",
@@ -205,6 +229,8 @@ std::vector<KeyUse> run_uses() {
 }
 
 std::vector<KeyUse> optimizer_uses() {
+  constexpr std::string_view kCheckpoints = "save_interval above 0, or a checkpoint saved otherwise, to go back to";
+  const auto saves = [](Config c) { return c.train.save_interval > 0; };
   return {
       {{"min_lr", "lr_decay_iters"},
        "an lr_decay_style that decays",
@@ -262,8 +288,11 @@ std::vector<KeyUse> optimizer_uses() {
        "skip_step_sigma above 0",
        "skip_step_sigma",
        [](Config c) { return c.optimizer.skip_step_sigma > 0; }},
-      {{"keep_best"}, "save_interval above 0", "save_interval", [](Config c) { return c.train.save_interval > 0; }},
+      {{"keep_best"}, "save_interval above 0", "save_interval", saves},
       {{"max_rewinds"}, "on_nan or on_spike = rewind", "on_nan", [](Config c) { return c.train.rewinds(); }},
+      {{"on_nan"}, kCheckpoints, "save_interval", [=](Config c) { return c.train.on_nan != "rewind" || saves(c); }},
+      {{"on_spike"}, kCheckpoints, "save_interval", [=](Config c) { return c.train.on_spike != "rewind" || saves(c); }},
+      {{"max_rewinds"}, kCheckpoints, "save_interval", saves},
   };
 }
 
@@ -367,6 +396,7 @@ std::vector<KeyUse> all_uses(const RunConfig& config) {
   add(model_uses());
   add(attention_uses());
   if (config.model.moe.num_experts > 0) add(expert_uses());
+  add(data_uses());
   add(run_uses());
   add(optimizer_uses());
   add(parallel_uses());
