@@ -147,6 +147,7 @@ constexpr std::string_view kCompile =
     "there is nothing to compile: Witan's kernels are, and a GPU's step is captured as one CUDA graph (--cuda-graph)";
 
 constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ratio", kWarmup},
+                                                                   {"--lr-warmup-fraction", kWarmup},
                                                                    {"--compile", kCompile},
                                                                    {"--torch-compile", kCompile},
                                                                    {"--compile.enable", kCompile},

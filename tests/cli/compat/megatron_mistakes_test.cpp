@@ -28,6 +28,12 @@ TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
            {{"--bf16"}, "did you mean --dtype bfloat16? --bf16 makes this a Megatron-LM command line, which must"},
            {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
            {{"--num_layers", "2"}, "did you mean --num-layers? --num_layers makes this"},
+           {{"--train-iters", "60", "--lr-warmup-fraction", "0.1"},
+            "did you mean --lr-warmup-iters 6? --lr-warmup-fraction makes this a Megatron-LM command line, which must"},
+           {{"--lr-warmup-fraction", "0.1"},
+            "the warm-up is counted in steps: --lr-warmup-iters N. command line: --lr-warmup-fraction 0.1: needs "
+            "--lr-decay-iters or --train-iters as well"},
+           {{"--quick-geglu"}, "did you mean --swiglu true --glu-activation-scale 1.702? --quick-geglu makes this"},
            {{"--wandb-project", "mine"},
             "docs/formats/tensorboard.md has a script that uploads the curves and the configuration of a run. "
             "--wandb-proj"}}) {

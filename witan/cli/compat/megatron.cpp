@@ -70,6 +70,15 @@ std::string witan_way(const std::string& flag, const Fields& fields) {
   return cat("did you mean ", flag_name(theirs->key), theirs->value.empty() ? "" : " ", theirs->value, "?");
 }
 
+// The same of the only flag that Megatron-LM alone has, which sets several keys or computes their values:
+// "did you mean --lr-warmup-iters 6?"; empty: it has set nothing.
+std::string witan_way(const GivenFlag& flag, const MegatronSettings& settings) {
+  std::string instead;
+  for (const auto& setting : settings.all())
+    if (setting.by == flag.name) instead += cat(" ", flag_name(setting.key), " ", shell_word(setting.text));
+  return instead.empty() ? "" : cat("did you mean", instead, "?");
+}
+
 // Reads the words of a line: which flags stand there, with which values.
 class LineReader {
  public:
@@ -180,6 +189,17 @@ void apply(const LineReader::Given& one, MegatronSettings& settings, MegatronLin
   }
 }
 
+// Likewise; where `line.instead` says what the flag is among Witan's, a refusal says so first.
+void apply_as_mistake(const LineReader::Given& one, MegatronSettings& settings, MegatronLine& line) {
+  try {
+    apply(one, settings, line);
+  } catch (const ConfigError& refused) {
+    if (line.instead.empty()) throw;
+    throw ConfigError(cat(line.instead, " ", refused.what()));
+  }
+  if (const std::string way = witan_way(one.as, settings); one.flag->rule && !way.empty()) line.instead = way;
+}
+
 std::string name_of_run(const std::vector<std::string>& lists) {
   const std::string stem = lists.empty() ? "" : fs::path(lists.front()).stem().string();
   return stem.empty() || stem == "." || stem == ".." ? "megatron" : stem;
@@ -211,8 +231,10 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
     flags.insert_or_assign(reader.given[i].as.name, reader.given[i].as);
   }
   MegatronSettings settings(std::move(flags));
+  const MegatronFlag* const only_sign = signs.size() == 1 ? find_megatron_flag(signs.front()) : nullptr;
   for (size_t i = 0; i < reader.given.size(); ++i)
-    if (last[reader.given[i].as.name] == i) apply(reader.given[i], settings, line);
+    if (const auto& one = reader.given[i]; last[one.as.name] == i)
+      (one.flag && one.flag == only_sign ? apply_as_mistake : apply)(one, settings, line);
   line.settings = settings.all();
   for (const auto& setting : line.settings) set_field(fields, setting.key, setting.text, setting.origin);
   return std::make_shared<const MegatronLine>(std::move(line));

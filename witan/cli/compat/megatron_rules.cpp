@@ -60,7 +60,7 @@ void GivenFlag::refuse(const std::string& why) const {
 
 void MegatronSettings::set(const std::string& key, const std::string& text, const GivenFlag& by) {
   std::erase_if(settings_, [&](const Setting& setting) { return setting.key == key; });
-  settings_.push_back({key, text, cat(by.origin, ": ", by.name)});
+  settings_.push_back({key, text, cat(by.origin, ": ", by.name), by.name});
 }
 
 bool MegatronSettings::has(const std::string& flag) const {

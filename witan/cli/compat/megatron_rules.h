@@ -23,6 +23,7 @@ class MegatronSettings {
  public:
   struct Setting {
     std::string key, text, origin;
+    std::string by;  // the flag
   };
 
   // `flags`: all of the command line, each with its last values.
