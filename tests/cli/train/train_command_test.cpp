@@ -271,10 +271,34 @@ TEST_F(TrainCommandTest, ARunThatStoppedEarlyGoesOnByTheCommandThatItSays) {
   const Said fewer = again({"--train-iters", "3"});
   EXPECT_EQ(fewer.code, 0);
   EXPECT_TRUE(contains(fewer.err, "has done 4 of 20 steps, and train_iters = 3 asks for no more")) << fewer.err;
-  EXPECT_FALSE(contains(fewer.err, "early")) << fewer.err;
+  EXPECT_FALSE(contains(fewer.err, "stopped early")) << fewer.err;
+  EXPECT_TRUE(contains(fewer.err, line + " --early-stopping-patience 0\n")) << fewer.err;
+  EXPECT_TRUE(contains(again({"--train-iters", "3", "--early-stopping-patience", "0"}).err,
+                       line + " --early-stopping-patience 0\n"));
   const Said on = again({"--early-stopping-patience", "0", "--train-iters", "6"});
   EXPECT_EQ(on.code, 0) << on.err;
   EXPECT_EQ(read_metrics(own_ / "runs/default/metrics.jsonl").steps.size(), 6U);
+}
+
+// Both at once: more steps alone would be stopped again before the first.
+TEST_F(TrainCommandTest, ARunThatIsFinishedWhereItWouldBeStoppedEarlyGoesOnPastBoth) {
+  const Said finished = train({"--train-iters", "4", "--eval-interval", "2", "--early-stopping-patience", "1", "--lr",
+                               "1e-12", "--lr-warmup-iters", "0", "--lr-decay-style", "constant"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const std::string command = "witan train --runs-folder " + (own_ / "runs").string();
+  const std::string line = "continue     " + command + " --early-stopping-patience 0 --train-iters 8\n";
+  EXPECT_TRUE(contains(finished.err, line)) << finished.err;
+  const auto again = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"train", "--runs-folder", own_ / "runs"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return witan(words);
+  };
+  EXPECT_TRUE(contains(again({}).err, line));
+  const Said stopped = again({"--train-iters", "6"});
+  EXPECT_TRUE(contains(stopped.err, "was stopped early, after 4 of 4 steps")) << stopped.err;
+  EXPECT_TRUE(contains(stopped.err, line)) << stopped.err;
+  EXPECT_EQ(again({"--early-stopping-patience", "0", "--train-iters", "8"}).code, 0);
+  EXPECT_EQ(read_metrics(own_ / "runs/default/metrics.jsonl").steps.size(), 8U);
 }
 
 TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanStart) {

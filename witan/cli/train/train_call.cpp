@@ -51,9 +51,14 @@ int64_t known_vocabulary(const RunConfig& given, bool fresh) {
   return tokenizer ? tokenizer->vocab_size() : expected_vocabulary(given.data);
 }
 
+// What the evaluations until the checkpoint that the run would resume from have found.
+ValidationRecord validation_of(const RunStart& start) {
+  return start.from ? ValidationRecord::from_json(start.from->scalars) : ValidationRecord();
+}
+
 // Whether early stopping, as it is asked for now, has ended the run at the checkpoint that it would resume from.
 bool has_stopped_early(const RunStart& start, const TrainConfig& train) {
-  return start.from && ValidationRecord::from_json(start.from->scalars).stops(train);
+  return validation_of(start).stops(train);
 }
 
 // Ranks that are to wait for a debugger must be there.
@@ -338,7 +343,8 @@ void TrainCall::complete_run(const TrainConfig& train, int64_t done, Progress& p
 }
 
 void TrainCall::say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const {
-  cli::say_done(context_, given_.saved ? *given_.saved : *config, *folder_, done, config->train.train_iters, progress);
+  const DoneRun run{done, config->train.train_iters, validation_of(*start_)};
+  cli::say_done(context_, given_.saved ? *given_.saved : *config, *folder_, run, progress);
   if (given_.saved) say_unused(*given_.saved, config.given(), progress);
 }
 

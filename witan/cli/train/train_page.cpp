@@ -141,23 +141,26 @@ std::optional<std::pair<double, double>> jump(const Schedule& before, const Sche
   return std::pair(was, is);
 }
 
+// The command that trains a run on after early stopping has ended it.
+std::string past_early_stopping(const Context& context, const RunConfig& config) {
+  return command_for(context, config, "train") + " --early-stopping-patience 0";
+}
+
 // The command that trains a finished run for as long again. A schedule that is as long as the run would be stretched,
-// and its learning rate would jump back to where it was long ago: it stays at its end instead.
-std::string longer(const Context& context, const RunConfig& config, int64_t done) {
+// and its learning rate would jump back to where it was long ago: it stays at its end instead. Where early stopping has
+// had enough at the same step, it must not end what goes on.
+std::string longer(const Context& context, const RunConfig& config, const ValidationRecord& validation, int64_t done) {
   const Schedule now = schedule_of(config);
   Schedule more = now;
   more.train_iters = 2 * done;
-  std::string line = fmt::format("{} --train-iters {}", command_for(context, config, "train"), 2 * done);
+  const std::string train =
+      validation.stops(config.train) ? past_early_stopping(context, config) : command_for(context, config, "train");
+  std::string line = fmt::format("{} --train-iters {}", train, 2 * done);
   if (const auto jumps = jump(now, more, done))
     line += fmt::format(
         " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes {} to {:.3g})",
         now.length(), jumps->first, jumps->second > jumps->first ? "up" : "down", jumps->second);
   return line;
-}
-
-// The command that trains a run on after early stopping has ended it.
-std::string past_early_stopping(const Context& context, const RunConfig& config) {
-  return command_for(context, config, "train") + " --early-stopping-patience 0";
 }
 
 // Where the weights of the best evaluation are lost: why, and what keeps them. keep_best chooses among checkpoints, and
@@ -288,7 +291,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   if (result.end == RunEnd::stopped_early)
     progress.note("continue     " + past_early_stopping(context, config));
   else if (result.end == RunEnd::finished)
-    progress.note("continue     " + longer(context, config, config->train.train_iters));
+    progress.note("continue     " + longer(context, config, validation, config->train.train_iters));
   else
     progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
                               result.step, config->train.train_iters));
@@ -308,22 +311,23 @@ void say_unused(RunConfig saved, RunConfig given, Progress& progress) {
       progress.note(cat("not used     ", is[i].name, " = ", is[i].text(), " (the run's: ", was[i].text(), ")"));
 }
 
-void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done, int64_t asked,
+void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
               Progress& progress) {
+  const auto& [done, asked, validation] = run;
   const std::string train = command_for(context, config, "train"), path = folder.path().string();
   const int64_t steps = config.train.train_iters;
-  std::string more = train;
+  std::string more = validation.stops(config.train) ? past_early_stopping(context, config) : train;
   if (done < asked) {
     progress.note(
         fmt::format("The run {} was stopped early, after {} of {} steps: its validation loss did not fall any more.",
                     path, done, steps));
-    more = past_early_stopping(context, config);
+    more = done < steps ? past_early_stopping(context, config) : longer(context, config, validation, done);
   } else if (done < steps) {
     progress.note(fmt::format("The run {} has done {} of {} steps, and train_iters = {} asks for no more.", path, done,
                               steps, asked));
   } else {
     progress.note(fmt::format("The run {} is finished: {} steps are done.", path, done));
-    more = longer(context, config, done);
+    more = longer(context, config, validation, done);
   }
   progress.note("report       " + folder.report().string());
   progress.note("continue     " + more);

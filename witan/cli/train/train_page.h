@@ -35,8 +35,13 @@ void say_restart(const RunConfig& config, int64_t step, Progress& progress);
 // Flags that a finished run has no use for: there is nothing left to train.
 void say_unused(RunConfig saved, RunConfig given, Progress& progress);
 // Of a run of which no more is trained after step `done`: it has the `asked` steps of this call, or early stopping has
-// ended it before. `config`: what it was trained with.
-void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, int64_t done, int64_t asked,
+// ended it before. `validation`: what its evaluations have found.
+struct DoneRun {
+  int64_t done = 0, asked = 0;
+  ValidationRecord validation = {};
+};
+// `config`: what it was trained with.
+void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
               Progress& progress);
 
 }  // namespace witan::cli
