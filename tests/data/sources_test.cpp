@@ -166,6 +166,22 @@ TEST_F(SourcesTest, TellsWhatAFolderHasThatIsNotTaken) {
   EXPECT_EQ(find_sources({folder_.path()}).skipped, expected);
 }
 
+// Each alone is an error; beside others it would go unnoticed.
+TEST_F(SourcesTest, TellsWhatWasNamedAndHasNoText) {
+  using Why = SkippedFile::Why;
+  const fs::path text = put(folder_ / "a.txt", "a"), empty = put(folder_ / "b.txt", "");
+  put(folder_ / "c/picture.png", std::string("\0\1", 2));
+  put(folder_ / "d/a.txt", "a");
+  put(folder_ / "d/empty.txt", "");  // of a folder with text: not named itself
+  const Sources found = find_sources({text, empty, folder_ / "c", folder_ / "d"});
+  const std::vector<SkippedFile> expected = {
+      {empty, Why::empty}, {folder_ / "c", Why::folder_without_text}, {folder_ / "c/picture.png", Why::binary}};
+  EXPECT_EQ(found.skipped, expected);
+  EXPECT_EQ(describe_skipped({expected[0], expected[1], {"e", Why::folder_without_text}}),
+            cat("1 empty file (", empty.string(), "), 2 folders without text (", (folder_ / "c").string(), ", e)"));
+  EXPECT_TRUE(find_sources({empty}).skipped.empty()) << "all that there is: an error says so";
+}
+
 // It was meant to be read, unlike a picture.
 TEST_F(SourcesTest, AFileOfAFolderThatMayNotBeReadIsAnError) {
   using Why = SkippedFile::Why;

@@ -143,12 +143,20 @@ class CorpusReader {
         " %, see --bad-row-share; ", options_.conversations ? "messages are" : "the text is", " read from the key ",
         clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key), ", see ",
         options_.conversations ? "--messages-key" : options_.key_option, "); the first is ", quarantine_.first(), kept);
-    require<DataError>(s.documents > 0, "found no document with text in ", counted(std::ssize(sources), "file"),
-                       what_there_was(sources));
+    require<DataError>(s.documents > 0, "found no document with text in ", named(sources), what_there_was(sources));
     return s;
   }
 
  private:
+  // "a.txt", "9 files (a.txt, b.txt, c.txt ...)"
+  static std::string named(const std::vector<Source>& sources) {
+    constexpr size_t kNamed = 3;
+    if (sources.size() == 1) return clipped(sources[0].path.string());
+    std::string names;
+    for (size_t i = 0; i < std::min(sources.size(), kNamed); ++i)
+      names += cat(i == 0 ? "" : ", ", clipped(sources[i].path.string()));
+    return cat(counted(std::ssize(sources), "file"), " (", names, sources.size() > kNamed ? " ...)" : ")");
+  }
   // Instead of text.
   std::string what_there_was(const std::vector<Source>& sources) const {
     if (std::ranges::all_of(sources, [](const Source& one) { return one.bytes == 0; }))

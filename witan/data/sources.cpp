@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -199,7 +200,9 @@ class Finder {
                        ": it is neither a file nor a folder");
     const Look look = look_at(path);
     require<DataError>(look.binary.empty(), path.string(), ": this is ", look.binary);
-    keep(describe(path, look.kind));
+    const Source source = describe(path, look.kind);
+    if (source.bytes == 0) without_text_.push_back({path, SkippedFile::Why::empty});
+    keep(source);
   }
 
   // Throws DataError where patterns have left out every file of folders, and no other is named.
@@ -226,6 +229,8 @@ class Finder {
   }
 
   Sources finish() {
+    const bool text = std::ranges::any_of(found_.files, [](const Source& one) { return one.bytes > 0; });
+    if (text) std::ranges::move(without_text_, std::back_inserter(found_.skipped));
     std::sort(found_.files.begin(), found_.files.end(),
               [](const Source& a, const Source& b) { return a.path < b.path; });
     std::sort(found_.skipped.begin(), found_.skipped.end(),
@@ -263,6 +268,8 @@ class Finder {
       if (is_folder || is_wanted(*walk, below)) add_found(*walk);
     }
     require<DataError>(!error, "cannot read the folder ", folder.string(), ": ", error.message());
+    if (std::ranges::none_of(in_folder_, [](const auto& found) { return found.second.bytes > 0; }))
+      without_text_.push_back({folder, SkippedFile::Why::folder_without_text});
     add_all(std::exchange(in_folder_, {}));
   }
 
@@ -321,6 +328,7 @@ class Finder {
   Sources found_;
   std::set<fs::path> seen_;
   std::vector<std::pair<fs::path, Source>> in_folder_;  // of the one that is walked
+  std::vector<SkippedFile> without_text_;               // of those that were named
 };
 
 }  // namespace
@@ -377,16 +385,22 @@ void require_readable(const std::vector<SkippedFile>& skipped) {
 std::string describe_skipped(const std::vector<SkippedFile>& skipped) {
   using Why = SkippedFile::Why;
   constexpr size_t kNamed = 3;
-  constexpr std::pair<Why, const char*> kKinds[] = {
-      {Why::binary, "binary file"},         {Why::broken_link, "broken link"}, {Why::folder_link, "folder link"},
-      {Why::unreadable, "unreadable file"}, {Why::special, "special file"},    {Why::bookkeeping, "bookkeeping file"}};
+  struct Kind {
+    Why why;
+    const char* noun;
+    const char* more = "";
+  };
+  constexpr Kind kKinds[] = {{Why::binary, "binary file"},      {Why::broken_link, "broken link"},
+                             {Why::folder_link, "folder link"}, {Why::unreadable, "unreadable file"},
+                             {Why::special, "special file"},    {Why::bookkeeping, "bookkeeping file"},
+                             {Why::empty, "empty file"},        {Why::folder_without_text, "folder", " without text"}};
   std::string text;
-  for (const auto& [why, noun] : kKinds) {
+  for (const auto& [why, noun, more] : kKinds) {
     std::vector<std::string> names;
     for (const SkippedFile& file : skipped)
       if (file.why == why) names.push_back(file.path.string());
     if (names.empty()) continue;
-    text += cat(text.empty() ? "" : ", ", counted(static_cast<int64_t>(names.size()), noun), " (");
+    text += cat(text.empty() ? "" : ", ", counted(static_cast<int64_t>(names.size()), noun), more, " (");
     for (size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += cat(i == 0 ? "" : ", ", clipped(names[i]));
     text += names.size() > kNamed ? " ...)" : ")";
   }

@@ -25,9 +25,19 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
-// Found in a folder, but skipped.
+// Found in a folder, but skipped; or named itself, and without text beside others that have some: a file of 0 bytes, a
+// folder in which no file has text.
 struct SkippedFile {
-  enum class Why : uint8_t { binary, broken_link, folder_link, unreadable, special, bookkeeping };
+  enum class Why : uint8_t {
+    binary,
+    broken_link,
+    folder_link,
+    unreadable,
+    special,
+    bookkeeping,
+    empty,
+    folder_without_text
+  };
   fs::path path;
   Why why = Why::binary;
 
@@ -35,7 +45,7 @@ struct SkippedFile {
 };
 
 struct Sources {
-  std::vector<Source> files;         // sorted by path, each file once
+  std::vector<Source> files;         // sorted by path, each file once; those of 0 bytes, too
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 

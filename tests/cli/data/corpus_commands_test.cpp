@@ -229,9 +229,10 @@ TEST_F(CorpusCommandsTest, TextThatIsNotThereIsToldFromTextThatIsEmpty) {
   for (const char* name : {"empty.jsonl", "void/a.txt", "void/b.txt"}) write_text(at(name), "");
   write_text(at("blank.jsonl"), "{\"text\": \"\"}\n{\"text\": \"\"}\n");
   const std::string none = "found no document with text in ";
-  expect_refusal({"data", "stats", at("empty.jsonl")}, 4, {none + "1 file: it is empty (0 bytes)"});
-  expect_refusal({"data", "stats", at("void")}, 4, {none + "2 files: all are empty (0 bytes)"});
-  expect_refusal({"data", "stats", at("blank.jsonl")}, 4, {none + "1 file (2 empty)"});
+  expect_refusal({"data", "stats", at("empty.jsonl")}, 4, {none + at("empty.jsonl") + ": it is empty (0 bytes)"});
+  expect_refusal({"data", "stats", at("void")}, 4,
+                 {none + "2 files (" + at("void/a.txt") + ", " + at("void/b.txt") + "): all are empty (0 bytes)"});
+  expect_refusal({"data", "stats", at("blank.jsonl")}, 4, {none + at("blank.jsonl") + " (2 empty)"});
 }
 
 // Texts are read first, and the damage is found when rows are written.

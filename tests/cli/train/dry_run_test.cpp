@@ -122,13 +122,60 @@ TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
   expect_fails(with_text({"--run", "a"}), 3, "another process is training");
 }
 
+TEST_F(DryRunTest, NamesWhatHasNoText) {
+  write_text(folder_ / "empty.txt", "");
+  fs::create_directories(folder_ / "nofiles");
+  const std::string text = folder_ / "text.txt", empty = folder_ / "empty.txt", none = folder_ / "nofiles";
+  const std::string said = "left out: 1 empty file (" + empty + "), 1 folder without text (" + none + ")\n";
+  const Said tried = try_out({"--data", cat(text, ",", empty, ",", none)});
+  EXPECT_EQ(tried.code, 0) << tried.err;
+  EXPECT_TRUE(contains(tried.err, said)) << tried.err;
+  done({"train",
+        "--run",
+        "a",
+        "--data",
+        cat(text, ",", empty, ",", none),
+        "--device",
+        "cpu",
+        "--seq-length",
+        "16",
+        "--micro-batch-size",
+        "1",
+        "--global-batch-size",
+        "4",
+        "--train-iters",
+        "1",
+        "--sample-tokens",
+        "0",
+        "--held-out-fraction",
+        "0.2",
+        "--tokenizer-vocab-size",
+        "300",
+        "--num-layers",
+        "1",
+        "--hidden-size",
+        "32",
+        "--ffn-hidden-size",
+        "32",
+        "--num-experts",
+        "2"});
+  EXPECT_TRUE(contains(file("runs/a/train.log"), "Z warning " + said)) << file("runs/a/train.log");
+}
+
 TEST_F(DryRunTest, FailsAsTheRunWould) {
   expect_fails({"--data", (folder_ / "nowhere.txt").string()}, 4, "nowhere.txt");
   write_text(folder_ / "binary", std::string("a\0b", 3));
   expect_fails({"--data", (folder_ / "binary").string()}, 4, "binary");
   write_text(folder_ / "empty.txt", "");
   expect_fails({"--data", (folder_ / "empty.txt").string()}, 4, "empty.txt: there is no text");
-  expect_fails(with_text({"--valid-data", "own=" + (folder_ / "empty.txt").string()}), 4, "empty.txt is empty");
+  expect_fails(with_text({"--valid-data", "own=" + (folder_ / "empty.txt").string()}), 4,
+               "valid_data: own: " + (folder_ / "empty.txt").string() + " is empty: there is no text");
+  write_text(folder_ / "latin1.txt", some_text(20) + "caf\xe9 au lait\n");
+  expect_fails(with_text({"--valid-data", "own=" + (folder_ / "latin1.txt").string()}), 4,
+               "valid_data: own: " + (folder_ / "latin1.txt").string() + ": byte ");
+  expect_fails(
+      {"--data", (folder_ / "text.txt").string() + "," + (folder_ / "empty.txt").string(), "--data-weights", "1,1"}, 4,
+      (folder_ / "empty.txt").string() + ": there is no text: 1 file of 0 bytes");
   write_text(folder_ / "short.txt", "too short");
   expect_fails(
       {"--data", (folder_ / "short.txt").string()}, 4,

@@ -468,7 +468,7 @@ TEST_F(TrainCommandTest, SaysWhatIsWrongWithTheData) {
   write_text(own_ / "empty.txt", "");
   const Said empty = train({"--data", own_ / "empty.txt", "--run", "empty"});
   EXPECT_EQ(empty.code, 4);
-  EXPECT_NE(empty.err.find("no document"), std::string::npos) << empty.err;
+  EXPECT_NE(empty.err.find("there is no text: 1 file of 0 bytes"), std::string::npos) << empty.err;
 }
 
 TEST_F(TrainCommandTest, ExpertsGetTheRanksThatTheyAreDividedBy) {

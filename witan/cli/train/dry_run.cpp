@@ -17,6 +17,7 @@
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_lock.h"
 #include "witan/train/run/shard_tokenizers.h"
+#include "witan/train/run/train_tokenizer.h"
 #include "witan/train/run/upcycle.h"
 #include "witan/train/run/validation_sets.h"
 
@@ -73,17 +74,14 @@ std::string describe_megatron_shards(const DataConfig& data) {
 // Text that is yet to be tokenized: what its size tells, and what only its tokens would.
 void check_text(const DataConfig& data, const Tokenizer* tokenizer, FoundData& found) {
   const Sources sources = find_sources(data.data.empty() ? default_corpus() : paths_of({data.data}));
-  uint64_t bytes = 0;
-  for (const Source& one : sources.files) bytes += one.bytes;
-  require<DataError>(bytes > 0, sources.files.size() == 1 ? sources.files[0].path.string() : data.data,
-                     ": there is no text: ", counted(static_cast<int64_t>(sources.files.size()), "file"),
-                     " of 0 bytes");
   std::string line = cat("text         ", counted(static_cast<int64_t>(sources.files.size()), "file"), ", ",
-                         format_bytes(static_cast<double>(bytes)), ", to be tokenized");
+                         format_bytes(static_cast<double>(total_bytes(sources.files))), ", to be tokenized");
   if (!sources.skipped.empty()) line += "; left out: " + describe_skipped(sources.skipped);
   found.lines.push_back(line);
-  for (const TextToTokenize& text : texts_to_tokenize(data, sources, {}))
+  for (const TextToTokenize& text : texts_to_tokenize(data, sources, {})) {
+    require_text(text);
     require_enough_text(text.place, text.sources.files, data, tokenizer);
+  }
   found.lines.push_back(cat("not checked  whether its rows are usable",
                             data.sft ? ""
                                      : cat(", and whether it has the ", least_tokens_of_splits(data),
@@ -94,10 +92,7 @@ void check_text(const DataConfig& data, const Tokenizer* tokenizer, FoundData& f
 void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokenizer, bool keeps, FoundData& found) {
   const DataConfig& data = config->data;
   if (data.valid_data.empty()) return;
-  for (const auto& [name, path] : parse_validation_sets(data.valid_data)) {
-    require<DataError>(fs::exists(path) || names_tokens(path), "valid_data: ", path, ": there is no such file");
-    require<DataError>(!fs::is_regular_file(path) || fs::file_size(path) > 0, "valid_data: ", path, " is empty");
-  }
+  check_validation_text(data);
   require_enough_validation_text(data, tokenizer);
   if (!tokenizer || data.sft) {
     found.lines.push_back(cat("not checked  whether each set of valid_data has ",

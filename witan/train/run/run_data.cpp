@@ -187,6 +187,12 @@ std::vector<TextToTokenize> texts_to_tokenize(const DataConfig& config, const So
   return texts;
 }
 
+void require_text(const TextToTokenize& text) {
+  const auto files = std::ssize(text.sources.files);
+  require<DataError>(total_bytes(text.sources.files) > 0, text.place, ": there is no text: ", counted(files, "file"),
+                     " of 0 bytes");
+}
+
 void check_sources(const DataConfig& config) {
   if (!config.reads_shards()) checked_sources(config);
 }
@@ -259,7 +265,11 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   };
   warn();  // before work that may take long
   auto tokenizer = find_tokenizer(data, folder);
-  for (const TextToTokenize& text : texts) require_enough_text(text.place, text.sources.files, data, tokenizer.get());
+  for (const TextToTokenize& text : texts) {
+    require_text(text);
+    require_enough_text(text.place, text.sources.files, data, tokenizer.get());
+  }
+  check_validation_text(data);
   require_enough_validation_text(data, tokenizer.get());
   if (!tokenizer)
     tokenizer = std::make_shared<Tokenizer>(

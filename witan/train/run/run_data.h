@@ -55,6 +55,8 @@ struct TextToTokenize {
 };
 // `all`: the sources of all of it; `prefix`: with which the run's tokens begin. Throws DataError.
 std::vector<TextToTokenize> texts_to_tokenize(const DataConfig& config, const Sources& all, const fs::path& prefix);
+// Throws DataError where all of its files are empty.
+void require_text(const TextToTokenize& text);
 
 // Whether there is text where the config says, and it is UTF-8 as far as each file's beginning shows. Throws
 // DataError, CorruptionError, IoError.

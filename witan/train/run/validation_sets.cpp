@@ -8,10 +8,12 @@
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
 #include "witan/data/corpus.h"
+#include "witan/data/sources.h"
 #include "witan/data/text_encoder.h"
 #include "witan/data/token_dataset.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/shard_tokenizers.h"
+#include "witan/train/run/train_tokenizer.h"
 #include "witan/train/run/witan_samples.h"
 
 namespace witan {
@@ -66,6 +68,21 @@ ValidationSet tokenize_validation_set(const std::string& name, const std::vector
   return set;
 }
 
+// An error about the files of a set says whose they are.
+template <class Body>
+auto naming_set(const std::string& name, Body&& body) {
+  const auto named = [&](const Error& error) { return cat("valid_data: ", name, ": ", error.what()); };
+  try {
+    return body();
+  } catch (const DataError& error) {
+    throw DataError(named(error));
+  } catch (const CorruptionError& error) {
+    throw CorruptionError(named(error), error.code());
+  } catch (const IoError& error) {
+    throw IoError(named(error), error.code());
+  }
+}
+
 }  // namespace
 
 ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
@@ -95,8 +112,21 @@ std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const 
                                                 std::shared_ptr<const ConversationFormat> format, bool begun) {
   std::vector<ValidationSet> sets;
   for (const auto& [name, file] : parse_validation_sets(config.valid_data))
-    sets.push_back(read_validation_set(name, {file}, config, tokenizer, format, begun));
+    naming_set(name, [&, &file = file] {
+      sets.push_back(read_validation_set(name, {file}, config, tokenizer, format, begun));
+    });
   return sets;
+}
+
+void check_validation_text(const DataConfig& config) {
+  for (const auto& [name, file] : parse_validation_sets(config.valid_data)) {
+    if (names_tokens(file)) continue;
+    naming_set(name, [&, &file = file] {
+      const std::vector<Source> files = find_sources({file}).files;
+      require<DataError>(total_bytes(files) > 0, file, " is empty: there is no text");
+      check_encoding(files, corpus_options(config));
+    });
+  }
 }
 
 }  // namespace witan

@@ -34,6 +34,10 @@ ValidationSet read_validation_set(const std::string& name, const std::vector<fs:
                                   const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format,
                                   bool begun = true);
 
+// Throws DataError, CorruptionError or IoError, naming the set, for texts of valid_data that are missing, empty, or in
+// another encoding: what can be told without a tokenizer.
+void check_validation_text(const DataConfig& config);
+
 // Reads and tokenizes the sets of valid_data. Throws ConfigError, DataError, IoError.
 std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,
                                                 std::shared_ptr<const ConversationFormat> format, bool begun);
