@@ -176,6 +176,7 @@ TEST_F(DryRunTest, FailsAsTheRunWould) {
   expect_fails(
       {"--data", (folder_ / "text.txt").string() + "," + (folder_ / "empty.txt").string(), "--data-weights", "1,1"}, 4,
       (folder_ / "empty.txt").string() + ": there is no text: 1 file of 0 bytes");
+  expect_fails(with_text({"--replay-routes", folder_ / "no-routes"}), 4, "no-routes: there are no recorded routes");
   write_text(folder_ / "short.txt", "too short");
   expect_fails(
       {"--data", (folder_ / "short.txt").string()}, 4,

@@ -31,6 +31,7 @@
 #include "witan/train/run/load_options.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_records.h"
+#include "witan/train/run/run_routes.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/start_check.h"
 #include "witan/train/run/trainer.h"
@@ -280,6 +281,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   // Before text is read, which may take long.
   if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
   if (done == 0) check_first_weights(expected);
+  open_replayed_routes(expected);  // refuses what each rank would
   warn_of_schedule(expected, done, progress);
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());
@@ -302,6 +304,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
     return ExitCode::done;
   }
   if (done == 0) check_first_weights(expected);
+  open_replayed_routes(expected);
   const FoundData data = find_data(expected, path, done > 0);
   if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();
   const ResolvedConfig config = resolve(given, facts);

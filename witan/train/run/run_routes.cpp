@@ -55,8 +55,15 @@ std::vector<int64_t> routed_layers(const ModelConfig& config) {
   return numbers;
 }
 
+std::optional<RecordedRoutes> open_replayed_routes(const RunConfig& config) {
+  if (config.train.replay_routes.empty()) return std::nullopt;
+  const RoutedModel model{config.model.moe.num_experts, config.model.moe.moe_router_topk, routed_layers(config.model)};
+  return RecordedRoutes(config.train.replay_routes, model, config.data.seq_length);
+}
+
 RunRoutes::RunRoutes(const RunConfig& config, const Groups& groups)
     : record_(config.train.record_routes),
+      recorded_(open_replayed_routes(config)),
       experts_(config.model.moe.num_experts),
       topk_(config.model.moe.moe_router_topk),
       sequence_length_(config.data.seq_length),
@@ -68,11 +75,7 @@ RunRoutes::RunRoutes(const RunConfig& config, const Groups& groups)
       stored_as_(weights_of(config.model)),
       writes_(groups.of(Axis::tensor).rank() == 0),
       rank_(groups.rank()),
-      ranks_(groups.layout().world_size()) {
-  if (!config.train.replay_routes.empty())
-    recorded_.emplace(config.train.replay_routes, RoutedModel{experts_, topk_, routed_layers(config.model)},
-                      sequence_length_);
-}
+      ranks_(groups.layout().world_size()) {}
 
 std::vector<int32_t> RunRoutes::read(int64_t step, const std::vector<Batch>& batches) const {
   const std::vector<int32_t> tokens = all_tokens(batches);

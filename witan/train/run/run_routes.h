@@ -40,6 +40,9 @@ class RunRoutes {
   int rank_, ranks_;
 };
 
+// Those that the run replays; nothing where it replays none. Throws what RecordedRoutes throws.
+std::optional<RecordedRoutes> open_replayed_routes(const RunConfig& config);
+
 // Layers with experts, by their numbers in the model.
 std::vector<int64_t> routed_layers(const ModelConfig& config);
 
