@@ -54,6 +54,17 @@ TEST_F(MetricsScanTest, WhatComesAfterAnEndIsARunThatWentOn) {
   EXPECT_EQ(read_standing(path_).step->step, 4);
 }
 
+TEST_F(MetricsScanTest, TheLastSaveIsFoundWhateverFollowsIt) {
+  put("");
+  EXPECT_FALSE(read_last_save(path_));
+  put(format_event(synthetic::step(1, 9, false)) + "\n");
+  EXPECT_FALSE(read_last_save(path_));
+  put(format_event(SaveEvent{1, 0.5, 0}) + "\n" + format_event(synthetic::step(2, 9, false)) + "\n" +
+      format_event(SaveEvent{2, 0.5, 0}) + "\n{\"kind\":\"save\",\"step\":what}\n{\"kind\":\"save\",\"st");
+  ASSERT_TRUE(read_last_save(path_));
+  EXPECT_EQ(read_last_save(path_)->step, 2);
+}
+
 TEST_F(MetricsScanTest, ATornLineIsNotRead) {
   write(3, false);
   put(R"({"kind":"step","step":4,"lo)");

@@ -32,6 +32,13 @@ struct Line {
   }
 };
 
+// The line whose newline is the last byte before `end`; the line before it ends at its offset.
+Line line_that_ends_at(size_t end, std::string_view all, const fs::path& path) {
+  const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
+  const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
+  return {all.substr(begin, end - 1 - begin), path, begin};
+}
+
 // Sets the event of that kind, unless it is set, from a line that begins as such events do.
 template <class E>
 void take(std::optional<E>& event, const Line& line, std::string& damage) {
@@ -84,19 +91,30 @@ MetricsStanding read_standing(const fs::path& path) {
   const std::string_view all = whole_lines_of(file.text());
   MetricsStanding standing;
   for (size_t end = all.size(); end > 0 && all.size() - end < MetricsStanding::kTail;) {
-    const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
-    const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
-    const Line line{all.substr(begin, end - 1 - begin), path, begin};
+    const Line line = line_that_ends_at(end, all, path);
     if (end == all.size()) take(standing.end, line, standing.damage);
     take(standing.run, line, standing.damage);
     take(standing.step, line, standing.damage);
     take(standing.eval, line, standing.damage);
     if (standing.eval && standing.eval->set) standing.eval.reset();
     if (standing.run && standing.step && standing.eval) break;
-    end = begin;
+    end = line.offset;
   }
   if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, standing.damage);
   return standing;
+}
+
+std::optional<SaveEvent> read_last_save(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  std::optional<SaveEvent> save;
+  std::string passed_over;
+  for (size_t end = all.size(); end > 0 && !save;) {
+    const Line line = line_that_ends_at(end, all, path);
+    take(save, line, passed_over);
+    end = line.offset;
+  }
+  return save;
 }
 
 LossCurves read_losses(const fs::path& path) {

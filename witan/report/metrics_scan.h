@@ -26,6 +26,9 @@ struct MetricsStanding {
 // Throws IoError.
 MetricsStanding read_standing(const fs::path& path);
 
+// The last checkpoint that is recorded as complete; lines that cannot be read are passed over. Throws IoError.
+std::optional<SaveEvent> read_last_save(const fs::path& path);
+
 // Finite losses over steps, nats per token: each recorded step's, and each evaluation's on the validation split.
 struct LossCurves {
   Curve training, validation;

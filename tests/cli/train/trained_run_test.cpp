@@ -334,6 +334,9 @@ TEST_F(TrainedRunTest, RunsThatAreNotThereAreRefusedWithThoseThatAre) {
 TEST_F(TrainedRunTest, ARunWithoutACheckpointSaysSo) {
   const std::string copied = copy();
   fs::remove_all(fs::path(copied) / "small/checkpoints");
+  expect_refusal({"generate", "--runs-folder", copied}, 5,
+                 {"small: metrics.jsonl says that the checkpoint of step ", "Restore one from a copy"});
+  fs::remove(fs::path(copied) / "small/metrics.jsonl");
   expect_refusal({"generate", "--runs-folder", copied}, 5, {"small has no checkpoint yet"});
 }
 

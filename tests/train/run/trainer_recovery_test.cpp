@@ -28,6 +28,9 @@ TEST_F(Trainer, BeginsAgainWhenItNeverSaved) {
   run(config("whole"));
   run(config("early"));
   fs::remove_all(folder_ / "early" / "checkpoints");
+  const fs::path metrics = folder_ / "early" / "metrics.jsonl";
+  const std::string text = read_file(metrics);
+  write_file_atomically(metrics, text.substr(0, text.find("{\"kind\":\"save\"")));
   EXPECT_EQ(run(config("early")).resumed_from, 0);
   EXPECT_EQ(weights("whole", 12), weights("early", 12));
   expect_same_steps("whole", "early");
@@ -56,6 +59,30 @@ TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
   EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
   EXPECT_EQ(steps("damaged").size(), 12u) << "the run's figures are still there";
   EXPECT_TRUE(fs::exists(checkpoint("damaged", 12)));
+}
+
+// Nor over a record that says there were some.
+TEST_F(Trainer, LostCheckpointsStopIt) {
+  run(config("lost"));
+  const fs::path checkpoints = folder_ / "lost" / "checkpoints";
+  const std::string record = read_file(folder_ / "lost" / "metrics.jsonl");
+  fs::rename(checkpoints, folder_ / "elsewhere");
+  const std::string lost = message_of<CheckpointError>([&] { run(config("lost")); });
+  EXPECT_NE(lost.find("metrics.jsonl says that the checkpoint of step 12 was saved, but there is none in checkpoints. "
+                      "Restore one from a copy, or start over with --fresh"),
+            std::string::npos)
+      << lost;
+  fs::create_symlink(folder_ / "nowhere", checkpoints);
+  const std::string link = message_of<CheckpointError>([&] { run(config("lost")); });
+  EXPECT_NE(link.find(cat("checkpoints is a link to ", (folder_ / "nowhere").string(), ", where no folder is: mount")),
+            std::string::npos)
+      << link;
+  EXPECT_EQ(read_file(folder_ / "lost" / "metrics.jsonl"), record);
+  fs::remove(checkpoints);
+  fs::create_symlink(folder_ / "elsewhere", checkpoints);
+  RunConfig longer = config("lost");
+  longer.train.train_iters = 14;
+  EXPECT_EQ(run(longer).resumed_from, 12);
 }
 
 TEST_F(Trainer, DamagedMetricsDoNotStopIt) {

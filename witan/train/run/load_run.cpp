@@ -11,6 +11,7 @@
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_start.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -95,6 +96,8 @@ RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string
   if (!found && !warnings.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}", checkpoints.string(), fmt::join(warnings, "; ")));
+  if (!found)
+    if (const auto lost = lost_checkpoints(folder)) throw CheckpointError(*lost);
   require<CheckpointError>(found.has_value(), folder.string(),
                            " has no checkpoint yet: train it further (`witan train --run ", flags_of_run(folder),
                            "`); a stopped run saves one");

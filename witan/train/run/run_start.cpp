@@ -4,16 +4,44 @@
 #include <fmt/ranges.h>
 
 #include "witan/base/error.h"
+#include "witan/report/metrics_scan.h"
 
 namespace witan {
+namespace {
+
+// A link to a disk that is not mounted would else be found out when the first checkpoint is to be written.
+void require_folder_or_none(const fs::path& checkpoints) {
+  std::error_code error;
+  const fs::file_status itself = fs::symlink_status(checkpoints, error);
+  if (!fs::exists(itself) || fs::is_directory(checkpoints, error)) return;
+  const bool link = fs::is_symlink(itself);
+  throw CheckpointError(cat(checkpoints.string(), " is ", link ? "a link" : "a file",
+                            link ? cat(" to ", fs::read_symlink(checkpoints, error).string()) : "",
+                            link ? ", where no folder is: mount the disk that it is on, or remove the link"
+                                 : ", where checkpoints are to be: remove it"));
+}
+
+}  // namespace
+
+std::optional<std::string> lost_checkpoints(const fs::path& run) {
+  const fs::path metrics = run / "metrics.jsonl";
+  std::error_code none;
+  const auto saved = fs::exists(metrics, none) ? read_last_save(metrics) : std::nullopt;
+  if (!saved) return std::nullopt;
+  return cat(run.string(), ": metrics.jsonl says that the checkpoint of step ", saved->step,
+             " was saved, but there is none in checkpoints. Restore one from a copy, or start over with --fresh");
+}
 
 RunStart find_start(const RunFolder& folder) {
   RunStart start{folder, {}, {}, {}};
+  require_folder_or_none(folder.checkpoints());
   start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
   if (!start.from && !start.warnings.empty())
     throw CheckpointError(
         fmt::format("{}: no checkpoint is intact: {}. Restore one from a copy, or start over with --fresh",
                     folder.checkpoints().string(), fmt::join(start.warnings, "; ")));
+  if (!start.from)
+    if (const auto lost = lost_checkpoints(folder.path())) throw CheckpointError(*lost);
   require<ConfigError>(!start.from || !start.from->scalars.contains(kImported), not_resumable(folder.place()));
   return start;
 }

@@ -38,9 +38,13 @@ struct RunStart {
 };
 // A scalar of checkpoints that hold imported weights alone.
 inline constexpr const char* kImported = "imported";
-// Throws CheckpointError when there are checkpoints and none is whole: a run must not quietly begin again over them;
-// ConfigError when it was imported, which is no training to resume.
+// Throws CheckpointError when there are checkpoints and none is whole, or none where there must have been one
+// (lost_checkpoints): a run must not quietly begin again over them; ConfigError when it was imported, which is no
+// training to resume.
 RunStart find_start(const RunFolder& folder);
+// Of a run's folder that has no checkpoint: that its metrics.jsonl records one, and what to do. Nothing of a run that
+// ended before its first one, which begins again.
+std::optional<std::string> lost_checkpoints(const fs::path& run);
 // Why a run that was imported into this folder is not resumed, and what to do.
 std::string not_resumable(const fs::path& imported);
 
