@@ -408,6 +408,29 @@ TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
                               ::testing::AnyOf(HasSubstr("model.norm.weight"), HasSubstr("self_attn.o_proj.weight"))));
 }
 
+// The run would have moved before its weights are read.
+TEST_F(ConvertCommands, ARunIsNotBegunAnewFromItself) {
+  train_small("one", {"--ranks", "1"});
+  const std::string config = file("runs/one/config.toml");
+  const fs::path folder = folder_ / "runs/one";
+  const std::vector<std::string> sources = {"one", "one@2", folder.string(), (folder / "checkpoints/step-2").string()};
+  for (const std::string& source : sources)
+    for (const char* key : {"--init-from", "--upcycle"})
+      for (const bool dry : {true, false}) {
+        std::vector<std::string> args = {"train", "--run", "one", "--fresh", key, source};
+        args.insert(args.end(), {"--data", folder_ / "text.txt", "--device", "cpu"});
+        if (dry) args.emplace_back("--dry-run");
+        const Said said = run(args);
+        EXPECT_EQ(said.code, 3) << said.err;
+        EXPECT_THAT(said.err, HasSubstr(cat(" = ", source, ": --fresh would archive the run ", folder.string(),
+                                            ", which these weights are of: give the new run a name of its own")));
+      }
+  EXPECT_FALSE(fs::exists(folder_ / "runs/one.1"));
+  EXPECT_EQ(file("runs/one/config.toml"), config);
+  train_small("two", {"--ranks", "1"});
+  train("two", {"--fresh", "--init-from", "one", "--ranks", "1"});
+}
+
 // Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.
 TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
   train_small("base", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9", "--keep-best", "1"});

@@ -1,8 +1,11 @@
 #include "witan/cli/train/first_weights.h"
 
+#include <utility>
+
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/models/imported_run.h"
+#include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/run_start.h"
 
 namespace witan::cli {
@@ -14,7 +17,23 @@ std::string without(const GivenConfig& given, const std::string& key) {
   return cat("remove ", place.starts_with("--") ? place : cat(key, " (", place, ")"));
 }
 
+bool is_within(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  const fs::path place = fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(folder, error));
+  return !place.empty() && *place.begin() != "..";
+}
+
 }  // namespace
+
+void require_other_source(const GivenConfig& given) {
+  const TrainConfig& train = given.config.train;
+  std::error_code none;
+  if (!fs::exists(given.run, none)) return;
+  for (const auto& [key, source] : {std::pair("init_from", train.init_from), std::pair("upcycle", train.upcycle)})
+    require<ConfigError>(source.empty() || !is_within(folder_of_weights(source, train.runs_folder), given.run), key,
+                         " = ", source, ": --fresh would archive the run ", given.run.string(),
+                         ", which these weights are of: give the new run a name of its own (--run NAME)");
+}
 
 void keep_first_weights(GivenConfig& given) {
   if (!given.saved || step_folders(given.run / "checkpoints").empty()) return;

@@ -10,4 +10,8 @@ namespace witan::cli {
 // out asks for nothing. Throws ConfigError.
 void keep_first_weights(GivenConfig& given);
 
+// Of a call with --fresh: throws ConfigError where the first weights are to be those of the run that it archives, which
+// would have moved before they are read.
+void require_other_source(const GivenConfig& given);
+
 }  // namespace witan::cli

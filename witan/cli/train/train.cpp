@@ -30,7 +30,7 @@ struct TrainCommandArgs {
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given =
       read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
-  if (!state.options.fresh) keep_first_weights(given);
+  state.options.fresh ? require_other_source(given) : keep_first_weights(given);
   check_datasets(given.config.data);
   const std::string& source = given.config.train.init_from;
   require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
