@@ -33,6 +33,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   {
     Progress progress(quiet, progress_options(quiet));
     Recorder recorder(resolve(config, {}), {.step_flops = 1e9, .ceiling_gflops = 8}, run, progress);
+    recorder.begin({}, 0, 0);
     for (int64_t step = 1; step <= 8; ++step) {
       TrainState state;
       state.step = step;
@@ -100,6 +101,7 @@ TEST(Recorder, WritesWhatGpusReadBesideAStep) {
     {
       Progress progress(quiet, progress_options(quiet));
       Recorder recorder(resolve(config, {}), {.on_gpu = on_gpu}, run, progress);
+      recorder.begin({}, 0, 0);
       for (int64_t step = 1; step <= (on_gpu ? 400 : 5) && read_metrics(run.metrics()).gpus.empty(); ++step) {
         TrainState state;
         state.step = step;
@@ -131,6 +133,7 @@ TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
     {
       Progress progress(quiet, progress_options(quiet));
       Recorder recorder(resolve(config, {}), {}, run, progress);
+      recorder.begin({}, 0, 0);
       for (int64_t step = 1; step <= 6; ++step) {
         TrainState state;
         state.step = step;
@@ -210,6 +213,7 @@ RunConfig ten_steps() {
 
 TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5});
+  log.recorder().begin({}, 1, 0);
   log.step(1, 0.5);
   log.step(5, 0.5, Recorder::Line::with_evaluation);
   EXPECT_EQ(log.line("step 5/10"), "") << "it waits";
@@ -242,6 +246,7 @@ TEST(Recorder, WarningsAreSaidAndLogged) {
 TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
   std::atomic<double> now = 1000;
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5}, [&] { return now.load(); });
+  log.recorder().begin({}, 1, 0);
   log.recorder().begins(StepWatch::Doing::step, 1);
   for (int64_t step = 1; step <= 5; ++step) {
     now += step == 4 ? 3600 : 1;
@@ -259,6 +264,7 @@ TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
 TEST(Recorder, ASignalToAnotherProcessIsTold) {
   const StopSignals none(StopSignals::Answer::stop);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
+  log.recorder().begin({}, 1, 0);
   log.step(1, 0.5);
   EXPECT_EQ(log.line("Another process"), "");
   log.recorder().ends(RunEnd::preempted, true);
@@ -285,6 +291,7 @@ TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
 // A ceiling that was measured on a busy machine is none.
 TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .ceiling_gflops = 1});
+  log.recorder().begin({}, 1, 0);
   log.step(1, 2);
   log.step(2, 0.5);
   log.step(3, 1);

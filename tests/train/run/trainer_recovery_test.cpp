@@ -45,9 +45,14 @@ TEST_F(Trainer, OtherTokensAreNoResumption) {
   for (const char* file : {"tokens.idx", "tokens.bin"})
     fs::copy_file(folder_ / "other" / "data" / file, folder_ / "changed" / "data" / file,
                   fs::copy_options::overwrite_existing);
+  const fs::path metrics = folder_ / "changed" / "metrics.jsonl";
+  const std::string record = read_file(metrics);
   const std::string message = message_of<DataError>([&] { run(config("changed")); });
   EXPECT_NE(message.find("the text has changed"), std::string::npos) << message;
   EXPECT_NE(message.find("changed/data/tokens.bin was written after it)"), std::string::npos) << message;
+  EXPECT_EQ(read_file(metrics), record) << "no step was made: the run is as finished as it was";
+  EXPECT_EQ(read_metrics(metrics).end->reason, "finished");
+  EXPECT_NE(read_file(folder_ / "changed" / "train.log").find("the text has changed"), std::string::npos);
 }
 
 // A run whose checkpoints are all damaged must not quietly begin again over them.

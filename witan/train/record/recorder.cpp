@@ -64,7 +64,6 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
     : config_(config),
       plan_(plan),
       folder_(folder),
-      metrics_(folder.metrics()),
       log_(folder.log().string()),
       progress_(progress),
       watch_(progress, {.total_steps = config->train.train_iters,
@@ -79,7 +78,8 @@ Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunF
 }
 
 void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step) {
-  metrics_.truncate_after(step);
+  metrics_.emplace(folder_.metrics());
+  metrics_->truncate_after(step);
   if (config_->train.sample_interval > 0) samples_.emplace(folder_.samples());
   log_.info(fmt::format("start at step {}", step));
   first_step_ = step + 1;
@@ -91,11 +91,11 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
     resume_ = ResumeEvent{step, fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
   const bool laid_out_anew = !before || before->world_size != run.world_size || before->layout != run.layout;
   if (before && before->total_steps == run.total_steps && !laid_out_anew) return;
-  metrics_.append(run);
+  metrics_->append(run);
   if (laid_out_anew)
-    for (const MemoryEvent& rank : plan_.memory) metrics_.append(rank);
+    for (const MemoryEvent& rank : plan_.memory) metrics_->append(rank);
   if (before) return;
-  metrics_.append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
+  metrics_->append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
 void Recorder::setup(const SetupReport& report, const SampleSource& samples) {
@@ -174,7 +174,7 @@ void Recorder::warn_of_repetition(const TrainState& state) {
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
-  if (resume_) metrics_.append(*std::exchange(resume_, {}));
+  if (resume_) metrics_->append(*std::exchange(resume_, {}));
   last_step_ = state.step;
   interval_loss_ += result.loss;
   interval_s_ += step_s;
@@ -195,15 +195,15 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   else
     show(state, event, asked);
   const bool closes = config_->train.closes_interval(state.step) || asked;
-  if (closes) metrics_.append(event);
+  if (closes) metrics_->append(event);
   if (closes && gpus_)
-    if (const auto read = gpus_->take(state.step)) metrics_.append(*read);
-  if (closes && result.layer_norms) metrics_.append(layers_event(state.step, *result.layer_norms));
-  if (!result.activations.empty()) metrics_.append(activations_event(state.step, result));
+    if (const auto read = gpus_->take(state.step)) metrics_->append(*read);
+  if (closes && result.layer_norms) metrics_->append(layers_event(state.step, *result.layer_norms));
+  if (!result.activations.empty()) metrics_->append(activations_event(state.step, result));
   if (tensorboard_ && !result.activations.empty()) tensorboard_->activations(state.step, result.activations);
   if (!closes && !config_->model.moe.moe_per_layer_logging) return;
   const ExpertsEvent experts = experts_event(config_, state.step, result.router);
-  if (!result.router.empty()) metrics_.append(experts);
+  if (!result.router.empty()) metrics_->append(experts);
   if (!closes) return;
   if (tensorboard_)
     tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers, result.router);
@@ -315,11 +315,11 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
   evaluated_at_ = state.step;
   bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
   const EvalEvent event = event_of(state.step, evaluation, bytes);
-  metrics_.append(event);
+  metrics_->append(event);
   if (tensorboard_) tensorboard_->evaluation(event);
   for (const SetEvaluation& set : sets) {
     const EvalEvent of_set = event_of(state.step, set.evaluation, set.bytes, set.name);
-    metrics_.append(of_set);
+    metrics_->append(of_set);
     if (tensorboard_) tensorboard_->evaluation(of_set);
   }
   if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
@@ -336,7 +336,7 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
   if (megatron_) megatron_->saved(state.step, checkpoint.folder.string());
   if (progress_log_)
     progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_->data.seq_length);
-  metrics_.append(SaveEvent{state.step, checkpoint.seconds, paused_s});
+  metrics_->append(SaveEvent{state.step, checkpoint.seconds, paused_s});
   log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
                         checkpoint.seconds, paused_s));
 }
@@ -347,7 +347,7 @@ void Recorder::overflowed(int64_t step, double loss_scale) {
 }
 
 void Recorder::anomaly(const AnomalyEvent& event) {
-  metrics_.append(event);
+  metrics_->append(event);
   std::string warning = fmt::format("step {}: {}: {}", event.at.value_or(event.step), event.what, event.text);
   if (event.action == "skip") warning += "; the step was skipped";
   if (event.folder) warning += fmt::format("; `witan replay {}`", (folder_.path() / *event.folder).string());
@@ -360,7 +360,7 @@ void Recorder::rewound(int64_t step) {
   uses_.reset();
   interval_loss_ = interval_s_ = 0;
   interval_steps_ = 0;
-  metrics_.truncate_after(step);
+  metrics_->truncate_after(step);
   if (samples_) samples_->truncate_after(step);
   if (tensorboard_) open_tensorboard(step + 1);
 }
@@ -383,14 +383,14 @@ void Recorder::open_tensorboard(int64_t first_step) {
 }
 
 void Recorder::last_sample(int64_t step, uint64_t seed, const std::string& text) {
-  metrics_.append(SampleEvent{step, config_->train.sample_prompt, text, static_cast<int64_t>(seed)});
+  metrics_->append(SampleEvent{step, config_->train.sample_prompt, text, static_cast<int64_t>(seed)});
 }
 
 void Recorder::samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                        const std::vector<std::string>& texts) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const SampleEvent sample{step, prompts[i], texts[i], static_cast<int64_t>(seed)};
-    metrics_.append(sample);
+    metrics_->append(sample);
     samples_->append(sample);
   }
   const std::string line = fmt::format("sample       step {}: {}", step, clipped(prompts[0] + texts[0], 60));
@@ -400,7 +400,7 @@ void Recorder::samples(int64_t step, uint64_t seed, const std::vector<std::strin
 
 void Recorder::memory(const std::vector<MemoryEvent>& measured) {
   for (const MemoryEvent& rank : measured) {
-    metrics_.append(MeasuredMemoryEvent{rank});
+    metrics_->append(MeasuredMemoryEvent{rank});
     const auto& planned = plan_.memory[static_cast<size_t>(rank.rank)];
     std::string line = fmt::format("rank {}: arena {} of {} bytes planned", rank.rank, rank.peak, planned.peak);
     for (const auto& [tag, bytes] : rank.tags) line += fmt::format(", {} {} of {}", tag, bytes, planned.tags.at(tag));
@@ -419,7 +419,7 @@ void Recorder::end(RunEnd why, std::optional<uint64_t> peak_resident) {
     event.promised_resident = static_cast<double>(plan_.resident_bytes);
     log_.info(fmt::format("peak memory of the process: {} bytes, {} planned", *peak_resident, plan_.resident_bytes));
   }
-  metrics_.append(event);
+  metrics_->append(event);
   if (tensorboard_ && finished) tensorboard_->end(tfevents::SessionStatus::success);
   log_.info("end: " + reason);
 }
@@ -427,7 +427,7 @@ void Recorder::end(RunEnd why, std::optional<uint64_t> peak_resident) {
 void Recorder::failed(const std::string& error) {
   std::istringstream lines(error);
   for (std::string line; std::getline(lines, line);) log_.error(line);
-  metrics_.append(EndEvent{"failed: " + error.substr(0, error.find('\n'))});
+  if (metrics_) metrics_->append(EndEvent{"failed: " + error.substr(0, error.find('\n'))});
   if (tensorboard_) tensorboard_->end(tfevents::SessionStatus::failure);
 }
 

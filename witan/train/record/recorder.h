@@ -81,7 +81,7 @@ class Recorder {
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
   // All that training does is over.
   void end(RunEnd why, std::optional<uint64_t> peak_resident);
-  // An error ended the run.
+  // An error ended the run: before begin(), train.log alone has it.
   void failed(const std::string& error);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
@@ -107,8 +107,8 @@ class Recorder {
   const RunFolder& folder_;
   std::shared_ptr<const SampleSource> train_;   // null: not told
   std::optional<std::vector<SourceUse>> uses_;  // of its datasets, by the last step
-  MetricsWriter metrics_;
-  std::optional<MetricsWriter> samples_;  // of sample_interval
+  std::optional<MetricsWriter> metrics_;        // from begin() on
+  std::optional<MetricsWriter> samples_;        // of sample_interval
   Log log_;
   Progress& progress_;
   RateEstimator rate_;

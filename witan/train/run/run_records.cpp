@@ -29,24 +29,15 @@ std::string truncate_or_repair(const fs::path& events, int64_t step) {
 }  // namespace
 
 RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
-                       const RunEvent& event, Progress& progress) {
+                       const RunEvent& event, Progress& progress)
+    : start_(start), event_(event) {
   const RunFolder& folder = start.folder;
   if (start.aids.trace) remove_traces(folder);
   remove_snapshots(folder);
-  if (!start.from) {
-    fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
-    fs::remove(folder.samples());
-    fs::remove(folder.rewinds());  // of one whose checkpoints were removed
-  }
-  std::vector<std::string> warnings = start.warnings;
-  if (start.from)
-    for (const fs::path& events : {folder.metrics(), folder.samples()})
-      if (std::string damage = truncate_or_repair(events, start.step()); !damage.empty())
-        warnings.push_back(std::move(damage));
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
   for (const std::string& warning : start.told) recorder_->log_warning(warning);
-  for (const std::string& warning : warnings) recorder_->warn(warning);
+  for (const std::string& warning : start.warnings) recorder_->warn(warning);
   for (const std::string& warning : data.warnings) recorder_->log_warning(warning);
   for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
@@ -64,7 +55,20 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   if (start.from)
     progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
                               config->train.train_iters));
-  recorder_->begin(event, baseline_bits_per_byte_, start.step());
+}
+
+void RunRecords::begin() {
+  const RunFolder& folder = start_.folder;
+  if (!start_.from) {
+    fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+    fs::remove(folder.samples());
+    fs::remove(folder.rewinds());  // of one whose checkpoints were removed
+  } else {
+    for (const fs::path& events : {folder.metrics(), folder.samples()})
+      if (const std::string damage = truncate_or_repair(events, start_.step()); !damage.empty())
+        recorder_->warn(damage);
+  }
+  recorder_->begin(event_, baseline_bits_per_byte_, start_.step());
 }
 
 bool complete_records(const RunFolder& folder, int64_t step, RunEnd why) {

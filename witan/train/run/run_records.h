@@ -15,10 +15,14 @@ namespace witan {
 
 class RunRecords {
  public:
-  // Opens the files, those of a resumed run as they were at its checkpoint, and says what the run begins with. Measures
-  // the bigram baseline, which evaluations are compared with.
+  // Opens train.log, and says what the run begins with. Measures the bigram baseline, which evaluations are compared
+  // with. `start` must outlive this.
   RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
              const RunEvent& event, Progress& progress);
+
+  // Opens the other files, those of a resumed run as they were at its checkpoint; what they say of later steps is
+  // forgotten. Called when the run is ready for its next step: of a start that fails before, they say nothing.
+  void begin();
 
   Recorder& recorder() { return *recorder_; }
   double evaluated_bytes() const { return evaluated_bytes_; }  // of text that the targets of an evaluation stand for
@@ -26,13 +30,16 @@ class RunRecords {
   // Likewise of each set of valid_data.
   const std::vector<double>& set_bytes() const { return set_bytes_; }
 
-  // What the error that ends the run says stands in train.log and metrics.jsonl too, where they can be written.
+  // What the error that ends the run says stands in train.log too, and behind begin() in metrics.jsonl, where they can
+  // be written.
   void failed(const std::string& error) noexcept;
 
   // Closes the files with result.memory and result.end, and completes the result by what was recorded.
   void end(RunResult& result);
 
  private:
+  const RunStart& start_;
+  const RunEvent event_;
   std::optional<Recorder> recorder_;
   double evaluated_bytes_ = 0;
   std::vector<double> set_bytes_;

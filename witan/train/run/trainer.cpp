@@ -111,7 +111,8 @@ class RankTrainer {
   RunEnd train() {
     state_ = state_loader_.begin();
     if (run_.start.from) newest_ = run_.start.from->step;
-    // Not before: what cannot train or be resumed must not change what the run is.
+    // Not before: what cannot train or be resumed must not change what the run is, nor its record.
+    if (leads()) run_.records->begin();
     if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
