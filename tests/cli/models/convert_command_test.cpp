@@ -408,6 +408,44 @@ TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
                               ::testing::AnyOf(HasSubstr("model.norm.weight"), HasSubstr("self_attn.o_proj.weight"))));
 }
 
+// Of a file of safetensors: changes a bit of the last tensor.
+void damage(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  write_text(path, bytes);
+}
+
+// As a run that resumes from one says it.
+TEST_F(ConvertCommands, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
+  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
+                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  const fs::path checkpoints = folder_ / "runs/dense/checkpoints";
+  damage(checkpoints / "step-2/shard-00000.safetensors");
+  const std::string tokenizer = folder_ / "runs/dense/tokenizer.json";
+  for (const std::string key : {"init-from", "upcycle"}) {
+    const std::string damaged =
+        cat(key == "upcycle" ? "upcycle" : "init_from", " = dense: the checkpoint of step 2 is damaged and is skipped");
+    std::vector<std::string> args = {"train", "--run", key, "--" + key, "dense", "--tokenizer", tokenizer};
+    for (const char* one :
+         {"--data", "", "--device", "cpu", "--ranks", "1", "--seq-length", "16", "--train-iters", "2",
+          "--micro-batch-size", "1", "--global-batch-size", "4", "--sample-tokens", "0", "--held-out-fraction", "0.2"})
+      args.push_back(*one == 0 ? (folder_ / "text.txt").string() : one);
+    if (key == "upcycle")
+      for (const char* one : {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32",
+                              "--ffn-hidden-size", "32", "--num-experts", "4"})
+        args.emplace_back(one);
+    for (const bool dry : {true, false}) {
+      if (dry) args.emplace_back("--dry-run");
+      const Said said = done(args);
+      if (dry) args.pop_back();
+      EXPECT_THAT(said.err, AllOf(HasSubstr("warning: " + damaged),
+                                  HasSubstr("weights      from " + (checkpoints / "step-1").string())));
+    }
+    EXPECT_THAT(file("runs/" + key + "/train.log"),
+                AllOf(HasSubstr(damaged), HasSubstr("weights from " + (checkpoints / "step-1").string())));
+  }
+}
+
 // The run would have moved before its weights are read.
 TEST_F(ConvertCommands, ARunIsNotBegunAnewFromItself) {
   train_small("one", {"--ranks", "1"});

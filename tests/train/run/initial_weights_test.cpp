@@ -137,7 +137,8 @@ TEST_F(InitialWeightsOf, MastersAreTheSourcesWeights) {
   save_source(source);
   RunConfig config = new_config();
   config.model.dtype = "bfloat16";
-  const auto weights = open_weights("source", folder_.path(), "");
+  std::vector<std::string> warnings;
+  const auto weights = open_weights("source", folder_.path(), "", warnings);
   with_rank_engines(config, [&](Stream& stream, const Groups&, Engine& engine, int) {
     InitialWeights(config).fill(stream, engine.state());
     int masters = 0;
@@ -198,10 +199,11 @@ TEST_F(InitialWeightsOf, ARunBringItsCompanions) {
   write_file_atomically(folder_ / "source/hf/config.json", "{}");
   write_file_atomically(folder_ / "source/ledger.json", "[]");
   save_source(source_config());
-  copy_companions_of(*open_weights("source", folder_.path(), ""), folder_ / "new");
+  std::vector<std::string> warnings;
+  copy_companions_of(*open_weights("source", folder_.path(), "", warnings), folder_ / "new");
   EXPECT_EQ(read_file(folder_ / "new/hf/config.json"), "{}");
   EXPECT_EQ(read_file(folder_ / "new/ledger.json"), "[]");
-  copy_companions_of(*open_weights(kMixtral, folder_.path(), ""), folder_ / "other");
+  copy_companions_of(*open_weights(kMixtral, folder_.path(), "", warnings), folder_ / "other");
   EXPECT_EQ(read_file(folder_ / "other/hf/config.json"), read_file(kMixtral / "config.json"));
 }
 

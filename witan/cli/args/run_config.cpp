@@ -209,7 +209,8 @@ void take_model(GivenConfig& given, std::FILE* err) {
   TrainConfig& train = given.config.train;
   if (train.init_from.empty()) return;
   const std::string asked = cat("init_from = ", train.init_from, ": ");
-  const auto source = open_weights(train.init_from, train.runs_folder, asked);
+  std::vector<std::string> warnings;  // said when the run is about to start from it (check_first_weights)
+  const auto source = open_weights(train.init_from, train.runs_folder, asked, warnings);
   if (!given.saved || given.saved->train.init_from != train.init_from) {
     take_keys(given, source->model());
     if (!given.said("tokenizer")) given.config.data.tokenizer.clear();

@@ -147,13 +147,22 @@ FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bo
   return found;
 }
 
-void check_first_weights(const ResolvedConfig& config) {
-  if (!config->train.init_from.empty()) InitialWeights{*config};
-  if (config->train.upcycle.empty()) return;
-  if (config->data.tokenizer.empty())
-    check_dense_model(config);
-  else
-    Upcycling{*config};
+FirstWeights check_first_weights(const ResolvedConfig& config) {
+  FirstWeights found;
+  if (!config->train.init_from.empty()) {
+    const InitialWeights weights(*config);
+    found = {weights.source().where(), weights.warnings()};
+  }
+  if (config->train.upcycle.empty()) return found;
+  const auto take = [&](const Checkpoint& dense) { found.from = dense.folder.string(); };
+  if (config->data.tokenizer.empty()) {
+    take(check_dense_model(*config, found.warnings));
+  } else {
+    const Upcycling upcycling(*config);
+    found.warnings = upcycling.warnings();
+    take(upcycling.dense());
+  }
+  return found;
 }
 
 }  // namespace witan::cli

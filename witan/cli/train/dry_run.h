@@ -29,8 +29,12 @@ struct FoundData {
 // what it finds: ConfigError, DataError, CorruptionError, IoError.
 FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps);
 
-// Throws what taking the first weights of a new run would: of init_from or upcycle. Where the tokenizer is yet to be
-// trained, the size of the vocabulary is not compared.
-void check_first_weights(const ResolvedConfig& config);
+// What a new run takes its first weights from: of init_from or upcycle.
+struct FirstWeights {
+  std::string from;                   // a folder or file; empty: they are drawn
+  std::vector<std::string> warnings;  // damaged checkpoints that are passed over
+};
+// Throws what taking them would. Where the tokenizer is yet to be trained, the size of the vocabulary is not compared.
+FirstWeights check_first_weights(const ResolvedConfig& config);
 
 }  // namespace witan::cli

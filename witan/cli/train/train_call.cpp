@@ -147,6 +147,8 @@ class TrainCall {
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
   // Refuses what this machine, or these processes, cannot run.
   void check(const ResolvedConfig& config);
+  // What those of a new run are taken from; refuses what cannot be taken.
+  void tell_first_weights(const ResolvedConfig& config, Progress& progress);
   void warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress);
   // What would be done from here on, and what would fail of it.
   ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
@@ -240,6 +242,12 @@ void TrainCall::check(const ResolvedConfig& config) {
   if (world_ && config->parallel.on_gpu()) gpu_memory_ = least_gpu_memory(*world_, config);
 }
 
+void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progress) {
+  const FirstWeights weights = check_first_weights(config);
+  for (const std::string& warning : weights.warnings) warn("warning: " + warning, progress);
+  if (!weights.from.empty()) progress.note("weights      from " + weights.from);
+}
+
 void TrainCall::warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress) {
   if (!given_.saved) return;
   if (const auto warning = schedule_warning(*given_.saved, now, done)) warn(*warning, progress);
@@ -280,7 +288,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   }
   // Before text is read, which may take long.
   if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
-  if (done == 0) check_first_weights(expected);
+  if (done == 0) tell_first_weights(expected, progress);
   open_replayed_routes(expected);  // refuses what each rank would
   warn_of_schedule(expected, done, progress);
   data_.emplace(prepare_run_data(expected, *folder_, progress));
@@ -303,7 +311,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
     say_done(expected, done, progress);
     return ExitCode::done;
   }
-  if (done == 0) check_first_weights(expected);
+  if (done == 0) tell_first_weights(expected, progress);
   open_replayed_routes(expected);
   const FoundData data = find_data(expected, path, done > 0);
   if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();

@@ -46,10 +46,10 @@ fs::path run_of(const fs::path& checkpoint) {
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
-                                           const std::string& asked) {
+                                           const std::string& asked, std::vector<std::string>& warnings) {
   if (auto named = checkpoint_of_name(where, runs_folder)) return weights_of(std::move(*named));
   for (const fs::path& path : {fs::path(where), runs_folder / where}) {
-    if (auto found = checkpoint_in(path, asked)) return weights_of(std::move(*found));
+    if (auto found = checkpoint_in(path, asked, warnings)) return weights_of(std::move(*found));
     if (is_hf_folder(path) || is_adapter_folder(path)) return std::make_unique<HfWeights>(path);
     if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
     if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
@@ -85,7 +85,7 @@ void require_same_function(const ModelConfig& model, const WeightSource& source,
 InitialWeights::InitialWeights(const RunConfig& config)
     : config_(config),
       source_(open_weights(config.train.init_from, config.train.runs_folder,
-                           cat("init_from = ", config.train.init_from, ": "))),
+                           cat("init_from = ", config.train.init_from, ": "), warnings_)),
       weights_(source_->weights()) {
   check();
 }

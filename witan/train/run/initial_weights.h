@@ -17,10 +17,10 @@ namespace witan {
 
 // What `where` names: a Hugging Face folder, a checkpoint's folder, a run's, or the name of a run in `runs_folder`, of
 // the latter two also RUN@best and RUN@STEP.
-// `asked`, "init_from = X: " or so, begins messages. Throws CheckpointError where there is none, and what reading it
-// throws.
+// `asked`, "init_from = X: " or so, begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a
+// run that is skipped. Throws CheckpointError where there is none, and what reading it throws.
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
-                                           const std::string& asked);
+                                           const std::string& asked, std::vector<std::string>& warnings);
 
 // Its tokenizer.json, where it has one.
 std::optional<fs::path> tokenizer_of(const WeightSource& source);
@@ -41,12 +41,15 @@ class InitialWeights {
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
   const WeightSource& source() const { return *source_; }
+  // Damaged checkpoints that were passed over.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   void check() const;
   void fill(const StateTensor& to, const std::string& name);
 
   const RunConfig& config_;
+  std::vector<std::string> warnings_;
   std::unique_ptr<WeightSource> source_;
   std::map<std::string, Shape> weights_;  // of the source
 };

@@ -92,6 +92,7 @@ void StateLoader::upcycle() {
   upcycling.fill(stream_, tensors);
   await_weights(config.train.upcycle);
   warn_of_lost_best(config.train.upcycle);
+  if (leads()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
   const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
   if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
     run_.recorder->warn(fmt::format(
@@ -107,6 +108,7 @@ void StateLoader::take_weights() {
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
   if (!leads()) return;
+  run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
   if (tokenizer && read_file(*tokenizer) != run_.tokenizer)

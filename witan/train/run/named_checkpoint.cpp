@@ -78,14 +78,16 @@ std::optional<std::string> lost_best_of_name(const std::string& where, const fs:
   return taken ? lost_best(*taken) : std::nullopt;
 }
 
-std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked) {
+std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked,
+                                        std::vector<std::string>& warnings) {
   std::error_code error;
   if (fs::exists(path / kManifestName, error)) return open_checkpoint(path);
   if (!fs::exists(path / "checkpoints", error)) return std::nullopt;
-  std::vector<std::string> warnings;
-  auto newest = latest_checkpoint(path / "checkpoints", warnings);
+  std::vector<std::string> damaged;
+  auto newest = latest_checkpoint(path / "checkpoints", damaged);
   require<CheckpointError>(newest.has_value(), asked, path.string(), " has no intact checkpoint",
-                           warnings.empty() ? "" : ": " + warnings.front());
+                           damaged.empty() ? "" : ": " + damaged.front());
+  for (const std::string& one : damaged) warnings.push_back(cat(asked, one));
   return newest;
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "witan/base/file.h"
 #include "witan/checkpoint/store.h"
@@ -29,8 +30,10 @@ std::optional<std::string> lost_best(const Checkpoint& taken);
 std::optional<std::string> lost_best_of_name(const std::string& where, const fs::path& runs_folder);
 
 // The folder of a checkpoint, or the newest intact one of a run's; nothing where `path` is neither. `asked`, "init_from
-// = X: " or so, begins messages. Throws CheckpointError where none is intact.
-std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked);
+// = X: " or so, begins messages. Adds a sentence to `warnings` for every damaged checkpoint that is skipped. Throws
+// CheckpointError where none is intact.
+std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked,
+                                        std::vector<std::string>& warnings);
 
 // Of "RUN@best" or "RUN@300", where RUN is a run's folder or its name in `runs_folder`; nothing for what is no such
 // name. Throws as parse_run_name() and find_checkpoint() do.

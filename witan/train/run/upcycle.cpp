@@ -25,10 +25,10 @@ namespace {
 constexpr std::string_view kMaster = "master/";
 
 // The checkpoint that `where` names (Upcycling's constructor).
-Checkpoint open_dense(const std::string& where, const fs::path& runs_folder) {
+Checkpoint open_dense(const std::string& where, const fs::path& runs_folder, std::vector<std::string>& warnings) {
   if (auto named = checkpoint_of_name(where, runs_folder)) return std::move(*named);
   for (const fs::path& path : {fs::path(where), runs_folder / where})
-    if (auto found = checkpoint_in(path, cat("upcycle = ", where, ": "))) return std::move(*found);
+    if (auto found = checkpoint_in(path, cat("upcycle = ", where, ": "), warnings)) return std::move(*found);
   throw CheckpointError(cat("upcycle = ", where, ": there is neither a checkpoint, nor a run in ", runs_folder.string(),
                             ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run"));
 }
@@ -143,14 +143,16 @@ struct Upcycling::Making {
 };
 
 Upcycling::Upcycling(const RunConfig& config)
-    : config_(config), dense_(open_dense(config.train.upcycle, config.train.runs_folder)) {
+    : config_(config), dense_(open_dense(config.train.upcycle, config.train.runs_folder, warnings_)) {
   check_model(dense_, config_);
   map_tensors();
   scale_ = static_cast<double>(slices_) / weight_sum(config.model.moe);
 }
 
-void check_dense_model(const RunConfig& config) {
-  check_model(open_dense(config.train.upcycle, config.train.runs_folder), config, "vocab_size");
+Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings) {
+  Checkpoint dense = open_dense(config.train.upcycle, config.train.runs_folder, warnings);
+  check_model(dense, config, "vocab_size");
+  return dense;
 }
 
 Upcycling::~Upcycling() = default;

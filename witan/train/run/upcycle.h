@@ -27,8 +27,9 @@
 namespace witan {
 
 // Throws what opening the dense model of config.train.upcycle throws, and where it is no model to start from, but for
-// the size of its vocabulary: before there is a tokenizer.
-void check_dense_model(const RunConfig& config);
+// the size of its vocabulary: before there is a tokenizer. Returns it; adds a sentence to `warnings` for every damaged
+// checkpoint of the run that is skipped.
+Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings);
 
 class Upcycling {
  public:
@@ -44,6 +45,8 @@ class Upcycling {
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
   const Checkpoint& dense() const { return dense_; }
+  // Damaged checkpoints of its run that were passed over.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   double scale() const { return scale_; }  // of down projections
 
  private:
@@ -69,6 +72,7 @@ class Upcycling {
   void make_expert(Stream& stream, const StateTensor& to, const Target& target);
 
   const RunConfig& config_;
+  std::vector<std::string> warnings_;
   Checkpoint dense_;
   std::map<std::string, Target> targets_;  // by the names of the MoE model's parameters
   int64_t slices_ = 1;                     // G
