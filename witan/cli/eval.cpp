@@ -9,6 +9,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/args/text_args.h"
@@ -22,6 +23,7 @@
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_routes.h"
 #include "witan/train/step/evaluate.h"
+#include "witan/train/step/non_finite.h"
 
 namespace witan::cli {
 namespace {
@@ -127,6 +129,22 @@ std::string name_of(const EvalArgs& args) {
   return args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " "));
 }
 
+// The first parameter of the model that is not finite: ": embedding.weight: 32 NaN".
+std::string bad_weights(Transformer& model) {
+  for (const Parameter* parameter : model.parameters())
+    if (const auto found = describe_non_finite(*parameter, parameter->value(), 0))
+      return cat(": weights are not finite: ", *found);
+  return ", though all weights are finite: activations are not";
+}
+
+void require_finite(const TrainedRun& run, const Score& score, Transformer& model) {
+  const double loss = score.evaluation.loss();
+  if (std::isfinite(loss)) return;
+  throw DivergedError(cat("the loss of ", run.checkpoint.folder.string(), " on ", score.text, " is ",
+                          unsigned_nan(loss), bad_weights(model),
+                          ". Use an earlier checkpoint (--run RUN@STEP), or weights from another source"));
+}
+
 Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   Progress progress(context.err, progress_options(context.err));
   const TextBatches text = text_of(args, run, progress);
@@ -148,6 +166,7 @@ Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
     if (routes) routes->write(args.record_routes, RouteFile::Kind::evaluation, number, batch.sequences, batch.tokens);
     task.update(static_cast<double>(number));
   }
+  require_finite(run, score, model.model());
   return score;
 }
 

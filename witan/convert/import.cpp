@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/counted.h"
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
@@ -206,6 +207,14 @@ class Importer {
 };
 
 }  // namespace
+
+std::string describe(const NonFinite& found, const std::string& whose) {
+  if (found.values == 0) return "";
+  return cat(counted(found.values, "value"), " of ", whose, found.values == 1 ? " is" : " are", " NaN or infinite, in ",
+             counted(found.tensors, "tensor"), ", the first of them ", clipped(found.first),
+             ": what the model computes with them is NaN. They were copied as they are; the source may be damaged, or "
+             "its training have diverged");
+}
 
 Imported import_weights(ForeignWeights& weights, const fs::path& checkpoints,
                         const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars) {

@@ -19,6 +19,8 @@ struct NonFinite {
   int64_t values = 0, tensors = 0;
   std::string first;  // tensor of the source, or of Witan's where that was made of several
 };
+// "2 values of WHOSE are NaN or infinite, in 1 tensor, …", to be warned of; empty where there are none.
+std::string describe(const NonFinite& found, const std::string& whose);
 
 struct Imported {
   Ledger ledger;  // its files empty

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert";
 
@@ -406,6 +407,34 @@ TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
   const Said said = done({"import", folder_ / "hf", "--run", "spoilt"});
   EXPECT_THAT(said.err, AllOf(HasSubstr("warning: 2 values of the weights are NaN or infinite, in 2 tensors"),
                               ::testing::AnyOf(HasSubstr("model.norm.weight"), HasSubstr("self_attn.o_proj.weight"))));
+}
+
+// No update is made with gradients of such weights: that is no matter of the learning rate.
+TEST_F(ConvertCommands, WeightsThatAreNotFiniteAreNamedWhereTheyAreComputedWith) {
+  train_small("one", {"--ranks", "1"});
+  export_to("one", "hf");
+  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"})
+    spoil(folder_ / "hf/model.safetensors", name);
+  const Said said = run({"train", "--run", "tuned", "--init-from", folder_ / "hf", "--data", folder_ / "text.txt",
+                         "--device", "cpu", "--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "4",
+                         "--train-iters", "20", "--mesh", "shard=2,expert=2"});
+  EXPECT_EQ(said.code, 6) << said.err;
+  const std::string warning = cat("2 values of the weights of ", (folder_ / "hf").string(),
+                                  " are NaN or infinite, in 2 tensors, the first of them embedding.weight");
+  EXPECT_THAT(said.err, AllOf(HasSubstr("warning: " + warning), HasSubstr("The weights themselves are not finite: "),
+                              HasSubstr(cat(", as they came from init_from = ", (folder_ / "hf").string(),
+                                            ": start from weights that are finite")),
+                              Not(HasSubstr("smaller --lr"))));
+  EXPECT_THAT(file("runs/tuned/train.log"), HasSubstr(warning));
+  done({"import", folder_ / "hf", "--run", "spoilt"});
+  for (const bool json : {false, true}) {
+    std::vector<std::string> args = {"eval", "--run", "spoilt", "--data", folder_ / "text.txt"};
+    if (json) args.emplace_back("--json");
+    const Said measured = run(args);
+    EXPECT_EQ(measured.code, 6);
+    EXPECT_EQ(measured.out, "");
+    EXPECT_THAT(measured.err, HasSubstr(" is nan: weights are not finite: embedding.weight: 1 NaN"));
+  }
 }
 
 // Of a file of safetensors: changes a bit of the last tensor.

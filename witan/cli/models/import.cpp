@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/config_origin.h"
@@ -87,15 +86,6 @@ void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledg
   if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
 }
 
-void warn_of_non_finite(const NonFinite& found, std::FILE* err) {
-  if (found.values == 0) return;
-  fmt::print(err,
-             "warning: {} of the weights {} NaN or infinite, in {}, the first of them {}: what the model computes with "
-             "them is NaN. They were copied as they are; the source may be damaged, or its training have diverged\n",
-             counted(found.values, "value"), found.values == 1 ? "is" : "are", counted(found.tensors, "tensor"),
-             clipped(found.first));
-}
-
 // What `witan runs` says the run is from.
 std::string origin_of(const ImportArgs& args, const Ledger& ledger) {
   const char* const kind = ledger.from == "gguf"       ? "GGUF model "
@@ -122,7 +112,8 @@ ExitCode import_model(Context& context, const ImportArgs& args) {
   Json scalars = TrainState().to_json();
   scalars[kImported] = true;
   auto [ledger, non_finite] = import_weights(weights, folder.checkpoints(), files, scalars);
-  warn_of_non_finite(non_finite, context.err);
+  if (const std::string warning = describe(non_finite, "the weights"); !warning.empty())
+    fmt::print(context.err, "warning: {}\n", warning);
   keep_companions(weights, folder.path() / kCompanionFolder, ledger);
   write_file_atomically(folder.path() / kLedgerName, ledger.text());
   if (tokenizer) write_file_atomically(folder.tokenizer(), *tokenizer);

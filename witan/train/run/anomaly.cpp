@@ -70,7 +70,7 @@ std::string list_of(const std::vector<int>& ranks) {
 }
 
 // The names of all ranks, each once.
-std::string tensors_in_words(const Json& ranks, const char* kind) {
+std::string names_in_words(const Json& ranks, const char* kind) {
   std::set<std::string> names;
   std::string first;
   for (const Json& rank : ranks)
@@ -78,9 +78,12 @@ std::string tensors_in_words(const Json& ranks, const char* kind) {
       if (first.empty()) first = name.get<std::string>();
       names.insert(name.get<std::string>());
     }
-  if (names.empty()) return "";
-  return cat("; ", kind, " that are not finite: ", first,
-             names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
+  return names.size() > 1 ? cat(first, " and ", names.size() - 1, " more") : first;
+}
+
+std::string tensors_in_words(const Json& ranks, const char* kind) {
+  const std::string names = names_in_words(ranks, kind);
+  return names.empty() ? "" : cat("; ", kind, " that are not finite: ", names);
 }
 
 std::string findings_in_words(const Json& ranks, const Layout& layout) {
@@ -153,7 +156,10 @@ AnomalyFindings investigate(Group& host, Stream& stream, const AnomalousStep& an
   }
   const Json own = findings_of_rank(anomaly, host.rank());
   for (const std::string& text : gather_texts(host, stream, own.dump())) findings.ranks.push_back(Json::parse(text));
-  if (host.rank() == 0) findings.text = findings_in_words(findings.ranks, anomaly.layout);
+  if (host.rank() == 0) {
+    findings.text = findings_in_words(findings.ranks, anomaly.layout);
+    findings.values = names_in_words(findings.ranks, "values");
+  }
   return findings;
 }
 

@@ -31,6 +31,7 @@ struct AnomalousStep {
 // What is known of it. On rank 0; elsewhere nothing.
 struct AnomalyFindings {
   std::string text;            // a sentence: where the first value that is not finite is, on which ranks
+  std::string values;          // "NAME: 5 NaN and 3 more", of parameters and buffers; empty: all of them are finite
   Json ranks = Json::array();  // of each rank: "rank", "first", "values", "gradients"
 };
 

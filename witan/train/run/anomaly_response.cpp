@@ -24,6 +24,7 @@ AnomalyResponse::AnomalyResponse(const ResolvedConfig& config, const RunFolder& 
 std::optional<AnomalyResponse::Return> AnomalyResponse::meet(const AnomalousStep& anomaly, const TrainState& state) {
   const TrainConfig& train = config_->train;
   AnomalyEvent event{.step = anomaly.step, .what = anomaly.result.spike ? "spike" : "nan", .text = {}};
+  if (state.skipped_in_a_row <= 1) bad_values_.clear();
   if (says(keeps_anomaly(folder_.anomalies(), anomaly.step, train.keep_anomalies)))
     keep(anomaly, state, event);
   else
@@ -51,7 +52,16 @@ void AnomalyResponse::require_updates(const TrainState& state, bool spike, std::
   throw DivergedError(cat("step ", state.step, ": ", state.skipped_in_a_row,
                           spike ? " steps in a row were skipped, the last one as a spike. "
                                 : " steps in a row had gradients that were not finite. ",
-                          where_to_resume(state, newest), " with a smaller --lr, or check the data", look));
+                          way_out(state, newest), look));
+}
+
+// Gradients of weights that are not finite are not finite either, whatever the data and the learning rate.
+std::string AnomalyResponse::way_out(const TrainState& state, std::optional<int64_t> newest) const {
+  if (bad_values_.empty()) return cat(where_to_resume(state, newest), " with a smaller --lr, or check the data");
+  const std::string& source = config_->train.init_from;
+  const std::string of_weights = cat("The weights themselves are not finite: ", bad_values_);
+  if (state.updates > 0 || source.empty()) return cat(of_weights, ". ", where_to_resume(state, newest));
+  return cat(of_weights, ", as they came from init_from = ", source, ": start from weights that are finite");
 }
 
 std::string AnomalyResponse::where_to_resume(const TrainState& state, std::optional<int64_t> newest) const {
@@ -99,6 +109,8 @@ std::string AnomalyResponse::describe_unkept(const AnomalousStep& anomaly) {
 void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event) {
   const AnomalyFindings findings = investigate(host(), saving_.stream(), anomaly);
   event.text = findings.text;
+  if (const std::string values = broadcast_text(host(), saving_.stream(), findings.values, 0); !values.empty())
+    bad_values_ = values;
   Json scalars = {{kAnomaly,
                    {{"what", event.what},
                     {"text", findings.text},

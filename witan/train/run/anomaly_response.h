@@ -39,6 +39,7 @@ class AnomalyResponse {
   HostGroup& host() { return saving_.world(); }
   bool says(bool own);
   [[noreturn]] void end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said);
+  std::string way_out(const TrainState& state, std::optional<int64_t> newest) const;
   std::string where_to_resume(const TrainState& state, std::optional<int64_t> newest) const;
   std::string describe_unkept(const AnomalousStep& anomaly);
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
@@ -51,6 +52,7 @@ class AnomalyResponse {
   const std::string& tokenizer_;
   BackgroundSave& saving_;
   Recorder* const recorder_;
+  std::string bad_values_;       // AnomalyFindings::values of the steps skipped in a row, on every rank
   bool told_of_unkept_ = false;  // why steps are not kept any more is said once
 };
 

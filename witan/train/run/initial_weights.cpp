@@ -1,6 +1,7 @@
 #include "witan/train/run/initial_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -146,6 +147,9 @@ void InitialWeights::fill(const StateTensor& to, const std::string& name) {
           if (first < known) source_->read(name, first, std::min(piece.length(), known - first), at);
           at += piece.length();
         }
+      if (const auto bad = std::ranges::count_if(values, [](double value) { return !std::isfinite(value); });
+          bad > 0 && to.writes && to.kind != StateTensor::Kind::master)
+        non_finite_[name] += bad;
       converted.resize(values.size());
       std::ranges::transform(values, converted.begin(), [](double value) { return T(value); });
       if (to.remainder.defined())

@@ -40,6 +40,10 @@ class InitialWeights {
   // On the stream's device, which nobody else uses.
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
+  // Of the parameters and buffers that fill() has filled on this rank, those that it writes of them: how many values
+  // are NaN or infinite, by the tensor's name.
+  const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
+
   const WeightSource& source() const { return *source_; }
   // Damaged checkpoints that were passed over.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -52,6 +56,7 @@ class InitialWeights {
   std::vector<std::string> warnings_;
   std::unique_ptr<WeightSource> source_;
   std::map<std::string, Shape> weights_;  // of the source
+  std::map<std::string, int64_t> non_finite_;
 };
 
 }  // namespace witan

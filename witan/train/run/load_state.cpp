@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
+#include "witan/comm/texts.h"
+#include "witan/convert/import.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/initial_weights.h"
@@ -107,6 +111,7 @@ void StateLoader::take_weights() {
   weights.fill(stream_, engine_.state());
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
+  warn_of_non_finite(weights);
   if (!leads()) return;
   run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
@@ -121,6 +126,17 @@ void StateLoader::warn_of_lost_best(const std::string& source) {
   if (!leads()) return;
   if (const auto lost = lost_best_of_name(source, run_.config->train.runs_folder))
     run_.recorder->warn(cat(source, ": ", *lost));
+}
+
+// Of all ranks together.
+void StateLoader::warn_of_non_finite(const InitialWeights& weights) {
+  std::map<std::string, int64_t> all;
+  for (const std::string& text : gather_texts(saving_.world(), saving_.stream(), Json(weights.non_finite()).dump()))
+    for (const auto& [name, values] : Json::parse(text).get<std::map<std::string, int64_t>>()) all[name] += values;
+  if (all.empty()) return;
+  NonFinite found{.values = 0, .tensors = std::ssize(all), .first = all.begin()->first};
+  for (const auto& [name, values] : all) found.values += values;
+  run_.recorder->warn(describe(found, cat("the weights of ", weights.source().where())));
 }
 
 // Each rank reads first weights by itself, perhaps from a slower disk than the others.

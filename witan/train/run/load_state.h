@@ -6,6 +6,7 @@
 
 #include "witan/checkpoint/background_save.h"
 #include "witan/train/record/recorder.h"
+#include "witan/train/run/initial_weights.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_start.h"
@@ -44,6 +45,7 @@ class StateLoader {
   void upcycle();
   void take_weights();
   void await_weights(const std::string& source);
+  void warn_of_non_finite(const InitialWeights& weights);
   void warn_of_lost_best(const std::string& source);
 
   const Run run_;
