@@ -46,7 +46,7 @@ Checkpoint open_whole(int64_t step, const fs::path& step_folder) {
   Checkpoint checkpoint = open_checkpoint(step_folder);
   require<CheckpointError>(checkpoint.step == step, step_folder.string(), " holds step ", checkpoint.step,
                            ": it was renamed");
-  if (total_bytes(checkpoint.manifest) <= kCheapBytes) verify_checkpoint(checkpoint);
+  verify_if_cheap(checkpoint);
   return checkpoint;
 }
 
@@ -91,6 +91,10 @@ Checkpoint open_checkpoint(const fs::path& step_folder) {
 void verify_checkpoint(const Checkpoint& checkpoint) {
   for (const auto* list : {&checkpoint.manifest.shards, &checkpoint.manifest.files})
     for (const auto& file : *list) open_verified(checkpoint.folder, file);
+}
+
+void verify_if_cheap(const Checkpoint& checkpoint) {
+  if (total_bytes(checkpoint.manifest) <= kCheapBytes) verify_checkpoint(checkpoint);
 }
 
 bool has_extra_file(const Checkpoint& checkpoint, const std::string& name) {

@@ -41,10 +41,15 @@ struct Checkpoint {
   Manifest manifest;
 };
 
+// Files of so many bytes in total are read and hashed before anything is begun with them.
+inline constexpr uint64_t kCheapBytes = uint64_t{8} << 30;
+
 // Opens FOLDER/step-N. Throws CheckpointError if its manifest is damaged, or a file is missing or has another size.
 Checkpoint open_checkpoint(const fs::path& step_folder);
 // Reads every file and compares its hash. Throws CheckpointError naming the damaged one.
 void verify_checkpoint(const Checkpoint& checkpoint);
+// The same, unless its files have more than kCheapBytes in total.
+void verify_if_cheap(const Checkpoint& checkpoint);
 bool has_extra_file(const Checkpoint& checkpoint, const std::string& name);
 // A small file, verified. Throws CheckpointError.
 std::string read_extra_file(const Checkpoint& checkpoint, const std::string& name);
@@ -65,7 +70,6 @@ std::vector<std::string> load_tensors(Group& world, Stream& stream, const Checkp
 
 // The newest intact step-N in `folder`, or nothing. Hashes are compared too if its files have at most kCheapBytes in
 // total. Adds a sentence to `warnings` for every damaged checkpoint that is skipped.
-inline constexpr uint64_t kCheapBytes = uint64_t{8} << 30;
 std::optional<Checkpoint> latest_checkpoint(const fs::path& folder, std::vector<std::string>& warnings);
 
 // Which checkpoints are kept: the `last` newest, and of all the `best` whose scalar `by` is lowest, if it is a finite

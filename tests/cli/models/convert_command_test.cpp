@@ -472,6 +472,16 @@ TEST_F(ConvertCommands, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
     }
     EXPECT_THAT(file("runs/" + key + "/train.log"),
                 AllOf(HasSubstr(damaged), HasSubstr("weights from " + (checkpoints / "step-1").string())));
+    args[4] = "dense@2";
+    args[2] = key + "-2";
+    for (const bool dry : {true, false}) {
+      if (dry) args.emplace_back("--dry-run");
+      const Said said = run(args);
+      if (dry) args.pop_back();
+      EXPECT_EQ(said.code, 5) << said.err;
+      EXPECT_THAT(said.err, HasSubstr("step-2/shard-00000.safetensors"));
+      EXPECT_FALSE(fs::exists(folder_ / "runs" / args[2])) << "nothing was read or written";
+    }
   }
 }
 

@@ -152,9 +152,13 @@ FirstWeights check_first_weights(const ResolvedConfig& config) {
   if (!config->train.init_from.empty()) {
     const InitialWeights weights(*config);
     found = {weights.source().where(), weights.warnings()};
+    if (const auto* run = dynamic_cast<const CheckpointWeights*>(&weights.source())) verify_if_cheap(run->checkpoint());
   }
   if (config->train.upcycle.empty()) return found;
-  const auto take = [&](const Checkpoint& dense) { found.from = dense.folder.string(); };
+  const auto take = [&](const Checkpoint& dense) {
+    found.from = dense.folder.string();
+    verify_if_cheap(dense);
+  };
   if (config->data.tokenizer.empty()) {
     take(check_dense_model(*config, found.warnings));
   } else {

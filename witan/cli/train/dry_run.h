@@ -34,7 +34,8 @@ struct FirstWeights {
   std::string from;                   // a folder or file; empty: they are drawn
   std::vector<std::string> warnings;  // damaged checkpoints that are passed over
 };
-// Throws what taking them would. Where the tokenizer is yet to be trained, the size of the vocabulary is not compared.
+// Throws what taking them would; hashes of a checkpoint are compared as far as that is cheap. Where the tokenizer is
+// yet to be trained, the size of the vocabulary is not compared.
 FirstWeights check_first_weights(const ResolvedConfig& config);
 
 }  // namespace witan::cli
