@@ -133,9 +133,9 @@ ExitCode write(Context& context, const ReportArgs& args) {
   if (!fs::exists(recorded)) throw_nothing_recorded(run);
   const Metrics metrics = read_undamaged_metrics(recorded, damaged);
   if (damaged.count > 0) fmt::print(context.err, "warning: {}\n", describe(damaged, recorded));
-  std::vector<std::string> skipped;
-  const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), skipped);
-  for (const std::string& why : skipped) fmt::print(context.err, "warning: {}\n", why);
+  std::vector<std::string> damaged_files;
+  const RunSummary summary = summarise_run(run.parent_path(), run.filename().string(), damaged_files);
+  for (const std::string& why : damaged_files) fmt::print(context.err, "warning: {}\n", why);
   if (args.json) return print_report_json(context, args, summary, metrics);
   if (metrics.steps.empty() && metrics.evals.empty()) throw_nothing_recorded(run);
   const std::string html = render_report(run, metrics);

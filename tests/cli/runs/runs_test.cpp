@@ -128,9 +128,9 @@ TEST_F(RunsTest, WhatIsNoRunIsSkippedWithAWord) {
   make(std::string("colour\x1b[31m\xff"), 5);
   const Said said = runs();
   EXPECT_EQ(said.code, 0);
-  for (const char* word :
-       {"notes.txt: not a folder", "empty: no config.toml, so no run", "pipe: its config.toml is not a file",
-        "strange: ", "no key no_such_key", "torn: ", "metrics.jsonl: byte 0"})
+  for (const char* word : {"skipped      notes.txt: not a folder", "skipped      empty: no config.toml, so no run",
+                           "skipped      pipe: its config.toml is not a file", "damaged      strange: ",
+                           "no key no_such_key", "damaged      torn: ", "metrics.jsonl: byte 0"})
     EXPECT_TRUE(contains(said.err, word)) << word << " in " << said.err;
   for (const char* name : {"good", "strange", "torn", "pipes", "colour\\x1B[31m\\xFF"})
     EXPECT_TRUE(contains(said.out, std::string("\n") + name + " ")) << said.out;

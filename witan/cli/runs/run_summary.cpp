@@ -60,8 +60,8 @@ std::string source_of_weights(const TrainConfig& train) {
   return train.upcycle.empty() ? "" : "upcycle " + clipped(train.upcycle, 200);
 }
 
-// `skipped` receives what cannot be read of it.
-RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped) {
+// `damaged` receives what cannot be read of it.
+RunSummary summary_of(const fs::path& folder, std::vector<std::string>& damaged) {
   RunSummary run;
   run.folder = folder;
   run.name = folder.filename().string();
@@ -70,7 +70,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
     try {
       read();
     } catch (const Error& error) {
-      skipped.push_back(cat(clipped(run.name), ": ", error.what()));
+      damaged.push_back(cat(clipped(run.name), ": ", error.what()));
     }
   };
   attempt([&] {
@@ -82,7 +82,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& skipped)
   });
   MetricsStanding standing;
   if (is_file(metrics)) attempt([&] { standing = read_standing(metrics); });
-  if (!standing.damage.empty()) skipped.push_back(cat(clipped(run.name), ": ", standing.damage));
+  if (!standing.damage.empty()) damaged.push_back(cat(clipped(run.name), ": ", standing.damage));
   take_standing(run, standing);
   run.state = state_of(run, standing);
   if (run.state == RunState::imported) run.steps.reset();  // its configuration has those that a run has by default
@@ -117,7 +117,8 @@ const char* name_of(RunState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped) {
+std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped,
+                                       std::vector<std::string>& damaged) {
   std::error_code error;
   fs::directory_iterator entries(runs_folder, error);
   require<UsageError>(!error, "cannot read the folder of runs ", runs_folder.string(), ": ", error.message(),
@@ -129,17 +130,17 @@ std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<
     if (const std::string why = why_no_run(entry); !why.empty())
       skipped.push_back(cat(clipped(name), ": ", why));
     else
-      runs.push_back(summary_of(entry.path(), skipped));
+      runs.push_back(summary_of(entry.path(), damaged));
   }
   std::ranges::sort(
       runs, [](const RunSummary& a, const RunSummary& b) { return a.age != b.age ? a.age < b.age : a.name < b.name; });
-  std::ranges::sort(skipped);
+  for (auto* lines : {&skipped, &damaged}) std::ranges::sort(*lines);
   return runs;
 }
 
-RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped) {
+RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& damaged) {
   require<UsageError>(!name.empty(), "a run's name is empty");
-  return summary_of(find_run(runs_folder, name), skipped);
+  return summary_of(find_run(runs_folder, name), damaged);
 }
 
 int64_t newest_checkpoint_step(const fs::path& run_folder) {

@@ -38,11 +38,12 @@ struct RunSummary {
   std::string origin;  // the preset or file that it was started with, or where its weights come from; empty: not known
 };
 
-// The runs, the latest first. `skipped` receives a line about each thing in the folder that is no run that can be read,
-// and about what of a run cannot be. Throws UsageError where the folder itself cannot be read.
-std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped);
+// The runs, the latest first. `skipped` receives a line about each thing in the folder that is no run, `damaged` about
+// what of a run cannot be read. Throws UsageError where the folder itself cannot be read.
+std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<std::string>& skipped,
+                                       std::vector<std::string>& damaged);
 // One of them. Throws UsageError where there is no such run, naming those that there are.
-RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& skipped);
+RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& damaged);
 
 // Of a run whose metrics.jsonl has no step though it was trained what is wrong with the file: "is missing", "is empty",
 // "has no step"; "" of a run that has not begun. A checkpoint or a report tells that it was trained.

@@ -77,9 +77,10 @@ nlohmann::ordered_json json_of(const RunSummary& run) {
 }
 
 ExitCode list_all(Context& context, const RunsArgs& args) {
-  std::vector<std::string> skipped;
-  const std::vector<RunSummary> runs = summarise_runs(args.runs_folder, skipped);
+  std::vector<std::string> skipped, damaged;
+  const std::vector<RunSummary> runs = summarise_runs(args.runs_folder, skipped, damaged);
   for (const std::string& line : skipped) fmt::print(context.err, "skipped      {}\n", line);
+  for (const std::string& line : damaged) fmt::print(context.err, "damaged      {}\n", line);
   if (args.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const RunSummary& run : runs) all.push_back(json_of(run));
