@@ -144,16 +144,6 @@ TEST(MeshShorthand, OfExpertsKnowsTheKeys) {
   EXPECT_EQ(expert_axis_of("tensor_model_parallel_size"), "");
 }
 
-TEST(MeshShorthand, ExpertAxesDivideTheRanksOfOthers) {
-  EXPECT_EQ(refusal("expert=2"),
-            "mesh = expert=2: experts are divided among the ranks of the other axes, which are 1, not 2; for example "
-            "replicate=2,expert=2");
-  EXPECT_NE(refusal("tensor=2,expert=2,expert_tensor=2").find("for example replicate=2,tensor=2"), std::string::npos);
-  EXPECT_NE(refusal("replicate=2,pipeline=2,expert=4").find("which are 2 in each pipeline stage, not 4; with a larger"),
-            std::string::npos);
-  EXPECT_EQ(expanded("replicate=2,tensor=2,expert=4").expert_model_parallel_size, 4);
-}
-
 TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"tensr=2", "there is no axis tensr (did you mean tensor?); there are replicate, shard"},

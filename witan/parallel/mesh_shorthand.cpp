@@ -122,13 +122,6 @@ std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::st
     ranks *= size(axis);
     require<ConfigError>(ranks <= kMostRanks, "mesh = ", mesh, " has more than ", kMostRanks, " ranks");
   }
-  const int64_t of_experts = size(Axis::expert) * size(Axis::expert_tensor), of_stage = ranks / size(Axis::pipeline);
-  require<ConfigError>(of_experts <= of_stage, "mesh = ", mesh,
-                       ": experts are divided among the ranks of the other axes, which are ", of_stage,
-                       size(Axis::pipeline) > 1 ? " in each pipeline stage" : "", ", not ", of_experts,
-                       sizes.contains(Axis::replicate)
-                           ? cat("; with a larger replicate or shard there are more")
-                           : cat("; for example replicate=", (of_experts + of_stage - 1) / of_stage, ",", mesh));
   const std::string& strategy = config.data_parallel_sharding_strategy;
   if (shard > 1 ? strategy == "no_shard" : replicate > 1 && strategy.starts_with("optim"))
     expansion.set("data_parallel_sharding_strategy", "auto", says(Axis::shard));

@@ -77,8 +77,9 @@ TEST_F(IntervalSamples, AreTheSameAfterAResume) {
   parts.train.train_iters = 12;
   EXPECT_EQ(run(parts).resumed_from, 8);
   EXPECT_EQ(samples_of("parts"), samples_of("whole"));
-  // A run that starts anew under the name begins its file anew.
+  // A run that starts anew under the name, as behind one that was killed before its first save, begins its file anew.
   fs::remove_all(folder_ / "parts" / "checkpoints");
+  fs::remove(folder_ / "parts" / "metrics.jsonl");
   run(parts);
   EXPECT_EQ(samples_of("parts"), samples_of("whole"));
 }
