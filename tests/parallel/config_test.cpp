@@ -23,7 +23,7 @@ TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
             "expert's matrices); the nearest that "
             "works is 8");
   EXPECT_EQ(refusal(8, 4, 8),
-            "expert_model_parallel_size = 8: more ranks than the 4 there are, whose experts they divide (--mesh "
+            "expert_model_parallel_size = 8: more ranks than the 4 there are, which the other axes make (--mesh "
             "replicate=8,expert=8 has 8); the nearest that works is 4");
   EXPECT_EQ(refusal(3, 6, 8),
             "num_experts = 8 is not divisible by expert_model_parallel_size = 3; the nearest that works is 2");

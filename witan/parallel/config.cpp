@@ -241,7 +241,7 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
           tensor > 1 ? cat(" that expert_tensor_parallel_size = ", tensor, " leaves of ", world * tensor) : "",
           pipeline_model_parallel_size > 1 ? " of a pipeline stage"
           : tensor > 1                     ? ""
-                       : cat(" there are, whose experts they divide (--mesh replicate=", size, ",expert=", size,
+                       : cat(" there are, which the other axes make (--mesh replicate=", size, ",expert=", size,
                              " has ", size, ")"),
           tensor > 1 ? " (1 would leave all)" : ""));
   refuse_unless(num_experts % size == 0, cat("num_experts = ", num_experts, " is not divisible by ", key));
