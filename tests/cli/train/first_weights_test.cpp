@@ -1,0 +1,145 @@
+// Runs that start from the weights of other runs: by which names, from which checkpoints, and what is kept of it.
+#include "witan/cli/train/first_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/small_runs.h"
+
+namespace witan::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using FirstWeights = SmallRuns;
+
+// Of a file of safetensors: changes a bit of the last tensor.
+void damage(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  write_text(path, bytes);
+}
+
+// As a run that resumes from one says it.
+TEST_F(FirstWeights, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
+  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
+                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  const fs::path checkpoints = folder_ / "runs/dense/checkpoints";
+  damage(checkpoints / "step-2/shard-00000.safetensors");
+  const std::string tokenizer = folder_ / "runs/dense/tokenizer.json";
+  for (const std::string key : {"init-from", "upcycle"}) {
+    const std::string damaged =
+        cat(key == "upcycle" ? "upcycle" : "init_from", " = dense: the checkpoint of step 2 is damaged and is skipped");
+    std::vector<std::string> args = {"train", "--run", key, "--" + key, "dense", "--tokenizer", tokenizer};
+    for (const char* one :
+         {"--data", "", "--device", "cpu", "--ranks", "1", "--seq-length", "16", "--train-iters", "2",
+          "--micro-batch-size", "1", "--global-batch-size", "4", "--sample-tokens", "0", "--held-out-fraction", "0.2"})
+      args.push_back(*one == 0 ? (folder_ / "text.txt").string() : one);
+    if (key == "upcycle")
+      for (const char* one : {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32",
+                              "--ffn-hidden-size", "32", "--num-experts", "4"})
+        args.emplace_back(one);
+    for (const bool dry : {true, false}) {
+      if (dry) args.emplace_back("--dry-run");
+      const Said said = done(args);
+      if (dry) args.pop_back();
+      EXPECT_THAT(said.err, AllOf(HasSubstr("warning: " + damaged),
+                                  HasSubstr("weights      from " + (checkpoints / "step-1").string())));
+    }
+    EXPECT_THAT(file("runs/" + key + "/train.log"),
+                AllOf(HasSubstr(damaged), HasSubstr("weights from " + (checkpoints / "step-1").string())));
+    args[4] = "dense@2";
+    args[2] = key + "-2";
+    for (const bool dry : {true, false}) {
+      if (dry) args.emplace_back("--dry-run");
+      const Said said = run(args);
+      if (dry) args.pop_back();
+      EXPECT_EQ(said.code, 5) << said.err;
+      EXPECT_THAT(said.err, HasSubstr("step-2/shard-00000.safetensors"));
+      EXPECT_FALSE(fs::exists(folder_ / "runs" / args[2])) << "nothing was read or written";
+    }
+  }
+}
+
+// The run would have moved before its weights are read.
+TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
+  train_small("one", {"--ranks", "1"});
+  const std::string config = file("runs/one/config.toml");
+  const fs::path folder = folder_ / "runs/one";
+  const std::vector<std::string> sources = {"one", "one@2", folder.string(), (folder / "checkpoints/step-2").string()};
+  for (const std::string& source : sources)
+    for (const char* key : {"--init-from", "--upcycle"})
+      for (const bool dry : {true, false}) {
+        std::vector<std::string> args = {"train", "--run", "one", "--fresh", key, source};
+        args.insert(args.end(), {"--data", folder_ / "text.txt", "--device", "cpu"});
+        if (dry) args.emplace_back("--dry-run");
+        const Said said = run(args);
+        EXPECT_EQ(said.code, 3) << said.err;
+        EXPECT_THAT(said.err, HasSubstr(cat(" = ", source, ": --fresh would archive the run ", folder.string(),
+                                            ", which these weights are of: give the new run a name of its own")));
+      }
+  EXPECT_FALSE(fs::exists(folder_ / "runs/one.1"));
+  EXPECT_EQ(file("runs/one/config.toml"), config);
+  train_small("two", {"--ranks", "1"});
+  train("two", {"--fresh", "--init-from", "one", "--ranks", "1"});
+}
+
+TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
+  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
+                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  const auto upcycled = [&](const std::string& source, const std::string& name) {
+    train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "runs/dense/tokenizer.json", "--ranks", "1",
+                       "--lr", "0", "--min-lr", "0", "--weight-decay", "0"});
+    const Said said = run({"export", "--run", name, "--format", "hf", folder_ / (name + "-hf")});
+    EXPECT_EQ(said.code, 0) << said.err;
+    return file(name + "-hf/model.safetensors");
+  };
+  const std::string newest = upcycled("dense", "newest");
+  EXPECT_EQ(upcycled("dense@2", "second"), newest);
+  EXPECT_NE(upcycled("dense@1", "first"), newest);
+  const Said none =
+      run({"train", "--run", "none", "--upcycle", "dense@3", "--num-experts", "4", "--data", folder_ / "text.txt"});
+  EXPECT_EQ(none.code, 5);
+  EXPECT_THAT(none.err, HasSubstr("has no checkpoint 3"));
+}
+
+// A run that has saved resumes from its own checkpoint: other first weights would only be written down.
+TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
+  for (const char* name : {"a", "b"}) train_small(name, {"--ranks", "1"});
+  train("tuned", {"--init-from", "a", "--ranks", "1"});
+  const std::string config = file("runs/tuned/config.toml");
+  const auto resumed = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train", "--run", "tuned", "--train-iters", "3"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run(args);
+  };
+  for (const char* key : {"--init-from", "--upcycle"}) {
+    const Said other = resumed({key, "b"});
+    EXPECT_EQ(other.code, 3) << key;
+    EXPECT_THAT(other.err, AllOf(HasSubstr("was begun from a, and is resumed from its own checkpoint"),
+                                 HasSubstr(cat("remove ", key)), HasSubstr("--run NAME")));
+    EXPECT_EQ(resumed({key, "b", "--dry-run"}).code, 3);
+    for (const std::vector<std::string>& shown : {std::vector<std::string>{"plan"}, {"config", "show"}}) {
+      std::vector<std::string> args = shown;
+      args.insert(args.end(), {"--run", "tuned", "--train-iters", "3", key, "b"});
+      const Said said = run(args);
+      EXPECT_EQ(said.code, 3) << key;
+      EXPECT_EQ(said.err.substr(said.err.find(": ")), other.err.substr(other.err.find(": ")))
+          << "the same sentence as that of train";
+    }
+    EXPECT_EQ(file("runs/tuned/config.toml"), config);
+  }
+  EXPECT_THAT(run({"train", "--run", "a", "--train-iters", "3", "--init-from", "b"}).err,
+              HasSubstr("was begun with random weights"));
+  write_text(folder_ / "more.toml", "init_from = \"\"\n");
+  EXPECT_EQ(resumed({"--config", folder_ / "more.toml"}).code, 0);
+  EXPECT_THAT(file("runs/tuned/config.toml"), HasSubstr("init_from = \"a\""));
+  const Said planned = run({"plan", "--run", "tuned", "--init-from", "a"});
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  const Said same = run({"train", "--run", "tuned", "--train-iters", "4", "--init-from", "a"});
+  EXPECT_EQ(same.code, 0) << same.err;
+}
+
+}  // namespace
+}  // namespace witan::test
