@@ -2,11 +2,15 @@
 // and after a step of SGD.
 #include "witan/moe/moe.h"
 
+#include <set>
+
 #include "moe/moe_support.h"
 #include "support/dmoe.h"
 #include "support/thread_world.h"
+#include "witan/comm/meta.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/topk.h"
+#include "witan/tensor/call_record.h"
 
 namespace witan {
 namespace {
@@ -187,6 +191,33 @@ TEST(Moe, TellsStatisticsOfTheWorldsExperts) {
     EXPECT_GE(out.record.value(kBalanceLoss).data<float>()[0], 0.9F);
     EXPECT_GT(out.record.value(kZLoss).data<float>()[0], 0.0F);
   });
+}
+
+// On what stands for a GPU, where a pass over memory costs as much as many a kernel: the gradient of the layer's input
+// is that of the experts, to which the router's product adds its own.
+TEST(Moe, NoPassAddsTheRoutersGradientToTheExperts) {
+  constexpr int64_t kWidth = 16;
+  ThreadPool pool(1);
+  Stream meta({Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), pool);
+  MetaGroup alone{1, 0, "expert"};
+  MoeConfig config;
+  config.num_experts = 8;
+  MlpConfig mlp;
+  mlp.ffn_hidden_size = 32;
+  Moe moe({.stream = meta, .dtype = DType::bf16}, config, mlp, kWidth, alone);
+  bind_gradients(meta, moe);
+  CallCosts calls;
+  meta.record_calls(&calls);
+  Tape tape(meta);
+  const Var x = tape.input(meta.empty({2, 4, kWidth}, DType::bf16));
+  const Var y = moe.forward(tape, x, false).y;
+  tape.backward({{y, meta.empty(y.shape(), DType::bf16)}});
+  meta.record_calls(nullptr);
+  std::set<std::string> names;
+  for (const auto& [kind, cost] : calls) names.insert(kind.name);
+  EXPECT_TRUE(names.contains("wide_linear_backward_input"));
+  EXPECT_FALSE(names.contains("accumulate"));
+  EXPECT_FALSE(names.contains("add"));
 }
 
 }  // namespace

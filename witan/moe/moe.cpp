@@ -34,9 +34,10 @@ Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Rando
 
 MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
+  Routing routing = router_->forward(tape, x, dropping, source);
+  // Behind the router, whose gradient is then added to the experts'.
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
-  Routing routing = router_->forward(tape, x, dropping, source);
   if (dropping == Dropping::by_capacity) {
     routing.pools = pools_;
     routing.replica_slots = replica_slots_;

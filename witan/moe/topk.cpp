@@ -132,14 +132,14 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const T
   return route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
 }
 
-// [T, E]
+// [T, E]. It reads x as it is, without a view of its own, so that its gradient is added to what is there already.
 Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) const {
-  const auto [T, D] = x.shape().as_rows();
-  Var rows = ops::reshape(tape, x, {T, D});
   const kernels::Dropout noise = selection_.jitter(source, x.shape(), axis_ ? &*axis_ : nullptr);
-  if (noise.step.defined()) rows = ops::jitter(tape, rows, noise, config_.moe_input_jitter_eps);
-  const Var logits = ops::wide_linear(tape, rows, tape.parameter(weight_));
-  return logit_bias_ ? ops::add_bias(tape, logits, tape.parameter(*logit_bias_)) : logits;
+  const Var in = noise.step.defined() ? ops::jitter(tape, x, noise, config_.moe_input_jitter_eps) : x;
+  Var logits = ops::wide_linear(tape, in, tape.parameter(weight_));
+  if (logit_bias_) logits = ops::add_bias(tape, logits, tape.parameter(*logit_bias_));
+  const auto [T, E] = logits.shape().as_rows();
+  return ops::reshape(tape, logits, {T, E});
 }
 
 // logits [T, E], of so many sequences
