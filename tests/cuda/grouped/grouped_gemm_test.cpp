@@ -124,7 +124,7 @@ TEST_F(CudaGroupedGemm, NoNumberOfRowsChangesTheBitsOfAnother) {
   const Tensor w = to_gpu(host.normal({2, N, K}, DType::bf16, "w"));
   const Tensor x = to_gpu(host.normal({2, 700, K}, DType::bf16, "x")),
                dy = to_gpu(host.normal({2, 700, N}, DType::bf16, "dy"));
-  std::vector<Tensor> first_y, first_dx;
+  std::vector<Tensor> first_y, first_dx, first_gated;
   for (const int64_t rows : {kFirst, int64_t{64}, int64_t{200}, int64_t{300}, int64_t{512}, int64_t{700}}) {
     SCOPED_TRACE(cat(rows, " rows"));
     const RowGroups groups{to_gpu(host.tensor<int64_t>({2}, {0, rows})),
@@ -138,14 +138,19 @@ TEST_F(CudaGroupedGemm, NoNumberOfRowsChangesTheBitsOfAnother) {
     const Tensor y = poisoned({2 * rows, N}, DType::bf16), dx = poisoned({2 * rows, K}, DType::bf16);
     kernels::grouped_gemm_forward(gpu(), y, of(x), groups, w);
     kernels::grouped_gemm_backward_input(gpu(), dx, of(dy), groups, w);
+    const Tensor h = poisoned(y.shape(), DType::bf16), gated = poisoned({2 * rows, N / 2}, DType::bf16);
+    kernels::grouped_swiglu_forward(gpu(), gated, h, of(x), groups, w, {});
+    expect_same_bits(h, y);
     for (const int64_t e : {0, 1}) {
       first_y.push_back(to_host(y).narrow(0, e * rows, kFirst));
       first_dx.push_back(to_host(dx).narrow(0, e * rows, kFirst));
+      first_gated.push_back(to_host(gated).narrow(0, e * rows, kFirst));
     }
   }
   for (size_t i = 2; i < first_y.size(); ++i) {
     EXPECT_EQ(values(first_y[i]), values(first_y[i % 2])) << i;
     EXPECT_EQ(values(first_dx[i]), values(first_dx[i % 2])) << i;
+    EXPECT_EQ(values(first_gated[i]), values(first_gated[i % 2])) << i;
   }
 }
 
@@ -285,6 +290,12 @@ TEST_F(CudaGroupedGemm, EveryTileOfLinesIsTheProduct) {
     kernels::grouped_gemm_backward_input(gpu(), dx_gpu, on_gpu.dy, on_gpu.groups, on_gpu.w);
     EXPECT_TRUE(close(to_host(y_gpu), y, DType::bf16)) << expected;
     EXPECT_TRUE(close(to_host(dx_gpu), dx, DType::bf16)) << expected;
+    const Tensor h = poisoned(cpu.dy.shape(), DType::bf16), gated = poisoned({c.capacity, c.N / 2}, DType::bf16);
+    const Tensor gated_apart = poisoned(gated.shape(), DType::bf16);
+    kernels::grouped_swiglu_forward(gpu(), gated, h, on_gpu.x, on_gpu.groups, on_gpu.w, {});
+    kernels::swiglu_forward(gpu(), gated_apart, y_gpu, {}, on_gpu.groups);
+    expect_same_bits(h, y_gpu);
+    expect_same_bits(gated, gated_apart);
   }
 }
 

@@ -18,11 +18,10 @@ bool stores_packs(const Tensor& out) {
   return whole;
 }
 
-// Whether the product waits for memory, so that an activation in its epilogue saves a pass over the result. A long sum
-// waits for the tensor cores, which the epilogue holds up; a few rows have tiles of their own.
-bool pays_to_activate(const RowGroups& groups, const Tensor& h, const Tensor& x) {
-  constexpr int64_t kShortSum = 1024;
-  return x.size(1) <= kShortSum && groups.rows_of(h.size(0)) > 64 * groups.experts();
+// Whether the product's epilogue computes the activation too, which saves a pass over the result. A few rows have tiles
+// of their own, and few columns would leave half of the wide one empty.
+bool pays_to_activate(const RowGroups& groups, const Tensor& h) {
+  return h.size(1) > 128 && groups.rows_of(h.size(0)) > 64 * groups.experts();
 }
 
 // The same of its backward. There the pass over memory takes five rows where the forward's takes two, of a product of
@@ -57,7 +56,7 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
                             const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   if (few_rows_grouped_swiglu(stream, y, h, x, groups, w, s, x_rows)) return;
-  if (pays_to_activate(groups, h, x) && takes_grouped(stream, groups, h, x, w) && takes_rows(x, x_rows) &&
+  if (pays_to_activate(groups, h) && takes_grouped(stream, groups, h, x, w) && takes_rows(x, x_rows) &&
       stores_packs(y))
     return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s, x_rows);
   grouped_gemm_forward(stream, h, x, groups, w, x_rows);

@@ -35,4 +35,14 @@ void with_lines_shape(int64_t lines, int64_t experts, int64_t columns, const Bod
     body.template operator()<WidePair>();
 }
 
+// The same where columns are paired, of more than 64 lines for each expert: a wide tile in any case, as what is paired
+// is 64 columns and their partners.
+template <class Body>
+void with_paired_shape(int64_t lines, int64_t experts, const Body& body) {
+  if (lines < WidePair::kSpanLines * experts)
+    body.template operator()<WideTile>();
+  else
+    body.template operator()<WidePair>();
+}
+
 }  // namespace witan::kernels::cuda

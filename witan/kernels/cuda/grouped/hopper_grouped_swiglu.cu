@@ -58,14 +58,18 @@ struct StoreSwiglu {
 void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x,
                                    const RowGroups& groups, const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   dispatch_half(y.dtype(), [&]<class T>() {
-    const auto launch = [&]<Gathered kGathered>() {
+    const auto launch = [&]<class Shape, Gathered kGathered>() {
       using Both =
           OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::paired, kElementFor<T>, kGathered>;
-      launch_grouped_gemm<WideTile, Both>(
+      launch_grouped_gemm<Shape, Both>(
           stream, x, w, product_of(groups, h.size(0), h.size(1), x.size(1)),
           StoreSwiglu<T>{ptr<T>(h), ptr<T>(y), h.stride(0), y.stride(0), y.size(1), ptr<const float>(s)}, x_rows);
     };
-    x_rows.defined() ? launch.template operator()<Gathered::a>() : launch.template operator()<Gathered::none>();
+    const auto launch_shape = [&]<class Shape>() {
+      x_rows.defined() ? launch.template operator()<Shape, Gathered::a>()
+                       : launch.template operator()<Shape, Gathered::none>();
+    };
+    with_paired_shape(groups.rows_of(h.size(0)), groups.experts(), launch_shape);
   });
 }
 
