@@ -199,6 +199,8 @@ int main(int argc, char** argv) {
   Bench bench(stream, argc > 1 ? argv[1] : "");
   router_products(bench, 16384, 64, 512);
   router_products(bench, 16384, 256, 1024);
+  router_products(bench, 32768, 128, 2048);
+  router_products(bench, 32768, 256, 4096);
   routing(bench, 16384, 64, 1, 512);
   routing(bench, 32768, 64, 8, 2048);
   routing(bench, 16384, 256, 8, 1024);

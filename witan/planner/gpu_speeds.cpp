@@ -117,8 +117,9 @@ GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
                     {"square_sums_all", memory(3, 0.86)},
                     {"block_square_sums", memory(3, 0.86)},
                     {"cross_entropy_fused", memory(3, 0.86)}};
+  // Three products of 16 bits each.
   for (const char* wide : {"wide_linear", "wide_linear_backward_input", "wide_linear_backward_weight"})
-    speeds.kernels[wide] = memory(18, 0.82);
+    speeds.kernels[wide] = {18 * kMicro, 0.69 / 3 * sheet, 0.82 * gpu.memory_bytes_s};
   for (const char* grouped : {"grouped_gemm_forward", "grouped_swiglu_forward", "grouped_gemm_backward_input",
                               "grouped_swiglu_backward", "grouped_gemm_backward_weight"})
     speeds.kernels[grouped] = memory(6, 0.82);

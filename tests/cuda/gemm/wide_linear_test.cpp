@@ -43,6 +43,7 @@ class WideLinearOnGpu : public CudaTest {
                before, dw, T);
       }
   }
+  void expect_all_bits(int64_t E);
   // `sum` [..] of so many products of size one, each run from `before`.
   template <class Product>
   void expect(const Product& product, const Tensor& before, const Tensor& sum, int64_t terms) {
@@ -60,9 +61,9 @@ class WideLinearOnGpu : public CudaTest {
 // Around the edges of the kernels' tiles, several tiles of each, sums that strips divide, and shapes that they leave to
 // gemm: the last four.
 const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {
-    {1, 16, 8},       {128, 64, 64}, {129, 72, 72},   {127, 56, 56},   {300, 512, 64},
-    {1000, 136, 128}, {64, 1024, 8}, {2500, 264, 64}, {333, 400, 136}, {4099, 128, 64},
-    {77, 24, 200},    {50, 20, 8},   {50, 64, 7},     {33, 17, 5},     {260, 12, 64}};
+    {1, 16, 8},       {128, 64, 64},   {129, 72, 72},   {127, 56, 56},   {300, 512, 64}, {1000, 136, 128},
+    {64, 1024, 8},    {2500, 264, 64}, {333, 400, 136}, {4099, 128, 64}, {77, 24, 200},  {4099, 264, 256},
+    {700, 1032, 392}, {130, 640, 128}, {50, 20, 8},     {50, 64, 7},     {33, 17, 5},    {260, 12, 64}};
 
 TEST_F(WideLinearOnGpu, AgreesWithTheCpu) {
   for (const auto& [T, D, E] : kSizes)
@@ -71,8 +72,8 @@ TEST_F(WideLinearOnGpu, AgreesWithTheCpu) {
 
 // A number less its first 8 bits is what the sum leaves: without the third part it would be off by up to 2^-18 of the
 // number, in TF32 by 2^-11.
-TEST_F(WideLinearOnGpu, NoBitOfAFloat32IsLost) {
-  constexpr int64_t T = 256, D = 64, E = 64;
+void WideLinearOnGpu::expect_all_bits(int64_t E) {
+  constexpr int64_t T = 256, D = 64;
   const auto first_bits = [](float value) {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffff0000U);
   };
@@ -100,37 +101,58 @@ TEST_F(WideLinearOnGpu, NoBitOfAFloat32IsLost) {
   }
 }
 
+TEST_F(WideLinearOnGpu, NoBitOfAFloat32IsLost) {
+  for (const int64_t E : {64, 128}) expect_all_bits(E);
+}
+
 // A parameter may begin anywhere among others.
 TEST_F(WideLinearOnGpu, WeightsMayBeginOffSixteenBytes) {
-  const Tensor flat = host.normal({1 + 64 * 128}, DType::f32, "w"), x = host.normal({200, 128}, DType::bf16, "x"),
-               dy = host.normal({200, 64}, DType::f32, "dy");
-  const auto weight = [](const Tensor& all) { return all.narrow(0, 1, 64 * 128).reshape({64, 128}); };
-  const Tensor y = host.poisoned({200, 64}, DType::f32), dx = host.poisoned({200, 128}, DType::bf16),
-               dw = host.normal({1 + 64 * 128}, DType::f32, "dw");
-  const Tensor dw_gpu = to_gpu(dw), flat_gpu = to_gpu(flat);
-  kernels::wide_linear(host.stream, y, x, weight(flat));
-  kernels::wide_linear_backward_input(host.stream, dx, Write::overwrite, dy, weight(flat));
-  kernels::wide_linear_backward_weight(host.stream, weight(dw), Write::accumulate, dy, x);
-  expect([&](const Tensor& out) { kernels::wide_linear(gpu(), out, to_gpu(x), weight(flat_gpu)); },
-         host.poisoned({200, 64}, DType::f32), y, 128);
-  expect(
-      [&](const Tensor& out) {
-        kernels::wide_linear_backward_input(gpu(), out, Write::overwrite, to_gpu(dy), weight(flat_gpu));
-      },
-      host.poisoned({200, 128}, DType::bf16), dx, 64);
-  kernels::wide_linear_backward_weight(gpu(), weight(dw_gpu), Write::accumulate, to_gpu(dy), to_gpu(x));
-  EXPECT_TRUE(agree(dw_gpu, dw, 2e-4, 1e-5));
+  for (const int64_t E : {64, 136}) {
+    const Tensor flat = host.normal({1 + E * 128}, DType::f32, "w"), x = host.normal({200, 128}, DType::bf16, "x"),
+                 dy = host.normal({200, E}, DType::f32, "dy");
+    const auto weight = [E](const Tensor& all) { return all.narrow(0, 1, E * 128).reshape({E, 128}); };
+    const Tensor y = host.poisoned({200, E}, DType::f32), dx = host.poisoned({200, 128}, DType::bf16),
+                 dw = host.normal({1 + E * 128}, DType::f32, "dw");
+    const Tensor dw_gpu = to_gpu(dw), flat_gpu = to_gpu(flat);
+    kernels::wide_linear(host.stream, y, x, weight(flat));
+    kernels::wide_linear_backward_input(host.stream, dx, Write::overwrite, dy, weight(flat));
+    kernels::wide_linear_backward_weight(host.stream, weight(dw), Write::accumulate, dy, x);
+    expect([&](const Tensor& out) { kernels::wide_linear(gpu(), out, to_gpu(x), weight(flat_gpu)); },
+           host.poisoned({200, E}, DType::f32), y, 128);
+    expect(
+        [&](const Tensor& out) {
+          kernels::wide_linear_backward_input(gpu(), out, Write::overwrite, to_gpu(dy), weight(flat_gpu));
+        },
+        host.poisoned({200, 128}, DType::bf16), dx, E);
+    kernels::wide_linear_backward_weight(gpu(), weight(dw_gpu), Write::accumulate, to_gpu(dy), to_gpu(x));
+    EXPECT_TRUE(agree(dw_gpu, dw, 2e-4, 1e-5));
+  }
 }
 
 // A token's logits do not depend on how many are read together with it.
 TEST_F(WideLinearOnGpu, RowsHaveTheSameBitsInAnyCompany) {
-  const Tensor x = to_gpu(host.normal({300, 512}, DType::bf16, "x")),
-               w = to_gpu(host.normal({64, 512}, DType::f32, "w"));
-  const Tensor all = poisoned({300, 64}, DType::f32), one = poisoned({1, 64}, DType::f32);
-  kernels::wide_linear(gpu(), all, x, w);
-  kernels::wide_linear(gpu(), one, x.narrow(0, 201, 1), w);
-  const auto whole = values(to_host(all));
-  EXPECT_EQ(values(to_host(one)), std::vector<double>(whole.begin() + 201 * 64, whole.begin() + 202 * 64));
+  for (const int64_t E : {64, 128}) {
+    const Tensor x = to_gpu(host.normal({300, 512}, DType::bf16, "x")),
+                 w = to_gpu(host.normal({E, 512}, DType::f32, "w"));
+    const Tensor all = poisoned({300, E}, DType::f32), one = poisoned({1, E}, DType::f32);
+    kernels::wide_linear(gpu(), all, x, w);
+    kernels::wide_linear(gpu(), one, x.narrow(0, 201, 1), w);
+    const auto whole = values(to_host(all));
+    EXPECT_EQ(values(to_host(one)), std::vector<double>(whole.begin() + 201 * E, whole.begin() + 202 * E));
+  }
+}
+
+// Gradients whose parts do not fit into scratch memory are summed up by other kernels; whole numbers by any exactly.
+TEST_F(WideLinearOnGpu, ManyTokensOfManyExperts) {
+  constexpr int64_t T = 90000, D = 16, E = 512;
+  const Tensor x = host.normal({T, D}, DType::bf16, "x"), dy = host.normal({T, E}, DType::f32, "dy");
+  for (bf16& value : x.span<bf16>()) value = bf16(std::round(static_cast<float>(value)));
+  for (float& value : dy.span<float>()) value = std::round(value);
+  const Tensor dw = host.poisoned({E, D}, DType::f32);
+  kernels::wide_linear_backward_weight(host.stream, dw, Write::overwrite, dy, x);
+  const Tensor x_gpu = to_gpu(x), dy_gpu = to_gpu(dy), dw_gpu = poisoned({E, D}, DType::f32);
+  kernels::wide_linear_backward_weight(gpu(), dw_gpu, Write::overwrite, dy_gpu, x_gpu);
+  EXPECT_EQ(values(to_host(dw_gpu)), values(dw));
 }
 
 TEST_F(WideLinearOnGpu, NoTokens) {

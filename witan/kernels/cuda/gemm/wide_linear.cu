@@ -1,6 +1,6 @@
 #include "witan/kernels/cuda/gemm/few_rows.h"
 #include "witan/kernels/cuda/gemm/wide_linear.cuh"
-#include "witan/kernels/wide_linear.h"
+#include "witan/kernels/cuda/gemm/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -216,6 +216,7 @@ void allow_shared(Kernel* kernel, int bytes) {
 void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w) {
   if (y.elements() == 0 || few_rows_wide_linear(stream, y, x, w)) return;
   assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(y.raw(), y.size(1)));
+  if (takes_wide_hopper(stream, x, w.size(0))) return wide_linear_hopper(stream, y, x, w);
   allow_shared(forward_kernel, kForwardBytes);
   const dim3 grid(tiles(x.size(0), kRows), tiles(w.size(0), kSide));
   forward_kernel<<<grid, kThreads, kForwardBytes, native(stream)>>>(ptr<float>(y), ptr<Bf16>(x), matrix(w), x.size(0));
@@ -224,6 +225,8 @@ void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
 void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w) {
   if (dx.elements() == 0) return;
   assert(packs<Bf16>(dx.raw(), dx.size(1)) && packs<float>(dy.raw(), dy.size(1)));
+  if (takes_wide_backward_hopper(stream, dx, w.size(0)))
+    return wide_linear_backward_input_hopper(stream, dx, write, dy, w);
   const unsigned blocks = tiles(dx.size(0), kRows);
   const dim3 grid(blocks, static_cast<unsigned>(ranges_of_columns(blocks, multiprocessors(stream), dx.size(1))));
   const auto launch = [&]<bool kAdds, int kHeld>() {

@@ -1,7 +1,7 @@
 // dw = dy^T x: a few elements, each a sum over all tokens. Blocks sum strips of tokens, a second kernel the strips, in
 // order.
 #include "witan/kernels/cuda/gemm/wide_linear.cuh"
-#include "witan/kernels/wide_linear.h"
+#include "witan/kernels/cuda/gemm/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -94,24 +94,30 @@ __global__ void __launch_bounds__(kThreads)
   to[i] = convert<G>(adds ? convert<float>(to[i]) + sum : sum);
 }
 
-}  // namespace
-
-void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x) {
-  assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(dy.raw(), dy.size(1)));
+WideStrips sum_strips(Stream& stream, const Tensor& dy, const Tensor& x) {
   const int64_t T = x.size(0), D = x.size(1), E = dy.size(1);
   const unsigned across = tiles(D, kColumns), down = tiles(E, kSide);
   const int64_t chunks = tiles(T, kSide), most = std::max<int64_t>(1, kBlocks / (int64_t{across} * down));
   const int64_t strip = std::max<int64_t>(1, (chunks + most - 1) / most) * kSide, strips = tiles(T, strip);
-  auto* const partials = reinterpret_cast<float*>(stream.scratch(strips * dw.elements() * int64_t{sizeof(float)}));
-  if (strips > 0) {
-    witan::cuda::check(cudaFuncSetAttribute(strip_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-                       "wide_linear's shared memory");
-    strip_kernel<<<dim3(static_cast<unsigned>(strips), across, down), kThreads, kSharedBytes, native(stream)>>>(
-        partials, wide::matrix(dy), ptr<Bf16>(x), static_cast<int>(D), strip);
-  }
+  auto* const sums = reinterpret_cast<float*>(stream.scratch(strips * E * D * int64_t{sizeof(float)}));
+  witan::cuda::check(cudaFuncSetAttribute(strip_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+                     "wide_linear's shared memory");
+  strip_kernel<<<dim3(static_cast<unsigned>(strips), across, down), kThreads, kSharedBytes, native(stream)>>>(
+      sums, wide::matrix(dy), ptr<Bf16>(x), static_cast<int>(D), strip);
+  return {sums, strips};
+}
+
+}  // namespace
+
+void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x) {
+  assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(dy.raw(), dy.size(1)));
+  WideStrips of{};  // of no tokens there are none
+  if (x.size(0) > 0)
+    of = takes_wide_backward_hopper(stream, x, dy.size(1)) ? wide_linear_strips_hopper(stream, dy, x)
+                                                           : sum_strips(stream, dy, x);
   dispatch_device(dw.dtype(), [&]<class G>() {
     add_strips_kernel<<<tiles(dw.elements(), kThreads), kThreads, 0, native(stream)>>>(
-        ptr<G>(dw), write == Write::accumulate, partials, strips, dw.elements());
+        ptr<G>(dw), write == Write::accumulate, of.sums, of.strips, dw.elements());
   });
 }
 
