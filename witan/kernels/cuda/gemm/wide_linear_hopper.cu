@@ -85,12 +85,12 @@ struct WideProduct {
   __device__ int tiles() const { return across() * down() * strips; }
 };
 
-struct WideTile {
+struct StripTile {
   int line, column, strip, first_step, blocks;
 };
 
 // Tiles of the same lines follow each other.
-__device__ __forceinline__ WideTile wide_tile(const WideProduct& product, int number) {
+__device__ __forceinline__ StripTile strip_tile(const WideProduct& product, int number) {
   const int across = product.across(), row = number / across, strip = row / product.down();
   const int first_step = strip * product.strip_steps;
   const int steps = min(product.strip_steps, product.steps - first_step);
@@ -117,7 +117,7 @@ __device__ void produce_wide(const WideRing& shared, const WideProduct& product,
   prefetch_map(parts_map);
   Ring<WideRing::kStages> ring;
   for (int number = static_cast<int>(blockIdx.x); number < product.tiles(); number += static_cast<int>(gridDim.x)) {
-    const WideTile tile = wide_tile(product, number);
+    const StripTile tile = strip_tile(product, number);
     const int units = min(WideShape::kUnits, divide_up(product.lines - tile.line, kWgmmaUnit));
     for (int block = 0; block < tile.blocks; ++block, ring.advance()) {
       uint64_t* const full = shared.full + ring.stage;
@@ -173,7 +173,7 @@ __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, 
 
 // Adjacent columns are stored together where they are adjacent in memory.
 template <Major kMajor>
-__device__ __forceinline__ void store_wide(const WideOut& to, const WideProduct& product, const WideTile& tile,
+__device__ __forceinline__ void store_wide(const WideOut& to, const WideProduct& product, const StripTile& tile,
                                            const WideSums& large, const WideSums& small, int consumer) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;
   const int first = tile.line + consumer * kWgmmaUnit + thread / 32 * 16 + lane / 4;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   take_registers<232>();
   Ring<WideRing::kStages> ring;
   for (int number = static_cast<int>(blockIdx.x); number < product.tiles(); number += static_cast<int>(gridDim.x)) {
-    const WideTile tile = wide_tile(product, number);
+    const StripTile tile = strip_tile(product, number);
     WideSums large, small;
     multiply_wide<kMajor>(large, small, shared, ring, tile.blocks, warpgroup - 1);
     store_wide<kMajor>(to, product, tile, large, small, warpgroup - 1);
