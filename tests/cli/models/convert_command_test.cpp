@@ -437,6 +437,26 @@ TEST_F(ConvertCommands, WeightsThatAreNotFiniteAreNamedWhereTheyAreComputedWith)
   }
 }
 
+// A dense model of which experts are made; each rank reads whole tensors, and no value is counted twice.
+TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
+  train("one", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size", "32",
+                "--num-experts", "0", "--ranks", "1"});
+  export_to("one", "hf");
+  for (const char* name : {"model.layers.0.mlp.down_proj.weight", "model.norm.weight"})
+    spoil(folder_ / "hf/model.safetensors", name);
+  done({"import", folder_ / "hf", "--run", "spoilt"});
+  std::vector<std::string> args = {"train", "--run", "experts", "--upcycle", "spoilt", "--num-experts", "4"};
+  args.insert(args.end(), {"--data", folder_ / "text.txt", "--device", "cpu", "--seq-length", "16"});
+  args.insert(args.end(), {"--micro-batch-size", "1", "--global-batch-size", "4", "--train-iters", "20"});
+  args.insert(args.end(), {"--mesh", "shard=2,expert=2", "--num-layers", "2", "--hidden-size", "32"});
+  args.insert(args.end(), {"--ffn-hidden-size", "32", "--tokenizer-vocab-size", "300"});
+  const Said said = run(args);
+  EXPECT_EQ(said.code, 6) << said.err;
+  EXPECT_THAT(said.err, AllOf(HasSubstr("warning: 2 values of the weights of "),
+                              HasSubstr(" are NaN or infinite, in 2 tensors, the first of them final_norm.weight"),
+                              HasSubstr(", as they came from upcycle = spoilt: start from weights that are finite")));
+}
+
 // Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.
 TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
   train_small("base", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9", "--keep-best", "1"});

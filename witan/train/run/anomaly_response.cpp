@@ -58,10 +58,13 @@ void AnomalyResponse::require_updates(const TrainState& state, bool spike, std::
 // Gradients of weights that are not finite are not finite either, whatever the data and the learning rate.
 std::string AnomalyResponse::way_out(const TrainState& state, std::optional<int64_t> newest) const {
   if (bad_values_.empty()) return cat(where_to_resume(state, newest), " with a smaller --lr, or check the data");
-  const std::string& source = config_->train.init_from;
+  const TrainConfig& train = config_->train;
+  const bool upcycles = train.init_from.empty();
+  const std::string& source = upcycles ? train.upcycle : train.init_from;
   const std::string of_weights = cat("The weights themselves are not finite: ", bad_values_);
   if (state.updates > 0 || source.empty()) return cat(of_weights, ". ", where_to_resume(state, newest));
-  return cat(of_weights, ", as they came from init_from = ", source, ": start from weights that are finite");
+  return cat(of_weights, ", as they came from ", upcycles ? "upcycle" : "init_from", " = ", source,
+             ": start from weights that are finite");
 }
 
 std::string AnomalyResponse::where_to_resume(const TrainState& state, std::optional<int64_t> newest) const {

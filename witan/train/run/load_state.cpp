@@ -96,6 +96,7 @@ void StateLoader::upcycle() {
   upcycling.fill(stream_, tensors);
   await_weights(config.train.upcycle);
   warn_of_lost_best(config.train.upcycle);
+  warn_of_non_finite(upcycling.non_finite(), Counted::whole_tensors, upcycling.dense().folder.string());
   if (leads()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
   const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
   if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
@@ -111,7 +112,7 @@ void StateLoader::take_weights() {
   weights.fill(stream_, engine_.state());
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
-  warn_of_non_finite(weights);
+  warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
   if (!leads()) return;
   run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
@@ -129,14 +130,16 @@ void StateLoader::warn_of_lost_best(const std::string& source) {
 }
 
 // Of all ranks together.
-void StateLoader::warn_of_non_finite(const InitialWeights& weights) {
+void StateLoader::warn_of_non_finite(const std::map<std::string, int64_t>& own, Counted counted,
+                                     const std::string& source) {
   std::map<std::string, int64_t> all;
-  for (const std::string& text : gather_texts(saving_.world(), saving_.stream(), Json(weights.non_finite()).dump()))
-    for (const auto& [name, values] : Json::parse(text).get<std::map<std::string, int64_t>>()) all[name] += values;
+  for (const std::string& text : gather_texts(saving_.world(), saving_.stream(), Json(own).dump()))
+    for (const auto& [name, values] : Json::parse(text).get<std::map<std::string, int64_t>>())
+      all[name] = counted == Counted::own_parts ? all[name] + values : values;
   if (all.empty()) return;
   NonFinite found{.values = 0, .tensors = std::ssize(all), .first = all.begin()->first};
   for (const auto& [name, values] : all) found.values += values;
-  run_.recorder->warn(describe(found, cat("the weights of ", weights.source().where())));
+  run_.recorder->warn(describe(found, cat("the weights of ", source)));
 }
 
 // Each rank reads first weights by itself, perhaps from a slower disk than the others.

@@ -2,6 +2,7 @@
 // a new run takes from another model.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "witan/checkpoint/background_save.h"
@@ -45,7 +46,9 @@ class StateLoader {
   void upcycle();
   void take_weights();
   void await_weights(const std::string& source);
-  void warn_of_non_finite(const InitialWeights& weights);
+  // Whether each rank has counted what is its own, or what it read of tensors as a whole, as others have too.
+  enum class Counted : uint8_t { own_parts, whole_tensors };
+  void warn_of_non_finite(const std::map<std::string, int64_t>& own, Counted counted, const std::string& source);
   void warn_of_lost_best(const std::string& source);
 
   const Run run_;

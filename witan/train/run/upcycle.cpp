@@ -243,6 +243,8 @@ std::vector<double> Upcycling::read(const std::string& name) {
     });
     release_pages(bytes);
   }
+  if (const auto bad = std::ranges::count_if(values, [](double value) { return !std::isfinite(value); }); bad > 0)
+    non_finite_[name] = bad;
   return values;
 }
 

@@ -6,8 +6,7 @@
 //   equal rows, so that a token which chooses one chooses all of them (virtual groups: He et al., arXiv:2410.07524, and
 //   Megatron-LM's moe_upcycling_granularity). The function is kept as by copies.
 // - drop: copies, a share of whose hidden units, other ones in each expert, are drawn anew: normal, with mean and
-// standard
-//   deviation of the values that they replace (Drop-Upcycling: Nakamura et al., arXiv:2502.19261).
+//   standard deviation of the values that they replace (Drop-Upcycling: Nakamura et al., arXiv:2502.19261).
 //
 // Down projections are scaled by G / s, where s is what the weights of a token sum to: exactly where they are
 // normalised (over the chosen), or what they do at an even router, which keeps the function in expectation alone.
@@ -45,6 +44,8 @@ class Upcycling {
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
   const Checkpoint& dense() const { return dense_; }
+  // Of the dense model's tensors that fill() has read, each as a whole: how many values are NaN or infinite.
+  const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
   // Damaged checkpoints of its run that were passed over.
   const std::vector<std::string>& warnings() const { return warnings_; }
   double scale() const { return scale_; }  // of down projections
@@ -79,6 +80,7 @@ class Upcycling {
   double scale_ = 1;
   std::string read_;  // the tensor last read, which several of a rank's tensors may come from
   std::vector<double> values_;
+  std::map<std::string, int64_t> non_finite_;
 };
 
 }  // namespace witan
