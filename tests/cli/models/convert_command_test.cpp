@@ -448,8 +448,7 @@ TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
   std::vector<std::string> args = {"train", "--run", "experts", "--upcycle", "spoilt", "--num-experts", "4"};
   args.insert(args.end(), {"--data", folder_ / "text.txt", "--device", "cpu", "--seq-length", "16"});
   args.insert(args.end(), {"--micro-batch-size", "1", "--global-batch-size", "4", "--train-iters", "20"});
-  args.insert(args.end(), {"--mesh", "shard=2,expert=2", "--num-layers", "2", "--hidden-size", "32"});
-  args.insert(args.end(), {"--ffn-hidden-size", "32", "--tokenizer-vocab-size", "300"});
+  args.insert(args.end(), {"--mesh", "shard=2,expert=2"});
   const Said said = run(args);
   EXPECT_EQ(said.code, 6) << said.err;
   EXPECT_THAT(said.err, AllOf(HasSubstr("warning: 2 values of the weights of "),

@@ -104,6 +104,27 @@ TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
   EXPECT_THAT(none.err, HasSubstr("has no checkpoint 3"));
 }
 
+// What the call does not say; routing is the new run's own, as the dense model has none.
+TEST_F(FirstWeights, UpcyclingTakesTheDenseModelAndItsTokenizer) {
+  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
+                  "48", "--num-experts", "0", "--normalization", "LayerNorm", "--ranks", "1"});
+  const std::vector<std::string> upcycle = {"--upcycle", "dense", "--num-experts", "6", "--ranks", "1"};
+  train("moe", upcycle);
+  const std::string config = file("runs/moe/config.toml");
+  for (const char* line : {"num_layers = 2\n", "hidden_size = 32\n", "ffn_hidden_size = 48\n", "num_experts = 6\n",
+                           "normalization = \"LayerNorm\"\n"})
+    EXPECT_THAT(config, HasSubstr(line));
+  EXPECT_EQ(file("runs/moe/tokenizer.json"), file("runs/dense/tokenizer.json"));
+  EXPECT_THAT(run({"config", "show", "--run", "new", "--upcycle", "dense"}).out,
+              ::testing::ContainsRegex("hidden_size = 32 +# upcycle = dense"));
+  const Said other = run({"train", "--run", "deeper", "--upcycle", "dense", "--num-layers", "3", "--data",
+                          folder_ / "text.txt", "--device", "cpu"});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, HasSubstr("upcycle = dense: the dense model has num_layers = 2, this run 3"));
+  fs::rename(folder_ / "runs/dense", folder_ / "runs/gone");
+  EXPECT_EQ(run({"train", "--run", "moe", "--train-iters", "3"}).code, 0) << "it has its own copy of the tokenizer";
+}
+
 // A run that has saved resumes from its own checkpoint: other first weights would only be written down.
 TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
   for (const char* name : {"a", "b"}) train_small(name, {"--ranks", "1"});

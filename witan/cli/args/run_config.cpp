@@ -24,6 +24,7 @@
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/saved_config.h"
+#include "witan/train/run/upcycle.h"
 
 namespace witan::cli {
 namespace {
@@ -188,18 +189,23 @@ void require_same_vocabulary(const std::string& given, const WeightSource& sourc
     say(err, cat("warning: ", asked, both, "both have the same tokens, but do not divide every text into them alike"));
 }
 
-// Takes what the call does not say of the model from the source, but for adapters where the source has none: they are
-// the run's.
-void take_keys(GivenConfig& given, ModelConfig model) {
+// Takes what the call does not say of the model from the source, but for keys that are the run's own: adapters where
+// the source has none, and `own`.
+void take_keys(GivenConfig& given, ModelConfig model, const std::set<std::string>& own = {}) {
   const Fields theirs = model.fields(), ours = given.config.model.fields();
   for (size_t i = 0; i < ours.size(); ++i) {
     const std::string& name = ours[i].name;
     const bool takes = shapes_function(theirs[i]) || name == "dtype";
-    const bool of_the_run = name.starts_with("lora_") && model.lora_rank == 0;
+    const bool of_the_run = own.contains(name) || (name.starts_with("lora_") && model.lora_rank == 0);
     if (!takes || of_the_run || given.said(name) || ours[i].text() == theirs[i].text()) continue;
     std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
-    given.sources[name] = ValueSource::init_from;
+    given.sources[name] = ValueSource::first_weights;
   }
+}
+
+void take_tokenizer(GivenConfig& given, const fs::path& tokenizer) {
+  given.config.data.tokenizer = tokenizer.string();
+  given.sources["tokenizer"] = ValueSource::first_weights;
 }
 
 // A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
@@ -218,10 +224,20 @@ void take_model(GivenConfig& given, std::FILE* err) {
   require_same_function(given.config.model, *source, asked);
   if (const std::string& own = given.config.data.tokenizer; !own.empty())
     return require_same_vocabulary(own, *source, asked, err);
-  const auto tokenizer = tokenizer_of(*source);
-  if (!tokenizer) return;
-  given.config.data.tokenizer = tokenizer->string();
-  given.sources["tokenizer"] = ValueSource::init_from;
+  if (const auto tokenizer = tokenizer_of(*source)) take_tokenizer(given, *tokenizer);
+}
+
+// So does one whose experts are made of a dense model, but for all that says how its tokens are routed.
+void take_dense_model(GivenConfig& given) {
+  const TrainConfig& train = given.config.train;
+  if (train.upcycle.empty() || (given.saved && given.saved->train.upcycle == train.upcycle)) return;
+  std::vector<std::string> warnings;  // said when the run is about to start from it (check_first_weights)
+  const Checkpoint dense = open_dense_model(train, warnings);
+  std::set<std::string> routing;
+  for (const Field& field : given.config.model.moe.fields()) routing.insert(field.name);
+  take_keys(given, config_of(dense).model, routing);
+  if (!given.said("tokenizer") && has_extra_file(dense, "tokenizer.json"))
+    take_tokenizer(given, dense.folder / "tokenizer.json");
 }
 
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
@@ -284,8 +300,9 @@ std::string GivenConfig::place(const std::string& key) const {
       return "default";
     case ValueSource::megatron_default:
       return "Megatron-LM's default";
-    case ValueSource::init_from:
-      return "init_from = " + config.train.init_from;
+    case ValueSource::first_weights:
+      return config.train.upcycle.empty() ? "init_from = " + config.train.init_from
+                                          : "upcycle = " + config.train.upcycle;
     default:
       return places.at(key);
   }
@@ -327,7 +344,10 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   } else {
     if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
   }
-  if (!given.saved || other == OtherRun::replace) take_model(given, context.err);
+  if (!given.saved || other == OtherRun::replace) {
+    take_model(given, context.err);
+    take_dense_model(given);
+  }
   follow_tensor_ranks(given);
   follow_lr(given);
   if (line) say_harmless(context.err, *line);

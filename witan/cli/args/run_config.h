@@ -24,7 +24,7 @@ void add_megatron_flag(CLI::App& command);
 
 // Where a value comes from. Later ones beat earlier ones; Megatron-LM's defaults, and the model that a new run starts
 // from, do not apply to a run that is on disk.
-enum class ValueSource : uint8_t { witan_default, megatron_default, init_from, saved_run, preset, file, flag };
+enum class ValueSource : uint8_t { witan_default, megatron_default, first_weights, saved_run, preset, file, flag };
 
 // A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
 struct GivenConfig {
@@ -51,7 +51,8 @@ struct GivenConfig {
 enum class OtherRun : uint8_t {
   keep,     // its configuration holds where the call says nothing
   leave,    // the call stands alone, as it would with a new --run NAME; this is said on context.err
-  replace,  // as keep; but a call that names other weights to start from (init_from) takes the model from there
+  replace,  // as keep; but a call that names other weights to start from (init_from, upcycle) takes the model from
+            // there
 };
 
 // Reads what is given, by the order of ValueSource. `config` is what the flags, `args`, are bound to. Says on

@@ -17,6 +17,7 @@
 #include "witan/convert/model_function.h"
 #include "witan/train/run/idle_keys.h"
 #include "witan/train/run/load_run.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan::cli {
 namespace {
@@ -100,8 +101,7 @@ ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
   RunCheckpoint found = open_run_checkpoint(args.runs_folder, args.run);
   for (const std::string& warning : found.warnings) fmt::print(err, "warning: {}\n", warning);
   ExportedRun run{std::move(found.folder), std::move(found.checkpoint), {}, {}};
-  parse_toml(run.config.fields(), read_extra_file(run.checkpoint, "config.toml"),
-             (run.checkpoint.folder / "config.toml").string());
+  run.config = config_of(run.checkpoint);
   const fs::path ledger = run.folder / kLedgerName;
   std::error_code none;
   if (fs::is_regular_file(ledger, none)) run.ledger = parse_ledger(read_file(ledger), ledger.string());

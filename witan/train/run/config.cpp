@@ -91,8 +91,8 @@ Fields TrainConfig::fields() {
             "Folder of recorded routes: tokens visit those experts instead of the router's choice; empty: none"},
       Field{
           "upcycle", &upcycle,
-          "Start a new MoE run from a trained dense model: the name of its run, its folder, or a checkpoint's; empty: "
-          "random weights"},
+          "Start a new MoE run from a trained dense model, whose configuration and tokenizer it takes: the name of its "
+          "run, its folder, or a checkpoint's; empty: random weights"},
       Field{"upcycle_method", &upcycle_method,
             "Experts of an upcycled model: copies of the dense MLP, slices of it, or copies with units drawn anew"}
           .one_of({"copied", "granular", "drop"}),

@@ -17,6 +17,7 @@
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 #include "witan/train/run/named_checkpoint.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan {
 namespace {
@@ -24,9 +25,8 @@ namespace {
 constexpr std::string_view kMasterPrefix = "master/";
 
 std::unique_ptr<WeightSource> weights_of(Checkpoint checkpoint) {
-  RunConfig config;
-  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
-  return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(config.model));
+  ModelConfig model = config_of(checkpoint).model;
+  return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(model));
 }
 
 // Rows beyond the vocabulary are padding, which runs may have more or fewer of.

@@ -12,6 +12,7 @@
 #include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_start.h"
+#include "witan/train/run/saved_config.h"
 #include "witan/train/step/device.h"
 
 namespace witan {
@@ -53,8 +54,7 @@ void require_tokenizer(const RunCheckpoint& found) {
 }  // namespace
 
 ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint) {
-  RunConfig config;
-  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
+  RunConfig config = config_of(checkpoint);
   config.parallel = {};
   config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
   config.parallel.device = "cpu";

@@ -1,7 +1,5 @@
 #include "witan/train/run/saved_config.h"
 
-#include "witan/checkpoint/store.h"
-
 namespace witan {
 
 std::optional<RunConfig> saved_config(const fs::path& run_folder) {
@@ -21,9 +19,12 @@ std::optional<RunConfig> saved_config(const fs::path& run_folder) {
     return config;
   }
   const auto checkpoint = latest_checkpoint(run_folder / "checkpoints", warnings);
-  if (!checkpoint) return std::nullopt;
-  parse_toml(config.fields(), read_extra_file(*checkpoint, "config.toml"),
-             (checkpoint->folder / "config.toml").string());
+  return checkpoint ? std::optional(config_of(*checkpoint)) : std::nullopt;
+}
+
+RunConfig config_of(const Checkpoint& checkpoint) {
+  RunConfig config;
+  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
   return config;
 }
 

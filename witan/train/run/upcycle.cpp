@@ -18,26 +18,12 @@
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 #include "witan/train/run/named_checkpoint.h"
+#include "witan/train/run/saved_config.h"
 
 namespace witan {
 namespace {
 
 constexpr std::string_view kMaster = "master/";
-
-// The checkpoint that `where` names (Upcycling's constructor).
-Checkpoint open_dense(const std::string& where, const fs::path& runs_folder, std::vector<std::string>& warnings) {
-  if (auto named = checkpoint_of_name(where, runs_folder)) return std::move(*named);
-  for (const fs::path& path : {fs::path(where), runs_folder / where})
-    if (auto found = checkpoint_in(path, cat("upcycle = ", where, ": "), warnings)) return std::move(*found);
-  throw CheckpointError(cat("upcycle = ", where, ": there is neither a checkpoint, nor a run in ", runs_folder.string(),
-                            ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run"));
-}
-
-RunConfig config_of(const Checkpoint& checkpoint) {
-  RunConfig config;
-  parse_toml(config.fields(), read_extra_file(checkpoint, "config.toml"), (checkpoint.folder / "config.toml").string());
-  return config;
-}
 
 // Whether the two models differ in their MLPs alone; `passed_over`: a key that is not compared.
 void check_model(const Checkpoint& dense, const RunConfig& config, std::string_view passed_over = {}) {
@@ -142,15 +128,24 @@ struct Upcycling::Making {
   }
 };
 
-Upcycling::Upcycling(const RunConfig& config)
-    : config_(config), dense_(open_dense(config.train.upcycle, config.train.runs_folder, warnings_)) {
+Upcycling::Upcycling(const RunConfig& config) : config_(config), dense_(open_dense_model(config.train, warnings_)) {
   check_model(dense_, config_);
   map_tensors();
   scale_ = static_cast<double>(slices_) / weight_sum(config.model.moe);
 }
 
+Checkpoint open_dense_model(const TrainConfig& train, std::vector<std::string>& warnings) {
+  const fs::path runs_folder = train.runs_folder, where = train.upcycle;
+  if (auto named = checkpoint_of_name(train.upcycle, runs_folder)) return std::move(*named);
+  for (const fs::path& path : {where, runs_folder / where})
+    if (auto found = checkpoint_in(path, cat("upcycle = ", train.upcycle, ": "), warnings)) return std::move(*found);
+  throw CheckpointError(cat("upcycle = ", train.upcycle, ": there is neither a checkpoint, nor a run in ",
+                            runs_folder.string(),
+                            ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run"));
+}
+
 Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings) {
-  Checkpoint dense = open_dense(config.train.upcycle, config.train.runs_folder, warnings);
+  Checkpoint dense = open_dense_model(config.train, warnings);
   check_model(dense, config, "vocab_size");
   return dense;
 }

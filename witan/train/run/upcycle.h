@@ -25,16 +25,19 @@
 
 namespace witan {
 
-// Throws what opening the dense model of config.train.upcycle throws, and where it is no model to start from, but for
-// the size of its vocabulary: before there is a tokenizer. Returns it; adds a sentence to `warnings` for every damaged
-// checkpoint of the run that is skipped.
+// The checkpoint that train.upcycle names: its folder, that of a run, the name of a run in runs_folder, or of one of
+// its checkpoints (RUN@best, RUN@STEP). Adds a sentence to `warnings` for every damaged checkpoint of the run that is
+// skipped. Throws CheckpointError where there is none.
+Checkpoint open_dense_model(const TrainConfig& train, std::vector<std::string>& warnings);
+
+// The same. Throws, too, where it is no model to start from, but for the size of its vocabulary: before there is a
+// tokenizer.
 Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings);
 
 class Upcycling {
  public:
-  // Opens config.train.upcycle: the folder of a checkpoint, that of a run, the name of a run in runs_folder, or of one
-  // of its checkpoints (RUN@best, RUN@STEP). Throws CheckpointError where there is none, or a tensor of either model
-  // has no counterpart; ConfigError where the models differ in more than their MLPs.
+  // Opens the dense model. Throws CheckpointError where there is none, or a tensor of either model has no counterpart;
+  // ConfigError where the models differ in more than their MLPs.
   explicit Upcycling(const RunConfig& config);
   ~Upcycling();
   Upcycling(const Upcycling&) = delete;
