@@ -456,6 +456,23 @@ TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
                               HasSubstr(", as they came from upcycle = spoilt: start from weights that are finite")));
 }
 
+TEST_F(ConvertCommands, AModelWithoutATokenizerGetsNoneOfAnotherText) {
+  train("one", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size", "32",
+                "--num-experts", "0", "--ranks", "1"});
+  export_to("one", "hf");
+  for (const auto& entry : fs::directory_iterator(folder_ / "hf"))
+    if (entry.path().filename().string().starts_with("tokenizer")) fs::remove(entry.path());
+  done({"import", folder_ / "hf", "--run", "mute"});
+  for (const std::string key : {"init_from", "upcycle"}) {
+    std::vector<std::string> args = {"train", "--run", "new", "--" + (key == "upcycle" ? key : "init-from"), "mute"};
+    args.insert(args.end(), {"--data", folder_ / "text.txt", "--device", "cpu"});
+    const Said said = run(args);
+    EXPECT_EQ(said.code, 3);
+    EXPECT_THAT(said.err, HasSubstr(key + " = mute: the model has no tokenizer that Witan can read; give the one that "
+                                          "it was trained with: --tokenizer FILE"));
+  }
+}
+
 // Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.
 TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
   train_small("base", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9", "--keep-best", "1"});

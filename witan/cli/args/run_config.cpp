@@ -236,8 +236,9 @@ void take_dense_model(GivenConfig& given) {
   std::set<std::string> routing;
   for (const Field& field : given.config.model.moe.fields()) routing.insert(field.name);
   take_keys(given, config_of(dense).model, routing);
-  if (!given.said("tokenizer") && has_extra_file(dense, "tokenizer.json"))
-    take_tokenizer(given, dense.folder / "tokenizer.json");
+  if (given.said("tokenizer")) return;
+  given.config.data.tokenizer.clear();
+  if (has_extra_file(dense, "tokenizer.json")) take_tokenizer(given, dense.folder / "tokenizer.json");
 }
 
 // Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.

@@ -26,16 +26,22 @@ struct TrainCommandArgs {
   TrainOptions options;
 };
 
+// Embeddings are of the tokens that they were trained with: a new run that takes them makes no tokenizer of its own.
+void require_tokenizer(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  for (const auto& [key, source] : {std::pair("init_from", train.init_from), std::pair("upcycle", train.upcycle)})
+    require<ConfigError>(source.empty() || !config.data.tokenizer.empty(), key, " = ", source,
+                         ": the model has no tokenizer that Witan can read; give the one that it was trained with: "
+                         "--tokenizer FILE");
+}
+
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given =
       read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
   state.options.fresh ? require_other_source(given) : keep_first_weights(given);
   check_datasets(given.config.data);
-  const std::string& source = given.config.train.init_from;
-  require<ConfigError>(source.empty() || !given.config.data.tokenizer.empty(), "init_from = ", source,
-                       ": the model has no tokenizer that Witan can read; give the one that it was trained with: "
-                       "--tokenizer FILE");
+  if (!given.saved || state.options.fresh) require_tokenizer(given.config);
   require<ConfigError>(state.options.fresh || given.changes.empty() || !fs::exists(given.run / kLedgerName),
                        not_resumable(given.run));
   require<ConfigError>(state.options.fresh || given.changes.empty(), "the run ", given.run.string(),
