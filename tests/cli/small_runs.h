@@ -35,10 +35,10 @@ class SmallRuns : public ::testing::Test {
     done(args);
   }
   void train_small(const std::string& name, const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2", "--hidden-size", "32",
-                                     "--ffn-hidden-size",      "32",  "--num-experts", "4"};
-    args.insert(args.end(), more.begin(), more.end());
-    train(name, args);
+    train_with_experts("4", name, more);
+  }
+  void train_dense(const std::string& name, const std::vector<std::string>& more) const {
+    train_with_experts("0", name, more);
   }
   // chats.jsonl: 40 conversations of a question and its answer.
   void write_chats() const {
@@ -61,6 +61,15 @@ class SmallRuns : public ::testing::Test {
   std::string file(const std::string& name) const { return read_file(folder_ / name); }
 
   TempFolder folder_;
+
+ private:
+  void train_with_experts(const std::string& experts, const std::string& name,
+                          const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2",    "--hidden-size", "32",
+                                     "--ffn-hidden-size",      "32",  "--num-experts", experts};
+    args.insert(args.end(), more.begin(), more.end());
+    train(name, args);
+  }
 };
 
 }  // namespace witan::test

@@ -1,8 +1,9 @@
 // Products of activations with a weight that is wider than they are: a router's logits. x [T, D], w [E, D] in the
 // accumulator dtype of x, all tensors contiguous. Sums are formed in that dtype from the values of x as they are.
 //
-// One CUDA kernel takes bfloat16 x where D and E are multiples of 8; a row of y then has the same bits whatever rows
-// came with it. Else, and on the CPU, x is cast into a workspace and gemm multiplies, each with its own costs.
+// CUDA kernels of its own take bfloat16 x where D and E are multiples of 8: which of them follows from D and E, so that
+// a row of y has the same bits whatever rows came with it. Else, and on the CPU, x is cast into a workspace and gemm
+// multiplies, each with its own costs.
 #pragma once
 
 #include "witan/kernels/launch.h"

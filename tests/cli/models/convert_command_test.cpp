@@ -439,8 +439,7 @@ TEST_F(ConvertCommands, WeightsThatAreNotFiniteAreNamedWhereTheyAreComputedWith)
 
 // A dense model of which experts are made; each rank reads whole tensors, and no value is counted twice.
 TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
-  train("one", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size", "32",
-                "--num-experts", "0", "--ranks", "1"});
+  train_dense("one", {"--ranks", "1"});
   export_to("one", "hf");
   for (const char* name : {"model.layers.0.mlp.down_proj.weight", "model.norm.weight"})
     spoil(folder_ / "hf/model.safetensors", name);
@@ -457,8 +456,7 @@ TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
 }
 
 TEST_F(ConvertCommands, AModelWithoutATokenizerGetsNoneOfAnotherText) {
-  train("one", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size", "32",
-                "--num-experts", "0", "--ranks", "1"});
+  train_dense("one", {"--ranks", "1"});
   export_to("one", "hf");
   for (const auto& entry : fs::directory_iterator(folder_ / "hf"))
     if (entry.path().filename().string().starts_with("tokenizer")) fs::remove(entry.path());

@@ -23,8 +23,7 @@ void damage(const fs::path& path) {
 
 // As a run that resumes from one says it.
 TEST_F(FirstWeights, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
-  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
-                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  train_dense("dense", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
   const fs::path checkpoints = folder_ / "runs/dense/checkpoints";
   damage(checkpoints / "step-2/shard-00000.safetensors");
   const std::string tokenizer = folder_ / "runs/dense/tokenizer.json";
@@ -86,8 +85,7 @@ TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
 }
 
 TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
-  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
-                  "32", "--num-experts", "0", "--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  train_dense("dense", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
   const auto upcycled = [&](const std::string& source, const std::string& name) {
     train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "runs/dense/tokenizer.json", "--ranks", "1",
                        "--lr", "0", "--min-lr", "0", "--weight-decay", "0"});
@@ -106,12 +104,11 @@ TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
 
 // What the call does not say; routing is the new run's own, as the dense model has none.
 TEST_F(FirstWeights, UpcyclingTakesTheDenseModelAndItsTokenizer) {
-  train("dense", {"--tokenizer-vocab-size", "300", "--num-layers", "2", "--hidden-size", "32", "--ffn-hidden-size",
-                  "48", "--num-experts", "0", "--normalization", "LayerNorm", "--ranks", "1"});
+  train_dense("dense", {"--normalization", "LayerNorm", "--ranks", "1"});
   const std::vector<std::string> upcycle = {"--upcycle", "dense", "--num-experts", "6", "--ranks", "1"};
   train("moe", upcycle);
   const std::string config = file("runs/moe/config.toml");
-  for (const char* line : {"num_layers = 2\n", "hidden_size = 32\n", "ffn_hidden_size = 48\n", "num_experts = 6\n",
+  for (const char* line : {"num_layers = 2\n", "hidden_size = 32\n", "ffn_hidden_size = 32\n", "num_experts = 6\n",
                            "normalization = \"LayerNorm\"\n"})
     EXPECT_THAT(config, HasSubstr(line));
   EXPECT_EQ(file("runs/moe/tokenizer.json"), file("runs/dense/tokenizer.json"));

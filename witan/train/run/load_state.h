@@ -7,7 +7,6 @@
 
 #include "witan/checkpoint/background_save.h"
 #include "witan/train/record/recorder.h"
-#include "witan/train/run/initial_weights.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_start.h"

@@ -35,8 +35,8 @@ void with_lines_shape(int64_t lines, int64_t experts, int64_t columns, const Bod
     body.template operator()<WidePair>();
 }
 
-// The same where columns are paired, of more than 64 lines for each expert: a wide tile in any case, as what is paired
-// is 64 columns and their partners.
+// The same where half of a tile's columns are the partners of the other half, of more than 64 lines for each expert: a
+// wide tile in any case.
 template <class Body>
 void with_paired_shape(int64_t lines, int64_t experts, const Body& body) {
   if (lines < WidePair::kSpanLines * experts)
