@@ -57,8 +57,22 @@ TEST(SameSettings, ProcessesThatDifferAreRefused) {
   };
   for (const auto& one : run(-1)) EXPECT_EQ(one.code, 0) << one.said;
   for (const auto& one : run(1)) {
-    EXPECT_NE(one.code, 0);
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::config));
     EXPECT_THAT(one.said, HasSubstr(kDiffers));
+  }
+}
+
+// A rank may hear that another one has ended with the difference before its own comparison is done. Here rank 1 never
+// compares, so that it always does.
+TEST(SameSettings, IsTheErrorOfARankThatHearsOfItFromAnother) {
+  const auto ended = on_processes(2, [](ProcessRank& rank) {
+    if (rank.rank == 0) throw SettingsDifferError("seed = 1 on rank 0, but 2 on rank 1");
+    rank.everyone()->barrier(rank.stream);
+    return "";
+  });
+  for (const auto& one : ended) {
+    EXPECT_EQ(one.code, static_cast<int>(ExitCode::config));
+    EXPECT_THAT(one.said, HasSubstr("seed = 1 on rank 0, but 2 on rank 1"));
   }
 }
 

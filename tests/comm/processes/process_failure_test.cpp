@@ -13,7 +13,8 @@ using FailureKind = ProcessFailure::Kind;
 TEST(ProcessFailure, IsReadAsItWasSent) {
   for (const ProcessFailure& failure : {ProcessFailure{FailureKind::lost, 3, "its connection ended"},
                                         {FailureKind::disagreement, 0, "rank 1 calls barrier"},
-                                        {FailureKind::failed, 2, ""}}) {
+                                        {FailureKind::failed, 2, ""},
+                                        {FailureKind::configuration, 1, "seed = 1 on rank 0, but 2 on rank 1"}}) {
     const auto read = parse_failure(pack_failure(failure), 4);
     ASSERT_TRUE(read);
     EXPECT_EQ(read->kind, failure.kind);
@@ -26,9 +27,9 @@ TEST(ProcessFailure, IsReadAsItWasSent) {
 TEST(ProcessFailure, OfNoRankOrWithoutWordsIsNone) {
   EXPECT_FALSE(parse_failure(pack_failure({FailureKind::failed, 4, ""}), 4)) << "four ranks are 0 to 3";
   EXPECT_FALSE(parse_failure(pack_failure({FailureKind::failed, -1, ""}), 4));
-  EXPECT_FALSE(parse_failure(pack_failure({static_cast<FailureKind>(3), 0, "what"}), 4));
-  EXPECT_FALSE(parse_failure(pack_failure({FailureKind::disagreement, 1, ""}), 4))
-      << "it would end the job without a word";
+  EXPECT_FALSE(parse_failure(pack_failure({static_cast<FailureKind>(4), 0, "what"}), 4));
+  for (const FailureKind kind : {FailureKind::disagreement, FailureKind::configuration})
+    EXPECT_FALSE(parse_failure(pack_failure({kind, 1, ""}), 4)) << "it would end the job without a word";
   const auto whole = pack_failure({FailureKind::failed, 1, ""});
   EXPECT_FALSE(parse_failure(std::span(whole).first(7), 4));
 }

@@ -81,8 +81,8 @@ void require_same_settings(Stream& stream, Group& world, const Settings& own) {
   for (const std::string& one : gather_texts(world, stream, text)) settings.push_back(unpacked(one));
   const std::string differs = broadcast_text(world, stream, difference(settings), 0);
   world.barrier(stream);  // nobody leaves before all know
-  throw ConfigError(cat("the ranks were started differently: ", differs,
-                        ". Start all of them with the same command and configuration"));
+  throw SettingsDifferError(cat("the ranks were started differently: ", differs,
+                                ". Start all of them with the same command and configuration"));
 }
 
 }  // namespace witan

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/base/error.h"
 #include "witan/comm/group.h"
 
 namespace witan {
@@ -15,8 +16,15 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // keys, eac
 // first; empty where they do not. "hidden_size = 64 on ranks 0, 1, 3, but 128 on rank 2".
 std::string difference(const std::vector<Settings>& settings);
 
-// Throws ConfigError, on all ranks of `world` alike, for settings that differ, naming how. They tell each other a hash,
-// and more only when those differ. `stream` is on the CPU.
+// The settings of the ranks differ. It is the error of every rank, whichever of them finds it first.
+class SettingsDifferError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+// Throws SettingsDifferError for settings that differ, naming how; a rank that learns of it from another rank's failure
+// throws a ConfigError of the same words. The ranks exchange a hash, and the settings only when those differ. `stream`
+// is on the CPU.
 void require_same_settings(Stream& stream, Group& world, const Settings& own);
 
 }  // namespace witan

@@ -14,6 +14,7 @@ std::string words_of(const ProcessFailure& failure, const std::string& host) {
     case ProcessFailure::Kind::lost:
       return cat(who, " is lost: ", failure.text);
     case ProcessFailure::Kind::disagreement:
+    case ProcessFailure::Kind::configuration:
       return failure.text;
     default:
       return cat("stopped, as ", who, " failed", failure.text.empty() ? "" : ": ", failure.text);
@@ -32,12 +33,14 @@ std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, in
   uint32_t head[2] = {};
   if (bytes.size() < sizeof head) return std::nullopt;
   std::memcpy(head, bytes.data(), sizeof head);
-  if (head[0] > static_cast<uint32_t>(ProcessFailure::Kind::failed) || head[1] >= static_cast<uint32_t>(ranks))
+  if (head[0] > static_cast<uint32_t>(ProcessFailure::Kind::configuration) || head[1] >= static_cast<uint32_t>(ranks))
     return std::nullopt;
   const auto text = bytes.subspan(sizeof head);
   ProcessFailure failure{static_cast<ProcessFailure::Kind>(head[0]), static_cast<int>(head[1]),
                          std::string(reinterpret_cast<const char*>(text.data()), text.size())};
-  if (failure.kind == ProcessFailure::Kind::disagreement && failure.text.empty()) return std::nullopt;  // says nothing
+  const bool says_it_all =
+      failure.kind == ProcessFailure::Kind::disagreement || failure.kind == ProcessFailure::Kind::configuration;
+  if (says_it_all && failure.text.empty()) return std::nullopt;
   return failure;
 }
 
@@ -45,6 +48,7 @@ void throw_failure(const ProcessFailure& failure, const std::string& host) {
   const std::string words = words_of(failure, host);
   if (failure.kind == ProcessFailure::Kind::lost) throw LostError(words);
   if (failure.kind == ProcessFailure::Kind::disagreement) throw CommError(words);
+  if (failure.kind == ProcessFailure::Kind::configuration) throw ConfigError(words);
   throw AbortedError(words);
 }
 

@@ -20,9 +20,10 @@ class LostError : public CommError {
 
 struct ProcessFailure {
   enum class Kind : uint32_t {
-    lost,          // the rank's process, its host or the network to it is gone
-    disagreement,  // `text` says it all, and is every rank's error
-    failed,        // the rank has an error of its own
+    lost,           // the rank's process, its host or the network to it is gone
+    disagreement,   // `text` says it all, and is every rank's error
+    failed,         // the rank has an error of its own
+    configuration,  // `text` says it all, and is every rank's ConfigError
   };
   Kind kind = Kind::failed;
   int rank = 0;
@@ -36,7 +37,8 @@ std::vector<std::byte> pack_failure(const ProcessFailure& failure);
 // Nothing for bytes that are no failure of one of `ranks` ranks.
 std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, int ranks);
 
-// Throws what a rank is told: LostError, CommError, or AbortedError where another one has the error itself.
+// Throws what a rank is told: LostError, CommError, ConfigError, or AbortedError where another one has the error
+// itself.
 [[noreturn]] void throw_failure(const ProcessFailure& failure, const std::string& host);
 
 }  // namespace witan

@@ -7,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/checks/rank_error.h"
+#include "witan/comm/checks/same_settings.h"
 #include "witan/comm/processes/process_group.h"
 
 namespace witan {
@@ -22,6 +23,18 @@ std::string message_of(const std::exception_ptr& error) {
     return known.what();
   } catch (...) {
     return "";
+  }
+}
+
+// Every rank ends with its own error, except where all of them have the same one.
+ProcessFailure::Kind kind_of(const std::exception_ptr& error, Suspicion suspicion) {
+  if (suspicion != Suspicion::own_error) return ProcessFailure::Kind::disagreement;
+  try {
+    std::rethrow_exception(error);
+  } catch (const SettingsDifferError&) {
+    return ProcessFailure::Kind::configuration;
+  } catch (...) {
+    return ProcessFailure::Kind::failed;
   }
 }
 
@@ -127,9 +140,7 @@ void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
   if (suspicion == Suspicion::aborted && !knows)
     links(rank).wait([](Links::View&) { return false; }, [](Links::View&) { return ""; },
                      [&](Links::View&) { return message_of(error); }, kLastWordsSeconds);
-  links(rank).fail(
-      {suspicion == Suspicion::own_error ? ProcessFailure::Kind::failed : ProcessFailure::Kind::disagreement, rank,
-       message_of(error)});
+  links(rank).fail({kind_of(error, suspicion), rank, message_of(error)});
   std::rethrow_exception(error);
 }
 
