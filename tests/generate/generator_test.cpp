@@ -4,6 +4,7 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
+#include "witan/nn/lora.h"
 
 namespace witan {
 namespace {
@@ -56,12 +57,12 @@ GenerateOptions options_of(int64_t max_tokens, double temperature = 0, uint64_t 
 }
 
 // Logits [T, V] of the whole text, computed at once.
-std::vector<double> full_logits(Rank& rank, Transformer& model, const Tokens& text) {
+std::vector<double> full_logits(Rank& rank, Transformer& model, const Tokens& text, Tape::Mode mode = Tape::Mode::off) {
   const auto S = static_cast<int64_t>(text.size());
   Tokens positions;
   for (int32_t s = 0; s < S; ++s) positions.push_back(s);
-  Tape off(rank.stream, Tape::Mode::off);
-  return values(model.forward(off, {rank.tensor<int32_t>({1, S}, text), {rank.tensor<int32_t>({1, S}, positions), {}}})
+  Tape tape(rank.stream, mode);
+  return values(model.forward(tape, {rank.tensor<int32_t>({1, S}, text), {rank.tensor<int32_t>({1, S}, positions), {}}})
                     .logits.value());
 }
 
@@ -169,6 +170,69 @@ TEST(Decode, LogitsAreThoseOfTheWholeText) {
           << dtype << ", " << past << " tokens";
     }
   }
+}
+
+// B of low rank is 0 at first: without weights of its own an adapter would change nothing.
+void fill_adapters(Transformer& model) {
+  for (Parameter* parameter : model.parameters()) {
+    if (!parameter->name().ends_with(kLoraB)) continue;
+    const Tensor& b = parameter->value();
+    dispatch_floating(b.dtype(), [&]<class T>() {
+      for (int64_t i = 0; auto& value : b.span<T>()) value = static_cast<T>(0.4 * std::sin(static_cast<double>(i++)));
+    });
+  }
+}
+
+// What a training forward and generation make of one text, whose steps generation takes token by token at the end.
+void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, double tolerance) {
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, config, 8, alone);
+  const auto base = full_logits(rank, model, text);
+  fill_adapters(model);
+  const auto tuned = full_logits(rank, model, text, Tape::Mode::record);
+  EXPECT_FALSE(testing::close(tuned, base, 0.05, 0.05)) << "adapters must have something to say";
+  const auto caches = model.make_caches(rank.stream, {1, static_cast<int64_t>(text.size())});
+  for (int64_t past = 0; const int64_t step : {4, 1, 3, 1}) {
+    const std::span ids(text.data() + past, static_cast<size_t>(step));
+    const Tensor last = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), caches);
+    past += step;
+    const auto end = tuned.begin() + past * config.vocab_size;
+    EXPECT_TRUE(testing::close(values(last), {end - config.vocab_size, end}, tolerance, tolerance)) << past;
+  }
+}
+
+// Every matrix with an adapter, in attention of either kind, dense layers and experts.
+TEST(Decode, AdaptersAreThoseOfTheTrainingForward) {
+  const auto with_qk_norm = [](const std::string& dtype) {
+    ModelConfig config = mixed_config(dtype);
+    config.attention.qk_layernorm = true;
+    return config;
+  };
+  const auto latent = [](const std::string& dtype) {
+    ModelConfig config = latent_config();
+    config.moe.moe_layer_freq = "[0,1,1]";
+    config.dtype = dtype;
+    return config;
+  };
+  const std::vector<std::string> shared = {"o_proj", "gate_proj,up_proj", "down_proj", ""};
+  std::vector<std::string> of_heads = {"q_proj", "k_proj", "v_proj"},
+                           of_latents = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"};
+  of_heads.insert(of_heads.end(), shared.begin(), shared.end());
+  of_latents.insert(of_latents.end(), shared.begin(), shared.end());
+  for (const auto& [dtype, tolerance] :
+       {std::pair<std::string, double>{"float64", 1e-11}, {"float32", 1e-3}, {"bfloat16", 0.3}})
+    for (const auto& [mixer, config, targets] : {std::tuple{"grouped-query", small_config(0, dtype), of_heads},
+                                                 {"windows and experts", mixed_config(dtype), of_heads},
+                                                 {"normalised queries", with_qk_norm(dtype), of_heads},
+                                                 {"latent", latent(dtype), of_latents}})
+      for (const std::string& target : targets) {
+        SCOPED_TRACE(cat(mixer, ", ", dtype, ", adapters of ", target.empty() ? "all" : target));
+        ModelConfig adapted = config;
+        adapted.lora_rank = 3;
+        adapted.lora_target_modules = target;
+        expect_decoded_as_trained(adapted, {3, 17, 0, 40, 3, 9, 9, 21, 49}, tolerance);
+      }
 }
 
 class Generation : public ::testing::Test {

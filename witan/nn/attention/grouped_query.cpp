@@ -1,6 +1,7 @@
 #include "witan/nn/attention/grouped_query.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <utility>
@@ -181,8 +182,16 @@ std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
 }
 
 bool GroupedQueryAttention::projects_separately() const {
-  return q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || q_proj_.has_adapters() || k_proj_.has_adapters() ||
-         v_proj_.has_adapters();
+  return std::ranges::any_of(std::array{&q_proj_, &k_proj_, &v_proj_}, [](const Linear* projection) {
+    return projection->has_bias() || projection->multiplies_in_fp8() || projection->has_adapters();
+  });
+}
+
+GroupedQueryAttention::Heads GroupedQueryAttention::heads_of(Tape& tape, const Var& x, const Positions& where,
+                                                             const std::vector<Var>& weights,
+                                                             const Randomness& randomness, const Var& embedded) {
+  return projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
+                                                     : project_together(tape, x, where, weights, embedded);
 }
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
@@ -201,8 +210,7 @@ Var GroupedQueryAttention::summands(Tape& tape, const Var& x, const Positions& w
 
 Var GroupedQueryAttention::attend(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                                   const Randomness& randomness, const Var& embedded) {
-  const Heads heads = projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
-                                                                  : project_together(tape, x, where, weights, embedded);
+  const Heads heads = heads_of(tape, x, where, weights, randomness, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
   return ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim});
 }
@@ -231,9 +239,7 @@ std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = q_proj_.has_bias() || q_proj_.multiplies_in_fp8() || gathers_channels()
-                          ? project(tape, x, where, embedded)
-                          : project_together(tape, x, where, projection_weights(tape), embedded);
+  const Heads heads = heads_of(tape, x, where, projection_weights(tape), {}, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,

@@ -46,8 +46,10 @@ class GroupedQueryAttention : public Attention {
   Var attend(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
              const Randomness& randomness, const Var& embedded);
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
-  Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded,
-                const Randomness& randomness = {});
+  // The heads of x for a forward and for decode() alike, by whichever of the two ways below the projections need.
+  Heads heads_of(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
+                 const Randomness& randomness, const Var& embedded);
+  Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded, const Randomness& randomness);
   // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
   bool projects_separately() const;
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
