@@ -40,6 +40,7 @@ TEST(OptimizerConfig, RefusesWhatCannotWork) {
   EXPECT_THAT(refusal([](auto& c) { c.sgd_momentum = 1; }), HasSubstr("sgd_momentum = 1"));
   EXPECT_EQ(refusal([](auto& c) { c.lr_decay_iters = 20; }),
             "lr_decay_iters = 20 must be more than lr_warmup_iters = 20, or 0 for train_iters");
+  EXPECT_THAT(refusal([](auto& c) { c.lr_warmup_init = 1; }), HasSubstr("lr_warmup_init = 1 is above lr = "));
   EXPECT_THAT(refusal([](auto& c) { c.lr_decay_style = "WSD"; }), HasSubstr("WSD needs lr_wsd_decay_iters"));
   EXPECT_THAT(refusal([](auto& c) {
                 c.lr_decay_style = "WSD";

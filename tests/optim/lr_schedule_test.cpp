@@ -75,6 +75,38 @@ TEST(LrSchedule, EveryStyleIsMegatronCores) {
   EXPECT_EQ(rows, 413);
 }
 
+// tests/golden/optim/make_golden.py wrote which rates Megatron-LM's updates use, and what it prints beside them.
+TEST(LrSchedule, AfterUpdatesEveryUpdateUsesMegatronLmsRate) {
+  std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/scheduled_updates.tsv");
+  std::string header;
+  std::getline(golden, header);
+  OptimizerConfig config;
+  config.lr = 3e-3;
+  config.min_lr = 2e-4;
+  config.lr_wsd_decay_style = "linear";
+  config.lr_schedule_counter = "updates";
+  int64_t end = 0, iteration = 0, updates = 0, rows = 0;
+  int skipped = 0;
+  double used = 0, printed = 0;
+  while (golden >> config.lr_decay_style >> config.lr_warmup_iters >> config.lr_warmup_init >> end >>
+         config.lr_wsd_decay_iters >> iteration >> skipped >> used >> printed) {
+    if (iteration == 1) updates = 0;
+    const auto rate = [&] { return learning_rate(config, end, schedule_position(config, iteration, updates)); };
+    EXPECT_NEAR(rate(), used, 1e-15) << config.lr_decay_style << " " << iteration;
+    if (skipped == 0) ++updates;
+    EXPECT_NEAR(rate(), printed, 1e-15) << config.lr_decay_style << " " << iteration;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 120);
+}
+
+TEST(LrSchedule, ByIterationsTheFirstUpdateOfAWarmUpMoves) {
+  OptimizerConfig config = reference_run();
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, schedule_position(config, 1, 0)), 6e-7);
+  config.lr_warmup_init = 1e-4;
+  EXPECT_DOUBLE_EQ(learning_rate(config, 40000, schedule_position(config, 500, 7)), 3.5e-4);
+}
+
 TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {
   OptimizerConfig config = reference_run();
   config.lr_warmup_iters = 0;

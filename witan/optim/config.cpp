@@ -22,7 +22,13 @@ Fields OptimizerConfig::fields() {
           .at_least(0),
       Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
           {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
-      Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from 0"}.at_least(0),
+      Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from lr_warmup_init"}
+          .at_least(0),
+      Field{"lr_warmup_init", &lr_warmup_init, "Learning rate from which the warmup rises"}.at_least(0),
+      Field{"lr_schedule_counter", &lr_schedule_counter,
+            "What the learning rate's schedule counts: iterations, the current one included, or as Megatron-LM the "
+            "updates made before, so that a warmup from 0 begins with an update by 0"}
+          .one_of({"iterations", "updates"}),
       Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
           .at_least(0),
       Field{"lr_wsd_decay_style", &lr_wsd_decay_style, "Decay at the end of lr_decay_style = WSD"}.one_of(
@@ -144,6 +150,8 @@ void OptimizerSettings::validate() const {
 
 void OptimizerConfig::validate() const {
   OptimizerSettings::validate();
+  require<ConfigError>(lr_warmup_iters == 0 || lr_warmup_init <= lr, "lr_warmup_init = ", lr_warmup_init,
+                       " is above lr = ", lr, "; lower lr_warmup_init");
   require<ConfigError>(lr_decay_iters == 0 || lr_decay_style == "constant" || lr_decay_iters > lr_warmup_iters,
                        "lr_decay_iters = ", lr_decay_iters, " must be more than lr_warmup_iters = ", lr_warmup_iters,
                        ", or 0 for train_iters");

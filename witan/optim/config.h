@@ -46,6 +46,8 @@ struct OptimizerSettings {
 struct OptimizerConfig : OptimizerSettings {
   std::string lr_decay_style = "cosine";
   int64_t lr_warmup_iters = 20;
+  double lr_warmup_init = 0;
+  std::string lr_schedule_counter = "iterations";
   int64_t lr_decay_iters = 0;  // 0: train_iters
   std::string lr_wsd_decay_style = "exponential";
   int64_t lr_wsd_decay_iters = 0;

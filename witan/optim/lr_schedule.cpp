@@ -17,9 +17,14 @@ double left_of(const std::string& style, double done) {
 
 }  // namespace
 
-double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t iteration) {
-  const auto warmup = static_cast<double>(config.lr_warmup_iters), now = static_cast<double>(iteration);
-  if (config.lr_warmup_iters > 0 && now <= warmup) return config.lr * now / warmup;
+int64_t schedule_position(const OptimizerConfig& config, int64_t iteration, int64_t updates) {
+  return config.lr_schedule_counter == "updates" ? updates : iteration;
+}
+
+double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t position) {
+  const auto warmup = static_cast<double>(config.lr_warmup_iters), now = static_cast<double>(position);
+  if (config.lr_warmup_iters > 0 && now <= warmup)
+    return config.lr_warmup_init + (config.lr - config.lr_warmup_init) * now / warmup;
   if (config.lr_decay_style == "constant") return config.lr;
   const auto end = static_cast<double>(config.lr_decay_iters > 0 ? config.lr_decay_iters : train_iters);
   if (now > end) return config.min_lr;

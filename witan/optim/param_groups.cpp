@@ -210,13 +210,13 @@ size_t ParamGroups::index_of(const ParameterSpec& spec) const {
   return 0;
 }
 
-std::vector<double> ParamGroups::learning_rates(int64_t train_iters, int64_t iteration) const {
+std::vector<double> ParamGroups::learning_rates(int64_t train_iters, int64_t position) const {
   std::vector<double> rates;
   for (const ParamGroup& group : groups_) {
     OptimizerConfig schedule = config_;
     schedule.lr = group.settings.lr;
     schedule.min_lr = group.settings.min_lr;
-    rates.push_back(learning_rate(schedule, train_iters, iteration));
+    rates.push_back(learning_rate(schedule, train_iters, position));
   }
   return rates;
 }

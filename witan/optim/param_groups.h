@@ -63,8 +63,8 @@ class ParamGroups {
   size_t index_of(const ParameterSpec& spec) const;
   const ParamGroup& of(const ParameterSpec& spec) const { return groups_[index_of(spec)]; }
 
-  // Of every group at this iteration (lr_schedule.h).
-  std::vector<double> learning_rates(int64_t train_iters, int64_t iteration) const;
+  // Of every group at this position of the schedule (lr_schedule.h).
+  std::vector<double> learning_rates(int64_t train_iters, int64_t position) const;
 
  private:
   OptimizerConfig config_;

@@ -37,6 +37,7 @@ RunConfig expected(const std::string& name) {
   config.data.seq_length = 2048;
   config.optimizer.lr = 6e-4;
   config.optimizer.min_lr = 6e-5;
+  config.optimizer.lr_schedule_counter = "updates";
   config.optimizer.lr_warmup_iters = 1000;
   config.optimizer.lr_decay_iters = 38000;
   config.optimizer.adam_beta2 = 0.999;
@@ -81,6 +82,7 @@ RunConfig expected_mixtral() {
   config.data.seq_length = 2048;
   config.optimizer.lr = 1e-4;
   config.optimizer.min_lr = 1e-5;
+  config.optimizer.lr_schedule_counter = "updates";
   config.optimizer.lr_warmup_iters = 500;
   config.optimizer.lr_decay_iters = 320000;
   config.optimizer.adam_beta2 = 0.999;

@@ -51,6 +51,7 @@ TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
   EXPECT_EQ(config.train.seed, 1234);
   EXPECT_EQ(config.optimizer.lr_decay_style, "linear");
   EXPECT_EQ(config.optimizer.lr_warmup_iters, 0);
+  EXPECT_EQ(config.optimizer.lr_schedule_counter, "updates");
   EXPECT_EQ(config.optimizer.min_lr, 0);
   EXPECT_EQ(config.optimizer.weight_decay, 0.01);
   EXPECT_EQ(config.optimizer.adam_beta2, 0.999);

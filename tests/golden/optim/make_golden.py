@@ -50,6 +50,27 @@ def schedules():
                 yield style, wsd_style, warmup, end, decay, step, float(scheduler.get_lr(group))
 
 
+def scheduled_updates():
+    """As train_step() of megatron/training/training.py: the scheduler steps after the optimizer, if that updated."""
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    batch = 8
+    for style, warmup, init, decay in [("constant", 4, 0.0, 0), ("linear", 0, 0.0, 0), ("linear", 3, 5e-4, 0),
+                                       ("cosine", 5, 0.0, 0), ("inverse-square-root", 4, 1e-3, 0),
+                                       ("WSD", 2, 0.0, 6)]:
+        group = {"lr": 0.0}
+        scheduler = OptimizerParamScheduler(
+            mock.Mock(param_groups=[group]), init_lr=init, max_lr=3e-3, min_lr=2e-4, lr_warmup_steps=warmup * batch,
+            lr_decay_steps=14 * batch, lr_decay_style=style, start_wd=0.0, end_wd=0.0, wd_incr_steps=1,
+            wd_incr_style="constant", use_checkpoint_opt_param_scheduler=False, wsd_decay_steps=decay * batch or None,
+            lr_wsd_decay_style="linear")
+        for iteration in range(1, 21):
+            skipped, used = iteration in (2, 9, 10), float(group["lr"])
+            if not skipped:
+                scheduler.step(increment=batch)
+            yield style, warmup, init, 14, decay, iteration, int(skipped), used, float(group["lr"])
+
+
 def gradient(step, n):
     return torch.tensor([math.sin(3.7 * step + 1.3 * i) * (1 + i) for i in range(n)], dtype=torch.float64)
 
@@ -91,6 +112,9 @@ def skipped_steps():
 
 
 write("lr_schedule.tsv", ["style", "wsd_style", "warmup", "end", "wsd_iters", "iteration", "lr"], schedules())
+write("scheduled_updates.tsv",
+      ["style", "warmup", "warmup_init", "end", "wsd_iters", "iteration", "skipped", "used", "printed"],
+      scheduled_updates())
 write("updates.tsv", ["optimizer", "step", "p0", "p1", "p2", "p3", "p4"],
       updates(load("ademamix", pathlib.Path(sys.argv[1]) / "ademamix.py")))
 write("skip_step.tsv", ["step", "loss", "norm", "skipped"], skipped_steps())

@@ -118,6 +118,7 @@ std::vector<Case> cases() {
       "upcycle_method = drop; here upcycle_method = copied");
   add({"timing_log_level"}, {}, {"log_format = 'megatron'"}, "log_format = megatron");
   add({"min_lr", "lr_decay_iters"}, {"lr_decay_style = 'constant'"}, {}, "lr_decay_style = constant");
+  add({"lr_warmup_init"}, {"lr_warmup_iters = 0"}, {}, "lr_warmup_iters above 0; here lr_warmup_iters = 0");
   add({"lr_wsd_decay_style", "lr_wsd_decay_iters"}, {}, {"lr_decay_style = 'WSD'", "lr_wsd_decay_iters = 5"},
       "lr_decay_style = WSD; here lr_decay_style = cosine");
   add({"adam_beta1", "adam_beta2", "adam_eps", "exp_avg_dtype"}, {"optimizer = 'lion'"}, {}, "; here optimizer = lion");

@@ -7,6 +7,7 @@
 
 #include "train/run/trainer_support.h"
 #include "witan/checkpoint/store.h"
+#include "witan/optim/lr_schedule.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/run/trainer.h"
 #include "witan/train/signals/signals.h"
@@ -155,6 +156,56 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
     EXPECT_EQ(all[i].loss_scale, again[i].loss_scale) << i;
   }
   EXPECT_EQ(all[0].loss_scale, 0x1p27);
+}
+
+// The schedule stands still while steps overflow, its first update moves nothing, and it goes on to the bit. Beside a
+// step stands the rate of the update that follows.
+TEST_F(Trainer, AScheduleOfUpdatesGoesOnToTheBitAmongOverflows) {
+  const auto scheduled = [&](const std::string& name) {
+    RunConfig config = this->config(name);
+    config.model.dtype = "float16";
+    config.optimizer.initial_loss_scale = 0x1p28;
+    config.optimizer.hysteresis = 1;
+    config.optimizer.lr_warmup_iters = 4;
+    config.optimizer.lr_schedule_counter = "updates";
+    config.train.most_skipped = 100;
+    config.train.save_interval = 1;
+    return config;
+  };
+  run(scheduled("whole"));
+  const auto all = steps("whole");
+  int64_t updates = 0;
+  for (const StepEvent& step : all) {
+    updates += step.skipped ? 0 : 1;
+    EXPECT_EQ(step.lr, learning_rate(scheduled("").optimizer, 12, updates)) << step.step;
+  }
+  const auto first = std::ranges::find(all, false, &StepEvent::skipped);
+  ASSERT_TRUE(first != all.begin() && all.end() - first > 3) << "overflows, then updates";
+  RunConfig parts = scheduled("parts");
+  parts.train.train_iters = first->step + 1;
+  run(parts);
+  EXPECT_EQ(run(scheduled("parts")).resumed_from, first->step + 1);
+  EXPECT_EQ(weights("whole", 12), weights("parts", 12));
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].lr, steps("parts")[i].lr) << i;
+}
+
+TEST_F(Trainer, TheFirstUpdateOfAScheduleOfUpdatesMovesByWarmupInit) {
+  for (const auto& [name, warmup, init, moves] :
+       {std::tuple{"still", 4, 0.0, false}, {"risen", 4, 1e-4, true}, {"unwarmed", 0, 0.0, true}}) {
+    RunConfig one = config(name);
+    one.optimizer.lr_schedule_counter = "updates";
+    one.optimizer.lr_decay_style = "linear";
+    one.optimizer.lr_warmup_iters = warmup;
+    one.optimizer.lr_warmup_init = init;
+    one.optimizer.lr_decay_iters = warmup > 0 ? 12 : 1;
+    one.train.train_iters = 1;
+    RunConfig none = one;
+    none.train.run = cat(name, "-by-nothing");
+    none.optimizer.lr = none.optimizer.min_lr = none.optimizer.lr_warmup_init = 0;
+    run(one);
+    run(none);
+    EXPECT_EQ(weights(name, 1) != weights(none.train.run, 1), moves) << name;
+  }
 }
 
 // Moments go on in another dtype than the one that they were saved in.

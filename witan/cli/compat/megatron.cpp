@@ -288,6 +288,7 @@ const Defaults& megatron_defaults() {
       {"min_lr", "0"},
       {"lr_decay_style", "linear"},
       {"lr_warmup_iters", "0"},
+      {"lr_schedule_counter", "updates"},
       {"lr_decay_iters", "0"},
       {"weight_decay", "0.01"},
       {"adam_beta1", "0.9"},

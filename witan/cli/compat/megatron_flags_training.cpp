@@ -69,7 +69,7 @@ MegatronSection megatron_learning_rate_flags() {
               ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
                     "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number"),
               refused("--warmup", "Megatron-LM has deprecated it: use `--lr-warmup-fraction`", Takes::one),
-              only("--lr-warmup-init", {"0"}, "the learning rate rises from 0"),
+              same("--lr-warmup-init"),
               same("--lr-wsd-decay-style"),
               same("--lr-wsd-decay-iters"),
               ruled("--lr-wsd-decay-samples", Takes::one, rules::lr_wsd_decay_samples,

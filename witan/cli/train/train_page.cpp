@@ -125,7 +125,9 @@ struct Schedule {
   OptimizerConfig optimizer;
   int64_t train_iters;
 
-  double rate(int64_t step) const { return learning_rate(optimizer, train_iters, step); }
+  double rate(int64_t step) const {
+    return learning_rate(optimizer, train_iters, schedule_position(optimizer, step, step - 1));
+  }
   int64_t length() const { return optimizer.lr_decay_iters > 0 ? optimizer.lr_decay_iters : train_iters; }
 };
 

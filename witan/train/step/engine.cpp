@@ -17,6 +17,7 @@
 #include "witan/moe/moe.h"
 #include "witan/moe/replicas.h"
 #include "witan/ops/fp8_kept.h"
+#include "witan/optim/lr_schedule.h"
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/trace_context.h"
@@ -205,8 +206,9 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
 
 // What the step reads, on the device.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
-  step_state_.set(param_groups_.learning_rates(config_->train.train_iters, count.iteration), count.iteration,
-                  count.updates + 1);
+  step_state_.set(param_groups_.learning_rates(config_->train.train_iters,
+                                               schedule_position(config_->optimizer, count.iteration, count.updates)),
+                  count.iteration, count.updates + 1);
   if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
@@ -414,10 +416,13 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   for (const std::vector<double>& losses : report.mtp_losses)
     for (size_t module = 0; module < losses.size(); ++module) result.mtp_losses[module] += losses[module];
   result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
-  result.learning_rate = report.step[kernels::step_value::learning_rate];
   result.gradient_norm = std::sqrt(report.square_sum);
   result.zero_gradients = report.zeros;
   result.skipped = report.step[kernels::step_value::skip] != 0;
+  const auto iteration = static_cast<int64_t>(report.step[kernels::step_value::iteration]),
+             update = static_cast<int64_t>(report.step[kernels::step_value::update]);
+  const int64_t position = schedule_position(config_->optimizer, iteration, result.skipped ? update - 1 : update);
+  result.learning_rate = param_groups_.learning_rates(config_->train.train_iters, position).front();
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
   if (qk_clip_) result.max_attention_logit = qk_clip_->largest();

@@ -54,7 +54,7 @@ struct LayerNorms {
 struct StepResult {
   double loss = 0;                            // cross entropy per target of the whole global batch, nats
   std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
-  double learning_rate = 0;                   // [optimizer]'s, which parameters of no group have
+  double learning_rate = 0;                   // [optimizer]'s after the step; with a schedule of iterations: during it
   double gradient_norm = 0;                   // before clipping
   double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;          // after the update, where it was asked for
