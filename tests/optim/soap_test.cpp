@@ -41,6 +41,36 @@ TEST(Soap, KeepsWhatIsOfTheBasesAsStateOfTheMatrix) {
                                             "soap.bases/long [9]", "soap.m/vector [5]", "soap.v/vector [5]"}));
 }
 
+// Gradients a few roundings apart, of one rank or two, with rows that begin later: whatever a factor's rank, the update
+// is continuous. The noise is 1e-15 of the gradient.
+TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
+  const auto values_after_updates = [](double noise, int64_t rank, int64_t frequency) {
+    Rank rank_of_test;
+    CountedParameter matrix(rank_of_test, "matrix", {7, 11});
+    OptimizerConfig config = soap_config();
+    config.max_preconditioner_dim = 20;
+    config.precondition_frequency = frequency;
+    const auto soap = make_optimizer(config, rank_of_test.stream, {matrix.shard()});
+    for (int64_t step = 1; step <= 12; ++step) {
+      for (int64_t i = 0; i < 7 * 11; ++i) {
+        const auto r = static_cast<double>(i / 11), c = static_cast<double>(i % 11), s = static_cast<double>(step);
+        double value = 0;
+        for (double k = 1; k <= static_cast<double>(rank); ++k)
+          value += std::sin(1.7 * s * k + 2.3 * r * k) * std::cos(0.9 * c * k + 3.1 * s + k);
+        if (step <= 5 && i / 11 >= 4) value = 0;
+        CountedParameter::at(matrix.parameter.gradient(), i) = value * (1 + noise * std::sin(s + 12.9 * r + 78.2 * c));
+      }
+      make_step(rank_of_test, *soap, step);
+    }
+    return testing::values(matrix.parameter.value());
+  };
+  for (const int64_t rank : {1, 2})
+    for (const int64_t frequency : {1, 3})
+      EXPECT_TRUE(testing::close(values_after_updates(1e-15, rank, frequency), values_after_updates(0, rank, frequency),
+                                 1e-10, 1e-10))
+          << "rank " << rank << ", bases every " << frequency;
+}
+
 TEST(Soap, ASkippedStepChangesNothing) {
   Rank rank;
   CountedParameter matrix(rank, "matrix", {4, 4});

@@ -7,7 +7,7 @@
 namespace witan::kernels {
 namespace {
 
-// Room for syevd, or for two matrices, v once more, and what QR, or a GPU's blocks of rows, and the order need.
+// Room for syevd, or for two matrices, v once more, and what blocks of rows and the order need.
 int64_t basis_work(int64_t n, int64_t of_v) {
   return 4 * n * n + 96 * n + 1024 + of_v;
 }

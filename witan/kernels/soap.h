@@ -32,11 +32,21 @@ void soap_direction(Stream& stream, const Tensor& direction, const Tensor& v, co
                     const Tensor& step, const SoapDirectionArgs& args);
 WITAN_KERNEL_TWINS(soap_direction)
 
-// In the first update, basis = the eigenvectors of factor, those of large eigenvalues first. When `frequency` divides
-// s: basis vectors are ordered by b factor b^T, the largest first, and v [R, C] with them along `dim`, which the basis
-// is of; then they are those of the QR decomposition of factor basis^T (a step of power iteration). On the CPU LAPACK's
-// syevd, geqrf and orgqr, on a GPU rotations and block Gram-Schmidt, whose vectors may have the other sign; where one
-// fails, the basis stays.
+// Eigenvalues that lie closer together than this share of the largest are not told apart, nor are directions in which a
+// factor has less than that: roundings would choose their vectors, and each layout another one.
+inline constexpr double kResolved = 1e-5;
+// Vectors of such directions come from candidates in a fixed order, of which the first is taken that has more of its
+// square left beside the vectors before than this share of the candidates' mean. Some candidate has the mean; the
+// threshold is none of the simple fractions at which structured factors would have ties.
+inline constexpr double kFairShare = 0.6180339887;
+
+// In the first update, basis = the eigenvectors of factor, those of large eigenvalues first; the span of eigenvalues
+// that are not told apart has the projections of unit vectors. When `frequency` divides s: basis vectors are ordered by
+// b factor b^T, the largest first, and v [R, C] with them along `dim`, which the basis is of; then they are those of
+// the QR decomposition of factor basis^T (a step of power iteration), but that a vector with too little left beside
+// those before keeps its former direction. So bases are continuous functions of the gradients, whatever the factor's
+// rank, but for signs, which change no update. Block Gram-Schmidt; the first basis is of LAPACK's syevd on the CPU, of
+// Jacobi's rotations on a GPU.
 struct BasisArgs {
   int64_t frequency;
   int dim;

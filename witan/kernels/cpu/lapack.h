@@ -18,12 +18,4 @@ constexpr int64_t eigen_integers(int64_t n) {
 bool eigen_decompose(int64_t n, float* a, float* l, float* work, int* integers);
 bool eigen_decompose(int64_t n, double* a, double* l, double* work, int* integers);
 
-// Work that orthogonalize needs, in elements.
-constexpr int64_t qr_work(int64_t n) {
-  return 64 * n + n;
-}
-// The rows of a [n, n] become those of Q of the QR decomposition of a^T. (geqrf, orgqr)
-bool orthogonalize(int64_t n, float* a, float* work);
-bool orthogonalize(int64_t n, double* a, double* work);
-
 }  // namespace witan::kernels::cpu

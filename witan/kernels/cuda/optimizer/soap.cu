@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kThreads = 256, kPartials = 256;
 constexpr int64_t kBlockRows = 32;
-constexpr double kVanished = 1e-30;  // of the longest row: what has no direction
 
 unsigned blocks_of(Stream& stream, int64_t elements) {
   return blocks_for(stream, (elements + kThreads - 1) / kThreads);
@@ -146,11 +145,14 @@ __global__ void __launch_bounds__(kThreads) diagonal_kernel(double* values, cons
   if (i < n) values[i] = static_cast<double>(a[i * (n + 1)]);
 }
 
-// order[r] = the index of the r-th largest value; of equal ones the first comes first, and NaN last.
-__global__ void __launch_bounds__(kThreads) order_kernel(int* order, const double* values, int n) {
+// order[r] = the index of the r-th largest value, of which those below `resolved` of the largest are equal; of equal
+// ones the first comes first, as NaN does among them.
+__global__ void __launch_bounds__(kThreads) order_kernel(int* order, const double* values, int n, double resolved) {
   const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= n) return;
-  const auto key = [&](int j) { return isnan(values[j]) ? -INFINITY : values[j]; };
+  double most = 0;
+  for (int j = 0; j < n; ++j) most = fmax(most, values[j]);
+  const auto key = [&](int j) { return fmax(resolved * most, values[j]); };
   const double own = key(i);
   int before = 0;
   for (int j = 0; j < n; ++j) before += key(j) > own || (key(j) == own && j < i);
@@ -175,54 +177,157 @@ __global__ void __launch_bounds__(kThreads)
   squares[blockIdx.x] = square;
 }
 
-// A block for each row: rows in order, made as long as 1. One that vanished has no direction, and keeps its former one.
+// A block for each row: rows in order, made as long as 1. One that has no direction left (kResolved) keeps its former
+// one. least[row] = the length that must be left of it beside those before.
 template <class A>
-__global__ void __launch_bounds__(kThreads)
-    unit_rows_kernel(A* rows, const A* product, const A* basis, const double* squares, const int* order, int64_t n) {
+__global__ void __launch_bounds__(kThreads) unit_rows_kernel(A* rows, double* least, const A* product, const A* basis,
+                                                             const double* squares, const int* order, int64_t n) {
   __shared__ double of_warps[kThreads / 32];
   double most = 0;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) most = fmax(most, squares[i]);
-  most = block_max(most, of_warps);
+  most = sqrt(block_max(most, of_warps));
   const int64_t from = order[blockIdx.x];
   const double length = sqrt(squares[from]);
-  const bool vanished = length <= kVanished * sqrt(most);
+  const bool vanished = length <= kResolved * most;
   const double factor = vanished ? 1 : 1 / length;
   const A* source = (vanished ? basis : product) + from * n;
   for (int64_t c = threadIdx.x; c < n; c += kThreads)
     rows[blockIdx.x * n + c] = A(factor * static_cast<double>(source[c]));
+  if (threadIdx.x != 0) return;
+  const auto left = static_cast<double>(n - blockIdx.x);
+  least[blockIdx.x] = vanished ? sqrt(kFairShare * left / static_cast<double>(n)) : kResolved * most * factor;
 }
 
-// One block: rows [count, n] of `from` become orthonormal in `to`, each orthogonal to those before it, twice.
 constexpr int kOrthonormalThreads = 1024;
+
+// One block takes from a row what it has of orthonormal rows [0, count) of q, and returns the square that is left.
 template <class A>
-__global__ void __launch_bounds__(kOrthonormalThreads) orthonormal_kernel(A* to, const A* from, int count, int64_t n) {
-  __shared__ double of_warps[kOrthonormalThreads / 32], dots[kBlockRows];
+__device__ double clear_row(A* row, const A* q, int64_t count, int64_t n, double* dots, double* of_warps) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  double square = 0;
+  for (int64_t first = 0; first == 0 || first < count; first += kBlockRows) {
+    const int rows = static_cast<int>(count - first < kBlockRows ? count - first : kBlockRows);
+    const A* const from = q + first * n;
+    if (warp < rows) {
+      double dot = 0;
+      for (int64_t c = lane; c < n; c += 32)
+        dot += static_cast<double>(row[c]) * static_cast<double>(from[warp * n + c]);
+      dot = warp_sum(dot);
+      if (lane == 0) dots[warp] = dot;
+    }
+    __syncthreads();
+    square = 0;
+    for (int64_t c = threadIdx.x; c < n; c += kOrthonormalThreads) {
+      auto value = static_cast<double>(row[c]);
+      for (int j = 0; j < rows; ++j) value -= dots[j] * static_cast<double>(from[j * n + c]);
+      row[c] = A(value);
+      square += value * value;
+    }
+    __syncthreads();
+  }
+  return block_sum(square, of_warps);
+}
+
+// What takes the place of a row of which too little is left: rows of `former` in `order`, from its own on.
+template <class A>
+struct Replacements {
+  const A* former;
+  const int* order;
+  const double* least;  // null: no row is replaced
+};
+
+// One block: rows [first, first + count) of q [n, n] become orthonormal from those of `from`, each orthogonal to those
+// of them before it, twice. The rows before them are orthogonal to `from` already.
+template <class A>
+__global__ void __launch_bounds__(kOrthonormalThreads)
+    orthonormal_kernel(A* q, const A* from, int64_t first, int count, int64_t n, Replacements<A> instead) {
+  __shared__ double of_warps[kOrthonormalThreads / 32], dots[kBlockRows];
+  A* const to = q + first * n;
   for (int64_t i = threadIdx.x; i < count * n; i += kOrthonormalThreads) to[i] = from[i];
   __syncthreads();
   for (int r = 0; r < count; ++r) {
     A* const row = to + r * n;
+    const int64_t at = first + r;
     for (int pass = 0; pass < 2; ++pass) {
-      if (warp < r) {
-        double dot = 0;
-        for (int64_t c = lane; c < n; c += 32)
-          dot += static_cast<double>(row[c]) * static_cast<double>(to[warp * n + c]);
-        dot = warp_sum(dot);
-        if (lane == 0) dots[warp] = dot;
+      double square = clear_row(row, to, r, n, dots, of_warps);
+      if (pass == 0 && instead.least != nullptr && !(square > instead.least[at] * instead.least[at])) {
+        const double fair = kFairShare * static_cast<double>(n - at) / static_cast<double>(n);
+        square = 0;
+        for (int64_t k = 0; k < n && !(square >= fair); ++k) {
+          const A* const source = instead.former + instead.order[(at + k) % n] * n;
+          for (int64_t c = threadIdx.x; c < n; c += kOrthonormalThreads) row[c] = source[c];
+          __syncthreads();
+          square = clear_row(row, q, at, n, dots, of_warps);
+        }
       }
-      __syncthreads();
-      double square = 0;
-      for (int64_t c = threadIdx.x; c < n; c += kOrthonormalThreads) {
-        auto value = static_cast<double>(row[c]);
-        for (int j = 0; j < r; ++j) value -= dots[j] * static_cast<double>(to[j * n + c]);
-        row[c] = A(value);
-        square += value * value;
-      }
-      const double factor = 1 / sqrt(block_sum(square, of_warps));
+      const double factor = 1 / sqrt(square);
       for (int64_t c = threadIdx.x; c < n; c += kOrthonormalThreads) row[c] = A(factor * static_cast<double>(row[c]));
       __syncthreads();
     }
   }
+}
+
+// ends[j] = the row after the last that row j is not told apart from (kResolved), of values in this order.
+__global__ void __launch_bounds__(kThreads) clusters_kernel(int* ends, const double* values, const int* order, int n) {
+  const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (j >= n) return;
+  const double apart = kResolved * values[order[0]];
+  int end = j + 1;
+  while (end < n && !(values[order[end - 1]] - values[order[end]] > apart)) ++end;
+  ends[j] = end;
+}
+
+// What turns rows [j, ends[j]) so that row j becomes the projection of a unit vector onto their span: the first vector
+// of which enough is left beside the rows before (kFairShare). settle_kernels: one block finds it, all columns turn.
+struct Settling {
+  const int* ends;
+  double *left, *v, *factor;  // of each unit vector's square [n]; the reflection: its vector [n], and 2 / its square
+};
+template <class A>
+__global__ void __launch_bounds__(kThreads) pivot_kernel(Settling to, const A* rows, int j, int n) {
+  __shared__ double of_warps[kThreads / 32];
+  __shared__ int pivot;
+  const int end = to.ends[j];
+  if (end - j < 2) return;
+  if (threadIdx.x == 0) pivot = n - 1;
+  const bool starts = j == 0 || to.ends[j - 1] != end;
+  for (int c = static_cast<int>(threadIdx.x); starts && c < n; c += kThreads) {
+    to.left[c] = 0;
+    for (int r = j; r < end; ++r) {
+      const auto value = static_cast<double>(rows[static_cast<int64_t>(r) * n + c]);
+      to.left[c] += value * value;
+    }
+  }
+  __syncthreads();
+  const double fair = kFairShare * (end - j) / n;
+  for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads)
+    if (to.left[c] >= fair) atomicMin(&pivot, c);
+  __syncthreads();
+  double square = 0;
+  for (int r = j + static_cast<int>(threadIdx.x); r < end; r += kThreads) {
+    to.v[r] = static_cast<double>(rows[static_cast<int64_t>(r) * n + pivot]);
+    square += to.v[r] * to.v[r];
+  }
+  square = block_sum(square, of_warps);
+  if (threadIdx.x != 0) return;
+  const double first = to.v[j];
+  to.v[j] += copysign(sqrt(square), first);
+  const double of_vector = square - first * first + to.v[j] * to.v[j];
+  *to.factor = of_vector > 0 ? 2 / of_vector : 0;
+}
+template <class A>
+__global__ void __launch_bounds__(kThreads) reflect_kernel(A* rows, Settling by, int j, int n) {
+  const int end = by.ends[j], c = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (end - j < 2 || c >= n) return;
+  double dot = 0;
+  for (int r = j; r < end; ++r) dot += by.v[r] * static_cast<double>(rows[static_cast<int64_t>(r) * n + c]);
+  dot *= *by.factor;
+  for (int r = j; r < end; ++r) {
+    A& at = rows[static_cast<int64_t>(r) * n + c];
+    at = A(static_cast<double>(at) - by.v[r] * dot);
+  }
+  const auto own = static_cast<double>(rows[static_cast<int64_t>(j) * n + c]);
+  by.left[c] -= own * own;
 }
 
 // partials[b] = number of elements of block b's part that are not finite
@@ -269,15 +374,16 @@ struct Room {
     partials = reinterpret_cast<double*>(take(kPartials * kOfDouble).raw());
     values = reinterpret_cast<double*>(take(n * kOfDouble).raw());
     squares = reinterpret_cast<double*>(take(n * kOfDouble).raw());
+    least = reinterpret_cast<double*>(take((n + 1) * kOfDouble).raw());
     order = reinterpret_cast<int*>(take(n).raw());
     first = take(n * n).reshape({n, n});
     second = take(n * n).reshape({n, n});
   }
   Tensor take(int64_t elements) { return work_.narrow(0, std::exchange(at_, at_ + elements), elements); }
 
-  double *partials, *values, *squares;  // [kPartials], [n], [n]
-  int* order;                           // [n]
-  Tensor first, second;                 // [n, n]
+  double *partials, *values, *squares, *least;  // [kPartials], [n], [n], [n + 1]
+  int* order;                                   // [n]
+  Tensor first, second;                         // [n, n]
 
  private:
   const Tensor& work_;
@@ -301,21 +407,31 @@ void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, Room
                                                                                            n, round, players);
     }
   diagonal_kernel<<<across, kThreads, 0, queue>>>(room.values, a, n);
-  order_kernel<<<across, kThreads, 0, queue>>>(room.order, room.values, n);
+  order_kernel<<<across, kThreads, 0, queue>>>(room.order, room.values, n, 0);
   // Rotations by angles that are not finite are left out, so the vectors are finite always.
   not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, a, factor.elements());
-  keep_kernel<<<all, kThreads, 0, queue>>>(ptr<A>(basis), vectors, {n, n, room.order, false}, room.partials, step);
+  keep_kernel<<<all, kThreads, 0, queue>>>(a, vectors, {n, n, room.order, false}, room.partials, step);
+  int* const ends = reinterpret_cast<int*>(room.take(n).raw());
+  clusters_kernel<<<across, kThreads, 0, queue>>>(ends, room.values, room.order, n);
+  const Settling settling{ends, room.squares, room.least, room.least + n};
+  for (int j = 0; j + 1 < n; ++j) {
+    pivot_kernel<<<1, kThreads, 0, queue>>>(settling, a, j, n);
+    reflect_kernel<<<across, kThreads, 0, queue>>>(a, settling, j, n);
+  }
+  keep_kernel<<<all, kThreads, 0, queue>>>(ptr<A>(basis), a, {n, n, nullptr, false}, room.partials, step);
 }
 
-// The rows of q, of length 1, made orthonormal in their order. A block of them is made orthogonal to those before it by
-// two products, and in itself by a kernel; then once more, since the first time takes away most of a row that is nearly
-// a sum of others, and leaves roundings.
+// The rows of q, of length 1, made orthonormal in their order, some of them replaced. A block of them is made
+// orthogonal to those before it by two products, and in itself by a kernel; then once more, since the first time takes
+// away most of a row that is nearly a sum of others, and leaves roundings.
 template <class A>
-void orthonormalize(Stream& stream, const Tensor& q, Room<A> room) {
+void orthonormalize(Stream& stream, const Tensor& q, Room<A> room, Replacements<A> instead) {
   const int64_t n = q.size(0);
   const Tensor dots = room.take(kBlockRows * n), rest = room.take(kBlockRows * n);
+  const double* const least = instead.least;
   for (int64_t first = 0; first < n; first += kBlockRows) {
     const int64_t rows = std::min(kBlockRows, n - first);
+    instead.least = least;
     const Tensor block = q.narrow(0, first, rows), left = rest.narrow(0, 0, rows * n).reshape({1, rows, n});
     for (int pass = 0; pass < 2; ++pass) {
       const A* from = ptr<A>(block);
@@ -332,7 +448,9 @@ void orthonormalize(Stream& stream, const Tensor& q, Room<A> room) {
                             .beta = 1});
         from = ptr<A>(left);
       }
-      orthonormal_kernel<<<1, kOrthonormalThreads, 0, native(stream)>>>(ptr<A>(block), from, static_cast<int>(rows), n);
+      orthonormal_kernel<<<1, kOrthonormalThreads, 0, native(stream)>>>(ptr<A>(q), from, first, static_cast<int>(rows),
+                                                                        n, instead);
+      instead.least = nullptr;
     }
   }
 }
@@ -346,12 +464,13 @@ void next_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tens
   const unsigned rows = static_cast<unsigned>(n), of_v = blocks_of(stream, v.elements());
   cuda::gemm(stream, product, Write::overwrite, basis, Transpose::no, factor, Transpose::no);
   estimate_kernel<<<rows, kThreads, 0, queue>>>(room.values, room.squares, ptr<A>(basis), ptr<A>(product), n);
-  order_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, queue>>>(room.order, room.values,
-                                                                                             static_cast<int>(n));
-  unit_rows_kernel<<<rows, kThreads, 0, queue>>>(ptr<A>(q), ptr<A>(product), ptr<A>(basis), room.squares, room.order,
-                                                 n);
-  orthonormalize(stream, q, room);
-  not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, ptr<A>(q), q.elements());
+  order_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, queue>>>(
+      room.order, room.values, static_cast<int>(n), kResolved);
+  unit_rows_kernel<<<rows, kThreads, 0, queue>>>(ptr<A>(q), room.least, ptr<A>(product), ptr<A>(basis), room.squares,
+                                                 room.order, n);
+  orthonormalize<A>(stream, q, room, {ptr<A>(basis), room.order, room.least});
+  // Of the product, since a row that is not finite has been replaced in q.
+  not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, ptr<A>(product), product.elements());
   keep_kernel<<<blocks_of(stream, q.elements()), kThreads, 0, queue>>>(ptr<A>(basis), ptr<A>(q), {n, n, nullptr, false},
                                                                        room.partials, step);
   stream.copy(former, v.reshape({v.elements()}));
