@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "witan/base/threads.h"
@@ -28,9 +29,15 @@ int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
 int64_t most_prompt_tokens(const RunConfig& config);
 std::vector<Batch> batches_of(const RunConfig& config,
                               int64_t count);  // micro-batches, of which a meta device needs sizes
+// How many of them a plan may leave out of a stage's, as they take what those before them took: where the stage holds
+// one at a time, the last of a pipeline or all of the model. None where gradients are summed in trees, which grow with
+// the micro-batches.
+int64_t micro_batches_to_leave_out(const RunConfig& config, int stage);
+
 class MetaRank {
  public:
-  MetaRank(const ResolvedConfig& config, const Layout& layout, int rank);
+  // `left_out` micro-batches of steps and of a pipeline's evaluations are not run, but their costs are counted.
+  MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, int64_t left_out = 0);
 
   void step(int64_t micro_batches, int64_t iteration);
   // The step again, as it is made where a rank's experts get more rows than they have room for, in every number of
@@ -42,17 +49,36 @@ class MetaRank {
   void sample(int64_t prompt_tokens);
   void gather_values() { engine_.gather_values(); }  // which are of a step, not of what reads them after it
 
+  // Whether memory was, before what was left out, as it had been some micro-batches earlier, block for block: only then
+  // would what was left out have taken what was run since.
+  bool repeats() const { return repeats_; }
+
   void reset_costs();
-  const KernelCosts& costs() const { return stream_.costs(); }
+  KernelCosts costs() const;
   SentBytes sent() const;
-  const CallCosts& calls() const { return calls_; }  // of the same time
+  CallCosts calls() const;  // of the same time
   Arena& arena() { return stream_.arena(); }
   // What a checkpoint has of the rank: names of tensors, and bytes.
   std::map<std::string, int64_t> saved_tensors();
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:
+  // A live block of memory, and what it is there for: micro-batches are counted from the one that has just passed.
+  using Block = std::tuple<int64_t, int64_t, MemoryTag, TraceContext::Phase, int64_t, std::string, std::string>;
+  struct Taken {
+    std::vector<Block> memory;
+    KernelCosts costs;
+    SentBytes sent;
+    CallCosts calls;
+  };
+  Taken taken_until(int64_t micro_batch);
+  void passed(int64_t micro_batch);
+
   const ResolvedConfig config_;
+  LeftOut left_out_;
+  std::vector<Taken> marks_;  // of this step, so far
+  Taken not_run_;             // its costs
+  bool repeats_ = true;
   CallCosts calls_;
   ThreadPool pool_;
   Stream stream_;

@@ -31,8 +31,10 @@ SentBytes each(SentBytes sent, double count) {
   return sent;
 }
 
-RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank, int64_t prompt_tokens) {
-  MetaRank meta(config, layout, rank);
+// Nothing where what is left out is unlike what was run.
+std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
+                                      int64_t prompt_tokens, int64_t left_out) {
+  MetaRank meta(config, layout, rank, left_out);
   meta.step(micro_batches_of_a_rank(config), 1);
   meta.reset_costs();
   meta.step(micro_batches_of_a_rank(config), 2);
@@ -53,12 +55,22 @@ RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
   plan.eval_sent = each(meta.sent(), together);
   plan.eval_calls = each(meta.calls(), together);
   meta.sample(prompt_tokens);
+  if (!meta.repeats()) return std::nullopt;
 
   plan.why_eager = meta.why_eager();
   plan.arena_bytes = meta.arena().high_water();
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
+}
+
+RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank, int64_t prompt_tokens,
+                   bool every_micro_batch) {
+  const int stage = layout.mesh().coordinate(rank, Axis::pipeline);
+  const int64_t left_out = every_micro_batch ? 0 : micro_batches_to_leave_out(config, stage);
+  if (left_out > 0)
+    if (auto plan = try_plan_rank(config, layout, rank, prompt_tokens, left_out)) return *std::move(plan);
+  return *try_plan_rank(config, layout, rank, prompt_tokens, 0);
 }
 
 constexpr size_t kEveryClass = std::numeric_limits<size_t>::max();
@@ -85,7 +97,7 @@ std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& lay
   pool.run(static_cast<int64_t>(classes.size()), [&](int64_t i) {
     RankClass& its = classes[static_cast<size_t>(i)];
     RankPlan& plan = plans[static_cast<size_t>(i)];
-    plan = plan_rank(config, layout, its.planned, prompt_tokens);
+    plan = plan_rank(config, layout, its.planned, prompt_tokens, options.every_micro_batch);
     plan.ranks = std::move(its.ranks);
     plan.exact = its.exact;
   });
@@ -119,7 +131,7 @@ std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const 
   if (layout.mesh().size(Axis::expert) == 1 || bounded) return std::nullopt;
   const ResolvedConfig balanced =
       config.with([](RunConfig& values) { values.model.moe.moe_expert_capacity_factor = 1; });
-  return plan_rank(balanced, layout, 0, prompt_tokens).tags.at(std::string(name_of(MemoryTag::activations)));
+  return plan_rank(balanced, layout, 0, prompt_tokens, false).tags.at(std::string(name_of(MemoryTag::activations)));
 }
 
 }  // namespace

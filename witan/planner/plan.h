@@ -78,6 +78,8 @@ struct PlanOptions {
   enum class Ranks : uint8_t { all, by_class, one_by_one } ranks = Ranks::all;
   size_t most_classes = 32;
   bool spread = false;  // Plan::spread
+  // Run every micro-batch, which takes long where they are many: what plans that leave some out are held to.
+  bool every_micro_batch = false;
 };
 
 // Throws ConfigError for a parameter group that takes no parameters.

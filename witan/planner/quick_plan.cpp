@@ -78,19 +78,16 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
 }  // namespace
 
 int64_t estimate_arena_bytes(const ResolvedConfig& config) {
-  const int64_t stages = config->parallel.pipeline_model_parallel_size;
-  const int64_t micro_batches = stages > 1 ? micro_batches_of_a_rank(config) : enough_micro_batches(config);
-  const ResolvedConfig fewer = with_micro_batches(config, micro_batches);
-  const int64_t left_out =
-      step_buffers_bytes(config, micro_batches_of_a_rank(config)) - step_buffers_bytes(config, micro_batches);
+  const int64_t stages = config->parallel.pipeline_model_parallel_size, of_a_stage = config->parallel.ranks / stages;
   int64_t bytes = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {
-    MetaRank meta(fewer, layout_of(fewer), static_cast<int>(stage * (config->parallel.ranks / stages)));
-    for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches, iteration);
+    MetaRank meta(config, layout_of(config), static_cast<int>(stage * of_a_stage),
+                  micro_batches_to_leave_out(config, static_cast<int>(stage)));
+    for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches_of_a_rank(config), iteration);
     meta.log();
     meta.evaluate();
     meta.sample(most_prompt_tokens(config));
-    bytes += (meta.arena().high_water() + left_out) * (config->parallel.ranks / stages);
+    bytes += meta.arena().high_water() * of_a_stage;
   }
   return bytes;
 }

@@ -251,9 +251,9 @@ void Engine::prepare(const std::vector<Batch>& batches) {
     routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
     passes_.use_routes(routes_.get());
   }
-  channel_ =
-      std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
-                                        residual_shape(config_, batches.front()), config_->model.compute_dtype());
+  channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
+                                               residual_shape(config_, batches.front()), config_->model.compute_dtype(),
+                                               left_out_);
 }
 
 Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const {
@@ -481,7 +481,8 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
       run = filled;
     }
     PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
-                            residual_shape(config_, run.front()), config_->model.compute_dtype());
+                            residual_shape(config_, run.front()), config_->model.compute_dtype(),
+                            stages_.stages() == 1 ? LeftOut() : left_out_);
     const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
     for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
     units_->end_pass();

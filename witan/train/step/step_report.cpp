@@ -155,10 +155,14 @@ std::vector<StepReport::LayerMoments> StepReport::read_activations(const double*
 }
 
 StepReport::Result StepReport::read(Stream& stream, bool activations) const {
+  Result result;
+  if (stream.is_meta()) {
+    result.step.resize(kernels::kStepValues);
+    return result;
+  }
   std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
   stream.read(read.data(), all_);
   const int64_t count = sizes_.micro_batches();
-  Result result;
   const auto micro_batches = static_cast<size_t>(layout_.data_ranks() * count);
   result.losses.resize(micro_batches);
   result.mtp_losses.assign(micro_batches, std::vector<double>(static_cast<size_t>(sizes_.mtp_modules())));

@@ -93,7 +93,8 @@ class StepReport {
     std::vector<double> step;                                  // kernels::step_value
     RunEnd end = RunEnd::none;                                 // that ranks ask for: the last of its order
   };
-  // Waits for the step. Zeros on the meta device. `activations`: the step has measured them.
+  // Waits for the step. On the meta device zeros of the step, and no micro-batches: there may be millions of them,
+  // which a plan would spend most of its time on. `activations`: the step has measured them.
   Result read(Stream& stream, bool activations = false) const;
 
  private:
