@@ -25,9 +25,8 @@ struct StepTime {
 // moves. A kernel without such times takes its FLOPs or its bytes, whichever bound it when it was measured, over its
 // measured rate; one that was not measured at all goes at the mean rate of all. Exchanges take a fixed time, and their
 // bytes over the measured rate, without waiting for busier peers. More ranks than were measured at once, which is as
-// many as there are cores, take turns. The QR decompositions and eigenvectors that Shampoo and SOAP have of LAPACK take
-// one thread of a rank, at 8 % of its multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast
-// products are.
+// many as there are cores, take turns. Shampoo's eigenvectors and SOAP's bases take one thread of a rank, at 8 % of its
+// multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
 //
 // On GPUs each kind of call takes what Ceilings::speeds says of it (planner/gpu_speeds.h), and what is beside kernels
 // hides behind them (planner/rank_time.h). `cluster`: GPUs that need not be here; null: those of the ceilings' load.
