@@ -23,7 +23,7 @@ TEST(BalanceLoss, IsItsDefinition) {
       for (int64_t e = 0; e < E; ++e) counts[static_cast<size_t>(e)] = e == 1 ? 0 : e * e + 3;  // one gets nothing
       const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
       const Tensor of_experts = rank.tensor<int64_t>({E}, counts);
-      kernels::balance_loss(rank.stream, loss, sums, of_experts, tokens);
+      kernels::balance_loss(rank.stream, loss, sums, of_experts, {tokens});
       const std::vector<double> of = values(sums);
       double expected = 0;
       std::vector<double> gradient(counts.size());
@@ -40,8 +40,8 @@ TEST(BalanceLoss, IsItsDefinition) {
       const Tensor dprobs = rank.poisoned({E}, dtype);
       const Tensor dloss = rank.stream.empty({1}, dtype);
       dispatch_floating(dtype, [&]<class A>() { dloss.data<A>()[0] = A(2.0F); });
-      kernels::balance_backward(rank.stream, dprobs, dloss, of_experts, tokens, Write::overwrite);
-      kernels::balance_backward(rank.stream, dprobs, dloss, of_experts, tokens, Write::accumulate);
+      kernels::balance_backward(rank.stream, dprobs, dloss, of_experts, {tokens}, Write::overwrite);
+      kernels::balance_backward(rank.stream, dprobs, dloss, of_experts, {tokens}, Write::accumulate);
       for (double& value : gradient) value *= 4;
       EXPECT_TRUE(close(values(dprobs), gradient, tolerance, tolerance));
     }
@@ -51,8 +51,8 @@ TEST(BalanceLoss, OfNoTokensIsZero) {
   Rank rank;
   const Tensor sums = rank.stream.zeros({4 + kernels::kTokenSums}, DType::f64), loss = rank.poisoned({1}, DType::f64),
                dprobs = rank.poisoned({4}, DType::f64), counts = rank.tensor<int64_t>({4}, {0, 0, 0, 0});
-  kernels::balance_loss(rank.stream, loss, sums, counts, 0);
-  kernels::balance_backward(rank.stream, dprobs, loss, counts, 0, Write::overwrite);
+  kernels::balance_loss(rank.stream, loss, sums, counts, {0});
+  kernels::balance_backward(rank.stream, dprobs, loss, counts, {0}, Write::overwrite);
   EXPECT_EQ(values(loss), std::vector<double>{0});
   EXPECT_EQ(values(dprobs), std::vector<double>(4));
 }

@@ -1,5 +1,6 @@
 #include "witan/kernels/capacity.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "support/rank.h"
@@ -94,6 +95,33 @@ TEST(LimitToCapacity, NaNIsTheLeastOfWeights) {
   const float nan = std::nanf("");
   EXPECT_EQ(limited<float>(rank, {0, 0, 0, 0}, 1, 1, {nan, 0, nan, 1}, {3, DropPolicy::probs}),
             (Kept{{0, 0, -1, 0}, {3}}));
+}
+
+// Rows of padding have no assignments, and are not among the tokens that the capacity is a share of.
+TEST(LimitToCapacity, IsAShareOfTheTokensThatAreNotPadding) {
+  Rank rank;
+  const int64_t T = 12, K = 2, E = 3;
+  Ids ids;
+  std::vector<float> weights;
+  for (int64_t t = 0; t < T; ++t)
+    for (int64_t k = 0; k < K; ++k) {
+      ids.push_back(t % 3 == 1 ? -1 : static_cast<int32_t>((t % 2 + k) % E));
+      weights.push_back(static_cast<float>(t % 5) / 8.0F);
+    }
+  for (const double factor : {0.0, 0.3, 0.5, 1.0, 2.0})
+    for (const int64_t tokens : {0, 8})
+      for (const auto policy : {DropPolicy::probs, DropPolicy::position}) {
+        const Ids given = tokens > 0 ? ids : Ids(ids.size(), -1);
+        const auto share = static_cast<int64_t>(std::ceil(static_cast<double>(tokens * K) / E * factor));
+        kernels::Capacity capacity{T, policy, factor, K, rank.tensor<int64_t>({1}, {tokens})};
+        const Assignments all{rank.tensor<int32_t>({T, K}, given), rank.tensor<int64_t>({E}, histogram(given, E))};
+        const Assignments kept{rank.tensor<int32_t>({T, K}, given), rank.stream.empty({E}, DType::i64)};
+        kernels::limit_to_capacity(rank.stream, kept, rank.stream.empty({T * K}, DType::i64), all,
+                                   rank.tensor<float>({T, K}, weights), capacity);
+        EXPECT_EQ((Kept{kept.ids.to_vector<int32_t>(), kept.counts.to_vector<int64_t>()}),
+                  reference(given, E, weights, {std::min(share, tokens), policy}))
+            << factor << " of " << tokens;
+      }
 }
 
 }  // namespace

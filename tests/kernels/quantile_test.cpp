@@ -79,6 +79,37 @@ TEST(Quantiles, OfPartsAreThoseOfTheWhole) {
   EXPECT_EQ(joined.to_vector<int64_t>(), whole.to_vector<int64_t>());
 }
 
+TEST(Quantiles, PaddingIsNoToken) {
+  Rank rank;
+  const int64_t T = 24, E = 5, K = 2;
+  const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2), bias = rank.normal({E}, DType::f32, "bias");
+  std::vector<int32_t> sequence_ids;
+  std::vector<double> alone;
+  for (int64_t t = 0; t < T; ++t) {
+    sequence_ids.push_back(t % 4 == 1 ? -1 : 0);
+    const auto row = values(logits.narrow(0, t, 1));
+    if (t % 4 != 1) alone.insert(alone.end(), row.begin(), row.end());
+  }
+  const int64_t n = static_cast<int64_t>(alone.size()) / E;
+  const Reference expected(alone, values(bias), static_cast<size_t>(K));
+  const Tensor ids = rank.stream.empty({T, K}, DType::i32), margins = rank.poisoned({1, E, T}, DType::f64),
+               sums = rank.stream.empty({E + 1}, DType::i64);
+  kernels::choose_by_quantiles(rank.stream, ids, margins, logits, bias, rank.tensor<int32_t>({T}, sequence_ids));
+  kernels::quantile_sums(rank.stream, sums, margins, K, rank.tensor<int64_t>({1}, {n}));
+  std::vector<int32_t> chosen;
+  for (int64_t t = 0; t < T; ++t) {
+    const auto of_token = ids.narrow(0, t, 1).to_vector<int32_t>();
+    if (t % 4 == 1)
+      EXPECT_EQ(of_token, std::vector<int32_t>(2, -1));
+    else
+      chosen.insert(chosen.end(), of_token.begin(), of_token.end());
+  }
+  EXPECT_EQ(chosen, expected.ids);
+  EXPECT_EQ(sums.to_vector<int64_t>(), expected.sums);
+  kernels::quantile_sums(rank.stream, sums, margins, K, rank.tensor<int64_t>({1}, {0}));
+  EXPECT_EQ(sums.to_vector<int64_t>(), std::vector<int64_t>(E + 1)) << "of no tokens";
+}
+
 TEST(Quantiles, AreLimitedAndOfNoTokensNothing) {
   Rank rank;
   const auto infinity = std::numeric_limits<double>::infinity();

@@ -309,6 +309,134 @@ TEST(Router, SequencesWithoutTokensHaveNoLoss) {
                            Scores::softmax_of_chosen);
 }
 
+// sequence_ids [T] of which those of the last rows of each of B sequences are padding, of some sequences all.
+std::vector<int32_t> padded_ids(int64_t T, int64_t B) {
+  std::vector<int32_t> ids;
+  const int64_t length = T / B;
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t b = t / length, real = b % 3 == 2 ? 0 : length - 1 - b % length;
+    ids.push_back(t % length < real ? static_cast<int32_t>(t % 2) : -1);
+  }
+  return ids;
+}
+
+// The rows of x [T, N] that are not padding, one after the other.
+template <class V>
+std::vector<V> real_rows(const std::vector<V>& x, const std::vector<int32_t>& ids) {
+  const size_t width = x.size() / ids.size();
+  std::vector<V> rows;
+  for (size_t t = 0; t < ids.size(); ++t)
+    if (ids[t] >= 0) rows.insert(rows.end(), x.begin() + long(t * width), x.begin() + long((t + 1) * width));
+  return rows;
+}
+
+// The mean of the sequences' balance, each of its tokens alone; those without any have 0.
+double padded_balance(const std::vector<double>& logits, const std::vector<int32_t>& ids, int64_t B, int64_t K,
+                      Scores scores) {
+  const auto T = static_cast<int64_t>(ids.size()), E = static_cast<int64_t>(logits.size()) / T, length = T / B;
+  double sum = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    const std::vector<int32_t> of(ids.begin() + b * length, ids.begin() + (b + 1) * length);
+    const auto rows = real_rows<double>({logits.begin() + b * length * E, logits.begin() + (b + 1) * length * E}, of);
+    if (!rows.empty()) sum += Reference(rows, static_cast<int64_t>(rows.size()) / E, E, K, scores).balance;
+  }
+  return sum / static_cast<double>(B);
+}
+
+struct Padded {
+  kernels::RouterOutputs out;
+  Tensor counts;  // [B, E]
+};
+
+// Of T rows of B sequences, as route() forms them of one part.
+Padded route_padded(Rank& rank, const Tensor& logits, const std::vector<int32_t>& ids, int64_t B, int64_t K,
+                    Scores scores) {
+  const int64_t T = logits.size(0), E = logits.size(1);
+  const DType A = logits.dtype();
+  Padded padded{poisoned_outputs(rank, T, E, K, A), rank.stream.empty({B, E}, DType::i64)};
+  kernels::RouterOutputs& out = padded.out;
+  out.sequence_ids = rank.tensor<int32_t>({T}, ids);
+  kernels::router_forward(rank.stream, out, logits, scores);
+  const Tensor sums = rank.poisoned({B * E + kernels::kTokenSums}, A);
+  kernels::router_sums(rank.stream, sums, out);
+  kernels::count_assignments(rank.stream, padded.counts, out.ids);
+  out.tokens = rank.stream.empty({1}, DType::i64);
+  kernels::count_tokens(rank.stream, out.tokens, out.counts, K);
+  kernels::router_losses(rank.stream, out, {sums, padded.counts, T, K});
+  return padded;
+}
+
+TEST(Router, PaddingIsNoToken) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
+      for (const auto& [T, E, K, B] :
+           std::vector<std::array<int64_t, 4>>{{24, 5, 2, 3}, {24, 8, 3, 1}, {35, 4, 1, 5}, {3, 3, 3, 3}}) {
+        SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " B=", B));
+        const double tolerance = dtype == DType::f64 ? 1e-13 : 2e-5;
+        const Tensor logits = rank.normal({T, E}, dtype, "logits", 3);
+        const std::vector<int32_t> ids = padded_ids(T, B);
+        const auto [out, counts] = route_padded(rank, logits, ids, B, K, scores);
+        const auto rows = real_rows(values(logits), ids);
+        const Reference alone(rows, static_cast<int64_t>(rows.size()) / E, E, K, scores);
+        EXPECT_EQ(out.tokens.to_vector<int64_t>()[0], static_cast<int64_t>(alone.lse.size()));
+        EXPECT_EQ(real_rows(out.ids.to_vector<int32_t>(), ids), alone.ids);
+        EXPECT_EQ(out.counts.to_vector<int64_t>(), alone.counts);
+        EXPECT_TRUE(close(real_rows(values(out.weights), ids), alone.weights, tolerance, tolerance));
+        EXPECT_TRUE(close(values(out.z), {alone.z}, tolerance, tolerance));
+        EXPECT_TRUE(close(values(out.entropy), {alone.entropy}, tolerance, tolerance));
+        EXPECT_TRUE(
+            close(values(out.balance), {padded_balance(values(logits), ids, B, K, scores)}, tolerance, tolerance));
+        for (int64_t t = 0; t < T; ++t) {
+          if (ids[static_cast<size_t>(t)] >= 0) continue;
+          for (int64_t k = 0; k < K; ++k) EXPECT_EQ(out.ids.data<int32_t>()[t * K + k], -1);
+          EXPECT_EQ(values(out.weights.narrow(0, t, 1)), std::vector<double>(static_cast<size_t>(K)));
+        }
+      }
+}
+
+// Every score, whose gradients without padding are compared with differences elsewhere.
+TEST(RouterBackward, PaddingHasNoGradientAndChangesNoOther) {
+  Rank rank;
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid, Scores::sqrtsoftplus}) {
+    const int64_t T = 24, E = 6, K = 2;
+    const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2), dw = rank.normal({T, K}, DType::f64, "dw"),
+                 one = rank.normal({1}, DType::f64, "one"), dprobs = rank.normal({E}, DType::f64, "dprobs");
+    const std::vector<int32_t> ids = padded_ids(T, 1);
+    const auto backward = [&](const kernels::RouterOutputs& out, const Tensor& of, const Tensor& dweights) {
+      kernels::RouterOutputs saved = out;
+      if (kernels::scores_each_alone(scores)) saved.logits = of, saved.probs = {};
+      const Tensor dlogits = rank.poisoned(of.shape(), DType::f64);
+      kernels::router_backward(rank.stream, dlogits, {dweights, one, one, dprobs}, saved, scores);
+      return values(dlogits);
+    };
+    const auto rows = real_rows(values(logits), ids);
+    const auto n = static_cast<int64_t>(rows.size()) / E;
+    const Tensor alone = rank.tensor<double>({n, E}, rows);
+    const auto of_alone = poisoned_outputs(rank, n, E, K, DType::f64);
+    kernels::router_forward(rank.stream, of_alone, alone, scores);
+    const auto expected = backward(of_alone, alone, rank.tensor<double>({n, K}, real_rows(values(dw), ids)));
+    const auto found = backward(route_padded(rank, logits, ids, 1, K, scores).out, logits, dw);
+    EXPECT_TRUE(close(real_rows(found, ids), expected, 1e-14, 1e-13));
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (ids[i / static_cast<size_t>(E)] < 0) EXPECT_EQ(found[i], 0);
+    }
+  }
+}
+
+TEST(Router, PaddingAloneHasNoLossAndNoGradient) {
+  Rank rank;
+  const Tensor logits = rank.normal({6, 4}, DType::f64, "logits"), one = rank.normal({1}, DType::f64, "one");
+  auto [out, counts] = route_padded(rank, logits, std::vector<int32_t>(6, -1), 2, 2, Scores::softmax_of_chosen);
+  EXPECT_EQ(out.counts.to_vector<int64_t>(), std::vector<int64_t>(4, 0));
+  for (const Tensor& loss : {out.balance, out.z, out.entropy}) EXPECT_EQ(values(loss), std::vector<double>{0});
+  out.counts = counts;
+  const Tensor dlogits = rank.poisoned({6, 4}, DType::f64);
+  kernels::router_backward(rank.stream, dlogits, {rank.normal({6, 2}, DType::f64, "dw"), one, one}, out,
+                           Scores::softmax_of_chosen);
+  EXPECT_EQ(values(dlogits), std::vector<double>(24, 0.0));
+}
+
 TEST(Router, ThreadsDoNotChangeABit) {
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
     EXPECT_EQ(results_of(1, DType::f32, scores), results_of(3, DType::f32, scores));

@@ -127,5 +127,57 @@ TEST(Sinkhorn, RowsAndColumnsAreEven) {
   EXPECT_EQ(bias_of(1, DType::f64, 0, 3, 0), (std::vector<double>{0, 0, 0}));
 }
 
+TEST(Sinkhorn, PaddingIsNoToken) {
+  Rank rank;
+  const int64_t T = 30, E = 6;
+  const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 1.5), found = rank.poisoned({E}, DType::f64),
+               expected = rank.poisoned({E}, DType::f64);
+  std::vector<int32_t> sequence_ids;
+  std::vector<double> alone;
+  for (int64_t t = 0; t < T; ++t) {
+    sequence_ids.push_back(t % 3 == 2 ? -1 : 4);
+    const auto row = values(logits.narrow(0, t, 1));
+    if (t % 3 != 2) alone.insert(alone.end(), row.begin(), row.end());
+  }
+  const Tensor of_tokens = rank.tensor<double>({T - T / 3, E}, alone);
+  for (const int64_t iterations : {1, 100}) {
+    kernels::sinkhorn_bias(rank.stream, expected, of_tokens, iterations, 1e-13);
+    kernels::sinkhorn_bias(rank.stream, found, logits, iterations, 1e-13, rank.tensor<int32_t>({T}, sequence_ids));
+    EXPECT_TRUE(close(found, expected, 1e-13, 1e-13));
+  }
+  kernels::sinkhorn_bias(rank.stream, found, logits, 10, 0, rank.tensor<int32_t>({T}, std::vector<int32_t>(30, -1)));
+  EXPECT_EQ(values(found), std::vector<double>(6)) << "of no tokens";
+}
+
+TEST(SelectExperts, PaddingChoosesNoExpert) {
+  Rank rank;
+  const int64_t T = 5, E = 8, K = 2;
+  const Tensor logits = rank.normal({T, E}, DType::f64, "logits");
+  for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid}) {
+    auto out = routed(rank, logits, K, scores);
+    out.sequence_ids = rank.tensor<int32_t>({T}, {0, 1, -1, 2, -1});
+    const Selection grouped{.groups = 4, .group_topk = 2, .group_score_topk = 1},
+        drawn{.random = {.where = testing::dropout_of(rank, 0)}};
+    const auto expect_none = [&] {
+      for (int64_t t = 0; t < T; ++t) {
+        const auto ids = out.ids.narrow(0, t, 1).to_vector<int32_t>();
+        if (t == 2 || t == 4) {
+          EXPECT_EQ(ids, std::vector<int32_t>(2, -1));
+          EXPECT_EQ(values(out.weights.narrow(0, t, 1)), std::vector<double>(2));
+        } else {
+          EXPECT_GE(std::ranges::min(ids), 0);
+        }
+      }
+    };
+    for (const Selection& selection : {grouped, drawn}) {
+      kernels::select_experts(rank.stream, out, logits, scores, selection);
+      expect_none();
+    }
+    std::ranges::fill(out.ids.narrow(0, 2, 1).span<int32_t>(), 3);  // as routes that were recorded have it
+    kernels::weigh_chosen(rank.stream, out, logits, scores);
+    expect_none();
+  }
+}
+
 }  // namespace
 }  // namespace witan

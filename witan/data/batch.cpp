@@ -80,7 +80,7 @@ void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, co
   for (int32_t position = 0; at < row + length; ++at, ++position) {
     batch.tokens[at] = batch.targets[at] = options.end_of_text.value_or(0);
     batch.positions[at] = position;
-    batch.sequence_ids[at] = id;
+    batch.sequence_ids[at] = kPadding;
   }
 }
 

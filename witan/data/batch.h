@@ -9,6 +9,10 @@
 
 namespace witan {
 
+// What stands for a document's number where there is padding, which is no token: no router counts it, no expert sees
+// it. A token whose loss is masked is a token.
+inline constexpr int32_t kPadding = -1;
+
 // B sequences of S tokens; every array is [B, S], rows one after another.
 struct Batch {
   int64_t sequences = 0;        // B
@@ -16,7 +20,7 @@ struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;       // the token after each token
   std::vector<int32_t> positions;     // within the row, or since the last end of text
-  std::vector<int32_t> sequence_ids;  // documents of a row, from 0: attention stays among equal ids
+  std::vector<int32_t> sequence_ids;  // documents of a row, from 0, or kPadding: attention stays among equal ids
   std::vector<float> loss_mask;       // 1 where the target counts, else 0
   int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's share of the loss's denominator
 };
@@ -36,8 +40,8 @@ void validate(const BatchOptions& options);
 
 // Samples [first, first + sequences) as one batch. Of packed samples positions restart with each piece of a document,
 // and sequence_ids keep pieces apart, whatever the options; of conversations only the targets that are learnt from
-// count; what is left of a row is padding (end_of_text, or 0) with an id of its own and no target that counts. Throws
-// DataError for an id outside the vocabulary, CorruptionError for damage in the dataset.
+// count; what is left of a row is padding (end_of_text, or 0), with kPadding as its id and no target that counts.
+// Throws DataError for an id outside the vocabulary, CorruptionError for damage in the dataset.
 Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
 // Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of

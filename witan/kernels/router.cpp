@@ -5,8 +5,13 @@ namespace witan::kernels {
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const auto elements = static_cast<double>(logits.elements());
   const Cost cost{elements * static_cast<double>(7 + out.ids.size(1)),
-                  bytes_of(logits, out.ids, out.weights, out.probs, out.lse, out.counts)};
+                  bytes_of(logits, out.ids, out.weights, out.probs, out.lse, out.counts, out.sequence_ids)};
   WITAN_LAUNCH(stream, router_forward, cost, out, logits, scoring);
+}
+
+void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk) {
+  const Cost cost{static_cast<double>(counts.elements()), bytes_of(tokens, counts)};
+  WITAN_LAUNCH(stream, count_tokens, cost, tokens, counts, topk);
 }
 
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {

@@ -16,9 +16,10 @@ void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits
 }
 
 // Costs are those of one iteration: how many there are is not known here.
-void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
-  const Cost cost{6.0 * static_cast<double>(logits.elements()), bytes_of(bias, logits)};
-  WITAN_LAUNCH(stream, sinkhorn_bias, cost, bias, logits, iterations, tolerance);
+void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
+                   const Tensor& sequence_ids) {
+  const Cost cost{6.0 * static_cast<double>(logits.elements()), bytes_of(bias, logits, sequence_ids)};
+  WITAN_LAUNCH(stream, sinkhorn_bias, cost, bias, logits, iterations, tolerance, sequence_ids);
 }
 
 }  // namespace witan::kernels

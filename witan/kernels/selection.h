@@ -37,13 +37,14 @@ struct Selection {
 };
 
 // Writes out.ids and out.weights [T, K]; reads out.probs, as router_forward() leaves them with the same scoring. Keys
-// that are softmax need a scoring whose probs are.
+// that are softmax need a scoring whose probs are. Padding (out.sequence_ids) gets ids of -1 and weights of 0.
 void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring,
                     const Selection& selection);
 WITAN_KERNEL_TWINS(select_experts)
 
 // Writes the weights of out.ids, whoever chose them, as router_forward() weighs its own choice: from out.probs, which
-// it wrote, and logits [T, E]. The same ids get the same bits.
+// it wrote, and logits [T, E]. The same ids get the same bits. Padding (out.sequence_ids) gets ids of -1 and weights of
+// 0.
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
 WITAN_KERNEL_TWINS(weigh_chosen)
 
@@ -54,7 +55,9 @@ WITAN_KERNEL_TWINS(weigh_chosen)
 // until v changes by at most `tolerance` on average, and `iterations` times at most; it is the device that decides.
 // Rows of c are divided by their largest element, which changes u alone, so that nothing overflows.
 // bias[e] = ln v[e]: a token's largest u c v are its largest logits + bias. logits [T, E], bias [E] of their dtype.
-void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance);
+// sequence_ids [T] int32 or undefined: rows where it is negative are padding, which is not among the T tokens above.
+void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
+                   const Tensor& sequence_ids = {});
 WITAN_KERNEL_TWINS(sinkhorn_bias)
 
 inline constexpr double kSinkhornEpsilon = 1e-8;

@@ -45,6 +45,10 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
   return builder;
 }
 
+TokenSource source_of(const ModelInput& input, const Tensor& tokens) {
+  return {tokens, input.randomness, input.padded ? input.where.sequence_ids : Tensor()};
+}
+
 // Numbers of the units.
 constexpr int kEmbeddingUnit = 0;
 constexpr int unit_of_layer(int64_t layer) {
@@ -222,7 +226,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
     x = embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness);
     values = std::move(embedded.values);
   }
-  const TokenSource source{input.tokens, input.randomness};
+  const TokenSource source = source_of(input, input.tokens);
   const auto took = [&](const Block& block, BlockOutput next) {
     if (block.is_moe()) out.routers.push_back(std::move(next.router));
     return std::move(next.x);
@@ -263,7 +267,7 @@ void Transformer::predict_ahead(Tape& tape, const ModelInput& input, const Posit
     const AheadInput& ahead = input.ahead[module];
     const Var rows = mtp_[module]->embedding_dropout().forward(tape, embed_ahead(tape, ahead), input.randomness);
     MtpModule::Output next =
-        mtp_[module]->forward(tape, rows, h, where, {ahead.tokens, input.randomness}, input.dropping);
+        mtp_[module]->forward(tape, rows, h, where, source_of(input, ahead.tokens), input.dropping);
     if (mtp_[module]->block().is_moe()) out.routers.push_back(std::move(next.router));
     h = std::move(next.h);
     std::optional<UnitGuard> unit;

@@ -31,6 +31,7 @@ struct ModelInput {
   Randomness randomness = {};  // of dropout and of routers that draw
   Dropping dropping = Dropping::by_capacity;
   std::vector<AheadInput> ahead = {};  // of each MTP module; none: they do not run
+  bool padded = false;                 // whether some of where.sequence_ids may be those of padding (data/batch.h)
 };
 
 struct ModelOutput {

@@ -25,9 +25,9 @@ std::vector<RouterStatistic> declare_capacity_statistics(const MoeConfig& config
   return {{.name = kDroppedShare, .derived = Derived{kExpertCounts, Derived::From::micro_batch, dropped}}};
 }
 
-kernels::Capacity capacity_of(const MoeConfig& config, int64_t tokens) {
+kernels::Capacity capacity_of(const MoeConfig& config, int64_t rows, Tensor tokens) {
   const auto policy = config.moe_token_drop_policy == "probs" ? DropPolicy::probs : DropPolicy::position;
-  return {config.expert_capacity(tokens), policy};
+  return {config.expert_capacity(rows), policy, config.capacity_factor(), config.moe_router_topk, std::move(tokens)};
 }
 
 namespace ops {
@@ -45,6 +45,7 @@ Tensor swapped(Stream& stream, const Tensor& x, int64_t A) {
 kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
                              const kernels::Capacity& capacity) {
   kernels::Assignments kept{stream.empty_like(all.ids), stream.empty_like(all.counts)};
+  if (capacity.tokens.defined()) stream.copy(kept.ids, all.ids);  // padding's stay -1
   const Tensor order = stream.empty({all.ids.elements()}, DType::i64, MemoryTag::workspace);
   kernels::limit_to_capacity(stream, kept, order, all, weights, capacity);
   return kept;

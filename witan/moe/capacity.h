@@ -12,8 +12,8 @@ namespace witan {
 inline constexpr const char* kDroppedShare = "dropped_share";
 std::vector<RouterStatistic> declare_capacity_statistics(const MoeConfig& config);
 
-// Of a micro-batch of so many tokens.
-kernels::Capacity capacity_of(const MoeConfig& config, int64_t tokens);
+// Of a micro-batch of so many rows, of which `tokens` [1] int64 are not padding; undefined: all.
+kernels::Capacity capacity_of(const MoeConfig& config, int64_t rows, Tensor tokens = {});
 
 namespace ops {
 // Drops what is beyond the capacity (kernels/capacity.h). Weights and losses stay: a dropped assignment has no row, so

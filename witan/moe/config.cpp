@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
+#include "witan/kernels/capacity.h"
 
 namespace witan {
 namespace {
@@ -335,9 +336,11 @@ int64_t MoeConfig::group_score_topk() const {
 
 int64_t MoeConfig::expert_capacity(int64_t tokens) const {
   if (moe_expert_capacity_factor == 0 && !experts_choose()) return tokens;
-  const double factor = moe_expert_capacity_factor == 0 ? 1 : moe_expert_capacity_factor;
-  const double even = static_cast<double>(tokens * moe_router_topk) / static_cast<double>(num_experts);
-  return static_cast<int64_t>(std::min(static_cast<double>(tokens), std::ceil(even * factor)));
+  return kernels::even_capacity(tokens, moe_router_topk, num_experts, capacity_factor());
+}
+
+double MoeConfig::capacity_factor() const {
+  return moe_expert_capacity_factor == 0 && experts_choose() ? 1 : moe_expert_capacity_factor;
 }
 
 std::vector<bool> MoeConfig::moe_layers(int64_t num_layers) const {

@@ -74,6 +74,7 @@ struct MoeConfig {
   // ceil(tokens topk / experts * factor), and never more than can come, which is all of them without a factor. Experts
   // that choose tokens take as many, with a factor of 1 where there is none.
   int64_t expert_capacity(int64_t tokens) const;
+  double capacity_factor() const;  // of those; 0: experts take all
   // The load-balancing losses, which have a type and a coefficient each, in the order of BalanceLoss::Over: none, one
   // or several. Throws ConfigError where the two keys do not say which.
   std::vector<BalanceLoss> balance_losses() const;

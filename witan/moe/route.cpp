@@ -21,8 +21,8 @@ struct FurtherLoss {
 
 // What losses of balance are of.
 struct Balanced {
-  Tensor counts;       // of out.balance: [E], or of each of B sequences [B, E]
-  int64_t tokens = 0;  // of all parts
+  Tensor counts;               // of out.balance: [E], or of each of B sequences [B, E]
+  kernels::TokenCount tokens;  // of all parts
   std::vector<FurtherLoss> further = {};
 };
 
@@ -53,8 +53,12 @@ Balanced join_parts(Stream& s, kernels::RouterOutputs& part, const Balance& bala
     group->all_reduce(s, sums);
     group->all_reduce(s, counts);
   }
-  Balanced balanced{of_each, T * (group ? group->size() : 1)};
-  kernels::router_losses(s, part, {sums, of_each, balanced.tokens, K});
+  Balanced balanced{of_each, {T * (group ? group->size() : 1)}};
+  if (part.sequence_ids.defined()) {
+    part.tokens = balanced.tokens.counted = s.empty({1}, DType::i64);
+    kernels::count_tokens(s, part.tokens, of_all, K);
+  }
+  kernels::router_losses(s, part, {sums, of_each, balanced.tokens.rows, K});
   part.counts = of_all;
   for (size_t i = 0; i < balance.over.size(); ++i) {
     if (is_first(balance, i)) continue;
@@ -84,12 +88,12 @@ void choose_by_quantiles(Stream& s, const kernels::RouterOutputs& out, const Ten
   const int64_t T = logits.size(0), E = logits.size(1), K = out.ids.size(1);
   const int64_t ranks = parts ? parts->size() : 1;
   const Tensor margins = sums.defined() ? s.empty({1, E, T}, logits.dtype()) : Tensor();
-  kernels::choose_by_quantiles(s, out.ids, margins, logits, bias);
+  kernels::choose_by_quantiles(s, out.ids, margins, logits, bias, out.sequence_ids);
   kernels::weigh_chosen(s, out, logits, selection.scoring);
   if (!sums.defined()) return;
   const Tensor all = parts ? s.empty({ranks, E, T}, logits.dtype()) : margins;
   if (parts) parts->all_gather(s, all, margins);
-  kernels::quantile_sums(s, sums, all, K);
+  kernels::quantile_sums(s, sums, all, K, out.tokens);
 }
 
 bool chooses_otherwise(const TopkSelection& selection) {
@@ -118,7 +122,7 @@ void check(const Var& logits, int64_t topk, int64_t sequences) {
 
 // The gradient of the further losses by the probabilities of each of the tokens, [E]; undefined where there is none.
 Tensor further_gradient(Backward& b, std::span<const Tensor> gradients, const std::vector<Saved>& counts,
-                        int64_t tokens) {
+                        const kernels::TokenCount& tokens) {
   Tensor dprobs;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -143,11 +147,14 @@ std::vector<Var> record(Tape& tape, const Var& logits, const kernels::RouterOutp
   auto backward = [logits = tape.slot(logits), shape = logits.shape(), A = logits.dtype(), scoring, ranks, from_logits,
                    ids = tape.save(out.ids), weights = tape.save(out.weights),
                    saved_scores = tape.save(from_logits ? logits.value() : out.probs), lse = tape.save(out.lse),
-                   counts = tape.save(balanced.counts), of_further = std::move(of_further),
-                   tokens = balanced.tokens](Backward& b, const std::vector<Tensor>& gradients) {
+                   counts = tape.save(balanced.counts), of_further = std::move(of_further), rows = balanced.tokens.rows,
+                   counted = out.tokens.defined() ? tape.save(out.tokens) : Saved()](
+                      Backward& b, const std::vector<Tensor>& gradients) {
     const Tensor dlogits = b.stream().empty(shape, A);
+    const kernels::TokenCount tokens{rows, b.value(counted)};
     const Tensor dprobs = further_gradient(b, std::span(gradients).subspan(3), of_further, tokens);
     kernels::RouterOutputs saved{b.value(ids), b.value(weights), {}, b.value(lse), b.value(counts), {}, {}, {}};
+    saved.tokens = tokens.counted;
     (from_logits ? saved.logits : saved.probs) = b.value(saved_scores);
     kernels::router_backward(b.stream(), dlogits, {gradients[0], gradients[1], gradients[2], dprobs}, saved, scoring,
                              ranks);
@@ -174,6 +181,7 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
   if (parts && parts->size() == 1) parts = nullptr;
   kernels::RouterOutputs out{s.empty({T, K}, DType::i32), s.empty({T, K}, A), s.empty({T, E}, A), s.empty({T}, A),
                              s.empty({E}, DType::i64),    s.empty({1}, A),    s.empty({1}, A),    s.empty({1}, A)};
+  out.sequence_ids = selection.sequence_ids;
   kernels::router_forward(s, out, logits.value(), selection.scoring);
   const bool otherwise = chooses_otherwise(selection), replays = selection.recorded.defined() && !otherwise;
   if (replays) {
@@ -181,8 +189,8 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
     kernels::count_assignments(s, out.counts, out.ids);
   }
   Tensor own_counts = out.counts;
-  const bool joined = parts || balance.by_sequence() || needs_further(balance) || replays;
-  const Balanced balanced = joined ? join_parts(s, out, balance, parts) : Balanced{out.counts, T};
+  const bool joined = parts || balance.by_sequence() || needs_further(balance) || replays || out.sequence_ids.defined();
+  const Balanced balanced = joined ? join_parts(s, out, balance, parts) : Balanced{out.counts, {T}};
   if (otherwise) {
     choose(s, out, logits.value(), selection, parts);
     own_counts = s.empty({E}, DType::i64);
@@ -195,7 +203,7 @@ Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Gro
     if (is_first(balance, i)) named.losses.push_back({balance.name_of(i), vars[1]});
   for (size_t i = 0; i < balanced.further.size(); ++i)
     named.losses.push_back({balance.name_of(balanced.further[i].of), vars[3 + i]});
-  return {vars[0], out.ids, out.counts, own_counts, T, std::move(named)};
+  return {vars[0], out.ids, out.counts, own_counts, T, out.tokens, std::move(named)};
 }
 
 Routing route(Tape& tape, const Var& logits, const TopkSelection& selection, Group* parts, int64_t sequences) {

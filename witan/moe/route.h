@@ -28,12 +28,14 @@ struct TopkSelection {
   std::optional<kernels::Selection> choice = {};  // none: the highest scores
   QuantileChoice quantile = {};                   // in place of `choice`
   Tensor recorded = {};  // [T, K] int32: the experts to take, whoever else would choose (moe/routes.h); or undefined
+  Tensor sequence_ids = {};  // [T] int32: a row is padding where it is negative (kernels/router.h); undefined: none is
 };
 
 namespace ops {
 // logits [T, E] accumulator dtype; mathematics in kernels/router.h. Where `parts` is a group of several ranks, these
 // are a micro-batch's tokens on one of them, which all have as many; losses, counts and statistics are of all its
-// tokens, the same on every rank, and a loss's gradient on each is that of its own logits. A collective then.
+// tokens, the same on every rank, and a loss's gradient on each is that of its own logits. A collective then. Rows that
+// are padding count nowhere, and visit no expert.
 // The load is balanced as `balance` says, of whose sequences other ranks may hold more tokens each. Losses are those of
 // the choice of the highest scores, whatever the choice (DeepSeek-V3, equation 18; Megatron-Core); but where experts
 // that were chosen so are recorded, of those. Throws ShapeError.

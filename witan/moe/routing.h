@@ -19,10 +19,11 @@ struct HostBounds {
 // The immutable result of routing T tokens: shared by dispatch, experts, combine and the report.
 struct Routing {
   Var weights;            // [T, K] accumulator dtype
-  Tensor ids;             // [T, K] int32; -1: dropped, beyond the capacity of its expert
+  Tensor ids;             // [T, K] int32; -1: dropped, beyond the capacity of its expert, or of padding
   Tensor counts;          // [E] int64: assignments per expert, dropped ones included; of all of a micro-batch's tokens
   Tensor kept;            // [E] int64: of these T tokens, those that are not dropped
   int64_t capacity = 0;   // most that an expert keeps, of which at most T are of these tokens; dropless: no less than T
+  Tensor tokens = {};     // [1] int64: how many of a micro-batch's rows are not padding; undefined: all
   RouterRecord record;    // of all of a micro-batch's tokens
   int64_t pool_rows = 0;  // most that come to a rank together; 0: all that ranks may send
   int64_t part_rows = 0;  // most of one rank for one: so many travel, whatever there are; 0: as many as there are
@@ -44,6 +45,9 @@ enum class Dropping : uint8_t { by_capacity, never };
 struct TokenSource {
   Tensor ids = {};             // [B, S] int32: those of all ranks of the tensor axis
   Randomness randomness = {};  // nothing is drawn without a step: evaluation, generation
+  // [B, S] int32, likewise of all ranks of the tensor axis: where it is negative there is padding (data/batch.h), which
+  // is no token. Undefined: nothing is padding.
+  Tensor sequence_ids = {};
 };
 
 }  // namespace witan

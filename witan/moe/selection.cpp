@@ -73,13 +73,15 @@ kernels::RandomKeys ExpertSelection::random_keys(const Tokens& tokens) const {
 // As one rank with all tokens has it, to the bit: their logits come together first.
 Tensor ExpertSelection::sinkhorn(Stream& stream, const Tokens& tokens) const {
   const int64_t T = tokens.logits.size(0), E = tokens.logits.size(1), B = tokens.sequences;
-  Tensor logits = tokens.logits;
-  if (tokens.parts && tokens.parts->size() > 1)
-    logits =
-        gather_positions(stream, logits.reshape({B, T / B, E}), *tokens.parts).reshape({T * tokens.parts->size(), E});
+  Tensor logits = tokens.logits, ids = tokens.source.sequence_ids;
+  if (tokens.parts && tokens.parts->size() > 1) {
+    const int64_t all = T * tokens.parts->size();
+    logits = gather_positions(stream, logits.reshape({B, T / B, E}), *tokens.parts).reshape({all, E});
+    if (ids.defined()) ids = gather_positions(stream, ids.reshape({B, T / B, 1}), *tokens.parts).reshape({all});
+  }
   const Tensor bias = stream.empty({E}, logits.dtype());
   kernels::sinkhorn_bias(stream, bias, logits, config_.moe_router_sinkhorn_iterations,
-                         config_.moe_router_sinkhorn_tolerance);
+                         config_.moe_router_sinkhorn_tolerance, ids);
   return bias;
 }
 

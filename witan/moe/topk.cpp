@@ -157,6 +157,7 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
                                          bias_ ? bias_->value() : Tensor());
   }
   selection.recorded = recorded_routes();
+  if (how.source.sequence_ids.defined()) selection.sequence_ids = how.source.sequence_ids.reshape({logits.size(0)});
   Balance balance = balance_of(config_, never ? 1 : sequences);
   if (!never && balance.is(BalanceLoss::Over::global_batch))
     balance.global_load = [&, micro_batch = how.source.randomness.micro_batch](const Tensor& counts) {
@@ -168,8 +169,9 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
   if (selection.quantile.sums.defined()) quantile_sums_->add(tape, selection.quantile.sums);
   if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet
   if (never) return routing;
-  const int64_t tokens = logits.size(0) * (parts ? parts->size() : 1);
-  routing = ops::limit_to_capacity(stream, std::move(routing), capacity_of(config_, tokens), parts, sequences);
+  const int64_t rows = logits.size(0) * (parts ? parts->size() : 1);
+  const kernels::Capacity capacity = capacity_of(config_, rows, routing.tokens);
+  routing = ops::limit_to_capacity(stream, std::move(routing), capacity, parts, sequences);
   if (config_.experts_choose()) count_chosen(stream, routing, parts);
   return routing;
 }

@@ -21,12 +21,12 @@ TEST_F(BalanceOnGpu, LossesAndGradientsAreThoseOfTheCpu) {
                    dloss = host.normal({1}, dtype, "dloss"), dprobs = host.poisoned({E}, dtype);
       for (int64_t e = 0; e < E; ++e) counts.data<int64_t>()[e] = tokens > 0 ? e * 7919 % 13 + (e == 0) : 0;
       const Tensor gpu_loss = poisoned({1}, dtype), gpu_dprobs = poisoned({E}, dtype), gpu_counts = to_gpu(counts);
-      kernels::balance_loss(host.stream, loss, sums, counts, tokens);
-      kernels::balance_loss(gpu(), gpu_loss, to_gpu(sums), gpu_counts, tokens);
+      kernels::balance_loss(host.stream, loss, sums, counts, {tokens});
+      kernels::balance_loss(gpu(), gpu_loss, to_gpu(sums), gpu_counts, {tokens});
       EXPECT_TRUE(agree(gpu_loss, loss, tolerance(dtype), tolerance(dtype)));
       for (const Write write : {Write::overwrite, Write::accumulate}) {
-        kernels::balance_backward(host.stream, dprobs, dloss, counts, tokens, write);
-        kernels::balance_backward(gpu(), gpu_dprobs, to_gpu(dloss), gpu_counts, tokens, write);
+        kernels::balance_backward(host.stream, dprobs, dloss, counts, {tokens}, write);
+        kernels::balance_backward(gpu(), gpu_dprobs, to_gpu(dloss), gpu_counts, {tokens}, write);
         EXPECT_TRUE(agree(gpu_dprobs, dprobs, 0, tolerance(dtype)));
       }
     }

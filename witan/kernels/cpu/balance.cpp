@@ -10,7 +10,8 @@ namespace witan::kernels::cpu {
 namespace {
 
 // E / (tokens N); of no tokens 0.
-double scale_of(const Tensor& counts, int64_t tokens) {
+double scale_of(const Tensor& counts, const TokenCount& count) {
+  const int64_t tokens = count.counted.defined() ? count.counted.data<int64_t>()[0] : count.rows;
   const auto of = counts.span<int64_t>();
   const int64_t total = std::accumulate(of.begin(), of.end(), int64_t{0});
   if (tokens == 0 || total == 0) return 0;
@@ -19,7 +20,7 @@ double scale_of(const Tensor& counts, int64_t tokens) {
 
 }  // namespace
 
-void balance_loss(Stream&, const Tensor& loss, const Tensor& sums, const Tensor& counts, int64_t tokens) {
+void balance_loss(Stream&, const Tensor& loss, const Tensor& sums, const Tensor& counts, const TokenCount& tokens) {
   const int64_t experts = counts.elements(), loads = sums.elements() - kTokenSums;
   dispatch_floating(sums.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
@@ -31,8 +32,8 @@ void balance_loss(Stream&, const Tensor& loss, const Tensor& sums, const Tensor&
   });
 }
 
-void balance_backward(Stream&, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts, int64_t tokens,
-                      Write write) {
+void balance_backward(Stream&, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts,
+                      const TokenCount& tokens, Write write) {
   dispatch_floating(dprobs.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
       const double scale = static_cast<double>(dloss.data<A>()[0]) * scale_of(counts, tokens);

@@ -30,13 +30,19 @@ void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& or
   std::vector<int64_t> next = begin;
   const auto id = all.ids.span<int32_t>();
   int64_t* sorted = order.data<int64_t>();
-  for (size_t i = 0; i < id.size(); ++i) sorted[next[static_cast<size_t>(id[i])]++] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < id.size(); ++i)
+    if (id[i] >= 0) sorted[next[static_cast<size_t>(id[i])]++] = static_cast<int64_t>(i);
+  const auto experts = static_cast<int64_t>(count.size());
+  int64_t per_expert = capacity.per_expert;
+  if (capacity.tokens.defined())
+    per_expert = std::min(per_expert,
+                          even_capacity(capacity.tokens.data<int64_t>()[0], capacity.topk, experts, capacity.factor));
 
   int32_t* to = kept.ids.data<int32_t>();
-  stream.pool().run(static_cast<int64_t>(count.size()), [&](int64_t e) {
+  stream.pool().run(experts, [&](int64_t e) {
     const auto expert = static_cast<size_t>(e);
     int64_t *first = sorted + begin[expert], *last = first + count[expert];
-    const int64_t most = std::min(count[expert], capacity.per_expert);
+    const int64_t most = std::min(count[expert], per_expert);
     if (most < count[expert] && capacity.policy == DropPolicy::probs)
       dispatch_floating(weights.dtype(), [&]<class A>() {
         if constexpr (std::is_same_v<A, Accumulator<A>>) best_first(first, last, most, weights.data<A>());

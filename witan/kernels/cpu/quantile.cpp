@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "witan/kernels/cpu/router_scores.h"
 #include "witan/kernels/cpu/rows.h"
 #include "witan/kernels/step_value.h"
 
@@ -28,12 +29,18 @@ int64_t in_units(double quantile) {
 }  // namespace
 
 void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margins, const Tensor& logits,
-                         const Tensor& bias) {
+                         const Tensor& bias, const Tensor& sequence_ids) {
   const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>)
       for_rows(stream, logits, [&](int64_t t) {
         const A* in = logits.data<A>() + t * E;
+        if (is_padding(sequence_ids, t)) {
+          std::fill_n(ids.data<int32_t>() + t * K, K, -1);
+          for (int64_t e = 0; margins.defined() && e < E; ++e)
+            margins.data<A>()[e * T + t] = -std::numeric_limits<A>::infinity();
+          return;
+        }
         std::vector<A> biased(static_cast<size_t>(E));
         for (int64_t e = 0; e < E; ++e) biased[static_cast<size_t>(e)] = ordered(in[e] + A(bias.data<float>()[e]));
         std::vector<int32_t> order(static_cast<size_t>(E));
@@ -51,8 +58,9 @@ void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margin
   });
 }
 
-void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk) {
-  const int64_t R = margins.size(0), E = margins.size(1), T = margins.size(2), tokens = R * T;
+void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk, const Tensor& counted) {
+  const int64_t R = margins.size(0), E = margins.size(1), T = margins.size(2);
+  const int64_t tokens = counted.defined() ? counted.data<int64_t>()[0] : R * T;
   int64_t* out = sums.data<int64_t>();
   out[E] = tokens > 0 ? 1 : 0;
   if (tokens == 0) {
@@ -63,7 +71,7 @@ void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, in
     if constexpr (std::is_same_v<A, Accumulator<A>>)
       stream.pool().run(E, [&](int64_t e) {
         std::vector<A> column;
-        column.reserve(static_cast<size_t>(tokens));
+        column.reserve(static_cast<size_t>(R * T));
         for (int64_t r = 0; r < R; ++r)
           for (int64_t t = 0; t < T; ++t) column.push_back(ordered(margins.data<A>()[(r * E + e) * T + t]));
         const auto nth = column.begin() + tokens * topk / E;

@@ -16,7 +16,8 @@ namespace {
 void count(const Tensor& counts, const Tensor& ids) {
   const auto of = counts.span<int64_t>();
   std::ranges::fill(of, 0);
-  for (const int32_t id : ids.span<int32_t>()) ++of[static_cast<size_t>(id)];
+  for (const int32_t id : ids.span<int32_t>())
+    if (id >= 0) ++of[static_cast<size_t>(id)];
 }
 
 // The sums of kernels/router.h but for the entropy's: one task, in token order.
@@ -47,16 +48,44 @@ double entropy_sum(const RouterOutputs& out, const Tensor& logits) {
   return sum;
 }
 
-// sums [B E + kTokenSums], counts [E] or [B, E]
+// Of `rows` rows of all parts, padding included.
+int64_t tokens_of(const RouterOutputs& out, int64_t rows) {
+  return out.tokens.defined() ? out.tokens.data<int64_t>()[0] : rows;
+}
+
+// sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], with the n_b of each of B sequences, whose counts are E each.
+template <class Sum>
+double balance_of_padded(const Sum* sums, const Tensor& counts, int64_t E, int64_t K) {
+  double balance = 0;
+  for (int64_t first = 0; first < counts.elements(); first += E) {
+    double sum = 0, assignments = 0;
+    for (int64_t i = first; i < first + E; ++i) {
+      const auto count = static_cast<double>(counts.data<int64_t>()[i]);
+      sum += static_cast<double>(sums[i]) * count;
+      assignments += count;
+    }
+    const double tokens = assignments / static_cast<double>(K);
+    if (tokens > 0) balance += sum / (tokens * tokens);
+  }
+  return balance;
+}
+
+// Of T rows of K choices. sums [B E + kTokenSums], counts [E] or [B, E].
 template <class A, class Sum>
 void write_means(const RouterOutputs& out, const Sum* sums, const Tensor& counts, int64_t T, int64_t K) {
   const auto loads = static_cast<size_t>(counts.elements());
-  double balance = 0;
-  for (size_t i = 0; i < loads; ++i)
-    balance += static_cast<double>(sums[i]) * static_cast<double>(counts.data<int64_t>()[i]);
-  const double tokens = std::max<double>(static_cast<double>(T), 1);
-  out.balance.data<A>()[0] =
-      static_cast<A>(balance * static_cast<double>(loads) / (tokens * tokens * static_cast<double>(K)));
+  const double tokens = std::max<double>(static_cast<double>(tokens_of(out, T)), 1);
+  if (out.tokens.defined()) {
+    const int64_t E = out.counts.elements();
+    const auto per_sequence = static_cast<double>(E * E) / static_cast<double>(loads * static_cast<size_t>(K));
+    out.balance.data<A>()[0] = static_cast<A>(balance_of_padded(sums, counts, E, K) * per_sequence);
+  } else {
+    double balance = 0;
+    for (size_t i = 0; i < loads; ++i)
+      balance += static_cast<double>(sums[i]) * static_cast<double>(counts.data<int64_t>()[i]);
+    out.balance.data<A>()[0] =
+        static_cast<A>(balance * static_cast<double>(loads) / (tokens * tokens * static_cast<double>(K)));
+  }
   out.z.data<A>()[0] = static_cast<A>(static_cast<double>(sums[loads]) / tokens);
   out.entropy.data<A>()[0] = static_cast<A>(static_cast<double>(sums[loads + 1]) / tokens);
 }
@@ -87,6 +116,12 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
           const A* in = logits.data<A>() + t * E;
           A* p = out.probs.data<A>() + t * E;
           int32_t* ids = out.ids.data<int32_t>() + t * K;
+          if (is_padding(out.sequence_ids, t)) {
+            choose_none(ids, out.weights.data<A>() + t * K, K);
+            std::fill_n(p, E, A(0));
+            out.lse.data<A>()[t] = 0;
+            return;
+          }
           out.lse.data<A>()[t] = Score::forward(p, in, E);
           choose(in, E, ids, K);
           weigh<Score>(out.weights.data<A>() + t * K, p, in, ids, K, scoring);
@@ -98,6 +133,11 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
       write_means<A>(out, sums.data(), out.counts, T, K);
     }
   });
+}
+
+void count_tokens(Stream&, const Tensor& tokens, const Tensor& counts, int64_t topk) {
+  const auto of = counts.span<int64_t>();
+  tokens.data<int64_t>()[0] = std::accumulate(of.begin(), of.end(), int64_t{0}) / topk;
 }
 
 void update_expert_bias(Stream&, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
@@ -135,19 +175,29 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
   const int64_t length = T / (loads / E);  // of a sequence that is balanced by itself
   dispatch_floating(dlogits.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
-      const auto tokens = static_cast<A>(T * parts);
+      const auto tokens = static_cast<A>(tokens_of(out, T * parts));
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
       const A balance_scale = dbalance * A(loads) / (tokens * tokens * A(K));
+      // Of a sequence of so many assignments, where some of its rows are padding.
+      const auto padded_scale = [&](const int64_t* counts) {
+        const auto own = static_cast<A>(std::accumulate(counts, counts + E, int64_t{0})) / A(K);
+        return own > 0 ? dbalance * A(E * E) / (A(loads) * own * own * A(K)) : A(0);
+      };
       const A* dprobs = gradients.probs.defined() ? gradients.probs.data<A>() : nullptr;
       const A* dweights = gradients.weights.defined() ? gradients.weights.data<A>() : nullptr;
       dispatch_scores(scoring.scores, [&]<class Score>() {
         for_rows(stream, dlogits, [&](int64_t t) {
+          A* d = dlogits.data<A>() + t * E;
+          if (out.ids.data<int32_t>()[t * K] < 0) {
+            std::fill_n(d, E, A(0));
+            return;
+          }
           std::vector<A> unscaled;
           const Chosen<A> chosen = chosen_of(out, dweights, t, scoring, unscaled);
           const int64_t* counts = out.counts.data<int64_t>() + t / length * E;
-          A* d = dlogits.data<A>() + t * E;
-          for (int64_t e = 0; e < E; ++e) d[e] = balance_scale * A(counts[e]) + (dprobs ? dprobs[e] : A(0));
+          const A scale = out.tokens.defined() ? padded_scale(counts) : balance_scale;
+          for (int64_t e = 0; e < E; ++e) d[e] = scale * A(counts[e]) + (dprobs ? dprobs[e] : A(0));
           const Routed<A> token{out.probs.defined() ? out.probs.data<A>() + t * E : nullptr,
                                 out.logits.defined() ? out.logits.data<A>() + t * E : nullptr, out.lse.data<A>()[t]};
           Score::backward(d, token, E, chosen, dz * 2 * token.lse / tokens);

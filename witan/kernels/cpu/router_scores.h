@@ -11,6 +11,11 @@
 
 namespace witan::kernels::cpu {
 
+// Whether row t is padding.
+inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
+  return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
+}
+
 // out = softmax of the n values in[index(i)]; returns their logsumexp.
 template <class A, class Index>
 A softmax(A* out, const A* in, int64_t n, const Index& index) {
@@ -190,6 +195,13 @@ void weigh(A* w, const A* p, const A* logits, const int32_t* ids, int64_t K, con
   Score::weigh(w, p, logits, ids, K, scoring.divides(K));
   if (scoring.scaling == 1) return;
   for (int64_t k = 0; k < K; ++k) w[k] *= A(scoring.scaling);
+}
+
+// Writes a choice of no experts: that of padding.
+template <class A>
+void choose_none(int32_t* ids, A* w, int64_t K) {
+  std::fill_n(ids, K, -1);
+  std::fill_n(w, K, A(0));
 }
 
 // Writes the K largest of scores[E] to ids, best first, by K passes: E and K are small.

@@ -89,6 +89,7 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
       for_rows(stream, logits, [&](int64_t t) {
         const A *in = logits.data<A>() + t * E, *p = out.probs.data<A>() + t * E;
         int32_t* ids = out.ids.data<int32_t>() + t * K;
+        if (is_padding(out.sequence_ids, t)) return choose_none(ids, out.weights.data<A>() + t * K, K);
         std::vector<A> keys(static_cast<size_t>(E));
         if (drawn)
           drawn->draw(keys.data(), t, E, K);
@@ -108,27 +109,33 @@ void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits
     if constexpr (std::is_same_v<A, Accumulator<A>>)
       dispatch_scores(scoring.scores, [&]<class Score>() {
         for_rows(stream, logits, [&](int64_t t) {
-          weigh<Score>(out.weights.data<A>() + t * K, out.probs.data<A>() + t * E, logits.data<A>() + t * E,
-                       out.ids.data<int32_t>() + t * K, K, scoring);
+          int32_t* ids = out.ids.data<int32_t>() + t * K;
+          A* w = out.weights.data<A>() + t * K;
+          if (is_padding(out.sequence_ids, t)) return choose_none(ids, w, K);
+          weigh<Score>(w, out.probs.data<A>() + t * E, logits.data<A>() + t * E, ids, K, scoring);
         });
       });
   });
 }
 
-void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
+void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
+                   const Tensor& sequence_ids) {
   const int64_t T = logits.size(0), E = logits.size(1);
+  int64_t tokens = 0;
+  for (int64_t t = 0; t < T; ++t) tokens += !is_padding(sequence_ids, t);
   dispatch_floating(logits.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
       std::vector<double> v(static_cast<size_t>(E), 1);
-      std::vector<A> shares(static_cast<size_t>(T * E));  // of each token: u c, of the iteration at hand
+      std::vector<A> shares(static_cast<size_t>(T * E));  // of each token: u c, of the iteration at hand; padding: 0
       double change = std::numeric_limits<double>::infinity();
-      for (int64_t i = 0; T > 0 && i < iterations && change > tolerance; ++i) {
+      for (int64_t i = 0; tokens > 0 && i < iterations && change > tolerance; ++i) {
         for_rows(stream, logits, [&](int64_t t) {
+          if (is_padding(sequence_ids, t)) return;
           const A* in = logits.data<A>() + t * E;
           A *share = shares.data() + t * E, sum = 0;
           const A most = *std::max_element(in, in + E);
           for (int64_t e = 0; e < E; ++e) sum += A(v[static_cast<size_t>(e)]) * (share[e] = std::exp(in[e] - most));
-          const A u = 1 / (A(T) * (sum + A(kSinkhornEpsilon)));
+          const A u = 1 / (A(tokens) * (sum + A(kSinkhornEpsilon)));
           for (int64_t e = 0; e < E; ++e) share[e] *= u;
         });
         std::vector<double> sums(static_cast<size_t>(E));

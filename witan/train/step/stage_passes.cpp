@@ -71,6 +71,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
   input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
                        .repeatable = config_.parallel.deterministic,
                        .batch_invariant = config_.parallel.batch_invariant_mode};
+  input.padded = config_.data.packs();
   input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), first_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
   input.randomness.positions = positions_;

@@ -9,8 +9,18 @@ namespace {
 
 constexpr int kWarps = 32;
 
+// TokenCount on the device.
+struct Tokens {
+  int64_t rows;
+  const int64_t* counted;  // [1], or null
+
+  explicit Tokens(const TokenCount& tokens) : rows(tokens.rows), counted(ptr<const int64_t>(tokens.counted)) {}
+  __device__ int64_t count() const { return counted ? *counted : rows; }
+};
+
 // E / (tokens N) on all threads of a block; of no tokens 0. Sums of integers below 2^53 are exact in any order.
-__device__ double scale_of(const int64_t* counts, int experts, int64_t tokens, double* of_warps) {
+__device__ double scale_of(const int64_t* counts, int experts, const Tokens& of, double* of_warps) {
+  const int64_t tokens = of.count();
   __shared__ double scale;
   double sum = 0;
   for (int e = threadIdx.x; e < experts; e += kWarps * 32) sum += static_cast<double>(counts[e]);
@@ -22,7 +32,7 @@ __device__ double scale_of(const int64_t* counts, int experts, int64_t tokens, d
 
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
-    loss_kernel(A* loss, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads, int experts) {
+    loss_kernel(A* loss, const A* sums, const int64_t* counts, Tokens tokens, int64_t loads, int experts) {
   __shared__ double of_warps[kWarps];
   const double scale = scale_of(counts, experts, tokens, of_warps);
   double sum = 0;
@@ -34,7 +44,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
-    backward_kernel(A* dprobs, const A* dloss, const int64_t* counts, int64_t tokens, int experts, bool accumulate) {
+    backward_kernel(A* dprobs, const A* dloss, const int64_t* counts, Tokens tokens, int experts, bool accumulate) {
   __shared__ double of_warps[kWarps];
   const double scale = static_cast<double>(*dloss) * scale_of(counts, experts, tokens, of_warps);
   for (int e = threadIdx.x; e < experts; e += kWarps * 32)
@@ -43,20 +53,21 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 }  // namespace
 
-void balance_loss(Stream& stream, const Tensor& loss, const Tensor& sums, const Tensor& counts, int64_t tokens) {
+void balance_loss(Stream& stream, const Tensor& loss, const Tensor& sums, const Tensor& counts,
+                  const TokenCount& tokens) {
   dispatch_accumulator(sums.dtype(), [&]<class A>() {
     loss_kernel<<<1, kWarps * 32, 0, native(stream)>>>(ptr<A>(loss), ptr<const A>(sums), ptr<const int64_t>(counts),
-                                                       tokens, sums.elements() - kTokenSums,
+                                                       Tokens(tokens), sums.elements() - kTokenSums,
                                                        static_cast<int>(counts.elements()));
   });
 }
 
-void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts, int64_t tokens,
-                      Write write) {
+void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts,
+                      const TokenCount& tokens, Write write) {
   dispatch_accumulator(dprobs.dtype(), [&]<class A>() {
     backward_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
-        ptr<A>(dprobs), ptr<const A>(dloss), ptr<const int64_t>(counts), tokens, static_cast<int>(counts.elements()),
-        write == Write::accumulate);
+        ptr<A>(dprobs), ptr<const A>(dloss), ptr<const int64_t>(counts), Tokens(tokens),
+        static_cast<int>(counts.elements()), write == Write::accumulate);
   });
 }
 

@@ -79,6 +79,9 @@ struct Limit {
   const int64_t* counts;  // [E]
   int64_t per_expert;
   DropPolicy policy;
+  const int64_t* tokens;  // [1], or null: Capacity's, with the two below
+  int64_t topk;
+  double factor;
 };
 
 template <class A>
@@ -89,7 +92,9 @@ __global__ void __launch_bounds__(kThreads) limit_kernel(Limit limit, const A* w
   int64_t begin = 0;
   for (int i = threadIdx.x; i < e; i += kThreads) begin += limit.counts[i];
   begin = block_sum(begin, sums);
-  const int64_t n = limit.counts[e], most = min(n, limit.per_expert);
+  int64_t per_expert = limit.per_expert;
+  if (limit.tokens) per_expert = min(per_expert, even_capacity(*limit.tokens, limit.topk, gridDim.x, limit.factor));
+  const int64_t n = limit.counts[e], most = min(n, per_expert);
   if (threadIdx.x == 0) limit.kept_counts[e] = most;
   const int64_t* mine = limit.order + begin;
   if (limit.policy == DropPolicy::position || most == n || most == 0) {
@@ -133,7 +138,10 @@ void limit_to_capacity(Stream& stream, const Assignments& kept, const Tensor& or
                     .order = ptr<int64_t>(order),
                     .counts = ptr<int64_t>(all.counts),
                     .per_expert = capacity.per_expert,
-                    .policy = capacity.policy};
+                    .policy = capacity.policy,
+                    .tokens = ptr<const int64_t>(capacity.tokens),
+                    .topk = capacity.topk,
+                    .factor = capacity.factor};
   dispatch_accumulator(weights.dtype(), [&]<class A>() {
     limit_kernel<<<static_cast<unsigned>(E), kThreads, 0, native(stream)>>>(limit, ptr<A>(weights));
   });

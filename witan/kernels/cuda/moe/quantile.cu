@@ -20,10 +20,17 @@ __device__ __forceinline__ A ordered(A value) {
 
 template <class A, int kPer>
 __global__ void __launch_bounds__(kChooseThreads)
-    choose_kernel(int32_t* ids, A* margins, const A* logits, const float* bias, int64_t tokens, int E, int K) {
+    choose_kernel(int32_t* ids, A* margins, const A* logits, const float* bias, const int32_t* sequence_ids,
+                  int64_t tokens, int E, int K) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kChooseWarps + threadIdx.x / 32;
   if (token >= tokens) return;
   const int lane = threadIdx.x % 32;
+  if (is_padding(sequence_ids, token)) {
+    for (int k = lane; k < K; k += 32) ids[token * K + k] = -1;
+    if (margins == nullptr) return;
+    for (int e = lane; e < E; e += 32) margins[e * tokens + token] = -std::numeric_limits<A>::infinity();
+    return;
+  }
   A biased[kPer];
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
@@ -71,11 +78,12 @@ __device__ int find_digit(const unsigned* histogram, int64_t& rank) {
 
 template <class A>
 __global__ void __launch_bounds__(kSelectThreads)
-    quantile_kernel(int64_t* sums, const A* margins, int64_t parts, int64_t tokens, int E, int64_t topk) {
+    quantile_kernel(int64_t* sums, const A* margins, const int64_t* counted, int64_t parts, int64_t tokens, int E,
+                    int64_t topk) {
   __shared__ unsigned histogram[kDigits];
   __shared__ Key<A> shared_prefix;
   const int e = static_cast<int>(blockIdx.x);
-  const int64_t all = parts * tokens;
+  const int64_t all = counted ? *counted : parts * tokens;
   if (all == 0) {
     if (threadIdx.x == 0) sums[e] = 0;
     if (threadIdx.x == 0 && e == 0) sums[E] = 0;
@@ -126,24 +134,24 @@ __global__ void __launch_bounds__(kBiasThreads)
 }  // namespace
 
 void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margins, const Tensor& logits,
-                         const Tensor& bias) {
+                         const Tensor& bias, const Tensor& sequence_ids) {
   const int64_t T = logits.size(0), E = logits.size(1), K = ids.size(1);
   if (T == 0) return;
   const auto blocks = static_cast<unsigned>((T + kChooseWarps - 1) / kChooseWarps);
   dispatch_accumulator(logits.dtype(), [&]<class A>() {
     dispatch_experts(E, K, [&]<int kPer>() {
       choose_kernel<A, kPer><<<blocks, kChooseThreads, 0, native(stream)>>>(
-          ptr<int32_t>(ids), ptr<A>(margins), ptr<const A>(logits), ptr<const float>(bias), T, static_cast<int>(E),
-          static_cast<int>(K));
+          ptr<int32_t>(ids), ptr<A>(margins), ptr<const A>(logits), ptr<const float>(bias),
+          ptr<const int32_t>(sequence_ids), T, static_cast<int>(E), static_cast<int>(K));
     });
   });
 }
 
-void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk) {
+void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk, const Tensor& tokens) {
   const int64_t R = margins.size(0), E = margins.size(1), T = margins.size(2);
   dispatch_accumulator(margins.dtype(), [&]<class A>() {
     quantile_kernel<<<static_cast<unsigned>(E), kSelectThreads, 0, native(stream)>>>(
-        ptr<int64_t>(sums), ptr<const A>(margins), R, T, static_cast<int>(E), topk);
+        ptr<int64_t>(sums), ptr<const A>(margins), ptr<const int64_t>(tokens), R, T, static_cast<int>(E), topk);
   });
 }
 

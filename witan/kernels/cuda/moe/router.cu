@@ -14,9 +14,10 @@ namespace {
 
 template <class A>
 struct Route {
-  const A* logits;           // [T, E]
-  int32_t* ids;              // [T, K]
-  A *weights, *probs, *lse;  // [T, K], [T, E], [T]
+  const A* logits;              // [T, E]
+  int32_t* ids;                 // [T, K]
+  A *weights, *probs, *lse;     // [T, K], [T, E], [T]
+  const int32_t* sequence_ids;  // [T], or null
   int64_t tokens, per_block;
   int experts, chosen;
   Scores scores;
@@ -120,6 +121,18 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
   return lse;
 }
 
+// Writes the outputs of a row that is padding, on a warp.
+template <class A>
+__device__ __forceinline__ void route_padding(const Route<A>& route, int64_t row) {
+  const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
+  for (int e = lane; e < E; e += 32) route.probs[row * E + e] = 0;
+  for (int k = lane; k < K; k += 32) {
+    route.ids[row * K + k] = -1;
+    route.weights[row * K + k] = 0;
+  }
+  if (lane == 0) route.lse[row] = 0;
+}
+
 template <class A, int kPer, Scores kScores>
 __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> route, Partial<A> partial) {
   constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
@@ -134,6 +147,10 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
   double square = 0, entropy = 0;
   const int64_t first = blockIdx.x * route.per_block, end = min(first + route.per_block, route.tokens);
   for (int64_t token = first + warp; token < end; token += kWarps) {
+    if (is_padding(route.sequence_ids, token)) {
+      route_padding(route, token);
+      continue;
+    }
     const auto lse = static_cast<double>(route_token<A, kPer, kScores>(route, token, mass, entropy, counts));
     square += lse * lse;
   }
@@ -253,6 +270,17 @@ __global__ void __launch_bounds__(kBiasThreads)
   }
 }
 
+__global__ void __launch_bounds__(kBiasThreads)
+    count_tokens_kernel(int64_t* tokens, const int64_t* counts, int64_t loads, int64_t topk) {
+  __shared__ unsigned long long total;
+  if (threadIdx.x == 0) total = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < loads; i += kBiasThreads)
+    atomicAdd(&total, static_cast<unsigned long long>(counts[i]));
+  __syncthreads();
+  if (threadIdx.x == 0) *tokens = static_cast<int64_t>(total) / topk;
+}
+
 constexpr int kBackwardThreads = 256, kBackwardWarps = kBackwardThreads / 32;
 
 template <class A>
@@ -265,7 +293,8 @@ struct RouteBackward {
   const int32_t* ids;                 // [T, K]
   const int64_t* counts;              // [B, E]
   int64_t tokens;                     // of this part
-  int64_t tokens_of_all;              // that the losses are of
+  int64_t tokens_of_all;              // that the losses are of, where no row is padding
+  const int64_t* counted;             // [1]: the same where some rows are, or null
   int64_t loads;                      // B E
   uint32_t length;                    // of the part's tokens, of each of the B sequences
   int experts, chosen;
@@ -362,10 +391,20 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kBackwardWarps + threadIdx.x / 32;
   if (token >= route.tokens) return;
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
-  const auto tokens = static_cast<A>(route.tokens_of_all);
-  const A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
+  if (route.counted && route.ids[token * K] < 0) {  // padding
+    for (int e = lane; e < E; e += 32) route.dlogits[token * E + e] = 0;
+    return;
+  }
+  const auto tokens = static_cast<A>(route.counted ? *route.counted : route.tokens_of_all);
+  A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
   const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
   const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
+  if (route.counted && route.dbalance) {  // by the tokens of its own sequence
+    A own = 0;
+    for (int e = lane; e < E; e += 32) own += A(counts[e]);
+    own = warp_sum(own) / A(K);
+    balance_scale = own > 0 ? *route.dbalance * A(E) * A(E) / (A(route.loads) * own * own * A(K)) : A(0);
+  }
   [[maybe_unused]] A p[kPer];
   A d[kPer];
 #pragma unroll
@@ -402,6 +441,7 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
                                .weights = ptr<A>(out.weights),
                                .probs = ptr<A>(out.probs),
                                .lse = ptr<A>(out.lse),
+                               .sequence_ids = ptr<const int32_t>(out.sequence_ids),
                                .tokens = logits.size(0),
                                .per_block = 0,
                                .experts = static_cast<int>(E),
@@ -412,6 +452,11 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
       dispatch_scores(scoring.scores, [&]<Scores kScores>() { route<A, kPer, kScores>(stream, out, of_tokens); });
     });
   });
+}
+
+void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk) {
+  count_tokens_kernel<<<1, kBiasThreads, 0, native(stream)>>>(ptr<int64_t>(tokens), ptr<const int64_t>(counts),
+                                                              counts.elements(), topk);
 }
 
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate) {
@@ -441,6 +486,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                                  .counts = ptr<int64_t>(out.counts),
                                  .tokens = T,
                                  .tokens_of_all = T * parts,
+                                 .counted = ptr<const int64_t>(out.tokens),
                                  .loads = loads,
                                  .length = static_cast<uint32_t>(T / (loads / E)),
                                  .experts = static_cast<int>(E),

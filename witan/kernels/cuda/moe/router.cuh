@@ -9,6 +9,11 @@ namespace witan::kernels::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kMostExperts = kMostExpertsOnGpu, kMostChosen = kMostChosenOnGpu;
 
+// Whether row t is padding.
+__device__ __forceinline__ bool is_padding(const int32_t* sequence_ids, int64_t t) {
+  return sequence_ids != nullptr && sequence_ids[t] < 0;
+}
+
 // body.operator()<kPer>() with the number of experts of a lane, a power of two.
 template <class Body>
 void dispatch_experts(int64_t experts, int64_t chosen, const Body& body) {

@@ -44,19 +44,45 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
-// `loads`: experts, of each sequence that is balanced by itself
+// A thread's share of sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], with the n_b tokens of each of B sequences.
+template <class A>
+__device__ double balance_of_padded(const A* sums, const int64_t* counts, int64_t sequences, int experts, int chosen) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  double balance = 0;
+  for (int64_t b = warp; b < sequences; b += kWarps) {
+    double sum = 0, assignments = 0;
+    for (int64_t i = b * experts + lane; i < (b + 1) * experts; i += 32) {
+      const auto count = static_cast<double>(counts[i]);
+      sum += static_cast<double>(sums[i]) * count;
+      assignments += count;
+    }
+    sum = warp_sum(sum);
+    const double tokens = warp_sum(assignments) / chosen;
+    if (lane == 0 && tokens > 0) balance += sum / (tokens * tokens);
+  }
+  return balance;
+}
+
+// `counted`: [1], how many tokens there are, or null: `tokens`. `loads`: experts, of each sequence that is balanced by
+// itself
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
-    losses_kernel(A* balance, A* z, A* entropy, const A* sums, const int64_t* counts, int64_t tokens, int64_t loads,
-                  int chosen) {
+    losses_kernel(A* balance, A* z, A* entropy, const A* sums, const int64_t* counts, const int64_t* counted,
+                  int64_t tokens, int64_t loads, int experts, int chosen) {
   __shared__ double of_warps[kWarps];
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < loads; i += kWarps * 32)
-    sum += static_cast<double>(sums[i]) * static_cast<double>(counts[i]);
+  if (counted) {
+    sum = balance_of_padded(sums, counts, loads / experts, experts, chosen);
+  } else {
+    for (int64_t i = threadIdx.x; i < loads; i += kWarps * 32)
+      sum += static_cast<double>(sums[i]) * static_cast<double>(counts[i]);
+  }
   sum = block_sum(sum, of_warps);
   if (threadIdx.x != 0) return;
+  if (counted) tokens = *counted;
   const double all = tokens > 0 ? static_cast<double>(tokens) : 1.0;
-  *balance = static_cast<A>(sum * static_cast<double>(loads) / (all * all * chosen));
+  *balance = static_cast<A>(counted ? sum * experts * experts / (static_cast<double>(loads) * chosen)
+                                    : sum * static_cast<double>(loads) / (all * all * chosen));
   *z = static_cast<A>(static_cast<double>(sums[loads]) / all);
   *entropy = static_cast<A>(static_cast<double>(sums[loads + 1]) / all);
 }
@@ -76,7 +102,8 @@ void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals&
   dispatch_accumulator(totals.sums.dtype(), [&]<class A>() {
     losses_kernel<<<1, kWarps * 32, 0, native(stream)>>>(
         ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), ptr<const A>(totals.sums),
-        ptr<const int64_t>(totals.counts), totals.tokens, totals.counts.elements(), static_cast<int>(totals.topk));
+        ptr<const int64_t>(totals.counts), ptr<const int64_t>(out.tokens), totals.tokens, totals.counts.elements(),
+        static_cast<int>(out.counts.elements()), static_cast<int>(totals.topk));
   });
 }
 

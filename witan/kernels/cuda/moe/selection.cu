@@ -47,11 +47,12 @@ struct Random {
 
 template <class A>
 struct Select {
-  int32_t* ids;              // [T, K]
-  A* weights;                // [T, K]
-  const A *logits, *probs;   // [T, E]
-  const float* narrow_bias;  // [E], or null
-  const A* bias;             // [E], or null
+  int32_t* ids;                 // [T, K]
+  A* weights;                   // [T, K]
+  const A *logits, *probs;      // [T, E]
+  const int32_t* sequence_ids;  // [T], or null
+  const float* narrow_bias;     // [E], or null
+  const A* bias;                // [E], or null
   int64_t tokens;
   int experts, chosen, groups, group_topk, group_score_topk;
   Scores keys, scores;
@@ -160,11 +161,21 @@ __device__ __forceinline__ void weigh(const Select<A>& how, int64_t token, const
     if (lane + 32 * s < K) how.weights[token * K + lane + 32 * s] = values[s] * scale;
 }
 
+// The choice of padding, on a warp.
+template <class A>
+__device__ __forceinline__ void choose_none(const Select<A>& how, int64_t token) {
+  for (int k = threadIdx.x % 32; k < how.chosen; k += 32) {
+    how.ids[token * how.chosen + k] = -1;
+    how.weights[token * how.chosen + k] = 0;
+  }
+}
+
 template <Scores kScores, class A, int kPer>
 __global__ void __launch_bounds__(kThreads) select_kernel(Select<A> how) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (token >= how.tokens) return;
   const int lane = threadIdx.x % 32;
+  if (is_padding(how.sequence_ids, token)) return choose_none(how, token);
   A keys[kPer];
   if (how.random.on)
     draw_keys(keys, how, token);
@@ -191,6 +202,7 @@ template <Scores kScores, class A>
 __global__ void __launch_bounds__(kThreads) weigh_kernel(Select<A> how) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (token >= how.tokens) return;
+  if (is_padding(how.sequence_ids, token)) return choose_none(how, token);
   const int lane = threadIdx.x % 32;
   int32_t experts[kSlots];
 #pragma unroll
@@ -203,9 +215,10 @@ constexpr int kMostSinkhornBlocks = 64;  // all of them run at once, on any GPU 
 
 template <class A>
 struct Sinkhorn {
-  A* bias;          // [E]
-  const A* logits;  // [T, E]
-  double* sums;     // [2][blocks][E] of blocks' tokens: iterations take turns with the halves
+  A* bias;                      // [E]
+  const A* logits;              // [T, E]
+  const int32_t* sequence_ids;  // [T], or null
+  double* sums;                 // [2][blocks][E] of blocks' tokens: iterations take turns with the halves
   int64_t tokens, per_block, iterations;
   double tolerance;
   int experts;
@@ -220,10 +233,19 @@ __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, E = how.experts;
   for (int e = threadIdx.x; e < E; e += kThreads) factors[e] = 1;
   __syncthreads();
+  // Every block counts all tokens, in whole numbers.
+  int64_t real = how.tokens;
+  if (how.sequence_ids) {
+    double found = 0;
+    for (int64_t t = threadIdx.x; t < how.tokens; t += kThreads) found += how.sequence_ids[t] >= 0;
+    real = static_cast<int64_t>(block_sum(found, of_warps));
+  }
+  const int64_t iterations = real == 0 ? 0 : how.iterations;
   const int64_t first = blockIdx.x * how.per_block, end = min(first + how.per_block, how.tokens);
-  for (int64_t i = 0; i < how.iterations; ++i) {
+  for (int64_t i = 0; i < iterations; ++i) {
     A mass[kPer] = {};
     for (int64_t token = first + warp; token < end; token += kWarps) {
+      if (is_padding(how.sequence_ids, token)) continue;
       A c[kPer], most = -std::numeric_limits<A>::infinity(), sum = 0;
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
@@ -236,7 +258,7 @@ __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
         c[j] = lane + 32 * j < E ? exp(c[j] - most) : A(0);
         if (lane + 32 * j < E) sum += static_cast<A>(factors[lane + 32 * j]) * c[j];
       }
-      const A u = 1 / (static_cast<A>(how.tokens) * (warp_sum(sum) + A(kSinkhornEpsilon)));
+      const A u = 1 / (static_cast<A>(real) * (warp_sum(sum) + A(kSinkhornEpsilon)));
 #pragma unroll
       for (int j = 0; j < kPer; ++j) mass[j] += u * c[j];
     }
@@ -281,6 +303,7 @@ Select<A> select_of(const RouterOutputs& out, const Tensor& logits, const Scorin
           .weights = ptr<A>(out.weights),
           .logits = ptr<const A>(logits),
           .probs = ptr<const A>(out.probs),
+          .sequence_ids = ptr<const int32_t>(out.sequence_ids),
           .narrow_bias = narrow ? ptr<const float>(bias) : nullptr,
           .bias = narrow ? nullptr : ptr<const A>(bias),
           .tokens = logits.size(0),
@@ -329,7 +352,8 @@ void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits
   });
 }
 
-void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance) {
+void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
+                   const Tensor& sequence_ids) {
   const int64_t T = logits.size(0), E = logits.size(1);
   const int64_t blocks = std::clamp<int64_t>((T + kWarps - 1) / kWarps, 1, kMostSinkhornBlocks);
   dispatch_accumulator(logits.dtype(), [&]<class A>() {
@@ -337,10 +361,11 @@ void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int
       Sinkhorn<A> how{
           .bias = ptr<A>(bias),
           .logits = ptr<const A>(logits),
+          .sequence_ids = ptr<const int32_t>(sequence_ids),
           .sums = reinterpret_cast<double*>(stream.scratch(2 * blocks * E * static_cast<int64_t>(sizeof(double)))),
           .tokens = T,
           .per_block = (T + blocks - 1) / blocks,
-          .iterations = T == 0 ? 0 : iterations,
+          .iterations = iterations,
           .tolerance = tolerance,
           .experts = static_cast<int>(E)};
       void* arguments[] = {&how};
