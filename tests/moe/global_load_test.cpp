@@ -11,6 +11,7 @@
 #include "witan/base/file.h"
 #include "witan/kernels/elementwise.h"
 #include "witan/moe/route.h"
+#include "witan/moe/router.h"
 
 namespace witan {
 namespace {
@@ -40,7 +41,7 @@ TEST(GlobalLoad, HasMegatronsLossInFloat64) {
       const Var logits =
           tape.input(rank.tensor<double>({T, E}, golden["logits"][static_cast<size_t>(number)].get<Doubles>()));
       const Balance balance{
-          {Over::global_batch}, 1, [&](const Tensor& counts) { return load.add(tape, 0, number, counts); }};
+          {Over::global_batch}, 1, [&](const Tensor& all, const Tensor&) { return load.add(tape, 0, number, all); }};
       const Routing routing = ops::route(tape, logits, {K, Scores::softmax}, nullptr, balance);
       const Var& loss = routing.record.loss(kBalanceLoss);
       const Tensor sum = rank.tensor<double>({1}, values(loss.value()));
@@ -62,7 +63,7 @@ TEST(GlobalLoad, LossesHaveGradientsOfDifferences) {
     testing::gradcheck(rank, "router",
                        [&](Tape& tape, const std::vector<Var>& in) {
                          const Balance balance{
-                             {Over::micro_batch, Over::sequence, Over::global_batch}, 2, [&](const Tensor& counts) {
+                             {Over::micro_batch, Over::sequence, Over::global_batch}, 2, [&](const Tensor& counts, const Tensor&) {
                                const Tensor sum = rank.stream.empty_like(counts);
                                kernels::add(rank.stream, sum, before, counts);
                                return sum;
@@ -72,6 +73,42 @@ TEST(GlobalLoad, LossesHaveGradientsOfDifferences) {
                                             record.loss(kGlobalLoss)};
                        },
                        {rank.normal({6, 5}, DType::f64, "logits", 2)});
+}
+
+// E sum_e f_e P_e with the shares f of what the buffer holds, to whose share the step's own assignments are added.
+TEST(GlobalLoad, OfTheLastStepIsTheRoutersBuffer) {
+  Rank rank;
+  const int64_t T = 9, E = 4, D = 6;
+  MoeConfig config;
+  config.num_experts = E;
+  config.moe_router_load_balancing_type = "global_aux_loss";
+  const auto router =
+      make_router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, D);
+  ASSERT_EQ(router->buffers().size(), 1U);
+  Buffer& load = *router->buffers()[0];
+  EXPECT_EQ(load.spec().name, "router.global_tokens_per_expert");
+  EXPECT_EQ(load.value().to_vector<int64_t>(), std::vector<int64_t>(E, 1)) << "even before the first step";
+  const std::vector<int64_t> last = {5, 0, 1, 2};
+  std::ranges::copy(last, load.value().data<int64_t>());
+  load.bind_share(rank.stream.zeros({E}, DType::i64));
+  const Tensor x = rank.normal({T, D}, DType::f64, "x");
+  Tape tape(rank.stream);
+  const Routing routing = router->forward(tape, tape.constant(x));
+  const auto w = values(router->parameters()[0]->value()), in = values(x);
+  double expected = 0;
+  for (size_t t = 0; t < size_t(T); ++t) {
+    std::vector<double> p(E);
+    double all = 0;
+    for (size_t e = 0; e < size_t(E); ++e) {
+      double logit = 0;
+      for (size_t d = 0; d < size_t(D); ++d) logit += in[t * D + d] * w[e * D + d];
+      all += p[e] = std::exp(logit);
+    }
+    for (size_t e = 0; e < size_t(E); ++e) expected += double(E) * double(last[e]) / 8 * p[e] / all / double(T);
+  }
+  EXPECT_NEAR(routing.record.loss(kBalanceLoss).value().data<double>()[0], expected, 1e-13);
+  EXPECT_EQ(load.share().to_vector<int64_t>(), routing.counts.to_vector<int64_t>());
+  EXPECT_EQ(load.value().to_vector<int64_t>(), last);
 }
 
 // Steps begin anew, evaluations count nothing, and what is computed again finds what was found.

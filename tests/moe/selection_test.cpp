@@ -478,6 +478,18 @@ TEST(Selection, ABiasOfTheLogitsIsLearnedAndNoiseIsOfTrainingAlone) {
   EXPECT_NE(of(randomness_of(rank)), of(randomness_of(rank, 8)));
 }
 
+// Of any number of experts: 4 times the mean, or as much as there can be.
+TEST(Selection, ZipfHasADefaultForAnyNumberOfExperts) {
+  for (const auto& [E, K, imbalance] :
+       std::vector<std::tuple<int64_t, int64_t, double>>{{4, 2, 2}, {4, 4, 1}, {6, 4, 1.5}, {8, 2, 4}, {64, 2, 4}}) {
+    const MoeConfig config = config_of(E, K, {{"moe_router_selection", "zipf"}});
+    config.validate(2);
+    EXPECT_EQ(config.zipf_imbalance(), imbalance) << E << " " << K;
+    const auto loads = forced_loads(E, K, {{"moe_router_selection", "zipf"}});
+    EXPECT_NEAR(loads[0], imbalance, 0.08 * imbalance) << E << " " << K;
+  }
+}
+
 TEST(Selection, WhatCannotBeIsRefusedWithTheReason) {
   const auto refusal = [](int64_t topk, const std::map<std::string, std::string>& settings) {
     return test::message_of<ConfigError>([&] { config_of(8, topk, settings).validate(2); });
@@ -504,6 +516,7 @@ TEST(Selection, WhatCannotBeIsRefusedWithTheReason) {
   expect(2, {{"moe_router_selection", "zipf"}, {"moe_router_imbalance", "5"}}, "no expert's load exceeds");
   expect(2, {{"moe_router_selection", "expert_choice"}, {"moe_token_drop_policy", "position"}},
          "experts choose by scores");
+  expect(2, {{"moe_router_selection", "zipf"}, {"moe_router_imbalance", "0.5"}}, "set at least 1, or 0");
   config_of(8, 1, {{"moe_router_selection", "hash"}}).validate(2);  // a hash has nothing to learn
 }
 

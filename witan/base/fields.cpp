@@ -219,7 +219,7 @@ void apply_keys(const Fields& fields, const toml::table& table, std::string_view
     if (const auto* array = node.as_array(); array && is_tables(field))
       set_tables(field, *array, [&](const toml::node& one, size_t) { return line_of(one); });
     else
-      field.set(text_of(node, field, origin), origin);
+      set_field(fields, name, text_of(node, field, origin), origin);
   }
 }
 
@@ -404,7 +404,16 @@ std::string flag_name(std::string_view key) {
 }
 
 void set_field(const Fields& fields, std::string_view key, std::string_view text, std::string_view origin) {
-  find_field(fields, key, origin).set(text, origin);
+  const Field& field = find_field(fields, key, origin);
+  const auto takes = [&](const Field& one) { return std::ranges::find(one.choices, text) != one.choices.end(); };
+  const bool meant_another = !field.choices.empty() && !takes(field) && std::ranges::count_if(fields, takes) == 1;
+  try {
+    field.set(text, origin);
+  } catch (const ConfigError& e) {
+    if (!meant_another) throw;
+    throw ConfigError(cat(e.what(), "; it is a choice of ", std::ranges::find_if(fields, takes)->name, ": write ",
+                          std::ranges::find_if(fields, takes)->name, " = ", text));
+  }
 }
 
 std::set<std::string> parse_toml(const Fields& fields, std::string_view text, std::string_view source) {

@@ -22,8 +22,9 @@ std::vector<RouterStatistic> declare_losses(const MoeConfig& config);
 struct Balance {
   std::vector<BalanceLoss::Over> over = {BalanceLoss::Over::micro_batch};
   int64_t sequences = 1;  // of as many tokens each, one after the other
-  // The load that a loss over the global batch balances, [E] int64, of a micro-batch's assignments [E]; none: theirs.
-  std::function<Tensor(const Tensor& counts)> global_load = {};
+  // The load that a loss over the global batch balances, [E] int64, given a micro-batch's assignments [E]: of all its
+  // tokens, and of those of this part. None: that of all its tokens.
+  std::function<Tensor(const Tensor& of_all, const Tensor& of_part)> global_load = {};
 
   bool is(BalanceLoss::Over loss) const;  // whether it is among them
   bool by_sequence() const;               // whether one is over sequences, and there are several

@@ -60,6 +60,12 @@ const char* BalanceLoss::tag() const {
   return over == Over::sequence ? "seq_load_balancing_loss" : "load_balancing_loss";
 }
 
+bool MoeConfig::balances_last_load() const {
+  const std::vector<BalanceLoss> losses = balance_losses();
+  const bool global = std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) != losses.end();
+  return global && moe_global_load == "last_step";
+}
+
 std::vector<BalanceLoss> MoeConfig::balance_losses() const {
   const std::vector<std::string> coefficients = split(moe_aux_loss_coeff);
   std::vector<double> values;
@@ -108,8 +114,9 @@ Fields MoeConfig::fields() {
             "Share of tokens that moe_router_selection = skew sends to the first experts"}
           .at_least(0),
       Field{"moe_router_imbalance", &moe_router_imbalance,
-            "Largest load of an expert over the mean that moe_router_selection = zipf aims at"}
-          .at_least(1),
+            "Largest load of an expert over the mean that moe_router_selection = zipf aims at (0: 4, or num_experts / "
+            "moe_router_topk where that is less)"}
+          .at_least(0),
       Field{"moe_router_sinkhorn_iterations", &moe_router_sinkhorn_iterations,
             "Most iterations of Sinkhorn's algorithm"}
           .between(1, 10000),
@@ -136,6 +143,10 @@ Fields MoeConfig::fields() {
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
             "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"}
           .at_least(0),
+      Field{"moe_global_load", &moe_global_load,
+            "Load that global_aux_loss balances: the last step's, the same in every layout, or that of the global batch "
+            "so far, as Megatron-LM has it, which depends on the number of data-parallel ranks"}
+          .one_of({"last_step", "so_far"}),
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "Coefficient of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,
             "Capacity factor of an expert, relative to its even share of a micro-batch's tokens (0: dropless)"}
@@ -229,15 +240,21 @@ void validate_groups(const MoeConfig& moe) {
                        size, " experts of a group");
 }
 
+// Where one expert is among those of every token.
+double most_imbalance(const MoeConfig& moe) {
+  return static_cast<double>(moe.num_experts) / static_cast<double>(moe.moe_router_topk);
+}
+
 void validate_selection(const MoeConfig& moe) {
   const std::string& selection = moe.moe_router_selection;
   require<ConfigError>(moe.moe_router_skew <= 1, "moe_router_skew = ", moe.moe_router_skew, " is a share: at most 1");
   if (selection == "zipf") {
-    const double most = static_cast<double>(moe.num_experts) / static_cast<double>(moe.moe_router_topk);
-    require<ConfigError>(moe.moe_router_imbalance <= most, "moe_router_imbalance = ", moe.moe_router_imbalance,
-                         ": no expert's load exceeds ", most,
+    const double most = most_imbalance(moe), asked = moe.moe_router_imbalance;
+    require<ConfigError>(asked <= most, "moe_router_imbalance = ", asked, ": no expert's load exceeds ", most,
                          " times the mean where each token has moe_router_topk = ", moe.moe_router_topk,
-                         " of num_experts = ", moe.num_experts);
+                         " of num_experts = ", moe.num_experts, ": set at most that, or 0 for the default");
+    require<ConfigError>(asked == 0 || asked >= 1, "moe_router_imbalance = ", asked,
+                         ": the largest load is no less than the mean: set at least 1, or 0 for the default");
   }
   if (selection == "topk") return;
   require<ConfigError>(!moe.moe_router_enable_expert_bias && moe.moe_router_num_groups == 0,
@@ -337,6 +354,10 @@ int64_t MoeConfig::group_score_topk() const {
 int64_t MoeConfig::expert_capacity(int64_t tokens) const {
   if (moe_expert_capacity_factor == 0 && !experts_choose()) return tokens;
   return kernels::even_capacity(tokens, moe_router_topk, num_experts, capacity_factor());
+}
+
+double MoeConfig::zipf_imbalance() const {
+  return moe_router_imbalance > 0 ? moe_router_imbalance : std::min(4.0, most_imbalance(*this));
 }
 
 double MoeConfig::capacity_factor() const {

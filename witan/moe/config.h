@@ -37,11 +37,12 @@ struct MoeConfig {
   int64_t moe_router_sinkhorn_iterations = 100;  // at most
   double moe_router_sinkhorn_tolerance = 1e-4;
   double moe_router_skew = 0.5;     // of moe_router_selection = "skew"
-  double moe_router_imbalance = 4;  // of moe_router_selection = "zipf"
+  double moe_router_imbalance = 0;  // of moe_router_selection = "zipf"; 0: zipf_imbalance()
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
   std::string moe_router_load_balancing_type = "aux_loss";  // one or several, with commas between them
   std::string moe_aux_loss_coeff = "0.01";                  // of each of these, likewise
+  std::string moe_global_load = "last_step";                // of global_aux_loss: last_step | so_far
   double moe_z_loss_coeff = 0;
   double moe_expert_capacity_factor = 0;  // 0: dropless
   std::string moe_token_drop_policy = "probs";
@@ -67,6 +68,9 @@ struct MoeConfig {
   kernels::Scoring scoring() const;
   // Best scores of a group of experts that are its score, where there are groups.
   int64_t group_score_topk() const;
+  // The largest load over the mean that moe_router_selection = "zipf" aims at: where nothing else is asked for 4, or the
+  // most that there can be, which is less where a token has more than a quarter of the experts.
+  double zipf_imbalance() const;
   // Whether experts choose tokens.
   bool experts_choose() const { return moe_router_selection == "expert_choice"; }
   bool has_shared_experts() const { return num_experts > 0 && moe_shared_expert_intermediate_size > 0; }
@@ -78,6 +82,8 @@ struct MoeConfig {
   // The load-balancing losses, which have a type and a coefficient each, in the order of BalanceLoss::Over: none, one
   // or several. Throws ConfigError where the two keys do not say which.
   std::vector<BalanceLoss> balance_losses() const;
+  // Whether one of them balances the load of the step before.
+  bool balances_last_load() const;
   // Whether experts are chosen by a bias beside their scores.
   bool chooses_by_bias() const { return moe_router_enable_expert_bias || balances_by_quantiles(); }
   // Whether experts are chosen by a bias that quantiles of the logits set (kernels/quantile.h).

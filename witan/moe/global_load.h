@@ -1,5 +1,6 @@
-// The load of experts over a step's global batch as far as it has come, which global_aux_loss balances (Qiu et al.,
-// "Demons in the Detail", arXiv:2501.11873; Megatron-LM's global_tokens_per_expert).
+// The load of experts over a step's global batch as far as it has come, which global_aux_loss balances where
+// moe_global_load = "so_far" (Qiu et al., "Demons in the Detail", arXiv:2501.11873; Megatron-LM's
+// global_tokens_per_expert). The last step's load is a buffer of the router instead (moe/topk.cpp).
 //
 // Data-parallel ranks run their micro-batches in rounds: in round m each runs its m-th. The load of round m is that of
 // all their micro-batches of the rounds 0 … m; it depends on the number of these ranks and on the order of

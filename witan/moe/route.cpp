@@ -59,13 +59,13 @@ Balanced join_parts(Stream& s, kernels::RouterOutputs& part, const Balance& bala
     kernels::count_tokens(s, part.tokens, of_all, K);
   }
   kernels::router_losses(s, part, {sums, of_each, balanced.tokens.rows, K});
-  part.counts = of_all;
+  const Tensor of_part = std::exchange(part.counts, of_all);
   for (size_t i = 0; i < balance.over.size(); ++i) {
     if (is_first(balance, i)) continue;
     FurtherLoss& loss = balanced.further.emplace_back();
     loss.of = i;
     const bool global = balance.over[i] == BalanceLoss::Over::global_batch && balance.global_load;
-    loss.counts = global ? balance.global_load(of_all) : of_all;
+    loss.counts = global ? balance.global_load(of_all, of_part) : of_all;
     loss.value = s.empty({1}, sums.dtype());
     kernels::balance_loss(s, loss.value, sums, loss.counts, balanced.tokens);
   }

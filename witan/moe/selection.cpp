@@ -25,7 +25,7 @@ ExpertSelection::ExpertSelection(const MoeConfig& config, const std::string& pat
       choice_site_(Philox::stream_of(path + ".choice")),
       jitter_site_(Philox::stream_of(path + ".jitter")) {
   if (config.moe_router_selection == "zipf")
-    zipf_exponent_ = zipf_exponent(config.num_experts, config.moe_router_topk, config.moe_router_imbalance);
+    zipf_exponent_ = zipf_exponent(config.num_experts, config.moe_router_topk, config.zipf_imbalance());
 }
 
 int64_t ExpertSelection::per_token(Dropping dropping) const {

@@ -94,6 +94,7 @@ class TopkRouter : public Router {
   Parameter* logit_bias_ = nullptr;  // [E]; null: none is learned
   Buffer* bias_ = nullptr;           // [E] float32; null: experts are chosen by their scores alone
   Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
+  Buffer* global_counts_ = nullptr;  // [E] int64: the last step's assignments by scores; null: no loss balances them
   Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: what a step's micro-batches tell of a bias from quantiles
 };
 
@@ -119,6 +120,9 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
     quantile_sums_ =
         &add_buffer(builder, "quantile_sums", {config.num_experts + 1}, DType::i64, 0, BufferSpec::Rule::summed);
   }
+  // Before the first step the load counts as even.
+  if (config.balances_last_load())
+    global_counts_ = &add_buffer(builder, "global_tokens_per_expert", experts, DType::i64, 1, BufferSpec::Rule::summed);
   if (!config.moe_router_enable_expert_bias) return;
   bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
   // Ranks of the tensor axis route the same tokens: all of theirs.
@@ -160,8 +164,10 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
   if (how.source.sequence_ids.defined()) selection.sequence_ids = how.source.sequence_ids.reshape({logits.size(0)});
   Balance balance = balance_of(config_, never ? 1 : sequences);
   if (!never && balance.is(BalanceLoss::Over::global_batch))
-    balance.global_load = [&, micro_batch = how.source.randomness.micro_batch](const Tensor& counts) {
-      return global_load(tape, micro_batch, counts);
+    balance.global_load = [&, micro_batch = how.source.randomness.micro_batch](const Tensor& all, const Tensor& part) {
+      if (!global_counts_) return global_load(tape, micro_batch, all);
+      global_counts_->add(tape, part);
+      return global_counts_->value();  // the last step's, until the sums of this one take their place
     };
   Routing routing = ops::route(tape, logits, selection, parts, balance);
   record_routes(tape, routing.ids, routing.weights.value());

@@ -89,6 +89,8 @@ std::vector<Case> cases() {
       {"moe_router_enable_expert_bias = true", "moe_router_score_function = 'sigmoid'"},
       "moe_router_enable_expert_bias = true");
   add({"moe_aux_loss_coeff"}, {"moe_router_load_balancing_type = 'none'"}, {}, "a loss in");
+  add({"moe_global_load"}, {}, {"moe_router_load_balancing_type = 'global_aux_loss'", "moe_global_load = 'so_far'"},
+      "global_aux_loss in moe_router_load_balancing_type");
   add({"moe_token_drop_policy"}, {}, {"moe_expert_capacity_factor = 1.25"}, "moe_expert_capacity_factor above 0");
   add({"moe_token_dispatcher_type", "moe_pool_factor", "moe_exchange_factor", "moe_replicated_experts"}, {},
       {"ranks = 2", "expert_model_parallel_size = 2"}, "expert_model_parallel_size above 1");

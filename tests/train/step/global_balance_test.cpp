@@ -1,4 +1,5 @@
-// The loss of the global batch's load depends on how many data-parallel ranks run it, and on nothing else of a layout.
+// The loss of the global batch's load: of the last step's in every layout the same; of the batch so far it depends on
+// how many data-parallel ranks run it, and on nothing else of a layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +22,13 @@ constexpr int64_t kSteps = 3;
 RunConfig globally_balanced() {
   RunConfig config = testing::balance_recipe("global_aux_loss");
   config.model.moe.moe_aux_loss_coeff = "1";
+  config.model.moe.moe_global_load = "so_far";
+  return config;
+}
+
+RunConfig balanced_by_the_last_step() {
+  RunConfig config = globally_balanced();
+  config.model.moe.moe_global_load = "last_step";
   return config;
 }
 
@@ -33,6 +41,48 @@ void expect_equal_layouts(const RunConfig& config, const std::vector<LaidOut>& l
     expect_equal(one, found, 1e-9, described(layout));
     EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
   }
+}
+
+TEST(GlobalBalance, OfTheLastStepIsInvariantToAllLayouts) {
+  const RunConfig config = balanced_by_the_last_step();
+  expect_equal_layouts(config, {{},
+                                {"replicate=2"},
+                                {"replicate=4"},
+                                {"context=2"},
+                                {"tensor=2,expert_tensor=1"},
+                                {"pipeline=2"},
+                                {"shard=2,expert=2", "optim_grads_params"},
+                                {"replicate=2,tensor=2,expert=2,expert_tensor=2"},
+                                {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+                                {"replicate=2,shard=2,context=2", "optim_grads_params"}});
+  RunConfig beside = config;
+  beside.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss,global_aux_loss";
+  beside.model.moe.moe_aux_loss_coeff = "0.5,0.25,1";
+  beside.train.micro_batch_size = 2;
+  expect_equal_layouts(beside, {{}, {"replicate=2"}, {"shard=2,context=2"}, {"replicate=2,expert=2"}});
+}
+
+// Before there is a last step the load counts as even; then the loss is another than a micro-batch's own load gives.
+TEST(GlobalBalance, OfTheLastStepBeginsEven) {
+  RunConfig config = balanced_by_the_last_step();
+  const Trajectory last = run_engine(config, 2);
+  EXPECT_NEAR(last.balances[0], 1, 1e-12);
+  EXPECT_GT(std::abs(last.balances[1] - 1), 1e-6);
+  config.model.moe.moe_router_load_balancing_type = "aux_loss";
+  EXPECT_GT(std::abs(run_engine(config, 2).balances[1] - last.balances[1]), 1e-6);
+}
+
+TEST(GlobalBalance, OfTheLastStepHasTheSameBitsInDeterministicLayouts) {
+  RunConfig config = balanced_by_the_last_step();
+  config.model.dtype = "float32";
+  config.train.micro_batch_size = 2;
+  config.parallel.deterministic = true;
+  const Trajectory one = run_engine(config, kSteps);
+  config.model.recompute_granularity = "full";
+  const Trajectory several = run_engine(laid_out(config, {"shard=2,pipeline=2", "optim_grads_params"}), kSteps);
+  EXPECT_EQ(one.balances, several.balances);
+  EXPECT_EQ(one.norms, several.norms);
+  EXPECT_EQ(one.weights, several.weights);
 }
 
 TEST(GlobalBalance, IsInvariantToLayoutsOfAsManyDataRanks) {

@@ -57,13 +57,15 @@ void FieldFlags::add(CLI::App& command, const Field& field) {
 
 std::set<std::string> FieldFlags::apply() const {
   std::set<std::string> given;
+  Fields fields;
+  for (const Flag& flag : flags_) fields.push_back(flag.field);
   for (const Flag& flag : flags_) {
     const bool negated = flag.negation && flag.negation->count() > 0;
     if (flag.option->count() == 0 && !negated) continue;
     const std::string text = negated               ? "false"
                              : is_list(flag.field) ? list_of(flag.option->results())
                                                    : flag.option->results().front();
-    flag.field.set(text.empty() && flag.negation ? "true" : text, kCommandLine);
+    set_field(fields, flag.field.name, text.empty() && flag.negation ? "true" : text, kCommandLine);
     given.insert(flag.field.name);
   }
   return given;

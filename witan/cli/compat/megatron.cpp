@@ -280,6 +280,7 @@ const Defaults& megatron_defaults() {
       {"moe_router_pre_softmax", "false"},
       {"moe_router_load_balancing_type", "aux_loss"},
       {"moe_aux_loss_coeff", "0"},
+      {"moe_global_load", "so_far"},
       {"moe_z_loss_coeff", "0"},
       {"moe_expert_capacity_factor", "0"},
       {"moe_token_drop_policy", "probs"},

@@ -152,6 +152,12 @@ std::vector<KeyUse> expert_uses() {
        "a loss in moe_router_load_balancing_type",
        "moe_router_load_balancing_type",
        [](Config c) { return !c.model.moe.balance_losses().empty(); }},
+      {{"moe_global_load"},
+       "global_aux_loss in moe_router_load_balancing_type",
+       "moe_router_load_balancing_type",
+       [](Config c) {
+         return c.model.moe.moe_router_load_balancing_type.find("global_aux_loss") != std::string::npos;
+       }},
       {{"moe_token_drop_policy"},
        "moe_expert_capacity_factor above 0",
        "moe_expert_capacity_factor",

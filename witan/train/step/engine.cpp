@@ -162,7 +162,8 @@ std::unique_ptr<Stream> Engine::make_expert_side() {
 std::unique_ptr<GlobalLoad> Engine::make_global_load() {
   const MoeConfig& moe = config_->model.moe;
   const auto losses = moe.num_experts > 0 ? moe.balance_losses() : std::vector<BalanceLoss>();
-  if (std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) == losses.end()) return nullptr;
+  const bool global = std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) != losses.end();
+  if (!global || moe.balances_last_load()) return nullptr;
   std::vector<Router*> routers;
   model_.visit([&](Module& module) {
     if (auto* router = dynamic_cast<Router*>(&module)) routers.push_back(router);

@@ -236,7 +236,7 @@ class Engine {
   ExchangeBackoff exchange_backoff_;
   std::unique_ptr<Stream> tensor_side_;      // null: nothing computes while tokens travel over the tensor axis
   std::unique_ptr<Stream> expert_side_;      // null: nothing computes while tokens travel to experts
-  std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances it
+  std::unique_ptr<GlobalLoad> global_load_;  // null: no loss balances that of the batch so far
   GradientBuckets gradients_;
   BufferSums buffer_sums_;
   GlobalNorm norm_;
