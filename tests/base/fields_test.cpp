@@ -106,6 +106,23 @@ TEST(Fields, OfChoicesThatAreListsOneIsNamed) {
   EXPECT_EQ(value, "b,a");
 }
 
+// A value that one other key alone takes.
+TEST(Fields, AChoiceOfAnotherKeyNamesThatKey) {
+  std::string kind = "loss", way = "best";
+  const Fields fields = {Field{"kind", &kind, "kinds"}.one_of({"loss", "none"}),
+                         Field{"way", &way, "ways"}.one_of({"best", "sinkhorn", "none"}),
+                         Field{"when", &way, "times"}.one_of({"none", "early"})};
+  const auto refused = [&](const char* key, const char* value) {
+    return test::message_of<ConfigError>([&] { set_field(fields, key, value, "here"); });
+  };
+  EXPECT_EQ(refused("kind", "sinkhorn"),
+            "here: kind = sinkhorn: must be one of loss, none; it is a choice of way: write way = sinkhorn");
+  EXPECT_EQ(test::message_of<ConfigError>([&] { parse_toml(fields, "kind = 'sinkhorn'\n", "c.toml"); }),
+            "c.toml:1: kind = sinkhorn: must be one of loss, none; it is a choice of way: write way = sinkhorn");
+  EXPECT_NE(refused("kind", "early").find("it is a choice of when"), std::string::npos);
+  EXPECT_EQ(refused("way", "loud"), "here: way = loud: must be one of best, sinkhorn, none");
+}
+
 TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
   ConfigOfTables c;
   EXPECT_EQ(c.refused_toml("[[train.groups]]\nkind = 'a'\n[[train.groups]]\nkid = 'a'\n"),

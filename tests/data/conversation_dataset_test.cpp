@@ -56,7 +56,7 @@ TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
     for (; at < 12; ++at) {
       EXPECT_EQ(batch.tokens[at], 999);
       EXPECT_EQ(batch.loss_mask[at], 0);
-      EXPECT_EQ(batch.sequence_ids[at], id);
+      EXPECT_EQ(batch.sequence_ids[at], kPadding);
     }
     EXPECT_EQ(batch.loss_tokens, std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f));
     EXPECT_GT(batch.loss_tokens, 0);

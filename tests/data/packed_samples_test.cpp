@@ -136,7 +136,7 @@ TEST(PackedSamples, BatchesKeepDocumentsApartAndCountNoPadding) {
     }
     for (; at < kLength; ++at) {
       EXPECT_EQ(batch.tokens[at], 999'999);
-      EXPECT_EQ(batch.sequence_ids[at], id);
+      EXPECT_EQ(batch.sequence_ids[at], kPadding);
       EXPECT_EQ(batch.loss_mask[at], 0);
     }
     counted += batch.loss_tokens;
