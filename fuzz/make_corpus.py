@@ -196,6 +196,8 @@ def put_requests():
         "model": "m", "prompt": "The ", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": 1, "stop": ["."],
         "echo": True, "logprobs": 1, "stream": False, "presence_penalty": 0, "logit_bias": {}, "best_of": 2}))
     put("completion_request", "tokens", '{"prompt": [[1, 2], [3]], "stream": true, "stream_options": {"include_usage": true}}')
+    put("http_framing", "request", "POST http://a:1/b?c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n")
+    put("http_framing", "folded", "\r\nGET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n")
     put("chat_request", "text", json.dumps({
         "messages": [{"role": "system", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}],
         "max_completion_tokens": 3, "logprobs": True, "top_logprobs": 2, "tools": [], "response_format": {"type": "text"}}))

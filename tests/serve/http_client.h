@@ -39,6 +39,8 @@ class HttpClient {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
   }
+  // Nothing more is sent; answers are still read.
+  void end_sending() { ::shutdown(socket_, SHUT_WR); }
   // False: the server does not take it any more.
   bool send(const std::string& bytes) {
     for (size_t sent = 0; sent < bytes.size();) {
@@ -92,7 +94,7 @@ class HttpClient {
     return out;
   }
   HttpAnswer get(const std::string& path, const std::string& headers = "") {
-    send("GET " + path + " HTTP/1.1\r\nHost: here\r\n" + headers + "\r\n");
+    send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
     return answer();
   }
   HttpAnswer post(const std::string& path, const std::string& body, const std::string& headers = "") {
@@ -100,7 +102,7 @@ class HttpClient {
     return answer();
   }
   static std::string post_text(const std::string& path, const std::string& body, const std::string& headers = "") {
-    return "POST " + path + " HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: " +
+    return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
            std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body;
   }
   static std::string header(const std::string& head, const std::string& name) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "serve/http_client.h"
@@ -20,6 +21,8 @@ using test::HttpClient;
 using ::testing::HasSubstr;
 using Seconds = serve::HttpLimits::Seconds;
 
+const std::string kGet = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
 class HttpServerTest : public ::testing::Test {
  protected:
   // Answers with what was asked.
@@ -28,9 +31,12 @@ class HttpServerTest : public ::testing::Test {
       reply->send({200, request.method + " " + request.path + " " + request.body, "text/plain"});
     });
   }
-  void start(const serve::HttpLimits& limits, serve::HttpServer::Handler handler) {
-    server_.emplace("127.0.0.1", 0, limits, std::move(handler),
-                    [](int status, const std::string& message) { return std::to_string(status) + " " + message; });
+  void start(const serve::HttpLimits& limits, serve::HttpServer::Handler handler,
+             serve::HttpServer::OnHead on_head = {}) {
+    server_.emplace(
+        "127.0.0.1", 0, limits, std::move(handler),
+        [](int status, const std::string& message) { return std::to_string(status) + " " + message; },
+        std::move(on_head));
   }
   int port() const { return server_->port(); }
   HttpAnswer say(const std::string& bytes) {
@@ -41,12 +47,39 @@ class HttpServerTest : public ::testing::Test {
   std::optional<serve::HttpServer> server_;
 };
 
+// Answers when it is told to.
+class HeldServerTest : public HttpServerTest {
+ protected:
+  void start(const serve::HttpLimits& limits) {
+    HttpServerTest::start(limits, [this](const auto&, auto reply) {
+      const std::lock_guard lock(mutex_);
+      held_.push_back(std::move(reply));
+    });
+  }
+  void wait_for_held(size_t count) {
+    for (bool there = false; !there; std::this_thread::yield()) {
+      const std::lock_guard lock(mutex_);
+      there = held_.size() == count;
+    }
+  }
+  void answer_all() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& reply : held_) reply->send({200, "held", "text/plain"});
+    held_.clear();
+  }
+  void TearDown() override { held_.clear(); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<serve::Reply>> held_;
+};
+
 TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
   start();
   HttpClient client(port());
   EXPECT_EQ(client.get("/a?b=c").body, "GET /a ");
   EXPECT_EQ(client.post("/b", "body").body, "POST /b body");
-  client.send("GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n");  // both at once
+  client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");  // both at once
   EXPECT_EQ(client.answer().body, "GET /1 ");
   EXPECT_EQ(client.answer().body, "GET /2 ");
   EXPECT_EQ(client.get("/c", "Connection: close\r\n").body, "GET /c ");
@@ -57,13 +90,15 @@ TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
 TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
   start();
   HttpClient client(port());
-  client.send("HEAD /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\nHEAD /c HTTP/1.1\r\n\r\nnonsense\r\n\r\n");
+  client.send(
+      "HEAD /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\nHEAD /c HTTP/1.1\r\nHost: "
+      "a\r\n\r\nnonsense\r\n\r\n");
   const HttpAnswer head = client.head();
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(HttpClient::header(head.head, "Content-Length"), std::to_string(std::string("HEAD /a ").size()));
   EXPECT_EQ(client.answer().body, "GET /b ");
   EXPECT_EQ(client.head().status, 200);
-  EXPECT_THAT(client.answer().body, HasSubstr("400 this is no HTTP request")) << "whatever that was, it was no HEAD";
+  EXPECT_THAT(client.answer().body, HasSubstr("400 malformed HTTP request")) << "whatever that was, it was no HEAD";
 }
 
 TEST_F(HttpServerTest, EventsForHeadAreNone) {
@@ -73,7 +108,7 @@ TEST_F(HttpServerTest, EventsForHeadAreNone) {
     reply->end_events();
   });
   HttpClient client(port());
-  client.send("HEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(HttpClient::header(client.head().head, "Content-Type"), "text/event-stream");
   EXPECT_EQ(client.head().status, 200);
   EXPECT_FALSE(client.receive()) << "and nothing else";
@@ -81,10 +116,11 @@ TEST_F(HttpServerTest, EventsForHeadAreNone) {
 
 TEST_F(HttpServerTest, BodiesMayComeInChunksAndAfterAnInvitation) {
   start();
-  EXPECT_EQ(say("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,
-            "POST /a abcde");
+  EXPECT_EQ(
+      say("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,
+      "POST /a abcde");
   HttpClient client(port());
-  client.send("POST /a HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(client.answer().status, 100);
   client.send("ab");
   EXPECT_EQ(client.answer().body, "POST /a ab");
@@ -92,25 +128,202 @@ TEST_F(HttpServerTest, BodiesMayComeInChunksAndAfterAnInvitation) {
 
 TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
   start();
-  for (const char* bad : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n", "\x16\x03\x01\x02\x01\r\n\r\n",
-                          "GET / HTTP/1.1\r\nname\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-                          "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-                          "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-                          "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"}) {
+  for (const char* bad :
+       {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n", "\x16\x03\x01\x02\x01\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nname\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"}) {
     const HttpAnswer answer = say(bad);
     EXPECT_EQ(answer.status, 400) << bad << answer.body;
-    EXPECT_THAT(answer.body, HasSubstr("400 this is no HTTP request"));
+    EXPECT_THAT(answer.body, HasSubstr("400 malformed HTTP request"));
   }
+}
+
+// What another program on the way might take for two requests, or for one.
+TEST_F(HttpServerTest, BodiesOfUnknownLengthAreRefusedAndNothingBehindThem) {
+  start();
+  const std::string hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+  const auto expect = [&](int status, const std::string& lines, const std::string& body) {
+    HttpClient client(port());
+    client.send("POST / HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n" + body + hidden);
+    const HttpAnswer answer = client.answer();
+    EXPECT_EQ(answer.status, status) << lines << answer.body;
+    EXPECT_EQ(HttpClient::header(answer.head, "Connection"), "close") << lines;
+    EXPECT_FALSE(client.receive()) << lines << "nothing else is answered";
+  };
+  const std::string chunks = "1\r\na\r\n0\r\n\r\n";
+  for (const char* coding :
+       {"identity", "xchunked", "chunkedx", "gzip", "chunked, chunked", "chunked, gzip", "\"chunked\"", "'chunked'", "",
+        ",", "chunked,", ", chunked", "gzip chunked", "chunked;a=b", "chunked\tx", "chunked, gzip, chunked"})
+    expect(400, cat("Transfer-Encoding: ", coding, "\r\n"), chunks);
+  for (const char* coding :
+       {"gzip, chunked", "identity, chunked", "gzip;q=1 , Chunked", "x\r\nTransfer-Encoding: chunked"})
+    expect(501, cat("Transfer-Encoding: ", coding, "\r\n"), chunks);
+  for (const char* lines : {"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+                            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                            "Content-Length: 0\r\nTransfer-Encoding: identity\r\n",
+                            "Content-Length: 1\r\nContent-Length: 1\r\n",
+                            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+                            "Content-Length: 1, 1\r\n",
+                            "Content-Length: +1\r\n",
+                            "Content-Length: -1\r\n",
+                            "Content-Length: 0x1\r\n",
+                            "Content-Length: 1 1\r\n",
+                            "Content-Length:\r\n",
+                            "Content-Length: 18446744073709551617\r\n",
+                            "Transfer-Encoding : chunked\r\n",
+                            "Content-Length : 1\r\n",
+                            "Transfer-Encoding:\r\n chunked\r\n",
+                            "name: a\r\n\tb\r\n",
+                            "name: a\nb: c\r\n",
+                            "name: a\rb\r\n",
+                            "na me: a\r\n",
+                            ": a\r\n",
+                            "name\r\n",
+                            "Host: a\r\n",
+                            "name: a\x01\r\n"})
+    expect(400, lines, chunks);
+  for (const char* bad : {"1\na\r\n0\r\n\r\n", "1 \ra\r\n0\r\n\r\n", "0x1\r\na\r\n0\r\n\r\n", "-1\r\na\r\n0\r\n\r\n",
+                          "1\r\nab0\r\n\r\n", "10000000000000001\r\na\r\n0\r\n\r\n", ";a=b\r\n\r\n", "\r\n"})
+    expect(400, "Transfer-Encoding: chunked\r\n", bad);
+}
+
+TEST_F(HttpServerTest, ChunkedHasNoCaseAndTrailersChangeNothing) {
+  start({}, [](const serve::HttpRequest& request, const auto& reply) {
+    reply->send({200, request.host + " " + request.authorization + " " + request.body, "text/plain"});
+  });
+  HttpClient client(port());
+  for (const char* coding : {"chunked", "Chunked", " CHUNKED \t"}) {
+    client.send(cat("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:", coding,
+                    "\r\n\r\n1;x=y\r\na\r\n00\r\nAuthorization: b\r\nHost: evil\r\n\r\n"));
+    EXPECT_EQ(client.answer().body, "a  a") << coding;
+  }
+}
+
+TEST_F(HttpServerTest, ChunksExtensionsAndTrailersHaveALimit) {
+  start();
+  const std::string begin = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", much(1 << 20, 'a');
+  EXPECT_EQ(say(begin + "1;" + much).status, 400);
+  EXPECT_EQ(say(begin + "0\r\nname: " + much).status, 400);
+}
+
+TEST_F(HttpServerTest, EachRequestSaysWhomItIsFor) {
+  start();
+  EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 400);
+  EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n").status, 400);
+  EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\nHOST: b\r\n\r\n").status, 400);
+  for (const char* bad : {"a b", "a/b", "me@a", "a, b", "a\\b", "\"a\"", "a?b", "\xc3\xa9"})
+    EXPECT_EQ(say(cat("GET / HTTP/1.1\r\nHost: ", bad, "\r\n\r\n")).status, 400) << bad;
+  for (const char* good : {"", "a", "a:1", "[::1]:80", "a%20b", "192.0.2.1"})
+    EXPECT_EQ(say(cat("GET / HTTP/1.1\r\nHost: ", good, "\r\n\r\n")).status, 200) << good;
+  EXPECT_EQ(say("GET / HTTP/1.0\r\n\r\n").status, 200) << "HTTP/1.0 has no Host";
+  EXPECT_EQ(say("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").status, 400) << "and no codings";
+}
+
+TEST_F(HttpServerTest, TargetsMayBeWholeUrls) {
+  start();
+  EXPECT_EQ(say("GET http://b:1/c?d HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET /c ");
+  EXPECT_EQ(say("GET HTTP://b HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET / ");
+  EXPECT_EQ(say("GET http://b?c HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET / ");
+  EXPECT_EQ(say("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").body, "OPTIONS * ");
+  for (const char* bad : {"a", "ftp://b/", "http:///c", "http://me@b/", "/a#b", "?a"})
+    EXPECT_EQ(say(cat("GET ", bad, " HTTP/1.1\r\nHost: a\r\n\r\n")).status, 400) << bad;
+}
+
+TEST_F(HttpServerTest, EmptyLinesBeforeARequestArePassedOver) {
+  start();
+  HttpClient client(port());
+  client.send("\r\n\r\n" + kGet + "\r\n" + kGet);
+  EXPECT_EQ(client.answer().status, 200);
+  EXPECT_EQ(client.answer().status, 200);
+}
+
+// As with `nc -N`, or a client that says so that it asks nothing more.
+TEST_F(HeldServerTest, ClientsThatSendNothingMoreGetTheirAnswers) {
+  start({});
+  for (const char* version : {"1.0", "1.1"}) {
+    HttpClient client(port());
+    client.send(cat("GET / HTTP/", version, "\r\nHost: a\r\nConnection: keep-alive\r\n\r\n"));
+    wait_for_held(1);
+    client.end_sending();
+    if (std::string(version) == "1.1") {
+      EXPECT_EQ(client.head().status, 100) << "which finds out whether it has left";
+    }
+    answer_all();
+    EXPECT_EQ(client.answer().body, "held");
+    EXPECT_FALSE(client.receive()) << "and the connection ends";
+  }
+  HttpClient two(port());
+  two.send(kGet + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+  two.end_sending();
+  for (int answer = 0; answer < 2; ++answer) {
+    wait_for_held(1);
+    answer_all();
+    HttpAnswer one = two.answer();
+    while (one.status == 100) one = two.answer();
+    EXPECT_EQ(one.body, "held");
+  }
+  HttpClient cut_off(port());
+  cut_off.send("GET / HT");
+  cut_off.end_sending();
+  EXPECT_EQ(cut_off.answer().status, 400);
+}
+
+TEST_F(HttpServerTest, HeadsAreAnsweredBeforeTheirBodies) {
+  std::atomic<int> handled = 0;
+  start(
+      {},
+      [&](const auto&, const auto& reply) {
+        ++handled, reply->send({200, "handled", "text/plain"});
+      },
+      [](const serve::HttpRequest& head) -> std::optional<serve::HttpResponse> {
+        if (head.path == "/throw") throw std::runtime_error("a mistake");
+        if (head.path != "/refused") return {};
+        return serve::HttpResponse{403, "refused", "text/plain"};
+      });
+  HttpClient client(port());
+  EXPECT_EQ(client.get("/refused").status, 403);
+  EXPECT_EQ(client.get("/a").body, "handled") << "without a body the connection stays";
+  client.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+  EXPECT_EQ(client.answer().status, 403);
+  EXPECT_FALSE(client.receive());
+  EXPECT_EQ(say("GET /throw HTTP/1.1\r\nHost: a\r\n\r\n").status, 500);
+  EXPECT_EQ(handled, 1);
+}
+
+TEST_F(HeldServerTest, BodiesHaveALimitTogether) {
+  start({.body_bytes = 1000, .all_bodies_bytes = 1500});
+  const auto begin = [](int bytes) { return cat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ", bytes, "\r\n\r\n"); };
+  auto first = std::make_unique<HttpClient>(port());
+  first->send(begin(1000) + std::string(999, 'a'));
+  while (server_->body_bytes() < 999) std::this_thread::yield();
+  const HttpAnswer full = say(begin(900) + std::string(899, 'a'));
+  EXPECT_EQ(full.status, 503);
+  EXPECT_EQ(HttpClient::header(full.head, "Retry-After"), "1");
+  EXPECT_EQ(
+      say(cat("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n200\r\n", std::string(512, 'a'))).status,
+      503)
+      << "in chunks too";
+  first.reset();
+  while (server_->body_bytes() > 0) std::this_thread::yield();
+  HttpClient second(port());
+  second.send(begin(900) + std::string(900, 'a'));
+  wait_for_held(1);
+  while (server_->body_bytes() > 0) std::this_thread::yield();
+  answer_all();
+  EXPECT_EQ(second.answer().status, 200);
 }
 
 TEST_F(HttpServerTest, SizesHaveLimits) {
   start({.header_bytes = 1000, .body_bytes = 100});
-  const HttpAnswer header = say("GET / HTTP/1.1\r\nname: " + std::string(2000, 'a') + "\r\n\r\n");
+  const HttpAnswer header = say("GET / HTTP/1.1\r\nHost: a\r\nname: " + std::string(2000, 'a') + "\r\n\r\n");
   EXPECT_EQ(header.status, 431);
   EXPECT_THAT(header.body, HasSubstr("longer than 1000 bytes"));
-  EXPECT_EQ(say("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'a')).status, 200);
-  EXPECT_EQ(say("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n").status, 413);
-  const HttpAnswer chunks = say("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'a'));
+  EXPECT_EQ(say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'a')).status, 200);
+  EXPECT_EQ(say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n").status, 413);
+  const HttpAnswer chunks =
+      say("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'a'));
   EXPECT_EQ(chunks.status, 413);
   EXPECT_EQ(HttpClient::header(chunks.head, "Connection"), "close");
 }
@@ -119,23 +332,25 @@ TEST_F(HttpServerTest, SizesHaveLimits) {
 TEST_F(HttpServerTest, TheRefusalOfALargeBodyArrives) {
   start({.body_bytes = 100});
   HttpClient client(port());
-  client.send("POST / HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n");
+  client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n");
   client.send(std::string(4000000, 'a'));
   EXPECT_EQ(client.answer().status, 413);
 }
 
 TEST_F(HttpServerTest, SlowClientsAreTold) {
-  start({.receive = Seconds(.05)});
-  EXPECT_EQ(say("GET / HT").status, 408);
-  const HttpAnswer body = say("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  start({.head = Seconds(.05), .receive = Seconds(.07)});
+  EXPECT_THAT(say("GET / HT").body,
+              HasSubstr("408 the request was not received in time: its header must come within 0.05"));
+  const HttpAnswer body = say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
   EXPECT_EQ(body.status, 408);
-  EXPECT_THAT(body.body, HasSubstr("0.05 seconds"));
+  EXPECT_THAT(body.body, HasSubstr("its body within 0.07"));
 }
 
 // Who sends a byte now and then is not waited for any longer.
 TEST_F(HttpServerTest, BytesThatDripBuyNoTime) {
-  start({.receive = Seconds(.1)});
-  for (const char* begin : {"GET / HTTP/1.1\r\nname: ", "POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"}) {
+  start({.head = Seconds(.1), .receive = Seconds(.1)});
+  for (const char* begin :
+       {"GET / HTTP/1.1\r\nHost: a\r\nname: ", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"}) {
     HttpClient client(port());
     std::atomic<bool> answered = false;
     std::thread dripping([&] {
@@ -154,7 +369,7 @@ TEST_F(HttpServerTest, AnswersThatNobodyTakesAreGivenUp) {
     reply->send({200, std::string(64 << 20, 'a'), "text/plain"});
   });
   HttpClient client(port());
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   ASSERT_TRUE(client.receive_until("\r\n\r\n"));
   while (server_->busy() > 0) std::this_thread::yield();
 }
@@ -166,23 +381,59 @@ TEST_F(HttpServerTest, IdleConnectionsAreClosedWithoutAWord) {
   EXPECT_EQ(client.answer().status, 0);
 }
 
-TEST_F(HttpServerTest, ConnectionsHaveALimit) {
+TEST_F(HeldServerTest, ConnectionsThatWaitForAnswersHaveALimit) {
   start({.connections = 2});
   HttpClient a(port()), b(port());
-  EXPECT_EQ(a.get("/").status, 200);
-  EXPECT_EQ(b.get("/").status, 200);
-  EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 503);
-  a.close();
-  HttpAnswer answer = say("GET / HTTP/1.1\r\n\r\n");
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (answer.status == 503 && std::chrono::steady_clock::now() < end) answer = say("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(answer.status, 200) << "there is room again";
+  a.send(kGet);
+  b.send(kGet);
+  wait_for_held(2);
+  for (int again = 0; again < 3; ++again) {
+    const HttpAnswer full = say(kGet);
+    EXPECT_EQ(full.status, 503);
+    EXPECT_EQ(HttpClient::header(full.head, "Retry-After"), "1");
+  }
+  answer_all();
+  EXPECT_EQ(a.answer().status, 200);
+  HttpClient c(port());
+  c.send(kGet);
+  wait_for_held(1);
+  answer_all();
+  EXPECT_EQ(c.answer().status, 200) << "there is room again";
+}
+
+// Whatever they have sent of one, and even those that sent nothing, or nothing since an answer.
+TEST_F(HttpServerTest, ConnectionsWithoutARequestMakeRoomForOthers) {
+  start({.connections = 4});
+  for (const char* begin : {"GET / HTTP/1.1\r\nname: ", "", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\na",
+                            "GET / HTTP/1.1\r\nHost: a\r\n\r\n"}) {
+    std::vector<std::unique_ptr<HttpClient>> slow;
+    for (int i = 0; i < 20; ++i) {
+      slow.push_back(std::make_unique<HttpClient>(port()));
+      slow.back()->send(begin);
+    }
+    EXPECT_EQ(say(kGet).status, 200) << begin;
+  }
+}
+
+// The one that has waited longest goes; with whole heads, only when no other is left.
+TEST_F(HttpServerTest, TheSlowestMakesRoomFirst) {
+  start({.connections = 3});
+  HttpClient body(port()), first(port()), second(port());
+  body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na");
+  while (server_->body_bytes() == 0) std::this_thread::yield();
+  EXPECT_EQ(first.get("/1").status, 200);
+  EXPECT_EQ(second.get("/2").status, 200);
+  EXPECT_EQ(say(kGet).status, 200);
+  EXPECT_FALSE(first.receive()) << "it was closed";
+  EXPECT_EQ(second.get("/3").status, 200);
+  body.send("b");
+  EXPECT_EQ(body.answer().body, "POST / ab");
 }
 
 TEST_F(HttpServerTest, AnswersThatTakeTooLongAreGivenUp) {
   std::promise<std::shared_ptr<serve::Reply>> asked;
   start({.answer = Seconds(.05)}, [&](const auto&, auto reply) { asked.set_value(std::move(reply)); });
-  EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 504);
+  EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 504);
   std::shared_ptr<serve::Reply> kept = asked.get_future().get();
   EXPECT_TRUE(kept->gone());
   kept->send({200, "too late"});
@@ -191,12 +442,12 @@ TEST_F(HttpServerTest, AnswersThatTakeTooLongAreGivenUp) {
 
 TEST_F(HttpServerTest, ARequestThatNobodyAnswersIsAnError) {
   start({}, [](const auto&, const auto&) {});
-  EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 500);
+  EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 500);
 }
 
 TEST_F(HttpServerTest, AHandlerThatThrowsIsAnError) {
   start({}, [](const auto&, const auto&) { throw std::runtime_error("a mistake"); });
-  const HttpAnswer answer = say("GET / HTTP/1.1\r\n\r\n");
+  const HttpAnswer answer = say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(answer.status, 500);
   EXPECT_THAT(answer.body, HasSubstr("a mistake"));
 }
@@ -224,7 +475,7 @@ TEST_F(HttpServerTest, EventsThatNobodyReadsEnd) {
     begun = true;
   });
   HttpClient client(port());
-  client.send("GET / HTTP/1.1\r\n\r\n");
+  client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   while (!begun) std::this_thread::yield();
   const std::string event(1 << 16, 'a');
   for (int i = 0; i < 4000 && !kept->gone(); ++i) {
@@ -244,7 +495,7 @@ TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
   });
   {
     HttpClient client(port());
-    client.send("GET / HTTP/1.1\r\n\r\n");
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     while (!begun) std::this_thread::yield();
     EXPECT_FALSE(kept->gone());
     EXPECT_EQ(server_->busy(), 1);

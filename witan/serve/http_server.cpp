@@ -11,11 +11,14 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <thread>
 
 #include "witan/base/error.h"
+#include "witan/serve/body_budget.h"
+#include "witan/serve/http_framing.h"
 
 namespace witan::serve {
 namespace {
@@ -26,14 +29,30 @@ using net::ip::tcp;
 using NetError = boost::system::error_code;
 
 constexpr int kHandlerThreads = 2;
+constexpr size_t kLongBody = 256 << 10;  // reading one takes its handler long enough to be noticed by others
+constexpr size_t kPiece = 64 << 10;      // of a body, received at once
+constexpr const char* kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr double kLingerSeconds = 2;  // for what a refused client is still sending
+
+class HttpSession;
+using BodyShare = std::shared_ptr<BodyBudget::Share>;
+
+// What a connection is doing that may be closed in favour of a new one: the first kind goes first.
+enum class Dispensable : uint8_t { closing, without_head, without_body };
 
 // What the sessions of a server share.
 struct SessionHost {
-  HttpLimits limits;
+  explicit SessionHost(const HttpLimits& given) : limits(given), bodies(given.all_bodies_bytes) {}
+
+  const HttpLimits limits;
   HttpServer::ErrorBody error_body;
-  std::function<void(HttpRequest request, std::shared_ptr<Reply> reply)> dispatch;  // to the handler's threads
-  std::atomic<int64_t> sessions = 0, busy = 0;
+  HttpServer::OnHead on_head;
+  std::function<void(HttpRequest request, BodyShare share, std::shared_ptr<Reply> reply)> dispatch;  // to other threads
+  BodyBudget bodies;
+  std::atomic<int64_t> busy = 0;
+  int64_t open = 0;  // connections; this and the next belong to the thread that moves bytes
+  uint64_t places = 0;
+  std::map<std::pair<Dispensable, uint64_t>, HttpSession*> dispensable;  // of a kind, the longest there is the first
   net::io_context io{1};  // last: its end is that of the sessions, which count
 };
 
@@ -41,18 +60,20 @@ struct SessionHost {
 // under way, or somebody may still answer its request.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(tcp::socket socket, SessionHost& host) : socket_(std::move(socket)), timer_(host.io), host_(host) {
-    ++host_.sessions;
+  HttpSession(tcp::socket socket, SessionHost& host)
+      : socket_(std::move(socket)),
+        timer_(host.io),
+        host_(host),
+        buffer_(static_cast<size_t>(host.limits.header_bytes) + kPiece) {
+    ++host_.open;
   }
-  ~HttpSession() {
-    --host_.sessions;
-    set_answer(Answer::none);
-  }
+  ~HttpSession() { disconnect(); }
   HttpSession(const HttpSession&) = delete;
   HttpSession& operator=(const HttpSession&) = delete;
 
   void start() { wait_for_request(); }
   void refuse(int status, const std::string& message) { fail(status, message); }
+  void disconnect();
 
   // These are of the request with this number: what comes too late for it is dropped.
   void send(uint64_t request, const HttpResponse& response);
@@ -66,20 +87,28 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   using Late = void (HttpSession::*)();
 
   void wait_for_request();
-  void receive_header();
+  void receive_head();
+  void read_head();
+  void on_head();
+  std::optional<Refusal> read_request();
+  void invite_body();
   void receive_body();
   void on_receive_error(NetError error);
   void on_receive_late();
+  void answer_at_head(const HttpResponse& response);
   void dispatch();
   void watch();
+  void watch_for_reset();
+  void on_half_closed();
   void on_answer_late();
-  void disconnect();
   void set_answer(Answer answer);
+  void set_dispensable(std::optional<Dispensable> kind);
   bool is_current(uint64_t request, Answer answer) const { return request == request_ && answer == answer_; }
   std::string head_of(const HttpResponse& response, bool chunked) const;
   std::string whole(const HttpResponse& response) const {
     return head_of(response, false) + (head_only_ ? "" : response.body);
   }
+  std::string piece(const std::string& text) const;
   void write(const std::string& bytes);
   void flush();
   void end_request();
@@ -94,13 +123,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   net::steady_timer timer_;
   SessionHost& host_;
   boost::beast::flat_buffer buffer_;
+  HeadScanner scanner_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  HttpRequest incoming_;  // its head is read before its body, so that trailers change nothing
+  BodyShare body_share_;
+  std::optional<std::pair<Dispensable, uint64_t>> place_;  // in the host's list
   uint64_t request_ = 0, alarm_ = 0;
   std::chrono::steady_clock::time_point answer_by_;
   std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // of the present request
   Answer answer_ = Answer::none;
   unsigned version_ = 11;
-  bool keep_alive_ = false, head_only_ = false, timed_out_ = false, sending_ = false;
+  bool keep_alive_ = false, head_only_ = false, timed_out_ = false, sending_ = false, watches_for_reset_ = false;
   std::string unsent_, sent_;  // what waits, and what is being sent
 };
 
@@ -150,32 +183,113 @@ void HttpSession::arm(HttpLimits::Seconds time, Late late) {
   });
 }
 
+void HttpSession::set_dispensable(std::optional<Dispensable> kind) {
+  if (place_) host_.dispensable.erase(*place_);
+  place_.reset();
+  if (!kind) return;
+  place_.emplace(*kind, host_.places++);
+  host_.dispensable.emplace(*place_, this);
+}
+
 void HttpSession::wait_for_request() {
-  timed_out_ = head_only_ = false;
-  if (buffer_.size() > 0) return receive_header();  // the next request came with the last
+  timed_out_ = head_only_ = keep_alive_ = false;
+  set_dispensable(Dispensable::without_head);
+  if (buffer_.size() > 0) return receive_head();  // the next request came with the last
+  buffer_.shrink_to_fit();
   arm(host_.limits.idle, &HttpSession::disconnect);
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](NetError error) {
     if (error) return self->disconnect();
-    self->receive_header();
+    self->receive_head();
   });
 }
 
-void HttpSession::receive_header() {
+void HttpSession::receive_head() {
+  scanner_ = {};
+  arm(host_.limits.head, &HttpSession::on_receive_late);
+  read_head();
+}
+
+void HttpSession::read_head() {
+  const auto state = scanner_.scan({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+  const auto limit = static_cast<size_t>(host_.limits.header_bytes);
+  if (state == HeadScanner::State::malformed) return fail(400, cat("malformed HTTP request: ", scanner_.error()));
+  if (state == HeadScanner::State::complete ? scanner_.end() > limit : buffer_.size() >= limit)
+    return fail(431, cat("the request's header is longer than ", limit, " bytes"));
+  if (state == HeadScanner::State::complete) return on_head();
+  const size_t room = std::min<size_t>(4 << 10, limit - buffer_.size());
+  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](NetError error, size_t count) {
+    if (error || self->timed_out_) return self->on_receive_error(error);
+    if (!self->socket_.is_open()) return;  // closed in favour of another
+    self->buffer_.commit(count);
+    self->read_head();
+  });
+}
+
+void HttpSession::on_head() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(host_.limits.header_bytes));
   parser_->body_limit(static_cast<uint64_t>(host_.limits.body_bytes));
+  NetError error;
+  parser_->put(net::buffer(buffer_.data() + scanner_.begin(), scanner_.end() - scanner_.begin()), error);
+  buffer_.consume(scanner_.end());
+  if (error) return on_receive_error(error);
+  if (const auto refusal = read_request()) return fail(refusal->status, refusal->message);
+  try {
+    if (host_.on_head)
+      if (const auto response = host_.on_head(incoming_)) return answer_at_head(*response);
+  } catch (const std::exception& problem) {
+    return fail(500, problem.what());
+  }
+  if (parser_->is_done()) return dispatch();
+  invite_body();
+  set_dispensable(Dispensable::without_body);
+  body_share_ = std::make_shared<BodyBudget::Share>(host_.bodies);
   arm(host_.limits.receive, &HttpSession::on_receive_late);
-  http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](NetError error, size_t) {
-    if (error) return self->on_receive_error(error);
-    if (boost::beast::iequals(self->parser_->get()[http::field::expect], "100-continue"))
-      self->write("HTTP/1.1 100 Continue\r\n\r\n");
-    self->receive_body();
-  });
+  receive_body();
+}
+
+// The head that the parser has; a refusal of it.
+std::optional<Refusal> HttpSession::read_request() {
+  const auto& head = parser_->get();
+  version_ = head.version();
+  head_only_ = head.method() == http::verb::head;
+  FramingLines lines{.is_1_0 = version_ < 11};
+  for (const auto& field : head) {
+    const std::string_view value(field.value().data(), field.value().size());
+    if (field.name() == http::field::host) lines.hosts.push_back(value);
+    if (field.name() == http::field::content_length) lines.lengths.push_back(value);
+    if (field.name() == http::field::transfer_encoding) lines.encodings.push_back(value);
+  }
+  if (auto refusal = framing_error(lines)) return refusal;
+  const auto target = split_target({head.target().data(), head.target().size()});
+  if (!target) return Refusal{400, "malformed HTTP request: its target is neither a path nor a URL"};
+  keep_alive_ = head.keep_alive();
+  const auto text = [&](http::field field) { return std::string(head[field]); };
+  incoming_ = {.method = std::string(head.method_string()),
+               .path = std::string(target->path),
+               .authorization = text(http::field::authorization),
+               .content_type = text(http::field::content_type),
+               .body = {},
+               .query = std::string(target->query),
+               .host = target->host ? std::string(*target->host) : text(http::field::host),
+               .origin = text(http::field::origin),
+               .accept_encoding = text(http::field::accept_encoding)};
+  return {};
+}
+
+// Those that wait to be told that their head is good (RFC 9110, section 10.1.1).
+void HttpSession::invite_body() {
+  if (version_ >= 11 && boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) write(kContinue);
 }
 
 void HttpSession::receive_body() {
-  http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](NetError error, size_t) {
-    if (error) return self->on_receive_error(error);
+  http::async_read_some(socket_, buffer_, *parser_, [self = shared_from_this()](NetError error, size_t) {
+    if (error || self->timed_out_) return self->on_receive_error(error);
+    if (!self->socket_.is_open()) return;  // closed in favour of another, after this piece had come
+    if (!self->body_share_->grow_to(static_cast<int64_t>(self->parser_->get().body().size())))
+      return self->fail(503, "the bodies of all requests together are too large now: try again later");
+    if (!self->parser_->is_done()) return self->receive_body();
+    self->incoming_.body = std::move(self->parser_->get().body());
     self->dispatch();
   });
 }
@@ -189,14 +303,16 @@ void HttpSession::on_receive_late() {
 
 void HttpSession::on_receive_error(NetError error) {
   const HttpLimits& limits = host_.limits;
-  if (timed_out_) return fail(408, cat("the request was not received within ", limits.receive.count(), " seconds"));
-  if (error == http::error::header_limit)
-    return fail(431, cat("the request's header is longer than ", limits.header_bytes, " bytes"));
+  if (timed_out_)
+    return fail(408, cat("the request was not received in time: its header must come within ", limits.head.count(),
+                         " seconds, its body within ", limits.receive.count()));
   if (error == http::error::body_limit)
     return fail(413, cat("the request's body is longer than ", limits.body_bytes, " bytes"));
-  const bool left = error == http::error::end_of_stream || error == http::error::partial_message;
-  if (left || error.category() != http::make_error_code(http::error::bad_method).category()) return disconnect();
-  fail(400, cat("this is no HTTP request: ", error.message()));
+  const bool in_request = parser_ || buffer_.size() > 0;
+  if (in_request && (error == net::error::eof || error == http::error::partial_message))
+    return fail(400, "malformed HTTP request: it ends before it is complete");
+  if (error.category() != http::make_error_code(http::error::bad_method).category()) return disconnect();
+  fail(400, cat("malformed HTTP request: ", error.message()));
 }
 
 void HttpSession::set_answer(Answer answer) {
@@ -205,41 +321,56 @@ void HttpSession::set_answer(Answer answer) {
   answer_ = answer;
 }
 
+// Of a body that is still to come nothing is read.
+void HttpSession::answer_at_head(const HttpResponse& response) {
+  if (!parser_->is_done()) keep_alive_ = false;
+  parser_.reset();
+  ++request_;
+  set_dispensable({});
+  set_answer(Answer::ending);
+  write(whole(response));
+}
+
 void HttpSession::dispatch() {
-  auto message = parser_->release();
-  const std::string_view target(message.target().data(), message.target().size());
-  const auto text = [&](http::field field) { return std::string(message[field]); };
-  const size_t path_end = std::min(target.find('?'), target.size());
-  HttpRequest request{.method = std::string(message.method_string()),
-                      .path = std::string(target.substr(0, path_end)),
-                      .authorization = text(http::field::authorization),
-                      .content_type = text(http::field::content_type),
-                      .body = std::move(message.body()),
-                      .query = std::string(target.substr(std::min(path_end + 1, target.size()))),
-                      .host = text(http::field::host),
-                      .origin = text(http::field::origin),
-                      .accept_encoding = text(http::field::accept_encoding)};
-  head_only_ = message.method() == http::verb::head;
-  keep_alive_ = message.keep_alive();
-  version_ = message.version();
+  parser_.reset();
   gone_ = std::make_shared<std::atomic<bool>>(false);
   ++request_;
+  set_dispensable({});
   set_answer(Answer::waited_for);
   arm(host_.limits.answer, &HttpSession::on_answer_late);
   answer_by_ = timer_.expiry();
   watch();
-  host_.dispatch(std::move(request), std::make_shared<SessionReply>(shared_from_this(), host_, request_, gone_));
+  host_.dispatch(std::exchange(incoming_, {}), std::exchange(body_share_, nullptr),
+                 std::make_shared<SessionReply>(shared_from_this(), host_, request_, gone_));
 }
 
-// A client that leaves while it waits is noticed by the end of what it sends. One that sends the next request already
-// is not watched further.
+// A client that leaves while it waits is noticed by the end of what it sends, or of the connection.
 void HttpSession::watch() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(), request = request_](NetError error) {
     if (error || request != self->request_ || self->answer_ == Answer::none) return;
     char byte;
     const ssize_t got = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) self->disconnect();
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return self->disconnect();
+    if (got == 0) self->on_half_closed();
+    self->watch_for_reset();
   });
+}
+
+// Once at a time: where the client sends its next requests early, no error ends the wait for one.
+void HttpSession::watch_for_reset() {
+  if (!socket_.is_open() || std::exchange(watches_for_reset_, true)) return;
+  socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](NetError error) {
+    self->watches_for_reset_ = false;
+    if (!error && self->answer_ != Answer::none) self->disconnect();
+  });
+}
+
+// A client that sends nothing more may still wait for its answer, and looks the same as one that left. The latter's
+// system answers whatever is sent by a reset: here something that clients pass over (RFC 9110, section 15.2; comments
+// of server-sent events). To those of HTTP/1.0 nothing can be sent before an answer, which they get whole.
+void HttpSession::on_half_closed() {
+  if (answer_ == Answer::waited_for && version_ >= 11) write(kContinue);
+  if (answer_ == Answer::streaming && !head_only_) write(piece(":\n\n"));
 }
 
 void HttpSession::on_answer_late() {
@@ -252,6 +383,9 @@ void HttpSession::on_answer_late() {
 void HttpSession::disconnect() {
   *gone_ = true;
   disarm();
+  set_dispensable({});
+  body_share_.reset();
+  if (socket_.is_open()) --host_.open;
   NetError ignored;
   socket_.close(ignored);
   set_answer(Answer::none);
@@ -291,11 +425,15 @@ void HttpSession::begin_events(uint64_t request) {
 
 void HttpSession::event(uint64_t request, const std::string& data) {
   if (!is_current(request, Answer::streaming) || head_only_) return;
-  const std::string text = "data: " + data + "\n\n";
-  if (version_ < 11) return write(text);
+  write(piece("data: " + data + "\n\n"));
+}
+
+// Of a stream's body, as a chunk where the client knows chunks.
+std::string HttpSession::piece(const std::string& text) const {
+  if (version_ < 11) return text;
   std::ostringstream size;
   size << std::hex << text.size();
-  write(size.str() + "\r\n" + text + "\r\n");
+  return size.str() + "\r\n" + text + "\r\n";
 }
 
 void HttpSession::end_events(uint64_t request) {
@@ -329,7 +467,7 @@ void HttpSession::flush() {
   net::async_write(socket_, net::buffer(sent_), [self = shared_from_this()](NetError error, size_t) {
     self->sending_ = false;
     if (error) return self->disconnect();
-    if (self->answer_ == Answer::streaming)
+    if (self->answer_ == Answer::streaming || self->answer_ == Answer::waited_for)
       self->arm(self->answer_by_ - std::chrono::steady_clock::now(), &HttpSession::on_answer_late);
     self->flush();
   });
@@ -345,6 +483,10 @@ void HttpSession::end_request() {
 // An answer that the server gives by itself is the connection's last.
 void HttpSession::fail(int status, const std::string& message) {
   keep_alive_ = false;
+  parser_.reset();
+  body_share_.reset();
+  ++request_;
+  set_dispensable({});
   set_answer(Answer::ending);
   write(whole({status, host_.error_body(status, message)}));
 }
@@ -353,6 +495,7 @@ void HttpSession::fail(int status, const std::string& message) {
 void HttpSession::close_slowly() {
   NetError ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  set_dispensable(Dispensable::closing);
   arm(HttpLimits::Seconds(kLingerSeconds), &HttpSession::disconnect);
   buffer_.clear();
   discard();
@@ -376,18 +519,22 @@ tcp::resolver::results_type resolve_host(net::io_context& io, const std::string&
 }  // namespace
 
 struct HttpServer::Impl {
-  Impl(const std::string& name, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body)
-      : handlers(kHandlerThreads), acceptor(host.io) {
-    host.limits = limits;
+  Impl(const std::string& name, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body,
+       OnHead on_head)
+      : host(limits), handlers(kHandlerThreads), long_handlers(1), acceptor(host.io), accept_again(host.io) {
     host.error_body = std::move(error_body);
-    host.dispatch = [this, handler = std::move(handler)](HttpRequest request, std::shared_ptr<Reply> reply) {
-      net::post(handlers, [this, &handler, request = std::move(request), reply = std::move(reply)] {
-        try {
-          handler(request, reply);
-        } catch (const std::exception& error) {
-          reply->send({500, host.error_body(500, error.what())});
-        }
-      });
+    host.on_head = std::move(on_head);
+    host.dispatch = [this, handler = std::move(handler)](HttpRequest request, BodyShare share,
+                                                         std::shared_ptr<Reply> reply) {
+      net::thread_pool& threads = request.body.size() < kLongBody ? handlers : long_handlers;
+      net::post(threads,
+                [this, &handler, share = std::move(share), request = std::move(request), reply = std::move(reply)] {
+                  try {
+                    handler(request, reply);
+                  } catch (const std::exception& error) {
+                    reply->send({500, host.error_body(500, error.what())});
+                  }
+                });
     };
     listen(name, port);
     accept();
@@ -398,6 +545,7 @@ struct HttpServer::Impl {
     host.io.stop();
     thread.join();
     handlers.join();
+    long_handlers.join();
   }
 
   void listen(const std::string& name, int port) {
@@ -414,29 +562,48 @@ struct HttpServer::Impl {
   void accept() {
     acceptor.async_accept([this](NetError error, tcp::socket socket) {
       if (error == net::error::operation_aborted) return;
-      if (!error) {
-        NetError ignored;
-        socket.set_option(tcp::no_delay(true), ignored);  // events are small, and each is waited for
-        const bool full = host.sessions >= host.limits.connections;
-        const auto session = std::make_shared<HttpSession>(std::move(socket), host);
-        if (full)
-          session->refuse(503, cat("there are ", host.limits.connections, " connections already: try again later"));
-        else
-          session->start();
+      if (error) return on_accept_error();
+      NetError ignored;
+      socket.set_option(tcp::no_delay(true), ignored);  // events are small, and each is waited for
+      while (host.open >= host.limits.connections && make_room()) {
       }
+      const bool full = host.open >= host.limits.connections;
+      const auto session = std::make_shared<HttpSession>(std::move(socket), host);
+      if (full)
+        session->refuse(503, cat("all ", host.limits.connections, " connections wait for answers: try again later"));
+      else
+        session->start();
       accept();
     });
   }
 
+  // Closes a connection that has not asked anything yet; false: all have.
+  bool make_room() {
+    if (host.dispensable.empty()) return false;
+    host.dispensable.begin()->second->disconnect();
+    return true;
+  }
+
+  // Without file descriptors left, accepting fails until something is closed.
+  void on_accept_error() {
+    if (make_room()) return accept();
+    accept_again.expires_after(std::chrono::milliseconds(100));
+    accept_again.async_wait([this](NetError error) {
+      if (!error) accept();
+    });
+  }
+
   SessionHost host;  // before what uses its io_context
-  net::thread_pool handlers;
+  net::thread_pool handlers, long_handlers;
   tcp::acceptor acceptor;
+  net::steady_timer accept_again;
   std::thread thread;
 };
 
 HttpServer::HttpServer(const std::string& host, int port, const HttpLimits& limits, Handler handler,
-                       ErrorBody error_body)
-    : impl_(std::make_unique<Impl>(host, port, limits, std::move(handler), std::move(error_body))) {}
+                       ErrorBody error_body, OnHead on_head)
+    : impl_(std::make_unique<Impl>(host, port, limits, std::move(handler), std::move(error_body), std::move(on_head))) {
+}
 
 HttpServer::~HttpServer() = default;
 
@@ -446,6 +613,10 @@ int HttpServer::port() const {
 
 int64_t HttpServer::busy() const {
   return impl_->host.busy;
+}
+
+int64_t HttpServer::body_bytes() const {
+  return impl_->host.bodies.used();
 }
 
 bool is_loopback(const std::string& host) {

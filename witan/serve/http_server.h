@@ -1,8 +1,9 @@
 // HTTP/1.1 over TCP: receives whole requests within limits, hands them on, and sends answers, whole or as server-sent
 // events. What the requests mean is the handler's affair.
 //
-// Boost.Beast does the protocol (RFC 9112); http_server.cpp alone includes it. One thread moves all bytes and a few
-// others run the handler, so that a slow client or a long prompt delays nobody else.
+// Boost.Beast does the protocol (RFC 9112) behind the checks of http_framing.h; http_server.cpp alone includes it. One
+// thread moves all bytes and a few others run the handler, one of them for long bodies alone, so that a slow client or
+// a long prompt delays nobody else.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +22,14 @@ struct HttpLimits {
   using Seconds = std::chrono::duration<double>;
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = 8 << 20;
+  int64_t all_bodies_bytes = 64 << 20;  // of all requests that are received or wait for the handler
+  // Beyond it the connection that has waited longest for a whole head is closed, else the one whose body has been
+  // coming longest; where all have asked and wait for their answers, the new one is refused with 503.
   int64_t connections = 256;
   int64_t unsent_bytes = 4 << 20;  // of an answer that a client reads too slowly
-  Seconds idle{60};                // between requests of a connection
-  Seconds receive{30};             // from a request's first byte to its last
+  Seconds idle{60};                // before a request of a connection
+  Seconds head{10};                // from a request's first byte to the end of its head
+  Seconds receive{30};             // from there to its last byte
   Seconds answer{600};             // from there to the answer's last
   Seconds send{30};                // for a piece of an answer to be taken
 };
@@ -66,9 +72,13 @@ class HttpServer {
   using Handler = std::function<void(const HttpRequest& request, std::shared_ptr<Reply> reply)>;
   // What the server itself answers to a request that it cannot hand on: too large, malformed, too slow.
   using ErrorBody = std::function<std::string(int status, const std::string& message)>;
+  // Called with a request's head before its body is received. An answer refuses the body, and the handler is not
+  // called. It runs on the thread that moves all bytes, so that it must be short.
+  using OnHead = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
 
   // Listens at `host` (a name or an address) and `port` (0: a free one). Throws UsageError if that cannot be.
-  HttpServer(const std::string& host, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body);
+  HttpServer(const std::string& host, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body,
+             OnHead on_head = {});
   // Closes all connections. There must be no Reply left with others.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -77,6 +87,8 @@ class HttpServer {
   int port() const;
   // Requests that are being handled or answered now.
   int64_t busy() const;
+  // What the bodies take that are being received or handled now.
+  int64_t body_bytes() const;
 
  private:
   struct Impl;

@@ -1,0 +1,44 @@
+// Heads that come in pieces, and the rules of RFC 9112 on which bytes are a request; with a server around them they are
+// in http_server_test.cpp.
+#include "witan/serve/http_framing.h"
+
+#include <gtest/gtest.h>
+
+namespace witan::serve {
+namespace {
+
+using State = HeadScanner::State;
+
+// However the bytes come.
+void expect_scan(const std::string& bytes, State expected, size_t begin = 0, size_t end = 0) {
+  HeadScanner whole, one_by_one;
+  EXPECT_EQ(whole.scan(bytes), expected) << bytes;
+  State state = State::more;
+  for (size_t size = 1; size <= bytes.size() && state == State::more; ++size)
+    state = one_by_one.scan(std::string_view(bytes).substr(0, size));
+  EXPECT_EQ(state, expected) << bytes;
+  if (expected != State::complete) return;
+  EXPECT_EQ(whole.begin(), begin) << bytes;
+  EXPECT_EQ(whole.end(), end) << bytes;
+  EXPECT_EQ(one_by_one.end(), end) << bytes;
+}
+
+TEST(HeadScanner, FindsTheEnd) {
+  expect_scan("GET / HTTP/1.1\r\n\r\n", State::complete, 0, 18);
+  expect_scan("GET / HTTP/1.1\r\n\r\nGET", State::complete, 0, 18);
+  expect_scan("\r\n\r\nGET / HTTP/1.1\r\na: b\r\n\r\n", State::complete, 4, 28);
+  for (const char* part :
+       {"", "\r", "\r\n", "GET / HTTP/1.1", "GET / HTTP/1.1\r", "GET / HTTP/1.1\r\n", "G\r\na: b\r\n\r"})
+    expect_scan(part, State::more);
+}
+
+TEST(HeadScanner, RefusesOtherLines) {
+  for (const char* bad : {"\n", "GET\n", "GET\r\n\n", "GET\rX", "\rG", "GET\r\na: b\n\r\n", "GET\r\na: b\r\r\n",
+                          "GET\r\n a: b", "GET\r\na: b\r\n\tc", "G\x01", "\x16\x03\x01", "GET\r\na: \x7f"})
+    expect_scan(bad, State::malformed);
+  expect_scan(std::string("GET\r\na: \0", 9), State::malformed);
+  expect_scan("GET\r\na:\tb \xc3\xa9\r\n\r\n", State::complete, 0, 16);
+}
+
+}  // namespace
+}  // namespace witan::serve
