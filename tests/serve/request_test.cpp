@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/message_of.h"
+#include "witan/base/error.h"
 #include "witan/serve/api_error.h"
 
 namespace witan {
@@ -97,6 +98,17 @@ TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
   EXPECT_EQ(parse_completion_request(body.dump()).prompts.size(), static_cast<size_t>(serve::kMostPrompts));
   body["prompt"].push_back("a");
   EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(body.dump()); }), HasSubstr("must have 1 to 1024"));
+  for (const char* name : {"n", "best_of"}) {
+    EXPECT_EQ(parse_completion_request(cat(R"({"prompt": "a", ")", name, R"(": 128})")).best_of, 128);
+    EXPECT_THAT(completion_error(cat('"', name, R"(": 129)")), HasSubstr("an integer from 1 to 128"));
+  }
+  EXPECT_THAT(completion_error(R"("logprobs": 21)"), HasSubstr("an integer from 0 to 20"));
+  nlohmann::json biased = {{"prompt", "a"}};
+  for (int64_t token = 0; token < serve::kMostBiases; ++token) biased["logit_bias"][std::to_string(token)] = 1;
+  EXPECT_EQ(parse_completion_request(biased.dump()).logit_bias.size(), 1024u);
+  biased["logit_bias"]["1024"] = 1;
+  EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(biased.dump()); }),
+              HasSubstr("it has 1025 tokens, but at most 1024 are allowed"));
 }
 
 TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {

@@ -8,6 +8,7 @@
 
 #include "serve/http_client.h"
 #include "serve/parrot.h"
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
@@ -31,7 +32,8 @@ class ServiceTest : public ::testing::Test {
     service_ = std::make_unique<serve::Service>(std::move(model), std::move(options));
     server_ = std::make_unique<serve::HttpServer>(
         "127.0.0.1", 0, limits, [this](const auto& request, auto reply) { service_->handle(request, reply); },
-        [](int status, const std::string& message) { return serve::ApiError(status, message).body(); });
+        [](int status, const std::string& message) { return serve::ApiError(status, message).body(); },
+        [this](const auto& head) { return service_->answer_head(head); });
   }
   void TearDown() override {
     parrot_.release();
@@ -382,8 +384,8 @@ TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
 TEST_F(ServiceTest, ModelsWithoutToolsSaySo) {
   start();
   const json question = {{"role", "user"}, {"content", "a"}}, answer = {{"role", "tool"}, {"content", "b"}};
-  expect_refusal(post(kChat, {{"messages", {question}}, {"tools", kTools}}), 400, "chat template shows it no tools");
-  expect_refusal(post(kChat, {{"messages", {question, answer}}}), 400, "chat template shows it no tools");
+  expect_refusal(post(kChat, {{"messages", {question}}, {"tools", kTools}}), 400, "chat template has no tools");
+  expect_refusal(post(kChat, {{"messages", {question, answer}}}), 400, "chat template has no tools");
   EXPECT_EQ(post(kChat, {{"messages", {question}}, {"tools", kTools}, {"tool_choice", "none"}}).status, 200);
 }
 
@@ -391,7 +393,7 @@ TEST_F(ServiceTest, OldClientsGetStreamsThatEndWithTheConnection) {
   start();
   HttpClient client(port());
   const std::string body = R"({"prompt": "ab", "max_tokens": 2, "stream": true})";
-  client.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+  client.send("POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   const HttpAnswer answer = client.answer();
   EXPECT_EQ(answer.head.find("chunked"), std::string::npos);
@@ -408,7 +410,8 @@ TEST_F(ServiceTest, RefusesWhatItCannotRead) {
   }
   expect_refusal(HttpClient(port()).post(kCompletions, std::string(10000, '[')), 400, "nested deeper than 32");
   HttpClient form(port());
-  form.send("POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  form.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
   expect_refusal(form.answer(), 415, "application/json");
 }
 
@@ -423,7 +426,7 @@ TEST_F(ServiceTest, RefusesWhatIsNotThere) {
   EXPECT_EQ(post.status, 405);
   EXPECT_EQ(HttpClient::header(post.head, "Allow"), "GET, HEAD");
   HttpClient client(port());
-  client.send("HEAD /health HTTP/1.1\r\n\r\n");
+  client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(client.head().status, 200);
 }
 
@@ -462,7 +465,55 @@ TEST_F(ServiceTest, AKeyIsAskedForWhereThereIsOne) {
   EXPECT_EQ(without.status, 401);
   EXPECT_EQ(without.code(), "invalid_api_key");
   EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secrets\r\n").status, 401);
-  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\n").status, 200);
+  for (const char* value : {"", "secret", "Basic secret", "Bearersecret", "Bearer", "Bearer ", "Bearer SECRET"})
+    EXPECT_EQ(client.get("/v1/models", cat("Authorization: ", value, "\r\n")).status, 401) << value;
+  for (const char* scheme : {"Bearer", "bearer", "BEARER", "bEaReR ", "Bearer  "})
+    EXPECT_EQ(client.get("/v1/models", cat("Authorization: ", scheme, " secret\r\n")).status, 200) << scheme;
+}
+
+// Nothing of a body is received, or kept, of who may not send one.
+TEST_F(ServiceTest, RefusalsDoNotWaitForTheBody) {
+  start({.api_key = "secret"});
+  const auto ask = [&](const std::string& path, const std::string& lines) {
+    HttpClient client(port());
+    client.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n" + lines + "\r\n");
+    const HttpAnswer answer = client.answer();
+    EXPECT_EQ(HttpClient::header(answer.head, "Connection"), "close");
+    return answer.status;
+  };
+  const std::string key = "Authorization: Bearer secret\r\n", type = "Content-Type: application/json\r\n";
+  EXPECT_EQ(ask(kCompletions, type), 401);
+  EXPECT_EQ(ask(kCompletions, type + "Expect: 100-continue\r\n"), 401) << "instead of an invitation";
+  EXPECT_EQ(ask(kCompletions, key), 415);
+  EXPECT_EQ(ask("/v1/none", type + key), 404);
+  EXPECT_EQ(ask("/health", type), 405);
+  service_->refuse_new();
+  EXPECT_EQ(ask(kCompletions, type + key), 503);
+  EXPECT_EQ(server_->body_bytes(), 0);
+}
+
+// Without a key, everything that runs on this machine may ask, but for pages of other sites in its browsers.
+TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
+  const auto status = [&](const std::string& host, const std::string& lines = "") {
+    HttpClient client(port());
+    client.send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n" + lines + "\r\n");
+    return client.answer().status;
+  };
+  start({.host = "My-Machine"});
+  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "my-machine:1"})
+    EXPECT_EQ(status(host), 200) << host;
+  for (const char* host : {"", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0:8000",
+                           "192.0.2.1", "[::2]", "[::1].evil"})
+    EXPECT_EQ(status(host), 403) << host;
+  EXPECT_EQ(status("localhost:1", "Origin: http://localhost:1\r\n"), 200);
+  for (const char* origin : {"null", "http://evil.example", "https://localhost:1", "http://localhost:3000"})
+    EXPECT_EQ(status("localhost:1", cat("Origin: ", origin, "\r\n")), 403) << origin;
+  HttpClient url(port());
+  url.send("GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  expect_refusal(url.answer(), 403, "not to the host name evil.example");
+  TearDown();
+  start({.api_key = "secret"});
+  EXPECT_EQ(status("evil.example", "Origin: http://evil.example\r\nAuthorization: Bearer secret\r\n"), 200);
 }
 
 TEST_F(ServiceTest, WhatComesJoinsTheBatchAndWhatEndsLeavesIt) {

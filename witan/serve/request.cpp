@@ -48,18 +48,20 @@ std::map<int32_t, double> parse_logit_bias(RequestMembers& members) {
   const json* value = members.any("logit_bias");
   std::map<int32_t, double> biases;
   if (!value) return biases;
-  const auto refuse = [](const char* what) {
+  const auto refuse = [](const std::string& what) {
     throw ApiError(400, cat("logit_bias must be an object such as {\"50256\": -100}: ", what), "logit_bias",
                    "invalid_value");
   };
-  if (!value->is_object()) refuse("it is none");
-  if (static_cast<int64_t>(value->size()) > kMostBiases) refuse("it has more tokens than are allowed");
+  if (!value->is_object()) refuse("it must be an object");
+  if (static_cast<int64_t>(value->size()) > kMostBiases)
+    refuse(cat("it has ", value->size(), " tokens, but at most ", kMostBiases, " are allowed"));
   for (const auto& [name, bias] : value->items()) {
     int32_t token = 0;
     const char* end = name.data() + name.size();
     const auto [at, error] = std::from_chars(name.data(), end, token);
-    if (error != std::errc() || at != end || token < 0) refuse("a name is no token");
-    if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100)) refuse("a bias is no number from -100 to 100");
+    if (error != std::errc() || at != end || token < 0) refuse("each name must be a token id");
+    if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100))
+      refuse("each bias must be a number from -100 to 100");
     biases[token] = bias.get<double>();
   }
   return biases;
@@ -102,7 +104,7 @@ std::vector<int32_t> parse_tokens(const json& list) {
   std::vector<int32_t> tokens;
   for (const json& id : list) {
     if (!id.is_number_integer() || id < 0 || id > kMost)
-      throw ApiError(400, "prompt: a list of token ids has a member that is no id", "prompt", "invalid_value");
+      throw ApiError(400, "prompt: every member of a list of token ids must be a token id", "prompt", "invalid_value");
     tokens.push_back(id.get<int32_t>());
   }
   return tokens;
@@ -157,7 +159,7 @@ void parse_tool_calls(Ordered& calls, size_t message) {
                                 "\"function\": {\"name\", \"arguments\"}}: ",
                                 what));
   };
-  if (!calls.is_array()) refuse("it is none");
+  if (!calls.is_array()) refuse("it must be a list");
   for (Ordered& call : calls) {
     if (!call.is_object() || !call.contains("function") || !has_text(call["function"], "name") ||
         !has_text(call["function"], "arguments"))
@@ -170,7 +172,7 @@ void parse_tool_calls(Ordered& calls, size_t message) {
       refuse(error.what());
     }
     arguments = Ordered::parse(text);
-    if (!arguments.is_object()) refuse("arguments are no JSON object");
+    if (!arguments.is_object()) refuse("arguments must be a JSON object in a string");
   }
 }
 
@@ -198,7 +200,7 @@ void parse_messages(RequestMembers& members, ChatRequest& request) {
 // With tool_choice = "none" there are none.
 void parse_tools(RequestMembers& members, ChatRequest& request) {
   Ordered tools = members.ordered("tools");
-  members.neutral("tool_choice", {"none", "auto"}, "nothing forces the model to call a tool: it chooses");
+  members.neutral("tool_choice", {"none", "auto"}, "the model itself decides whether to call a tool");
   const json* choice = members.any("tool_choice");
   const auto parallel = members.boolean("parallel_tool_calls");
   if (tools.is_null()) return;
@@ -211,12 +213,11 @@ void parse_tools(RequestMembers& members, ChatRequest& request) {
       refuse_chat("tools", cat("tools[", i, "] must be {\"type\": \"function\", \"function\": {\"name\": …}}"));
     if (const auto strict = tools[i]["function"].find("strict");
         strict != tools[i]["function"].end() && *strict == true)
-      throw ApiError(400,
-                     cat("tools[", i, "].function.strict is not supported: nothing forces the model to keep to it"),
+      throw ApiError(400, cat("tools[", i, "].function.strict is not supported: the model may depart from the schema"),
                      "tools", "unsupported_value");
   }
   if (parallel == false)
-    throw ApiError(400, "parallel_tool_calls = false is not supported: nothing keeps the model from several calls",
+    throw ApiError(400, "parallel_tool_calls = false is not supported: the model may make several calls",
                    "parallel_tool_calls", "unsupported_value");
   request.tools = std::move(tools);
   request.speaks_of_tools = true;
@@ -244,7 +245,7 @@ int64_t parse_best_of(RequestMembers& members, const SamplingRequest& request) {
   if (best_of < request.n)
     throw ApiError(400, cat("best_of = ", best_of, " is less than n = ", request.n), "best_of", "invalid_value");
   if (request.stream && best_of > request.n)
-    throw ApiError(400, cat("best_of = ", best_of, " cannot be streamed: which are the best is known at the end"),
+    throw ApiError(400, cat("best_of = ", best_of, " cannot be streamed: the best choices are known only at the end"),
                    "best_of", "unsupported_value");
   return best_of;
 }

@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/serve/answer.h"
+#include "witan/serve/own_host.h"
 #include "witan/serve/secret.h"
 
 namespace witan::serve {
@@ -27,6 +28,18 @@ void check_type(const HttpRequest& request) {
   if (type != "application/json") throw ApiError(415, "the request's Content-Type must be application/json");
 }
 
+// What stands behind the scheme, which has no case (RFC 9110, section 11.1); empty: this is another scheme.
+std::string_view bearer_token(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string_view scheme = authorization.substr(0, kScheme.size());
+  const bool is_bearer =
+      std::ranges::equal(scheme, kScheme, {}, [](char c) { return c >= 'A' && c <= 'Z' ? char(c + ('a' - 'A')) : c; });
+  if (!is_bearer) return {};
+  authorization.remove_prefix(kScheme.size());
+  authorization.remove_prefix(std::min(authorization.find_first_not_of(' '), authorization.size()));
+  return authorization;
+}
+
 HttpResponse not_allowed(const HttpRequest& request, const char* allowed) {
   const ApiError error(405, cat(request.path, " takes ", allowed, ", not ", clipped(request.method)));
   return {.status = 405, .body = error.body(), .allow = allowed};
@@ -41,9 +54,39 @@ Service::Service(ServedModel model, ServiceOptions options)
       seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()),
       queue_(model_.make_engine, options_.waiting, model_.most_tokens) {}
 
+std::optional<HttpResponse> Service::answer_head(const HttpRequest& head) const {
+  try {
+    return route(head);
+  } catch (const ApiError& error) {
+    return HttpResponse{error.status(), error.body()};
+  }
+}
+
+std::optional<HttpResponse> Service::route(const HttpRequest& head) const {
+  const bool get = head.method == "GET" || head.method == "HEAD", post = head.method == "POST";
+  const std::string& path = head.path;
+  if (path == kHealth) return get ? health() : not_allowed(head, "GET, HEAD");
+  check_access(head);
+  const std::string below_models = std::string(kModels) + "/";
+  if (path == kModels) return get ? models() : not_allowed(head, "GET, HEAD");
+  if (path.starts_with(below_models))
+    return get ? model(path.substr(below_models.size())) : not_allowed(head, "GET, HEAD");
+  if (path != kCompletions && path != kChat)
+    throw ApiError(404, cat("there is no ", clipped(path), ": this server has ", kHealth, ", ", kModels, ", ",
+                            kCompletions, " and ", kChat));
+  if (!post) return not_allowed(head, "POST");
+  check_type(head);
+  if (refusing_) throw ApiError(503, "the server is stopping");
+  return {};
+}
+
 void Service::handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
   try {
-    answer(request, reply);
+    if (refusing_) throw ApiError(503, "the server is stopping");
+    if (request.path == kChat)
+      chat(request, reply);
+    else
+      complete(request, reply);
   } catch (const ApiError& error) {
     reply->send({error.status(), error.body()});
   } catch (const DataError& error) {  // of the tokenizer or the chat template: they do not take this text
@@ -56,30 +99,13 @@ void Service::stop() {
   queue_.stop();
 }
 
-void Service::answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply) {
-  const bool get = request.method == "GET" || request.method == "HEAD", post = request.method == "POST";
-  const std::string& path = request.path;
-  if (path == kHealth) return reply->send(get ? health() : not_allowed(request, "GET, HEAD"));
-  check_key(request);
-  const std::string below_models = std::string(kModels) + "/";
-  if (path == kModels) return reply->send(get ? models() : not_allowed(request, "GET, HEAD"));
-  if (path.starts_with(below_models))
-    return reply->send(get ? model(path.substr(below_models.size())) : not_allowed(request, "GET, HEAD"));
-  if (path != kCompletions && path != kChat)
-    throw ApiError(404, cat("there is no ", clipped(path), ": this server has ", kHealth, ", ", kModels, ", ",
-                            kCompletions, " and ", kChat));
-  if (!post) return reply->send(not_allowed(request, "POST"));
-  check_type(request);
-  if (refusing_) throw ApiError(503, "the server is stopping");
-  if (path == kChat)
-    chat(request, reply);
-  else
-    complete(request, reply);
-}
-
-void Service::check_key(const HttpRequest& request) const {
-  if (options_.api_key.empty()) return;
-  if (!same_secret(request.authorization, "Bearer " + options_.api_key))
+void Service::check_access(const HttpRequest& head) const {
+  if (options_.api_key.empty()) {
+    if (const auto why = foreign_request(head, options_.host))
+      throw ApiError(403, cat(*why, ": start it with an API key (WITAN_API_KEY) to allow this"));
+    return;
+  }
+  if (!same_secret(bearer_token(head.authorization), options_.api_key))
     throw ApiError(401, "this server needs its API key, as in \"Authorization: Bearer KEY\"", {}, "invalid_api_key");
 }
 
@@ -224,8 +250,8 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   if (request.speaks_of_tools && !model_.tool_format)
     throw ApiError(
         400,
-        "this model's chat template shows it no tools, or has it call them in a form that this server cannot "
-        "read: known are <tool_call> with JSON (Hermes, Qwen) and Llama 3's JSON",
+        "this model's chat template has no tools, or writes calls in a form that this server cannot read: it reads "
+        "<tool_call> with JSON (Hermes, Qwen) and Llama 3's JSON",
         "tools", "unsupported_value");
   auto tokens = model_.encode_chat(request);
   if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "witan/serve/api_error.h"
@@ -15,15 +16,19 @@
 namespace witan::serve {
 
 struct ServiceOptions {
-  std::string api_key = {};  // what requests must show as "Authorization: Bearer KEY"; empty: nothing
-  int64_t waiting = 256;     // sequences that may wait
+  // What requests must show as "Authorization: Bearer KEY". Empty: nothing, but requests of web pages are refused
+  // (own_host.h), and `host` is the name that the server listens at.
+  std::string api_key = {}, host = {};
+  int64_t waiting = 256;  // sequences that may wait
 };
 
 class Service {
  public:
   Service(ServedModel model, ServiceOptions options);
 
-  // Answers, or queues what will answer. Thread-safe.
+  // Answers what needs no body, refusals among it. Thread-safe, as is the next.
+  std::optional<HttpResponse> answer_head(const HttpRequest& head) const;
+  // Of requests that answer_head() has let through: answers, or queues what will answer.
   void handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   // From now on /health and requests for text are answered with 503; those that were queued go on.
   void refuse_new() { refusing_ = true; }
@@ -33,8 +38,8 @@ class Service {
   void stop();
 
  private:
-  void answer(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
-  void check_key(const HttpRequest& request) const;
+  std::optional<HttpResponse> route(const HttpRequest& head) const;
+  void check_access(const HttpRequest& head) const;
   void check_model(const std::string& name) const;
   HttpResponse health() const;
   HttpResponse models() const;

@@ -370,7 +370,7 @@ TEST_F(GenerationCommands, ServeAnswersAsGenerateDoes) {
                .json();
   EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", chat("the king\n"));
   EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
-  EXPECT_THAT(server.said(), HasSubstr("stopped; 0 request(s) were cancelled"));
+  EXPECT_THAT(server.said(), ::testing::EndsWith("stopped\n"));
 }
 
 // Log probabilities of a text are the same whether it was generated or given.

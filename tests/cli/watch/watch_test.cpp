@@ -184,7 +184,7 @@ TEST_F(WatchTest, ServesTheLatestRunUntilItIsStopped) {
   EXPECT_EQ(watching.get("/", "Host: localhost\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: evil.example\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: localhost\r\nOrigin: http://evil.example\r\n").status, 403);
-  EXPECT_EQ(watching.get("/" + query, "").status, 403) << "without a Host";
+  EXPECT_EQ(watching.get("/" + query, "").status, 400) << "without a Host";
   const std::string before = watching.said();
   EXPECT_EQ(watching.stop(SIGINT), 0);
   EXPECT_EQ(watching.said(), before) << "it ends without a word";

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
@@ -26,6 +27,7 @@ struct ServeArgs {
 };
 
 constexpr int64_t kServedContext = 4096;
+constexpr int64_t kMostTexts = 4096;  // at a time: the dry run before the start has a step with all of them
 constexpr const char* kKeyVariable = "WITAN_API_KEY";
 
 // The model as the queue computes with it.
@@ -117,16 +119,13 @@ void serve_until_stopped(Context& context, const ServeArgs& args, serve::Service
   std::fflush(context.err);
   wait_while([] { return !StopSignals::requested(); });
   service.refuse_new();
-  const int64_t left = server.busy();
-  if (left > 0)
-    fmt::print(
-        context.err,
-        "stopping: {} request(s) are being answered ({} text(s) wait), for at most {}; Ctrl-C again quits at once\n",
-        left, service.waiting(), format_duration(args.stop_time));
+  if (const int64_t left = server.busy(); left > 0)
+    fmt::print(context.err, "stopping: answering {} ({} waiting), for at most {}; Ctrl-C again quits at once\n",
+               counted(left, "request"), counted(service.waiting(), "text"), format_duration(args.stop_time));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(args.stop_time);
   wait_while([&] { return server.busy() > 0 && std::chrono::steady_clock::now() < end; });
   const int64_t cancelled = server.busy();
-  fmt::print(context.err, "stopped; {} request(s) were cancelled\n", cancelled);
+  fmt::print(context.err, "stopped{}\n", cancelled > 0 ? cat("; cancelled ", counted(cancelled, "request")) : "");
 }
 
 ExitCode serve_model(Context& context, const ServeArgs& args) {
@@ -146,27 +145,31 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
              run.folder.filename().string(), run.checkpoint.step, size.rows, size.positions,
              served.encode_chat ? "" : "; no chat template: /v1/completions alone");
 
-  serve::Service service(std::move(served), {.api_key = key, .waiting = args.waiting});
+  serve::Service service(std::move(served), {.api_key = key, .host = args.host, .waiting = args.waiting});
   serve::HttpLimits limits;
   limits.connections = args.connections;
   limits.answer = serve::HttpLimits::Seconds(args.request_time);
   const serve::HttpServer server(
       args.host, args.port, limits,
       [&](const serve::HttpRequest& request, const auto& reply) { service.handle(request, reply); },
-      [](int status, const std::string& message) { return serve::ApiError(status, message).body(); });
+      [](int status, const std::string& message) { return serve::ApiError(status, message).body(); },
+      [&](const serve::HttpRequest& head) { return service.answer_head(head); });
   serve_until_stopped(context, args, service, server);
   service.stop();  // before the server: answers that are left speak to it
   return ExitCode::done;
 }
 
 void add_limits(CLI::App& command, ServeArgs& args) {
-  const auto add = [&](const char* name, int64_t& value, int64_t least, const char* help) {
-    return add_option(command, name, value, help).type_name("N").range(least, int64_t{1} << 24).show_default();
+  const auto add = [&](const char* name, int64_t& value, int64_t least, const char* help,
+                       int64_t most = int64_t{1} << 24) {
+    return add_option(command, name, value, help).type_name("N").range(least, most).show_default();
   };
-  add("--max-batch", args.batch, 1, "Texts that are computed at a time");
+  add("--max-batch", args.batch, 1, "Texts that are computed at a time", kMostTexts);
   add("--context", args.context, 0, "Tokens of a text, its prompt included (0: the model's, at most 4096)");
   add("--max-waiting", args.waiting, 1, "Texts that may wait; more are refused with 429");
-  add("--max-connections", args.connections, 1, "Connections at a time; more are refused with 503");
+  add("--max-connections", args.connections, 1,
+      "Connections at a time; a new one takes the place of the slowest, or is refused with 503 if all wait for "
+      "answers");
   add_option(command, "--request-timeout", args.request_time, "Seconds that an answer may take; then 504")
       .type_name("S")
       .range(0.001, 1e6)

@@ -42,8 +42,8 @@ std::vector<fs::path> watched_folders(const WatchArgs& args) {
     for (const std::string& name : list_runs(args.runs_folder))
       if (is_training(fs::path(args.runs_folder) / name)) folders.push_back(fs::path(args.runs_folder) / name);
   require<UsageError>(folders.size() <= kSeriesColours, "witan watch shows at most ", kSeriesColours,
-                      " runs at a time, which can be told apart, and there are ", folders.size(),
-                      ": name those to be shown");
+                      " runs at a time, one for each colour, but there are ", folders.size(),
+                      ": name the ones to show");
   if (folders.empty()) folders.push_back(find_run(args.runs_folder, ""));
   return folders;
 }

@@ -6,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/serve/gzip.h"
+#include "witan/serve/own_host.h"
 #include "witan/serve/secret.h"
 
 namespace witan::cli {
@@ -24,13 +25,6 @@ serve::HttpResponse with_headers(int status, std::string body, const char* type)
 
 serve::HttpResponse refusal(int status, const std::string& why) {
   return with_headers(status, why + "\n", "text/plain; charset=utf-8");
-}
-
-// Names of this machine alone, without the port.
-bool is_own_host(std::string_view host) {
-  const size_t colon = host.rfind(':');
-  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) host = host.substr(0, colon);
-  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
 }
 
 // The first value of that name; nothing: there is none. Neither secrets nor versions have characters that are escaped.
@@ -64,10 +58,7 @@ serve::HttpResponse compressed(serve::HttpResponse response, const serve::HttpRe
 }  // namespace
 
 serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
-  if (!is_own_host(request.host))
-    return refusal(403, "this server answers to 127.0.0.1 and localhost alone, not to another host's name");
-  if (!request.origin.empty() && request.origin != "http://" + request.host)
-    return refusal(403, "pages of other sites may not ask this server");
+  if (const auto why = serve::foreign_request(request)) return refusal(403, *why);
   if (!serve::same_secret(query_value(request.query, "token").value_or(""), secret_))
     return refusal(403, "the address needs its token, as `witan watch` printed it: http://127.0.0.1:PORT/?token=...");
   if (request.path != "/" && request.path != "/update")

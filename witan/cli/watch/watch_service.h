@@ -13,10 +13,9 @@ class WatchService {
   // `secret` must stand in the query of each request, as token=SECRET.
   WatchService(Dashboard& dashboard, std::string secret) : dashboard_(dashboard), secret_(std::move(secret)) {}
 
-  // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Others than
-  // this machine's own pages are refused with 403: a name of another host in Host is another site's, whose owner points
-  // it here (DNS rebinding), and an Origin that is not this server's is another site's script. What is large goes
-  // compressed to those who take gzip. HEAD is answered as GET; the server leaves the body out.
+  // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Requests of
+  // other sites' pages are refused with 403 (serve/own_host.h). Large answers are compressed for clients that take
+  // gzip. HEAD is answered as GET; the server leaves the body out.
   serve::HttpResponse answer(const serve::HttpRequest& request);
 
  private:

@@ -1,0 +1,40 @@
+#include "witan/serve/own_host.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+
+namespace witan::serve {
+namespace {
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + ('a' - 'A')) : c; });
+  return text;
+}
+
+std::string without_port(const std::string& host) {
+  const size_t colon = host.rfind(':');
+  return colon != std::string::npos && host.find(']', colon) == std::string::npos ? host.substr(0, colon) : host;
+}
+
+bool is_own(const std::string& host, const std::string& name) {
+  in_addr address{};
+  if (::inet_pton(AF_INET, host.c_str(), &address) == 1) return (ntohl(address.s_addr) >> 24) == 127;
+  return host == "localhost" || host == "[::1]" || (!name.empty() && host == lower_case(name));
+}
+
+}  // namespace
+
+std::optional<std::string> foreign_request(const HttpRequest& request, const std::string& name) {
+  const std::string host = lower_case(request.host);
+  if (!is_own(without_port(host), name))
+    return cat("this server answers to 127.0.0.1 and localhost, not to the host name ", clipped(request.host));
+  if (!request.origin.empty() && lower_case(request.origin) != "http://" + host)
+    return "pages of other sites may not use this server";
+  return {};
+}
+
+}  // namespace witan::serve
