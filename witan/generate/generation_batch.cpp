@@ -19,6 +19,13 @@ constexpr int64_t kScoredAtOnce = 256;
 // A token behind others is taken to cost so many of a whole prompt, which tensor cores compute.
 constexpr int64_t kCostBehindOthersOnGpu = 8;
 
+// Steps of few texts have kernels, and with them memory, that depend on their number; those of more take more memory
+// the more there are, so that some of all numbers stand for the rest, and the work grows with the batch, not its
+// square.
+int64_t next_rehearsed(int64_t texts) {
+  return texts < kernels::FewRows::kMostWide ? texts + 1 : texts + texts / 8;
+}
+
 bool stops(const GenerateOptions& options, int32_t token) {
   return token == options.end_of_text || std::ranges::count(options.stop_tokens, token) > 0;
 }
@@ -37,8 +44,8 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize s
 // Of the row's tokens as many as the prompt begins with, if its caches hold what the next ones look back at: a layer
 // with a window w keeps 2 w positions (nn/attention/kv_cache.h), where texts were longer.
 int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
-  // A dry run computes all that could be asked for; scores are of what is computed.
-  if (stream_.is_meta() || request.prompt_logprobs || request.options.max_tokens == 0) return 0;
+  // Scores are of what is computed.
+  if (request.prompt_logprobs || request.options.max_tokens == 0) return 0;
   const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
   const auto most = static_cast<int64_t>(request.prompt.size()) - 1;  // the last token gives the first logits
   const int64_t same = std::min<int64_t>(most, in_prompt - request.prompt.begin());
@@ -52,11 +59,12 @@ int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& reque
   return same;
 }
 
-// That with the most tokens in common; else the one that has been free for the longest time.
+// That with the most tokens in common; else the one that has been free for the longest time. A dry run computes all
+// that could be asked for.
 GenerationBatch::Place GenerationBatch::take_row(const GenerationRequest& request) {
   auto best = free_.begin();
   int64_t past = 0;
-  for (auto row = free_.begin(); row != free_.end(); ++row)
+  for (auto row = free_.begin(); row != free_.end() && !stream_.is_meta(); ++row)
     if (const int64_t same = reusable(*row, request); same > past) best = row, past = same;
   Place place{std::move(*best), past};
   free_.erase(best);
@@ -147,7 +155,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
 void GenerationBatch::rehearse() {
   assert(stream_.is_meta());
   const kernels::RowProducts by_row(repeatable_);
-  for (int64_t texts = 1; texts < size_.rows; ++texts) {
+  for (int64_t texts = 1; texts < size_.rows; texts = next_rehearsed(texts)) {
     std::vector<kernels::CacheRun> runs;
     for (int64_t row = 0; row < texts; ++row) runs.push_back({row, size_.positions - 1, 1});
     const std::vector<int32_t> tokens(static_cast<size_t>(texts));

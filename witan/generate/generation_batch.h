@@ -46,8 +46,7 @@ class GenerationBatch {
   // Reads what has not been read, new prompts among it, and gives each text its next token. With expert parallelism
   // every rank makes the same calls and gets the same tokens. Throws DivergedError where no token can be chosen.
   void step(const OnToken& on_token = {});
-  // Of a dry run in which all texts were there together: steps of all smaller numbers of them, as they end sooner or
-  // later.
+  // Of a dry run in which all texts were there together: steps of smaller numbers of them, as they end sooner or later.
   void rehearse();
   // Whether all texts have ended.
   bool idle() const { return running_.empty(); }
