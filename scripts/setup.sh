@@ -16,7 +16,7 @@ declare -A packages=(
   [package]="dpkg-dev file"
   [lint]="clang clang-format clang-tidy shellcheck"
   [bench]="libbenchmark-dev"
-  [reliability]="strace"
+  [reliability]="python3 strace"
   [fuzz]="clang-16 libclang-rt-16-dev"
   [cuda]=" "
 )
