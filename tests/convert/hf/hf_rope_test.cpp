@@ -113,16 +113,38 @@ TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
   EXPECT_THAT(olmo3_refusal({{"rope_scaling", stretched()}}), HasSubstr("rope_scaling = ")) << "beside rope_parameters";
   Json other = stretched();
   other["factor"] = 2.0;
-  EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), other)),
-              HasSubstr("rope_parameters: sliding_attention: layers with a window rotate as many channels as the "
-                        "others in Witan, and their frequencies are stretched as those of config.json: "
-                        "rope_parameters: full_attention or not at all"));
-  EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}})),
-              HasSubstr("as many channels"));
+  EXPECT_THAT(
+      olmo3_refusal(rope_of_types(stretched(), other)),
+      HasSubstr("rope_parameters: sliding_attention: frequencies of layers with a window are stretched in Witan as "
+                "those of config.json: rope_parameters: full_attention or not at all"));
   EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), {{"rope_theta", 1e4}, {"rope_type", "longrope"}})),
               HasSubstr("sliding_attention: rope_type = \"longrope\""));
   EXPECT_THAT(olmo3_refusal(rope_of_types({{"factor", 0.5}, {"rope_type", "linear"}}, Json::object())),
               HasSubstr("config.json: factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"));
+}
+
+// transformers' models of these types pass over the key where frequencies are not stretched, and fail where they are.
+TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
+  const Json partial = {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}};
+  const std::string why = "partial_rotary_factor = 0.5: transformers' models of this type rotate every channel";
+  EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), partial)), HasSubstr("sliding_attention: " + why));
+  for (const char* type : {"llama", "mixtral", "qwen3", "olmo2", "gpt_oss", "deepseek_v3"}) {
+    Json config = Json::parse(read_file(testing::golden(type) / kHfConfig));
+    const auto refusal = [&] {
+      return test::message_of<ConfigError>([&] { read_hf_config(config.dump(), "config.json"); });
+    };
+    config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+    EXPECT_THAT(refusal(), HasSubstr("rope_parameters: " + why)) << type;
+    config.erase("rope_parameters");
+    config["partial_rotary_factor"] = 0.5;
+    EXPECT_THAT(refusal(), HasSubstr(why)) << type;
+    ModelConfig model = read_hf_config(read_file(testing::golden(type) / kHfConfig), "config.json").model;
+    if (model.attention.multi_latent_attention) continue;
+    model.attention.rotary_percent = 0.5;
+    EXPECT_THAT(
+        test::message_of<ConfigError>([&] { write_hf_config(*find_architecture(type), model, 128, "float32"); }),
+        HasSubstr(cat("rotary_percent = 0.5: transformers' models of type ", type, " rotate every channel")));
+  }
 }
 
 // attention_factor as an mscale: (factor - 1) / (0.1 ln 4).

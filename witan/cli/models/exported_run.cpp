@@ -128,6 +128,12 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
   for (const auto& [type, possible, different] : tried)
     why += cat("\n  ", type, ": ", different.front(),
                different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "");
+  const AttentionConfig& attention = run.config.model.attention;
+  if (attention.rotates() && attention.rotary_percent != 1 && args.format == "hf")
+    why +=
+        cat("\ntransformers' models of these types rotate every channel of a head (rotary_percent = 1), whatever "
+            "their config.json says; --format megatron writes rotary_percent = ",
+            attention.rotary_percent);
   throw ConfigError(
       cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
           why));

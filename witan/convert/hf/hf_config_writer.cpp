@@ -154,6 +154,11 @@ ModelConfig read_back(const Architecture& architecture, const std::string& text)
 
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype) {
+  require<ConfigError>(model.attention.rotary_percent == 1 || !model.attention.rotates(),
+                       "rotary_percent = ", model.attention.rotary_percent, ": transformers' models of type ",
+                       architecture.model_type,
+                       " rotate every channel of a head, whatever their config.json says, so that the exported model "
+                       "would be another one; --format megatron writes it as it is");
   std::string text = text_of(architecture, model, positions, dtype);
   const std::vector<std::string> different = differences(read_back(architecture, text), model);
   require<ConfigError>(different.empty(), "a model of type ", architecture.model_type,

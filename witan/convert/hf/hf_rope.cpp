@@ -14,6 +14,10 @@ using Out = nlohmann::ordered_json;
 
 constexpr const char *kJoined = "rope_parameters", *kScaling = "rope_scaling";
 constexpr const char *kFull = "full_attention", *kWindowed = "sliding_attention";
+constexpr const char* kPartial = "partial_rotary_factor";
+constexpr const char* kWholeHeads =
+    "transformers' models of this type rotate every channel of a head whatever this key says, or fail; remove it if "
+    "the model was trained like that";
 
 // What YaRN multiplies sines and cosines by grows with this number of the factor.
 double yarn_logarithm(double factor) {
@@ -54,10 +58,9 @@ const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
 }
 
 // One object: a rope_parameters, a part of it, or a rope_scaling.
-void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& defaults, double percent) {
+void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
-  percent = scaling.number("partial_rotary_factor", percent);
-  if (percent != 1) to.set("rotary_percent", percent);
+  scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
   if (type == "linear" || type == "llama3" || type == "yarn") {
@@ -83,11 +86,10 @@ struct LayerTypeRope {
   const Json* object;  // null: it is not given
   std::string where;
   HfRopeDefaults defaults;
-  double percent;
 
   void read(const HfSettings& to) const {
     static const Json kPlain = Json::object();
-    read_object({object ? *object : kPlain, where}, to, defaults, percent);
+    read_object({object ? *object : kPlain, where}, to, defaults);
   }
   // Alone, in a model that is otherwise Witan's default.
   AttentionConfig alone(const HfSettings& of) const {
@@ -107,10 +109,9 @@ void read_windowed(const LayerTypeRope& windowed, const LayerTypeRope& full, con
   const AttentionConfig own = windowed.alone(to), others = full.alone(to);
   if (own.rotary_base != others.rotary_base) to.set("window_rotary_base", own.rotary_base);
   if (stretches_alike(own, others)) return;
-  require<ConfigError>(own.rope_scaling_type == "none" && own.rotary_percent == others.rotary_percent, windowed.where,
-                       ": layers with a window rotate as many channels as the others in Witan, and their frequencies "
-                       "are stretched as those of ",
-                       full.where, " or not at all");
+  require<ConfigError>(own.rope_scaling_type == "none", windowed.where,
+                       ": frequencies of layers with a window are stretched in Witan as those of ", full.where,
+                       " or not at all");
   to.set("window_rope_scaling", false);
 }
 
@@ -131,23 +132,21 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults) {
   const char* name = keys.has(kJoined) ? kJoined : kScaling;
   const double theta = keys.number("rope_theta", defaults.theta);
-  const LayerTypeRope rope{keys.find(name),
-                           cat(keys.where(), ": ", name),
-                           {theta, defaults.positions},
-                           keys.number("partial_rotary_factor", 1.0)};
+  keys.only(kPartial, 1.0, kWholeHeads);
+  const LayerTypeRope rope{keys.find(name), cat(keys.where(), ": ", name), {theta, defaults.positions}};
   rope.read(to);
 }
 
 void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults,
                                  const std::vector<bool>& windowed) {
   const HfRopeDefaults beside{keys.number("rope_theta", defaults.theta), defaults.positions};
-  const double percent = keys.number("partial_rotary_factor", 1.0);
-  LayerTypeRope of_full{nullptr, cat(keys.where(), ": ", kScaling), beside, percent};
-  LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside, percent};
+  keys.only(kPartial, 1.0, kWholeHeads);
+  LayerTypeRope of_full{nullptr, cat(keys.where(), ": ", kScaling), beside};
+  LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside};
   if (const Json* joined = keys.find(kJoined)) {
     HfKeys types(*joined, cat(keys.where(), ": ", kJoined));
-    of_full = {types.find(kFull), cat(types.where(), ": ", kFull), beside, percent};
-    of_windowed = {types.find(kWindowed), cat(types.where(), ": ", kWindowed), beside, percent};
+    of_full = {types.find(kFull), cat(types.where(), ": ", kFull), beside};
+    of_windowed = {types.find(kWindowed), cat(types.where(), ": ", kWindowed), beside};
     if (!of_full.object && !of_windowed.object)
       keys.refuse(kJoined, "this architecture has them for each type of layers, full_attention and sliding_attention");
     types.finish();
@@ -161,7 +160,6 @@ void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRop
 
 Out hf_rope(const AttentionConfig& attention) {
   Out rope = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
-  if (attention.rotary_percent != 1) rope["partial_rotary_factor"] = attention.rotary_percent;
   const std::string& type = attention.rope_scaling_type;
   if (type == "none") return rope;
   const bool yarn = type.starts_with("yarn");

@@ -39,8 +39,6 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"max_position_embeddings", "n_positions"},
     {"rotary_base", "rope_theta"},
     {"rotary_base", ".rope_theta"},
-    {"rotary_percent", "partial_rotary_factor"},
-    {"rotary_percent", ".partial_rotary_factor"},
     {"rope_scaling_type", ".rope_type"},
     {"rope_scaling_type", ".type"},
     {"rotary_scaling_factor", ".factor"},
