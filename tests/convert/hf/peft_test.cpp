@@ -55,8 +55,37 @@ PeftName peft_name(const std::string& witan, const std::string& factor) {
   const bool b = factor == "B";
   if (below == "moe.experts.gate_up_proj") return {here + ".mlp.experts.base_layer.lora_" + factor + ".weight", b};
   if (below == "moe.experts.down_proj") return {here + ".mlp.experts.lora_" + factor + ".weight", b};
-  const bool attention = below.starts_with("attention.");
-  return {here + (attention ? ".self_attn." : ".mlp.") + last + ".lora_" + factor + ".weight", false};
+  const std::string module = below.starts_with("attention.")            ? ".self_attn."
+                             : below.starts_with("moe.shared_experts.") ? ".mlp.shared_experts."
+                                                                        : ".mlp.";
+  return {here + module + last + ".lora_" + factor + ".weight", false};
+}
+
+// What a checkpoint of the model has of it, or one of the model without adapters.
+std::vector<StateTensor> stored_of(const Transformer& model, bool adapters) {
+  std::vector<StateTensor> state;
+  for (const Parameter* parameter : model.parameters())
+    if (adapters || !is_adapter(parameter->name()))
+      state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
+  for (const Buffer* buffer : model.buffers())
+    state.push_back({.name = buffer->name(),
+                     .local = buffer->value(),
+                     .global_shape = buffer->spec().shape,
+                     .region = {0, buffer->spec().shape.elements()},
+                     .kind = StateTensor::Kind::buffer});
+  return state;
+}
+
+CheckpointWeights saved_in(const fs::path& folder, Rank& rank, const Transformer& model, const ModelConfig& config) {
+  ThreadWorld world(1);
+  world.run([&](int number) {
+    const auto alone = world.group(number, {0}, "world");
+    CheckpointContent content;
+    content.step = 1;
+    content.tensors = stored_of(model, true);
+    save_checkpoint(*alone, rank.stream, folder, content);
+  });
+  return CheckpointWeights(open_checkpoint(folder / "step-1"), config);
 }
 
 class Peft : public ::testing::TestWithParam<std::string> {
@@ -69,11 +98,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
     config_.lora_rank = config["r"];
     config_.lora_alpha = config["lora_alpha"];
     model_ = std::make_unique<Transformer>(rank_.stream, config_, 0, alone_);
-    std::vector<StateTensor> state;
-    for (const Parameter* parameter : model_->parameters())
-      if (!is_adapter(parameter->name()))
-        state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
-    load_tensors(open_checkpoint(folder_ / "base/step-0"), state, Extra::allow);
+    load_tensors(open_checkpoint(folder_ / "base/step-0"), stored_of(*model_, false));
     for (Parameter* parameter : model_->parameters())
       if (is_adapter(parameter->name())) set(*parameter);
   }
@@ -113,20 +138,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
   }
 
   // A checkpoint of the adapted model.
-  CheckpointWeights saved() {
-    std::vector<StateTensor> state;
-    for (const Parameter* parameter : model_->parameters())
-      state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
-    ThreadWorld world(1);
-    world.run([&](int rank) {
-      const auto alone = world.group(rank, {0}, "world");
-      CheckpointContent content;
-      content.step = 1;
-      content.tensors = state;
-      save_checkpoint(*alone, rank_.stream, folder_ / "adapted", content);
-    });
-    return CheckpointWeights(open_checkpoint(folder_ / "adapted/step-1"), config_);
-  }
+  CheckpointWeights saved() { return saved_in(folder_ / "adapted", rank_, *model_, config_); }
 
   Rank rank_;
   Alone alone_;
@@ -254,20 +266,36 @@ TEST_P(Peft, TheMergedFolderComputesTheSame) {
   fs::copy_file(golden(GetParam()) / kHfConfig, folder_ / "merged" / kHfConfig);
   HfWeights merged(folder_ / "merged");
   Transformer model(rank_.stream, merged.model(), 0, alone_);
-  for (Parameter* parameter : model.parameters()) {
-    std::vector<double> values(static_cast<size_t>(parameter->elements()));
-    merged.read(parameter->name(), 0, parameter->elements(), values.data());
-    std::ranges::transform(values, parameter->value_shard().data<float>(),
-                           [](double v) { return static_cast<float>(v); });
-  }
+  import_weights(merged, folder_ / "again", {}, Json::object());
+  load_tensors(open_checkpoint(folder_ / "again/step-0"), stored_of(model, true));
   Tape tape(rank_.stream, Tape::Mode::off);
   const ModelOutput out = model.forward(tape, input(tensors_in(golden(GetParam()) / "expected.safetensors")));
   EXPECT_TRUE(near(testing::values(out.logits.value()),
                    floats(tensors_in(golden_adapters(GetParam()) / "expected.safetensors"), "logits"), 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Peft, ::testing::Values("llama", "olmoe"),
+INSTANTIATE_TEST_SUITE_P(Golden, Peft, ::testing::Values("llama", "olmoe", "qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
+
+// PEFT takes gate_proj among target_modules of a model with experts for theirs, and leaves other MLPs without an
+// adapter, or their tensors unread.
+TEST(PeftTargets, MlpsBesideExpertsAreNamedAsParameters) {
+  TempFolder folder;
+  HfWeights source(golden("qwen3_moe"));
+  import_weights(source, folder / "base", {}, Json::object());
+  ModelConfig config = source.model();
+  config.lora_rank = 2;
+  config.lora_target_modules = "q_proj,up_proj";
+  Rank rank;
+  Alone alone;
+  Transformer model(rank.stream, config, 0, alone);
+  CheckpointWeights weights = saved_in(folder / "adapted", rank, model, config);
+  fs::create_directories(folder / "out");
+  export_peft(weights, *source.hf().architecture, "", folder / "out");
+  const auto written = nlohmann::json::parse(read_file(folder / "out/adapter_config.json"));
+  EXPECT_EQ(written["target_modules"], nlohmann::json::array({"q_proj"}));
+  EXPECT_EQ(written["target_parameters"], nlohmann::json::array({"mlp.up_proj.weight", "mlp.experts.gate_up_proj"}));
+}
 
 TEST(PeftRefusals, NameWhatIsInAnotherForm) {
   TempFolder folder;

@@ -4,10 +4,11 @@ saves them (adapter_config.json, adapter_model.safetensors; both factors random)
 (expected.safetensors: the logits [B, S, V] of ../convert's tokens) and the gradients of the mean cross entropy of
 tokens 1 to S - 1 (gradient.safetensors, by the names of adapter_model.safetensors).
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0, peft 0.21.2, safetensors 0.8.0, float32. The bytes are
-committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check BASE ADAPTERS MERGED`
-loads the adapters that `witan export --format peft` wrote on the base model, and the folder that `--format hf` wrote of
-the same run. It fails where their logits differ by more than 1e-5 of the largest, or where they are the base's.
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (qwen3_moe and deepseek_v3: 5.24.0), peft 0.21.2,
+safetensors 0.8.0, float32. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`.
+`make_golden.py --check BASE ADAPTERS MERGED` loads the adapters that `witan export --format peft` wrote on the base
+model, and the folder that `--format hf` wrote of the same run. It fails where their logits differ by more than 1e-5 of
+the largest, or where they are the base's.
 """
 import json
 import pathlib
@@ -21,10 +22,18 @@ from safetensors.torch import load_file, save_file
 HERE = pathlib.Path(__file__).parent
 BASES = HERE.parent / "convert"
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+LATENT = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+# In models with experts PEFT takes "gate_proj" among target_modules for the experts' (transformers v4 had them as
+# modules), so that MLPs beside experts are named as parameters.
+DENSE = ["mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"]
+SHARED = ["mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight",
+          "mlp.shared_experts.down_proj.weight"]
 MODELS = {
     "llama": dict(r=3, lora_alpha=6, target_modules=ATTENTION + ["gate_proj", "up_proj", "down_proj"]),
-    "olmoe": dict(r=2, lora_alpha=5, target_modules=ATTENTION,
-                  target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    "olmoe": dict(r=2, lora_alpha=5, target_modules=ATTENTION, target_parameters=EXPERTS),
+    "qwen3_moe": dict(r=2, lora_alpha=5, target_modules=ATTENTION, target_parameters=EXPERTS + DENSE),
+    "deepseek_v3": dict(r=2, lora_alpha=5, target_modules=LATENT, target_parameters=EXPERTS + DENSE + SHARED),
 }
 
 

@@ -19,7 +19,7 @@ constexpr const char* kPeftPrefix = "base_model.model.";
 struct PeftModule {
   std::string target;      // of target_modules "q_proj", of target_parameters "mlp.experts.down_proj"
   std::string key;         // "base_model.model.model.layers.0.self_attn.q_proj.lora_"
-  bool parameter = false;  // of experts
+  bool parameter = false;  // in target_parameters
 };
 
 std::string last_of(const std::string& path) {
@@ -27,6 +27,13 @@ std::string last_of(const std::string& path) {
 }
 std::string without_last(const std::string& path) {
   return path.substr(0, path.rfind('.'));
+}
+
+bool has_experts(const Architecture& architecture) {
+  for (const auto& rules : architecture.rules)
+    for (const TensorRule& rule : rules)
+      if (rule.storage != ExpertStorage::any) return true;
+  return false;
 }
 
 class PeftExporter {
@@ -118,17 +125,22 @@ class PeftExporter {
         const bool storage = adapter.experts ? rule.storage == ExpertStorage::fused : true;
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
         require<ConfigError>(!rule.transposed && !rule.interleaved && rule.other_parts == 1, form);
+        constexpr std::string_view kNumber = "{l}";
         std::string other(rule.other);
-        other.replace(other.find("{l}"), 3, layer);
-        if (!adapter.experts) {
-          const std::string module = without_last(other);  // of ".weight"
-          return {last_of(module), kPeftPrefix + module + ".lora_", false};
-        }
-        const std::string module = without_last(other);
-        const std::string target = last_of(without_last(module)) + "." + last_of(module) + "." + last_of(other);
-        return {target, kPeftPrefix + module + ".lora_", true};
+        const size_t at = other.find(kNumber);
+        std::string in_layer = other.substr(at + kNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
+        other.replace(at, kNumber.size(), layer);
+        const std::string module = without_last(other), key = kPeftPrefix + module + ".lora_";
+        if (names_parameter(adapter, in_layer)) return {std::move(in_layer), key, true};
+        return {last_of(module), key, false};
       }
     throw ConfigError(form);
+  }
+
+  // PEFT takes gate_proj, up_proj and down_proj among target_modules of a model with experts for those of experts, in
+  // files from before these were fused: of MLPs beside experts, too, it is the parameter that is named.
+  bool names_parameter(const AdapterTensors& adapter, std::string_view in_layer) const {
+    return adapter.experts || (has_experts(architecture_) && in_layer.starts_with("mlp."));
   }
 
   std::string config() const {
