@@ -108,6 +108,26 @@ TEST(HfConfig, PatternsOfLayersAreTheirs) {
   EXPECT_EQ(attention.mscale_all_dim, 0.8);
 }
 
+// transformers' Qwen3-MoE looks at use_sliding_window alone: its layers have a window, all of them, or none has.
+TEST(HfConfig, WindowsOfQwen3MoeAreOfEveryLayer) {
+  const auto model_of = [](const Json& changes) {
+    return read_hf_config(with(config_of("qwen3_moe"), changes).dump(), "config.json").model;
+  };
+  const Json slides = {{"use_sliding_window", true}, {"sliding_window", 6}, {"max_window_layers", 1}};
+  EXPECT_EQ(windowed(model_of(slides)), (std::vector<bool>{true, true}));
+  EXPECT_EQ(windowed(model_of(with(slides, {{"layer_types", {"full_attention", "sliding_attention"}}}))),
+            (std::vector<bool>{true, true}));
+  EXPECT_EQ(windowed(model_of(with(slides, {{"use_sliding_window", false}}))), (std::vector<bool>{false, false}));
+  ModelConfig model = model_of(slides);
+  const auto written = [&] { return write_hf_config(*find_architecture("qwen3_moe"), model, 128, "float32"); };
+  const Json json = Json::parse(written());
+  EXPECT_EQ(json["use_sliding_window"], true);
+  EXPECT_EQ(json["sliding_window"], 6);
+  EXPECT_FALSE(json.contains("layer_types"));
+  model.attention.window_attn_skip_freq = "[1,0]";
+  EXPECT_THAT(test::message_of<ConfigError>(written), HasSubstr("window_attn_skip_freq = \"none\", not \"[1,0]\""));
+}
+
 // They decide nothing of what the weights compute, and would be lost unnoticed.
 TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
   const auto again = [](const char* name, const Json& changes) {

@@ -4,10 +4,10 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0, safetensors 0.8.0, float32. The bytes are committed; run
-this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads a folder that Witan
-exported, compares its logits with expected.safetensors, and fails where they differ at all. It was run on the export of
-every model here.
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER: 5.24.0), safetensors 0.8.0, float32. The
+bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
+a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
+run on the export of every model here.
 """
 import math
 import pathlib
@@ -61,6 +61,12 @@ MODELS = {
     "gpt_oss": ("GptOss", dict(COMMON, intermediate_size=12, head_dim=8, num_local_experts=6, num_experts_per_tok=3,
                                sliding_window=5, rope_parameters=dict(YARN, truncate=False))),
 }
+LATER = {
+    # Every layer has a window, whatever max_window_layers says.
+    "qwen3_moe_window": ("Qwen3Moe", dict(MODELS["qwen3_moe"][1], use_sliding_window=True, sliding_window=6,
+                                          max_window_layers=1)),
+}
+MODELS |= LATER
 
 
 def load(folder):

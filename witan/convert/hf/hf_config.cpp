@@ -46,7 +46,7 @@ class HfReader {
     if (type == "mixtral") mixtral();
     if (type == "qwen2") to_.set("add_qkv_bias", true);
     if (type == "qwen3" || type == "qwen3_moe") to_.set("qk_layernorm", true);
-    if (type.starts_with("qwen")) qwen();
+    if (type.starts_with("qwen")) qwen(type == "qwen3_moe");
     if (type == "qwen3_moe") qwen3_moe();
     if (type == "olmoe") olmoe();
     if (type == "olmo2" || type == "olmo3") olmo2();
@@ -132,11 +132,12 @@ class HfReader {
            std::vector<bool>(static_cast<size_t>(layers_), keys_.has("sliding_window")));
   }
 
-  // Windows of some layers or of none.
-  void qwen() {
+  // Windows of some layers or of none; of Qwen3-MoE, of all or of none, whatever these keys say of its layers.
+  void qwen(bool every_layer) {
     const bool slides = keys_.flag("use_sliding_window", false);
     const int64_t from = keys_.integer("max_window_layers", layers_), sees = keys_.integer("sliding_window", 0);
-    const std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
+    std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
+    if (every_layer) windowed.assign(windowed.size(), slides && keys_.has("sliding_window"));
     window(sees, windowed);
   }
 

@@ -69,7 +69,7 @@ class HfWriter {
     }
     if (type_ == "mixtral" || type_ == "mistral") out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
     if (type_ != "gpt_oss" && type_ != "olmo3" && !type_.starts_with("qwen")) return;
-    out_["layer_types"] = types;
+    if (type_ != "qwen3_moe") out_["layer_types"] = types;  // whose windows are of all layers or of none
     out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
     if (type_.starts_with("qwen")) out_["use_sliding_window"] = sees > 0;
   }
