@@ -198,6 +198,11 @@ TEST(ModelConfig, ADenseModelMayHaveBiases) {
   config.add_bias_linear = true;
   config.validate();
   EXPECT_EQ(config.linear_bias(), Bias::zeros);
+  EXPECT_EQ(config.mlp_bias(), Bias::zeros);
+  config.add_bias_linear = false;
+  config.add_mlp_bias = true;
+  EXPECT_EQ(config.linear_bias(), Bias::none);
+  EXPECT_EQ(config.mlp_bias(), Bias::zeros);
 }
 
 TEST(ModelConfig, FieldsHaveBounds) {

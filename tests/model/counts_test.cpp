@@ -106,6 +106,10 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   }
   configs.push_back(testing::gpt_config());
   configs.back().attention.qk_layernorm = configs.back().attention.add_qkv_bias = true;
+  configs.push_back(testing::gpt_config());
+  configs.back().attention.add_attention_bias = true;
+  configs.push_back(testing::mixed_config());
+  configs.back().attention.add_attention_bias = configs.back().add_mlp_bias = true;
   configs.push_back(testing::nanogpt_config(0));
   configs.push_back(testing::nanogpt_config(4));
   configs.back().norm.norm_weight = true;

@@ -87,6 +87,7 @@ inline ModelConfig full_width_config(int64_t experts = 4) {
   ModelConfig config = tiny_config(experts);
   config.attention.qk_layernorm = config.attention.qk_layernorm_full_width = true;
   config.attention.clip_qkv = 1.5;
+  config.attention.add_attention_bias = true;
   config.norm_placement = "post";
   return config;
 }

@@ -60,6 +60,9 @@ constexpr TensorRule kMlpRules[] = {
     {.witan = "mlp.gate_up_proj.weight", .other = "model.layers.{l}.mlp.gate_proj.weight", .part = 0, .parts = 2},
     {.witan = "mlp.gate_up_proj.weight", .other = "model.layers.{l}.mlp.up_proj.weight", .part = 1, .parts = 2},
     {.witan = "mlp.down_proj.weight", .other = "model.layers.{l}.mlp.down_proj.weight"},
+    {.witan = "mlp.gate_up_proj.bias", .other = "model.layers.{l}.mlp.gate_proj.bias", .part = 0, .parts = 2},
+    {.witan = "mlp.gate_up_proj.bias", .other = "model.layers.{l}.mlp.up_proj.bias", .part = 1, .parts = 2},
+    {.witan = "mlp.down_proj.bias", .other = "model.layers.{l}.mlp.down_proj.bias"},
 };
 
 constexpr TensorRule kMixtralRules[] = {

@@ -1,6 +1,8 @@
 #include "witan/convert/model_function.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <iterator>
 
 #include "witan/base/error.h"
@@ -46,6 +48,15 @@ constexpr std::string_view kOfTraining[] = {"dtype",
                                             "mtp_num_layers",
                                             "mtp_loss_scaling_factor"};
 
+// Which projections have a bias, whatever key says so: of queries, keys and values, of attention's output, of dense
+// MLPs.
+std::array<bool, 3> biases_of(const ModelConfig& model) {
+  const AttentionConfig& attention = model.attention;
+  const bool every = model.add_bias_linear, all_of_attention = every || attention.add_attention_bias;
+  const bool dense = std::ranges::any_of(model.layers(), std::logical_not<>(), &LayerSpec::moe);
+  return {all_of_attention || attention.add_qkv_bias, all_of_attention, dense && (every || model.add_mlp_bias)};
+}
+
 // Whether two texts of a key say the same of the layers that it chooses among.
 bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, const Field& of_b) {
   if (of_a.text() == of_b.text()) return true;
@@ -61,6 +72,9 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.rope; },
         [](const LayerSpec& x) { return x.attention.rope; });
+  if (of_a.name == "add_bias_linear" || of_a.name == "add_qkv_bias" || of_a.name == "add_attention_bias" ||
+      of_a.name == "add_mlp_bias")
+    return biases_of(a) == biases_of(b);
   if (of_a.name == "kv_channels")
     return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
   if (of_a.name == "v_head_dim")

@@ -41,7 +41,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
   else
-    add_child(mlp_.emplace(builder / "mlp", layer.mlp, config.hidden_size, config.linear_bias()));
+    add_child(mlp_.emplace(builder / "mlp", layer.mlp, config.hidden_size, config.mlp_bias()));
 }
 
 Var Residual::sum(Tape& tape) const {

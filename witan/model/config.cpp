@@ -81,6 +81,8 @@ Fields ModelConfig::fields() {
             "Dropout probability of the embedding and of what attention and MLP add to the residual stream"}
           .at_least(0),
       Field{"add_bias_linear", &add_bias_linear, "Give the linear layers of attention and MLP a bias"},
+      Field{"add_mlp_bias", &add_mlp_bias,
+            "Give the linear layers of dense MLPs a bias, also where add_bias_linear = false"},
       Field{
           "norm_placement", &norm_placement,
           "Where a layer normalizes: what attention and MLP read (pre), or what they add to the residual stream (post)"}

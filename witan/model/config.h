@@ -21,6 +21,7 @@ struct ModelConfig {
   int64_t make_vocab_size_divisible_by = 1;
   double hidden_dropout = 0;     // of the embedding, and of what attention and MLP add to the residual stream
   bool add_bias_linear = false;  // in the projections of attention and MLP
+  bool add_mlp_bias = false;     // in those of dense MLPs alone
   std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
@@ -68,6 +69,7 @@ struct ModelConfig {
   bool fp8() const { return fp8_format != "none"; }
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
+  Bias mlp_bias() const { return add_mlp_bias ? Bias::zeros : linear_bias(); }
 };
 
 }  // namespace witan

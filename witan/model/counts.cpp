@@ -37,6 +37,7 @@ int64_t attention_vectors(const AttentionSpec& spec, const ModelConfig& config) 
   if (spec.absent) return 0;
   int64_t count = spec.sinks ? spec.num_attention_heads : 0;
   if (spec.qkv_bias && !config.add_bias_linear) count += q + k + v;
+  if (spec.output_bias && !config.add_bias_linear) count += config.hidden_size;
   const int64_t vectors = (config.norm.norm_weight ? 1 : 0) + (config.norm.norm_bias ? 1 : 0);
   if (spec.qk_norm == QkNorm::full_width) count += (q + k) * vectors;
   if (spec.qk_norm == QkNorm::per_head) count += 2 * spec.qk_head_dim * vectors;
@@ -116,7 +117,8 @@ ParameterCounts count_parameters(const ModelConfig& config) {
                    mlp = mlp_of(layer.mlp, layer.moe ? expert_width(config.moe, D) : D);
     const AdapterCounts adapters = adapters_of(config, layer);
     const int64_t each = adapters.mlp + mlp.weights + (layer.moe && config.moe.moe_expert_add_bias ? mlp.biases : 0);
-    const int64_t biases = config.add_bias_linear ? attention.biases + (layer.moe ? 0 : mlp.biases) : 0;
+    const int64_t biases = (config.add_bias_linear ? attention.biases : 0) +
+                           (!layer.moe && config.mlp_bias() != Bias::none ? mlp.biases : 0);
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
     const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;

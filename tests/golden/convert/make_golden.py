@@ -65,6 +65,9 @@ LATER = {
     # Every layer has a window, whatever max_window_layers says.
     "qwen3_moe_window": ("Qwen3Moe", dict(MODELS["qwen3_moe"][1], use_sliding_window=True, sliding_window=6,
                                           max_window_layers=1)),
+    "llama_attention_bias": ("Llama", dict(COMMON, intermediate_size=24, attention_bias=True)),
+    "llama_mlp_bias": ("Llama", dict(COMMON, intermediate_size=24, mlp_bias=True)),
+    "olmoe_attention_bias": ("Olmoe", dict(MODELS["olmoe"][1], attention_bias=True)),
 }
 MODELS |= LATER
 

@@ -69,6 +69,10 @@ TEST(AttentionConfig, NormsBoundsBiasesAndSinksAreOfEveryLayer) {
     EXPECT_EQ(layer.clip_qkv, 8);
     EXPECT_TRUE(layer.sinks && layer.qkv_bias);
   }
+  EXPECT_FALSE(config.layers(32, 2)[0].output_bias);
+  config.add_qkv_bias = false;
+  config.add_attention_bias = true;
+  EXPECT_TRUE(config.layers(32, 2)[1].qkv_bias && config.layers(32, 2)[1].output_bias);
   config.qk_layernorm_full_width = true;
   EXPECT_EQ(config.layers(32, 2)[0].qk_norm, QkNorm::full_width);
   EXPECT_EQ(refused([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }),
@@ -321,6 +325,7 @@ TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
   EXPECT_NE(member([](AttentionConfig& c) { c.softmax_type = "learnable"; }).find("vanilla"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.no_attention_freq = "2"; }).find("layers without"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.add_qkv_bias = true; }).find("no biases"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.add_attention_bias = true; }).find("no biases"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.qk_layernorm = c.qk_layernorm_full_width = true; }).find("normalised"),
             std::string::npos);
 }

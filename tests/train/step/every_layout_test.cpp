@@ -171,12 +171,13 @@ RunConfig mixed_layers() {
   return config;
 }
 
-// OLMoE's attention: norms of the full width, of which a rank of the tensor axis has a part, and bounds that are
-// reached.
+// OLMoE's attention: norms of the full width, of which a rank of the tensor axis has a part, bounds that are reached,
+// and biases of all projections.
 RunConfig full_width_norms() {
   RunConfig config = recipe();
   config.model.attention.qk_layernorm = config.model.attention.qk_layernorm_full_width = true;
   config.model.attention.clip_qkv = 1.2;
+  config.model.attention.add_attention_bias = true;
   config.model.norm_placement = "post";
   return config;
 }
@@ -184,7 +185,7 @@ RunConfig full_width_norms() {
 // Qwen3's norms of heads, gpt-oss's sinks beside windows, Qwen2's biases.
 RunConfig head_norms_and_sinks() {
   RunConfig config = mixed_layers();
-  config.model.attention.qk_layernorm = config.model.attention.add_qkv_bias = true;
+  config.model.attention.qk_layernorm = config.model.attention.add_qkv_bias = config.model.add_mlp_bias = true;
   config.model.attention.softmax_type = "learnable";
   return config;
 }

@@ -54,10 +54,7 @@ class HfReader {
     if (type == "gpt_oss") gpt_oss();
     if (type == "deepseek_v2") deepseek_v2();
     if (type == "deepseek_v3") deepseek_v3();
-    if (type != "gpt_oss")
-      keys_.only("attention_bias", false,
-                 "Witan has biases in all linear layers or in none; only gpt_oss's layers have them here");
-    keys_.only("mlp_bias", false, "Witan has biases in all linear layers or in none");
+    if (type != "gpt_oss") biases(type);
   }
 
   // Of all but GPT-2.
@@ -79,6 +76,20 @@ class HfReader {
     keys_.only("hidden_act", "silu", "Witan's gated layers of this architecture are SwiGLU");
     training_keys("attention_dropout");
     out_.positions = keys_.integer("max_position_embeddings", 4096);
+  }
+
+  void biases(const std::string& type) {
+    const auto has = [&](const std::vector<std::string_view>& types) { return std::ranges::count(types, type) > 0; };
+    if (!has({"llama", "qwen3", "qwen3_moe", "olmoe", "olmo2", "olmo3"}))
+      keys_.only("attention_bias", false,
+                 latent_ ? "Witan's latent attention has no biases"
+                         : "transformers' models of this type have no such biases, whatever this key says");
+    else if (keys_.flag("attention_bias", false))
+      to_.set("add_attention_bias", true);
+    if (type != "llama")
+      keys_.only("mlp_bias", false, "of the types that Witan reads, llama alone has biases in its MLPs");
+    else if (keys_.flag("mlp_bias", false))
+      to_.set("add_mlp_bias", true);
   }
 
   void training_keys(const char* attention_dropout) {

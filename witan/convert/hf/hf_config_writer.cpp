@@ -47,7 +47,8 @@ class HfWriter {
     out_["hidden_act"] = "silu";
     out_["max_position_embeddings"] = positions_;
     out_["attention_dropout"] = attention.attention_dropout;
-    out_["attention_bias"] = type_ == "gpt_oss";
+    out_["attention_bias"] = type_ == "gpt_oss" || (has_bias_key() && attends_with_biases());
+    if (type_ == "llama") out_["mlp_bias"] = model_.mlp_bias() != Bias::none;
     out_["rope_parameters"] = type_ == "olmo3" ? hf_rope_of_layer_types(attention) : hf_rope(attention);
     windows();
     if (has_experts()) experts();
@@ -56,6 +57,8 @@ class HfWriter {
   }
 
   bool deepseek() const { return type_.starts_with("deepseek"); }
+  bool has_bias_key() const { return !deepseek() && type_ != "mistral" && type_ != "mixtral" && type_ != "qwen2"; }
+  bool attends_with_biases() const { return model_.add_bias_linear || model_.attention.add_attention_bias; }
   bool has_experts() const {
     return deepseek() || type_ == "mixtral" || type_ == "qwen3_moe" || type_ == "olmoe" || type_ == "gpt_oss";
   }

@@ -54,6 +54,8 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"window_attn_skip_freq", "layer_types"},
     {"window_attn_skip_freq", "max_window_layers"},
     {"clip_qkv", "clip_qkv"},
+    {"add_attention_bias", "attention_bias"},
+    {"add_mlp_bias", "mlp_bias"},
     {"num_experts", "num_local_experts"},
     {"num_experts", "num_experts"},
     {"num_experts", "n_routed_experts"},

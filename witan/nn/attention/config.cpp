@@ -152,6 +152,7 @@ void validate_latent(const AttentionConfig& config) {
   need(config.no_attention_freq == kNone, "no_attention_freq = ", config.no_attention_freq,
        " leaves layers without attention, which is of other attention; set it to none");
   need(!config.add_qkv_bias, "its projections have no biases; set add_qkv_bias = false");
+  need(!config.add_attention_bias, "its projections have no biases; set add_attention_bias = false");
 }
 
 // Of one layer that rotates.
@@ -194,7 +195,8 @@ AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) 
           .qk_norm = qk_norm_of(config),
           .clip_qkv = config.clip_qkv,
           .sinks = config.softmax_type == "learnable",
-          .qkv_bias = config.add_qkv_bias};
+          .qkv_bias = config.add_qkv_bias || config.add_attention_bias,
+          .output_bias = config.add_attention_bias};
 }
 
 // Of a layer that rotates as the config says of all, which sees everything before it.
@@ -302,6 +304,8 @@ Fields AttentionConfig::fields() {
           .one_of({"vanilla", "learnable"}),
       Field{"add_qkv_bias", &add_qkv_bias,
             "Give the projections of queries, keys and values a bias, also where add_bias_linear = false"},
+      Field{"add_attention_bias", &add_attention_bias,
+            "Give all projections of attention, the output's too, a bias, also where add_bias_linear = false"},
       Field{"rotary_base", &rotary_base, "Base of the rotary frequencies"}.above(1),
       Field{"rotary_percent", &rotary_percent, "Fraction of the channels of a query or key head that rotate"}.above(0),
       Field{"rotary_interleaved", &rotary_interleaved, "Rotate pairs of neighbouring channels instead of halves"},

@@ -30,10 +30,10 @@ struct AttentionSpec {
   double dropout = 0;               // of attention probabilities
   double scale = 0;                 // of logits; 0: 1 / sqrt(qk_head_dim)
   QkNorm qk_norm = QkNorm::none;
-  double clip_qkv = 0;  // bound of queries, keys and values, either way; 0: none
-  bool sinks = false;   // a learned logit of each head that takes probability and adds nothing
-  bool qkv_bias = false;
-  bool absent = false;          // the layer has no attention
+  double clip_qkv = 0;                         // bound of queries, keys and values, either way; 0: none
+  bool sinks = false;                          // a learned logit of each head that takes probability and adds nothing
+  bool qkv_bias = false, output_bias = false;  // of projections, also where other linear layers have none
+  bool absent = false;                         // the layer has no attention
   int64_t value_embedding = 0;  // the table, from 1 on, whose rows of tokens are added to their values; 0: none
   bool value_scale = false;     // values, and such rows, have a learned factor each
   LatentSpec latent = {};
@@ -77,7 +77,7 @@ struct AttentionConfig {
   double clip_qkv = 0;
   double softmax_scale = 0;
   std::string softmax_type = "vanilla";
-  bool add_qkv_bias = false;
+  bool add_qkv_bias = false, add_attention_bias = false;
   std::string no_attention_freq = "none";
   bool multi_latent_attention = false;
   int64_t q_lora_rank = 0, kv_lora_rank = 512;

@@ -63,8 +63,8 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Atten
       v_proj_((builder / "v_proj").at(projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_), width,
               spec.num_query_groups * spec.v_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
               Divided::out()),
-      o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std, bias,
-              Divided::in()) {
+      o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std,
+              spec.output_bias ? Bias::zeros : bias, Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
   const bool full_width = spec.qk_norm == QkNorm::full_width;
   const Builder own_heads = of_own_heads(builder);
