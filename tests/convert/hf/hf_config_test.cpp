@@ -128,6 +128,36 @@ TEST(HfConfig, WindowsOfQwen3MoeAreOfEveryLayer) {
   EXPECT_THAT(test::message_of<ConfigError>(written), HasSubstr("window_attn_skip_freq = \"none\", not \"[1,0]\""));
 }
 
+// By transformers' activations.py several names are one function; that which goes out is read as the same.
+TEST(HfConfig, ActivationsGoByTheirNames) {
+  const auto model_of = [](const char* name, const char* key, const std::string& function) {
+    return read_hf_config(with(config_of(name), {{key, function}}).dump(), "config.json").model;
+  };
+  const auto written = [](const char* type, const ModelConfig& model) {
+    return Json::parse(write_hf_config(*find_architecture(type), model, 128, "float32"));
+  };
+  for (const auto& [name, again] : std::vector<std::pair<std::string, std::string>>{{"swish", "silu"},
+                                                                                    {"gelu_python", "gelu"},
+                                                                                    {"gelu_new", "gelu_pytorch_tanh"},
+                                                                                    {"gelu_fast", "gelu_pytorch_tanh"},
+                                                                                    {"quick_gelu", "quick_gelu"}})
+    for (const char* type : {"llama", "mixtral", "qwen3_moe", "deepseek_v3"}) {
+      const ModelConfig model = model_of(type, "hidden_act", name);
+      EXPECT_EQ(written(type, model)["hidden_act"], again);
+      EXPECT_TRUE(model.mlp.gated());
+      EXPECT_EQ(model.mlp.geglu, again.starts_with("gelu"));
+      EXPECT_EQ(model.mlp.gelu_tanh, again == "gelu_pytorch_tanh");
+      EXPECT_EQ(model.mlp.glu_activation_scale, name == "quick_gelu" ? 1.702 : 1);
+    }
+  for (const auto& [name, again] : std::vector<std::pair<std::string, std::string>>{
+           {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"swish", "silu"}}) {
+    const ModelConfig model = model_of("gpt2", "activation_function", name);
+    EXPECT_EQ(written("gpt2", model)["activation_function"], again);
+    EXPECT_FALSE(model.mlp.gated());
+    EXPECT_EQ(model.mlp.silu, name == "swish");
+  }
+}
+
 // They decide nothing of what the weights compute, and would be lost unnoticed.
 TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
   const auto again = [](const char* name, const Json& changes) {
@@ -150,7 +180,8 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const std::vector<std::pair<Json, std::string>> cases = {
       {with(llama, {{"model_type", "mamba"}}), "model_type = mamba: Witan cannot represent models of this type"},
       {with(llama, {{"model_type", nullptr}}), "model_type is missing"},
-      {with(llama, {{"hidden_act", "gelu"}}), "hidden_act = \"gelu\": "},
+      {with(llama, {{"hidden_act", "relu"}}), "hidden_act = \"relu\": of such functions Witan has silu, swish, gelu"},
+      {with(gpt2, {{"activation_function", "quick_gelu"}}), "activation_function = \"quick_gelu\": "},
       {with(mixtral, {{"attention_bias", true}}), "attention_bias = true: transformers' models of this type have no"},
       {with(mixtral, {{"mlp_bias", true}}), "mlp_bias = true: of the types that Witan reads, llama alone has"},
       {with(config_of("deepseek_v3"), {{"attention_bias", true}}), "attention_bias = true: Witan's latent attention"},

@@ -68,6 +68,8 @@ LATER = {
     "llama_attention_bias": ("Llama", dict(COMMON, intermediate_size=24, attention_bias=True)),
     "llama_mlp_bias": ("Llama", dict(COMMON, intermediate_size=24, mlp_bias=True)),
     "olmoe_attention_bias": ("Olmoe", dict(MODELS["olmoe"][1], attention_bias=True)),
+    "llama_gelu": ("Llama", dict(COMMON, intermediate_size=24, hidden_act="gelu")),
+    "mixtral_gelu": ("Mixtral", dict(MODELS["mixtral"][1], hidden_act="gelu_pytorch_tanh")),
 }
 MODELS |= LATER
 

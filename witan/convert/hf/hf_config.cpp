@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/convert/hf/hf_activation.h"
 #include "witan/convert/hf/hf_keys.h"
 #include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/hf/hf_settings.h"
@@ -39,6 +40,7 @@ class HfReader {
  private:
   void llama_like(const std::string& type) {
     common();
+    if (type != "gpt_oss") read_hf_activation(keys_, to_, "hidden_act", "silu", true);
     if (type != "olmo3") read_hf_rope(keys_, to_, {type == "mixtral" ? 1e6 : 10000.0, out_.positions});
     for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"})
       if (type == dense) to_.set("num_experts", int64_t{0});
@@ -73,7 +75,6 @@ class HfReader {
     if (!latent_ && head_dim > 0 && head_dim * heads != hidden_) to_.set("kv_channels", head_dim);
     to_.set("norm_epsilon", keys_.number("rms_norm_eps", 1e-6));
     to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", false));
-    keys_.only("hidden_act", "silu", "Witan's gated layers of this architecture are SwiGLU");
     training_keys("attention_dropout");
     out_.positions = keys_.integer("max_position_embeddings", 4096);
   }
@@ -201,6 +202,7 @@ class HfReader {
   void gpt_oss() {
     experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
     keys_.only("attention_bias", true, "gpt_oss's layers have biases");
+    keys_.only("hidden_act", "silu", "gpt_oss's layers have a function of their own");
     for (const char* key : {"add_bias_linear", "moe_expert_add_bias", "moe_router_add_bias"}) to_.set(key, true);
     to_.set("softmax_type", "learnable");
     to_.set("activation_func_clamp_value", keys_.number("swiglu_limit", 7.0));
@@ -282,11 +284,7 @@ class HfReader {
     to_.set("norm_bias", true);
     to_.set("norm_epsilon", keys_.number("layer_norm_epsilon", 1e-5));
     to_.set("add_bias_linear", true);
-    to_.set("swiglu", false);
-    const std::string activation = keys_.text("activation_function", "gelu_new");
-    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu")
-      keys_.refuse("activation_function", "Witan's dense layers have GELU (gelu) or its approximation (gelu_new)");
-    to_.set("gelu_tanh", activation != "gelu");
+    read_hf_activation(keys_, to_, "activation_function", "gelu_new", false);
     to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", true));
     keys_.only("scale_attn_weights", true, "Witan divides logits of attention by the root of a head's channels");
     keys_.only("scale_attn_by_inverse_layer_idx", false, "Witan scales attention alike in all layers");

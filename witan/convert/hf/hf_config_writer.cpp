@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/convert/hf/hf_activation.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/model_function.h"
@@ -44,7 +45,7 @@ class HfWriter {
     out_["num_key_value_heads"] = attention.num_query_groups;
     if (!deepseek()) out_["head_dim"] = attention.qk_head_dim(model_.hidden_size);
     out_["rms_norm_eps"] = model_.norm.norm_epsilon;
-    out_["hidden_act"] = "silu";
+    out_["hidden_act"] = type_ == "gpt_oss" ? "silu" : hf_activation(model_.mlp);
     out_["max_position_embeddings"] = positions_;
     out_["attention_dropout"] = attention.attention_dropout;
     out_["attention_bias"] = type_ == "gpt_oss" || (has_bias_key() && attends_with_biases());
@@ -130,7 +131,7 @@ class HfWriter {
     const int64_t learned = model_.attention.max_position_embeddings;  // 0: of a model that learns none
     out_["n_positions"] = learned > 0 ? learned : positions_;
     out_["layer_norm_epsilon"] = model_.norm.norm_epsilon;
-    out_["activation_function"] = model_.mlp.gelu_tanh ? "gelu_new" : "gelu";
+    out_["activation_function"] = hf_activation(model_.mlp);
     out_["resid_pdrop"] = out_["embd_pdrop"] = model_.hidden_dropout;
     out_["attn_pdrop"] = model_.attention.attention_dropout;
   }

@@ -56,6 +56,8 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"clip_qkv", "clip_qkv"},
     {"add_attention_bias", "attention_bias"},
     {"add_mlp_bias", "mlp_bias"},
+    {"swiglu", "hidden_act"},
+    {"swiglu", "activation_function"},
     {"num_experts", "num_local_experts"},
     {"num_experts", "num_experts"},
     {"num_experts", "n_routed_experts"},
