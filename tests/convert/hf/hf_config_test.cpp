@@ -158,6 +158,35 @@ TEST(HfConfig, ActivationsGoByTheirNames) {
   }
 }
 
+// Newer configurations list them for every architecture.
+TEST(HfConfig, TypesOfLayersThatAreAllFullSayNothing) {
+  for (const char* type : {"olmo2", "llama", "mistral", "mixtral", "olmoe", "deepseek_v3"}) {
+    const Json config = config_of(type);
+    const int64_t layers = config["num_hidden_layers"];
+    const Json full = with(config, {{"layer_types", std::vector<std::string>(layers, "full_attention")}});
+    EXPECT_THAT(differences(read_hf_config(full.dump(), "a").model, read_hf_config(config.dump(), "b").model),
+                ::testing::IsEmpty());
+    const Json sliding = with(config, {{"layer_types", std::vector<std::string>(layers, "sliding_attention")}});
+    EXPECT_THAT(refusal(sliding), HasSubstr("transformers' models of this type have one kind of layers"));
+  }
+}
+
+// DeepSeek's attention without experts: no layer has any, or none are named.
+TEST(HfConfig, DeepSeekMayHaveNoExperts) {
+  for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
+    const ModelConfig model = read_hf_config(config_of(std::string(type) + "_dense").dump(), "config.json").model;
+    EXPECT_EQ(model.moe.num_experts, 0);
+    Json unnamed = config_of(std::string(type) + "_dense");
+    for (const char* key : {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
+                            "first_k_dense_replace"})
+      unnamed.erase(key);
+    EXPECT_THAT(differences(read_hf_config(unnamed.dump(), "a").model, model), ::testing::IsEmpty());
+    const Json written = Json::parse(write_hf_config(*find_architecture(type), model, 128, "float32"));
+    EXPECT_EQ(written["first_k_dense_replace"], 3);
+    EXPECT_FALSE(written.contains("num_experts_per_tok"));
+  }
+}
+
 // They decide nothing of what the weights compute, and would be lost unnoticed.
 TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
   const auto again = [](const char* name, const Json& changes) {

@@ -70,6 +70,9 @@ LATER = {
     "olmoe_attention_bias": ("Olmoe", dict(MODELS["olmoe"][1], attention_bias=True)),
     "llama_gelu": ("Llama", dict(COMMON, intermediate_size=24, hidden_act="gelu")),
     "mixtral_gelu": ("Mixtral", dict(MODELS["mixtral"][1], hidden_act="gelu_pytorch_tanh")),
+    # No layer has experts.
+    "deepseek_v2_dense": ("DeepseekV2", dict(MODELS["deepseek_v2"][1], first_k_dense_replace=3)),
+    "deepseek_v3_dense": ("DeepseekV3", dict(MODELS["deepseek_v3"][1], first_k_dense_replace=3)),
 }
 MODELS |= LATER
 

@@ -383,6 +383,8 @@ class GgufConfigWriter {
   void deepseek() {
     const int64_t rank = hf_.at("kv_lora_rank").get<int64_t>(), rotary = hf_.at("qk_rope_head_dim").get<int64_t>();
     put("attention.head_count_kv", 1);
+    require<ConfigError>(model_.moe.num_experts > 0,
+                         "num_experts = 0: llama.cpp's model of type deepseek2 has experts: export --format hf");
     require<ConfigError>(hf_.at("q_lora_rank").is_number() || model_.num_layers == 26 || model_.num_layers == 27,
                          "q_lora_rank = 0: llama.cpp's model of type deepseek2 has queries that are projected at once "
                          "only where it has 26 or 27 layers (DeepSeek-V2-Lite): export --format hf");

@@ -57,6 +57,7 @@ class HfReader {
     if (type == "deepseek_v2") deepseek_v2();
     if (type == "deepseek_v3") deepseek_v3();
     if (type != "gpt_oss") biases(type);
+    if (type != "gpt_oss" && type != "olmo3" && !type.starts_with("qwen")) full_attention();
   }
 
   // Of all but GPT-2.
@@ -77,6 +78,13 @@ class HfReader {
     to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", false));
     training_keys("attention_dropout");
     out_.positions = keys_.integer("max_position_embeddings", 4096);
+  }
+
+  // Where transformers passes over layer_types, only types that say nothing are taken.
+  void full_attention() {
+    const Json* types = keys_.find("layer_types");
+    if (types && std::ranges::any_of(*types, [](const Json& type) { return type != "full_attention"; }))
+      keys_.refuse("layer_types", "transformers' models of this type have one kind of layers, whatever this key says");
   }
 
   void biases(const std::string& type) {
@@ -222,16 +230,29 @@ class HfReader {
     to_.set("v_head_dim", keys_.integer("v_head_dim"));
     keys_.only("qk_head_dim", nope + rotary, "must be qk_nope_head_dim + qk_rope_head_dim");
     if (keys_.flag("rope_interleave", true)) to_.set("rotary_interleaved", true);
+  }
+
+  // Its MoE layers; false where it has none, as without experts: what is said of them says nothing then.
+  bool deepseek_experts() {
+    const int64_t dense = keys_.integer("first_k_dense_replace", 0), step = keys_.integer("moe_layer_freq", 1);
+    std::vector<bool> moe;
+    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
+    if (!keys_.has("n_routed_experts") || std::ranges::count(moe, true) == 0) {
+      to_.set("num_experts", int64_t{0});
+      for (const char* key :
+           {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
+            "routed_scaling_factor", "scoring_func", "topk_method", "norm_topk_prob", "n_group", "topk_group"})
+        keys_.find(key);
+      return false;
+    }
     experts(keys_.integer("n_routed_experts"), keys_.integer("num_experts_per_tok"));
     const int64_t size = keys_.integer("moe_intermediate_size"), shared = keys_.integer("n_shared_experts", 0);
     to_.set("moe_ffn_hidden_size", size);
     if (shared > 0) to_.set("moe_shared_expert_intermediate_size", shared * size);
     if (const double scale = keys_.number("routed_scaling_factor", 1.0); scale != 1)
       to_.set("moe_router_topk_scaling_factor", scale);
-    const int64_t dense = keys_.integer("first_k_dense_replace", 0), step = keys_.integer("moe_layer_freq", 1);
-    std::vector<bool> moe;
-    for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
     moe_layers(moe, "first_k_dense_replace");
+    return true;
   }
 
   void groups(int64_t scores) {
@@ -244,6 +265,7 @@ class HfReader {
 
   void deepseek_v2() {
     deepseek();
+    if (!deepseek_experts()) return;
     keys_.only("norm_topk_prob", false, "transformers' DeepSeek-V2 does not divide by the sum, whatever this says");
     keys_.only("scoring_func", "softmax", "DeepSeek-V2's scores are a softmax");
     to_.set("moe_router_pre_softmax", true);
@@ -258,12 +280,13 @@ class HfReader {
 
   void deepseek_v3() {
     deepseek();
+    out_.mtp_layers = keys_.integer("num_nextn_predict_layers", 0);
+    if (!deepseek_experts()) return;
     keys_.only("scoring_func", "sigmoid", "DeepSeek-V3's scores are sigmoids");
     keys_.only("topk_method", "noaux_tc", "DeepSeek-V3 chooses by scores with a bias");
     to_.set("moe_router_score_function", "sigmoid");
     to_.set("moe_router_enable_expert_bias", true);
     to_.set("moe_router_norm_topk_prob", keys_.flag("norm_topk_prob", true) ? "true" : "false");
-    out_.mtp_layers = keys_.integer("num_nextn_predict_layers", 0);
     groups(2);
   }
 

@@ -52,8 +52,8 @@ class HfWriter {
     if (type_ == "llama") out_["mlp_bias"] = model_.mlp_bias() != Bias::none;
     out_["rope_parameters"] = type_ == "olmo3" ? hf_rope_of_layer_types(attention) : hf_rope(attention);
     windows();
-    if (has_experts()) experts();
     if (deepseek()) latent();
+    if (has_experts()) experts();
     if (type_ == "olmoe" && attention.clip_qkv > 0) out_["clip_qkv"] = attention.clip_qkv;
   }
 
@@ -61,7 +61,8 @@ class HfWriter {
   bool has_bias_key() const { return !deepseek() && type_ != "mistral" && type_ != "mixtral" && type_ != "qwen2"; }
   bool attends_with_biases() const { return model_.add_bias_linear || model_.attention.add_attention_bias; }
   bool has_experts() const {
-    return deepseek() || type_ == "mixtral" || type_ == "qwen3_moe" || type_ == "olmoe" || type_ == "gpt_oss";
+    return (deepseek() && model_.moe.num_experts > 0) || type_ == "mixtral" || type_ == "qwen3_moe" ||
+           type_ == "olmoe" || type_ == "gpt_oss";
   }
 
   void windows() {
@@ -95,6 +96,7 @@ class HfWriter {
       for (size_t layer = 0; layer < layers_.size(); ++layer)
         if (!layers_[layer].moe) out_["mlp_only_layers"].push_back(layer);
     }
+    if (deepseek()) deepseek_experts();
     if (type_ == "gpt_oss") {
       out_["swiglu_limit"] = model_.mlp.activation_func_clamp_value;
       out_["swiglu_alpha"] = model_.mlp.glu_activation_scale;
@@ -103,24 +105,27 @@ class HfWriter {
 
   void latent() {
     const AttentionConfig& attention = model_.attention;
-    const MoeConfig& moe = model_.moe;
     out_["q_lora_rank"] = attention.q_lora_rank > 0 ? Out(attention.q_lora_rank) : Out();
     out_["kv_lora_rank"] = attention.kv_lora_rank;
     out_["qk_nope_head_dim"] = attention.latent_qk_head_dim;
     out_["qk_rope_head_dim"] = attention.qk_pos_emb_head_dim;
     out_["v_head_dim"] = attention.value_head_dim(model_.hidden_size);
     out_["rope_interleave"] = attention.rotary_interleaved;
-    out_["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
-    out_["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
     const auto first = std::ranges::find(layers_, true, &LayerSpec::moe);
     out_["first_k_dense_replace"] = first - layers_.begin();
+    if (model_.mtp_num_layers > 0) out_["num_nextn_predict_layers"] = model_.mtp_num_layers;
+  }
+
+  void deepseek_experts() {
+    const MoeConfig& moe = model_.moe;
+    out_["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+    out_["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
     out_["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
     out_["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);
     if (type_ == "deepseek_v2")
       out_["topk_method"] = moe.moe_router_num_groups > 0 ? "group_limited_greedy" : "greedy";
     else
       out_["norm_topk_prob"] = moe.moe_router_norm_topk_prob != "false";
-    if (model_.mtp_num_layers > 0) out_["num_nextn_predict_layers"] = model_.mtp_num_layers;
   }
 
   void gpt2() {
