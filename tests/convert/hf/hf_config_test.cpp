@@ -222,7 +222,7 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
       {rope({{"rope_type", "longrope"}, {"factor", 4.0}}), "rope_parameters: rope_type = \"longrope\": "},
       {with(mixtral, {{"router_jitter_noise", 0.1}}), "router_jitter_noise = 0.1: "},
       {with(mixtral, {{"sliding_window", 1}}), "sliding_window = 1: "},
-      {with(gpt2, {{"scale_attn_by_inverse_layer_idx", true}}), "scale_attn_by_inverse_layer_idx = true: "},
+      {with(gpt2, {{"scale_attn_weights", false}}), "scale_attn_weights = false: "},
       {with(gpt2, {{"activation_function", "relu"}}), "activation_function = \"relu\": "},
       {with(gpt2, {{"embd_pdrop", 0.3}}), "embd_pdrop = 0.3: "},
       {with(llama, {{"quantization_config", {{"quant_method", "gptq"}}}}), "quant_method = \"gptq\": "},

@@ -73,6 +73,7 @@ LATER = {
     # No layer has experts.
     "deepseek_v2_dense": ("DeepseekV2", dict(MODELS["deepseek_v2"][1], first_k_dense_replace=3)),
     "deepseek_v3_dense": ("DeepseekV3", dict(MODELS["deepseek_v3"][1], first_k_dense_replace=3)),
+    "gpt2_scaled": ("GPT2", dict(MODELS["gpt2"][1], scale_attn_by_inverse_layer_idx=True)),
 }
 MODELS |= LATER
 

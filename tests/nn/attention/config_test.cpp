@@ -55,6 +55,16 @@ TEST(AttentionConfig, ImpossibleSizesSayWhy) {
     EXPECT_THROW(set_field(fine.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
+TEST(AttentionConfig, LayersMayScaleByTheirNumbers) {
+  AttentionConfig config;
+  config.kv_channels = 16;
+  config.scale_attn_by_inverse_layer_idx = true;
+  EXPECT_DOUBLE_EQ(config.layers(32, 3)[0].scale, 1.0 / 4);
+  EXPECT_DOUBLE_EQ(config.layers(32, 3)[2].scale, 1.0 / 12);
+  config.softmax_scale = 3;
+  EXPECT_DOUBLE_EQ(config.layers(32, 3)[2].scale, 1);
+}
+
 TEST(AttentionConfig, NormsBoundsBiasesAndSinksAreOfEveryLayer) {
   AttentionConfig config;
   EXPECT_EQ(config.layers(32, 2)[1].qk_norm, QkNorm::none);

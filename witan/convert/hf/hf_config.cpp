@@ -310,7 +310,7 @@ class HfReader {
     read_hf_activation(keys_, to_, "activation_function", "gelu_new", false);
     to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", true));
     keys_.only("scale_attn_weights", true, "Witan divides logits of attention by the root of a head's channels");
-    keys_.only("scale_attn_by_inverse_layer_idx", false, "Witan scales attention alike in all layers");
+    if (keys_.flag("scale_attn_by_inverse_layer_idx", false)) to_.set("scale_attn_by_inverse_layer_idx", true);
     keys_.only("add_cross_attention", false, "Witan has no cross attention");
     training_keys("attn_pdrop");
     const double dropout = keys_.number("resid_pdrop", 0.1);

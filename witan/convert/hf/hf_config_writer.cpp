@@ -137,6 +137,7 @@ class HfWriter {
     out_["n_positions"] = learned > 0 ? learned : positions_;
     out_["layer_norm_epsilon"] = model_.norm.norm_epsilon;
     out_["activation_function"] = hf_activation(model_.mlp);
+    out_["scale_attn_by_inverse_layer_idx"] = model_.attention.scale_attn_by_inverse_layer_idx;
     out_["resid_pdrop"] = out_["embd_pdrop"] = model_.hidden_dropout;
     out_["attn_pdrop"] = model_.attention.attention_dropout;
   }

@@ -241,6 +241,11 @@ void validate_variants(const AttentionConfig& config, int64_t hidden_size, int64
 }
 
 void apply_variants(const AttentionConfig& config, std::vector<AttentionSpec>& layers) {
+  for (size_t layer = 0; config.scale_attn_by_inverse_layer_idx && layer < layers.size(); ++layer) {
+    double& scale = layers[layer].scale;
+    if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(layers[layer].qk_head_dim));
+    scale /= static_cast<double>(layer + 1);
+  }
   const std::vector<bool> absent =
       singled_out("no_attention_freq", config.no_attention_freq, static_cast<int64_t>(layers.size()));
   for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -353,6 +358,8 @@ Fields AttentionConfig::fields() {
       Field{"softmax_scale", &softmax_scale,
             "What attention multiplies the products of queries and keys by; 0: 1 / sqrt(kv_channels)"}
           .at_least(0),
+      Field{"scale_attn_by_inverse_layer_idx", &scale_attn_by_inverse_layer_idx,
+            "Divide the products of queries and keys by the layer's number, too, from 1 on"},
       Field{
           "no_attention_freq", &no_attention_freq,
           "Which layers have no attention: N for every N-th layer, or a list, 1 for a layer without; none: all layers "

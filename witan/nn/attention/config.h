@@ -76,6 +76,7 @@ struct AttentionConfig {
   bool qk_l2_norm = false;
   double clip_qkv = 0;
   double softmax_scale = 0;
+  bool scale_attn_by_inverse_layer_idx = false;
   std::string softmax_type = "vanilla";
   bool add_qkv_bias = false, add_attention_bias = false;
   std::string no_attention_freq = "none";
