@@ -241,6 +241,33 @@ TEST(SquaredRelu, AgreesWithTheFormulaAndItsSlope) {
   });
 }
 
+TEST(SquaredReglu, AgreesWithTheFormulaAndItsSlope) {
+  Rank rank;
+  sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
+    const Tensor h = rank.normal({T, 2 * F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
+    const Tensor y = rank.poisoned({T, F}, dtype), dh = rank.poisoned({T, 2 * F}, dtype);
+    const Tensor ds = s.defined() ? rank.poisoned({T}, s.dtype()) : Tensor();
+    kernels::squared_reglu_forward(rank.stream, y, h, s, {});
+    kernels::squared_reglu_backward(rank.stream, dh, ds, dy, h, s, {});
+    const auto in = values(h), g = values(dy);
+    std::vector<double> expected, slope(in.size()), expected_ds(static_cast<size_t>(T));
+    for (int64_t t = 0; t < T; ++t)
+      for (int64_t f = 0; f < F; ++f) {
+        const auto at_gate = static_cast<size_t>(t * 2 * F + f), at_up = at_gate + static_cast<size_t>(F);
+        const double gate = std::max(in[at_gate], 0.0), up = in[at_up], d = g[static_cast<size_t>(t * F + f)];
+        expected.push_back(gate * gate * up * weight_of(s, t));
+        slope[at_gate] = 2 * d * weight_of(s, t) * up * gate;
+        slope[at_up] = d * weight_of(s, t) * gate * gate;
+        expected_ds[static_cast<size_t>(t)] += d * gate * gate * up;
+      }
+    EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+    EXPECT_TRUE(close(values(dh), slope, tolerance(dtype), tolerance(dtype)));
+    if (ds.defined()) {
+      EXPECT_TRUE(close(values(ds), expected_ds, tolerance(s.dtype()) * 200, tolerance(s.dtype())));
+    }
+  });
+}
+
 TEST(Silu, AgreesWithTheFormulaAndItsSlope) {
   Rank rank;
   sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {

@@ -157,12 +157,17 @@ TEST(Mlp, HasTheWeightsOfItsActivation) {
 
 TEST(Mlp, ComposesItsOps) {
   Rank rank;
-  for (const auto& [name, tanh] : std::vector<std::pair<std::string, bool>>{
-           {"swiglu", false}, {"geglu", false}, {"geglu", true}, {"gelu", false}, {"gelu", true}}) {
+  for (const auto& [name, tanh] : std::vector<std::pair<std::string, bool>>{{"swiglu", false},
+                                                                            {"geglu", false},
+                                                                            {"geglu", true},
+                                                                            {"gelu", false},
+                                                                            {"gelu", true},
+                                                                            {"squared_reglu", false}}) {
     MlpConfig config;
     config.ffn_hidden_size = 5;
     config.swiglu = name == "swiglu";
     config.geglu = name == "geglu";
+    config.squared_reglu = name == "squared_reglu";
     config.gelu_tanh = tanh;
     Mlp mlp(builder_of(rank, DType::f64), config, 4);
     Tape tape(rank.stream, Tape::Mode::off);
@@ -170,9 +175,10 @@ TEST(Mlp, ComposesItsOps) {
     const auto weight = [&](size_t i) { return tape.constant(mlp.parameters()[i]->value()); };
     const Var h = ops::linear(tape, x, weight(0), {});
     const GeluKind kind = tanh ? GeluKind::tanh : GeluKind::exact;
-    const Var a = name == "swiglu"  ? ops::swiglu(tape, h, {})
-                  : name == "geglu" ? ops::geglu(tape, h, {}, nullptr, kind)
-                                    : ops::gelu(tape, h, {}, nullptr, kind);
+    const Var a = name == "swiglu"          ? ops::swiglu(tape, h, {})
+                  : name == "squared_reglu" ? ops::squared_reglu(tape, h, {})
+                  : name == "geglu"         ? ops::geglu(tape, h, {}, nullptr, kind)
+                                            : ops::gelu(tape, h, {}, nullptr, kind);
     EXPECT_EQ(values(mlp.forward(tape, x, false).value()), values(ops::linear(tape, a, weight(1), {}).value()));
   }
 }
@@ -183,6 +189,11 @@ TEST(Mlp, HasOneActivation) {
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
             "geglu = true and swiglu = true are two activations; set swiglu = false");
   config.swiglu = false;
+  config.validate();
+  config.squared_reglu = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "squared_reglu = true and geglu = true are two activations; set geglu = false");
+  config.geglu = false;
   config.validate();
 }
 

@@ -57,6 +57,17 @@ TEST(SquaredRelu, GradientsMatchDifferences) {
             {h});
 }
 
+TEST(SquaredReglu, GradientsMatchDifferences) {
+  Rank rank;
+  const Tensor h = rank.normal({3, 10}, DType::f64, "h"), s = rank.normal({3}, DType::f64, "s");
+  gradcheck(rank, "squared_reglu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::squared_reglu(tape, in[0], in[1])}; },
+            {h, s});
+  gradcheck(rank, "squared_reglu",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::squared_reglu(tape, in[0], {})}; },
+            {h});
+}
+
 TEST(Silu, GradientsMatchDifferences) {
   Rank rank;
   const Tensor h = rank.normal({3, 7}, DType::f64, "h"), s = rank.normal({3}, DType::f64, "s");
@@ -155,6 +166,7 @@ TEST(Activation, GradientsWithinGroupsMatchDifferences) {
   gradcheck(rank, "gelu", within(gelu_exact), {h, s});
   gradcheck(rank, "gelu", within(gelu_tanh), {h, s});
   gradcheck(rank, "squared_relu", within(ops::squared_relu), {h, s});
+  gradcheck(rank, "squared_reglu", within(ops::squared_reglu), {h, s});
   gradcheck(rank, "silu", within(ops::silu), {h, s});
   gradcheck(rank, "clamped_swiglu", within([](Tape& tape, const Var& of, const Var& by, const RowGroups* which) {
               return ops::clamped_swiglu(tape, of, by, which, {0.75, 1.702, 1});
@@ -175,6 +187,10 @@ TEST(Activation, WrongShapesAreNamed) {
               ops::geglu(tape, tape.input(rank.normal({2, 5}, DType::f32, "h")), {});
             }),
             "geglu: the last dim holds [gate | up] and must be even, got [2, 5]");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::squared_reglu(tape, tape.input(rank.normal({2, 5}, DType::f32, "h")), {});
+            }),
+            "squared_reglu: the last dim holds [gate | up] and must be even, got [2, 5]");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::swiglu(tape, h, weight({3}, DType::f32)); }),
             "swiglu: row_weight must be [rows of h=2], got [3]");
   EXPECT_EQ(message_of<ShapeError>([&] { ops::gelu(tape, h, weight({2}, DType::bf16)); }),

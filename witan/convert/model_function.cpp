@@ -75,7 +75,9 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   if (of_a.name == "add_bias_linear" || of_a.name == "add_qkv_bias" || of_a.name == "add_attention_bias" ||
       of_a.name == "add_mlp_bias")
     return biases_of(a) == biases_of(b);
-  const auto is_gelu = [](const MlpConfig& mlp) { return !mlp.swiglu && !mlp.silu && !mlp.squared_relu; };
+  const auto is_gelu = [](const MlpConfig& mlp) {
+    return !mlp.swiglu && !mlp.silu && !mlp.squared_relu && !mlp.squared_reglu;
+  };
   if (of_a.name == "gelu_tanh") return !is_gelu(a.mlp) && !is_gelu(b.mlp);
   if (of_a.name == "kv_channels")
     return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);

@@ -44,6 +44,16 @@ void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, c
                groups);
 }
 
+void squared_reglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, squared_reglu_forward, cost_of(4, y, groups, bytes_of(y, h, s)), y, h, s, groups);
+}
+
+void squared_reglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                            const Tensor& s, const RowGroups& groups) {
+  WITAN_LAUNCH(stream, squared_reglu_backward, cost_of(10, dy, groups, bytes_of(dh, ds, dy, h, s)), dh, ds, dy, h, s,
+               groups);
+}
+
 void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
   WITAN_LAUNCH(stream, silu_forward, cost_of(14, y, groups, bytes_of(y, h, s)), y, h, s, groups);
 }

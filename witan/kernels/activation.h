@@ -1,5 +1,5 @@
 // Activations of feed-forward layers, with an optional weight per row (an expert's output times its routing weight).
-// h [T, 2F] for SwiGLU and GEGLU, [T, F] for others   y, dy [T, F]   dh of h's shape   s, ds [T]
+// h [T, 2F] for those with a gate, [T, F] for others   y, dy [T, F]   dh of h's shape   s, ds [T]
 // accumulator dtype; undefined: none. groups limits the work to its rows (groups.begin undefined: every row): others
 // are neither read nor written, so that their y, dh and ds stay undefined. In float32 or wider; dh may be h itself.
 // dy of gated ones may be the second half of dh's columns, where the gradients of the ups replace it.
@@ -56,6 +56,16 @@ WITAN_KERNEL_TWINS(squared_relu_forward)
 void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                            const Tensor& s, const RowGroups& groups);
 WITAN_KERNEL_TWINS(squared_relu_backward)
+
+// A gate of squared ReLU; h = [gate | up]:  y[t,f] = max(gate[t,f], 0)^2 up[t,f] s[t]
+void squared_reglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(squared_reglu_forward)
+
+// dgate = 2 dy s up max(gate, 0)   dup = dy s max(gate, 0)^2   ds[t] = sum_f dy max(gate, 0)^2 up
+// ds undefined: not wanted
+void squared_reglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                            const Tensor& s, const RowGroups& groups);
+WITAN_KERNEL_TWINS(squared_reglu_backward)
 
 // SiLU (Elfwing et al., 2017):  y[t,f] = h[t,f] sigmoid(h[t,f]) s[t]
 void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups);

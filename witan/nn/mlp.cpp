@@ -16,6 +16,7 @@ Fields MlpConfig::fields() {
       Field{"geglu", &geglu, "Use GEGLU, a GELU gate, instead of GELU; needs swiglu = false"},
       Field{"gelu_tanh", &gelu_tanh, "Use the tanh approximation of GELU"},
       Field{"squared_relu", &squared_relu, "Use squared ReLU instead of GELU; needs swiglu = false"},
+      Field{"squared_reglu", &squared_reglu, "Use a gate of squared ReLU instead of GELU; needs swiglu = false"},
       Field{"silu", &silu, "Use SiLU, without a gate, instead of GELU; needs swiglu = false"},
       Field{"activation_func_clamp_value", &activation_func_clamp_value,
             "Clamp SwiGLU's inputs: the gate from above, the linear half on both sides; 0: no clamp"}
@@ -29,13 +30,17 @@ Fields MlpConfig::fields() {
 
 void MlpConfig::validate() const {
   require<ConfigError>(!swiglu || !geglu, "geglu = true and swiglu = true are two activations; set swiglu = false");
-  require<ConfigError>(!squared_relu || !gated(), "squared_relu = true and ", swiglu ? "swiglu" : "geglu",
-                       " = true are two activations; set ", swiglu ? "swiglu" : "geglu", " = false");
+  const char* const gate = swiglu ? "swiglu" : geglu ? "geglu" : "squared_reglu";
+  require<ConfigError>(!squared_reglu || (!swiglu && !geglu), "squared_reglu = true and ", gate,
+                       " = true are two activations; set ", gate, " = false");
+  require<ConfigError>(!squared_reglu || !gelu_tanh,
+                       "squared_reglu = true and gelu_tanh = true are two activations; set gelu_tanh = false");
+  require<ConfigError>(!squared_relu || !gated(), "squared_relu = true and ", gate, " = true are two activations; set ",
+                       gate, " = false");
   require<ConfigError>(!squared_relu || !gelu_tanh,
                        "squared_relu = true and gelu_tanh = true are two activations; set gelu_tanh = false");
   require<ConfigError>(!silu || !(gated() || squared_relu || gelu_tanh), "silu = true and ",
-                       swiglu         ? "swiglu"
-                       : geglu        ? "geglu"
+                       gated()        ? gate
                        : squared_relu ? "squared_relu"
                                       : "gelu_tanh",
                        " = true are two activations; of these keys set one (SwiGLU is swiglu = true alone)");
@@ -61,6 +66,7 @@ Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row
                           : ops::clamped_swiglu(on, in[0], weight, within, form);
     }
     if (config.silu) return ops::silu(on, in[0], weight, within);
+    if (config.squared_reglu) return ops::squared_reglu(on, in[0], weight, within);
     if (config.squared_relu) return ops::squared_relu(on, in[0], weight, within);
     const GeluKind kind = config.gelu_tanh ? GeluKind::tanh : GeluKind::exact;
     return config.geglu ? ops::geglu(on, in[0], weight, within, kind) : ops::gelu(on, in[0], weight, within, kind);

@@ -1,4 +1,5 @@
-// The feed-forward layer of a dense block: SwiGLU, GEGLU (Shazeer, 2020), GELU, SiLU or squared ReLU.
+// The feed-forward layer of a dense block: SwiGLU, GEGLU (Shazeer, 2020), a gate of squared ReLU, or GELU, SiLU or
+// squared ReLU without a gate.
 #pragma once
 
 #include "witan/base/fields.h"
@@ -13,6 +14,7 @@ struct MlpConfig {
   bool geglu = false;
   bool gelu_tanh = false;  // the tanh approximation of GELU
   bool squared_relu = false;
+  bool squared_reglu = false;
   bool silu = false;                       // without a gate
   double activation_func_clamp_value = 0;  // of SwiGLU's inputs; 0: not clamped
   double glu_linear_offset = 0;            // added to the linear half of SwiGLU
@@ -20,7 +22,7 @@ struct MlpConfig {
 
   Fields fields();
   void validate() const;  // throws ConfigError
-  bool gated() const { return swiglu || geglu; }
+  bool gated() const { return swiglu || geglu || squared_reglu; }
   // Rows of the first weight: gate and up in one matrix, gate first.
   int64_t first_rows() const { return first_blocks() * ffn_hidden_size; }
   int64_t first_blocks() const { return gated() ? 2 : 1; }

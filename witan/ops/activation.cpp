@@ -94,6 +94,15 @@ Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroup
                      backward_of(Kept(tape, h, row_weight, groups), kernels::squared_relu_backward));
 }
 
+Var squared_reglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
+  check("squared_reglu", h, row_weight, groups);
+  const Tensor y = empty_half("squared_reglu", tape.stream(), h);
+  kernels::squared_reglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight),
+                                 groups ? *groups : RowGroups{});
+  return tape.record("squared_reglu", y, inputs_of(h, row_weight),
+                     backward_of(Kept(tape, h, row_weight, groups), kernels::squared_reglu_backward));
+}
+
 Var silu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("silu", h, row_weight, groups);
   const Tensor y = tape.stream().empty_like(h.value());

@@ -26,6 +26,9 @@ Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* group
          GeluKind kind = GeluKind::exact);
 
 // h [.., 2F] = [gate | up] -> [.., F];  the rest as for swiglu
+Var squared_reglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
+
+// h [.., 2F] = [gate | up] -> [.., F];  the rest as for swiglu
 Var geglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr,
           GeluKind kind = GeluKind::exact);
 

@@ -140,17 +140,19 @@ TEST(HfConfig, ActivationsGoByTheirNames) {
                                                                                     {"gelu_python", "gelu"},
                                                                                     {"gelu_new", "gelu_pytorch_tanh"},
                                                                                     {"gelu_fast", "gelu_pytorch_tanh"},
-                                                                                    {"quick_gelu", "quick_gelu"}})
+                                                                                    {"quick_gelu", "quick_gelu"},
+                                                                                    {"relu2", "relu2"}})
     for (const char* type : {"llama", "mixtral", "qwen3_moe", "deepseek_v3"}) {
       const ModelConfig model = model_of(type, "hidden_act", name);
       EXPECT_EQ(written(type, model)["hidden_act"], again);
       EXPECT_TRUE(model.mlp.gated());
       EXPECT_EQ(model.mlp.geglu, again.starts_with("gelu"));
+      EXPECT_EQ(model.mlp.squared_reglu, again == "relu2");
       EXPECT_EQ(model.mlp.gelu_tanh, again == "gelu_pytorch_tanh");
       EXPECT_EQ(model.mlp.glu_activation_scale, name == "quick_gelu" ? 1.702 : 1);
     }
   for (const auto& [name, again] : std::vector<std::pair<std::string, std::string>>{
-           {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"swish", "silu"}}) {
+           {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"swish", "silu"}, {"relu2", "relu2"}}) {
     const ModelConfig model = model_of("gpt2", "activation_function", name);
     EXPECT_EQ(written("gpt2", model)["activation_function"], again);
     EXPECT_FALSE(model.mlp.gated());

@@ -179,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
                                            "qwen3_moe", "olmoe", "olmo2", "olmo3", "olmo3_yarn", "gpt_oss",
                                            "deepseek_v2", "deepseek_v3", "qwen3_moe_window", "llama_attention_bias",
                                            "llama_mlp_bias", "olmoe_attention_bias", "llama_gelu", "mixtral_gelu",
-                                           "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled"),
+                                           "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled", "llama_relu2",
+                                           "gpt2_relu2"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -102,8 +102,9 @@ TEST_F(Activations, ClampedSwiglu) {
         [&](Stream& stream, auto&&... in) { kernels::clamped_swiglu_backward(stream, in..., form); });
 }
 
-TEST_F(Activations, SquaredRelu) {
+TEST_F(Activations, SquaredReluAloneAndAsAGate) {
   check(1, kernels::squared_relu_forward, kernels::squared_relu_backward);
+  check(2, kernels::squared_reglu_forward, kernels::squared_reglu_backward);
 }
 
 TEST_F(Activations, Silu) {

@@ -74,6 +74,8 @@ LATER = {
     "deepseek_v2_dense": ("DeepseekV2", dict(MODELS["deepseek_v2"][1], first_k_dense_replace=3)),
     "deepseek_v3_dense": ("DeepseekV3", dict(MODELS["deepseek_v3"][1], first_k_dense_replace=3)),
     "gpt2_scaled": ("GPT2", dict(MODELS["gpt2"][1], scale_attn_by_inverse_layer_idx=True)),
+    "llama_relu2": ("Llama", dict(COMMON, intermediate_size=24, hidden_act="relu2")),
+    "gpt2_relu2": ("GPT2", dict(MODELS["gpt2"][1], activation_function="relu2")),
 }
 MODELS |= LATER
 

@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-enum class Function : uint8_t { silu, gelu, gelu_tanh, quick_gelu };
+enum class Function : uint8_t { silu, gelu, gelu_tanh, quick_gelu, squared_relu };
 
 constexpr double kQuickGelu = 1.702;  // x sigmoid(1.702 x)
 
@@ -25,18 +25,21 @@ constexpr std::pair<std::string_view, Function> kFunctions[] = {
     {"gelu_accurate", Function::gelu_tanh},
     {"gelu_python_tanh", Function::gelu_tanh},
     {"quick_gelu", Function::quick_gelu},
+    {"relu2", Function::squared_relu},
 };
 
 void set_gated(Function function, const HfSettings& to) {
   if (function == Function::quick_gelu) to.set("glu_activation_scale", kQuickGelu);
   const bool gelu = function == Function::gelu || function == Function::gelu_tanh;
-  to.set("swiglu", !gelu);
+  to.set("swiglu", function == Function::silu || function == Function::quick_gelu);
   to.set("geglu", gelu);
+  to.set("squared_reglu", function == Function::squared_relu);
 }
 
 void set_plain(Function function, const HfSettings& to) {
   to.set("swiglu", false);
   to.set("silu", function == Function::silu);
+  to.set("squared_relu", function == Function::squared_relu);
 }
 
 }  // namespace
@@ -57,6 +60,7 @@ void read_hf_activation(HfKeys& keys, const HfSettings& to, const char* key, con
 std::string hf_activation(const MlpConfig& mlp) {
   if (mlp.swiglu) return mlp.glu_activation_scale == kQuickGelu ? "quick_gelu" : "silu";
   if (mlp.silu) return "silu";
+  if (mlp.squared_relu || mlp.squared_reglu) return "relu2";
   if (!mlp.gelu_tanh) return "gelu";
   return mlp.geglu ? "gelu_pytorch_tanh" : "gelu_new";
 }

@@ -77,7 +77,7 @@ struct ClampedSilu {
   double most, scale, offset;
 };
 
-struct SquaredRelu {
+struct SquaredRelu : PlainUp {
   template <class A>
   [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
     const A positive = x < A(0) ? A(0) : x;
@@ -192,6 +192,15 @@ void squared_relu_forward(Stream& stream, const Tensor& y, const Tensor& h, cons
 void squared_relu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
                            const Tensor& s, const RowGroups& groups) {
   plain_rows_backward<SquaredRelu>(stream, dh, ds, dy, h, s, groups);
+}
+
+void squared_reglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  gated_rows_forward<SquaredRelu>(stream, y, h, s, groups);
+}
+
+void squared_reglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                            const Tensor& s, const RowGroups& groups) {
+  gated_rows_backward<SquaredRelu>(stream, dh, ds, dy, h, s, groups);
 }
 
 void silu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
