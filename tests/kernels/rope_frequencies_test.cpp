@@ -39,6 +39,15 @@ TEST(RopeFrequencies, HalfTruncatedOnesEndAtOneOverTheBase) {
   for (size_t pair = 0; pair < expected.size(); ++pair) EXPECT_NEAR(frequencies[pair], expected[pair], 1e-15);
 }
 
+TEST(RopeFrequencies, LongRopeDividesEachByItsOwn) {
+  RopeArgs args{.base = 10000, .dims = 8};
+  args.scaling.type = Type::longrope;
+  args.scaling.factors = {1, 1.25, 3, 40};
+  const auto frequencies = rope_frequencies(args);
+  for (size_t pair = 0; pair < 4; ++pair)
+    EXPECT_DOUBLE_EQ(frequencies[pair] * args.scaling.factors[pair], trained(args, pair));
+}
+
 TEST(RopeFrequencies, AFactorOfOneChangesNothing) {
   for (const Type type : {Type::linear, Type::llama3, Type::yarn}) {
     const RopeArgs args = args_of(type, 1);

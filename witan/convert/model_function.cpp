@@ -44,6 +44,7 @@ constexpr std::string_view kOfTraining[] = {"dtype",
                                             "fp8_format",
                                             "fp8_recipe",
                                             "fp8_keep_weights",
+                                            "rope_long_context",
                                             "lora_dropout",
                                             "mtp_num_layers",
                                             "mtp_loss_scaling_factor"};
@@ -72,6 +73,10 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.rope; },
         [](const LayerSpec& x) { return x.attention.rope; });
+  if (of_a.name == "rope_short_factors" || of_a.name == "rope_long_factors") {
+    const auto factors = [&](const Field& of) { return read_rope_factors(of.name.c_str(), of.text()); };
+    return a.attention.rope_scaling_type != "longrope" || factors(of_a) == factors(of_b);
+  }
   if (of_a.name == "add_bias_linear" || of_a.name == "add_qkv_bias" || of_a.name == "add_attention_bias" ||
       of_a.name == "add_mlp_bias")
     return biases_of(a) == biases_of(b);

@@ -2,19 +2,22 @@
 // x, y [B, S, H, hd]   positions [B, S] int32, >= 0
 #pragma once
 
+#include <vector>
+
 #include "witan/kernels/launch.h"
 
 namespace witan::kernels {
 
 // How frequencies are changed for contexts longer than a model was trained with.
 struct RopeScaling {
-  enum class Type : uint8_t { none, linear, llama3, yarn };
+  enum class Type : uint8_t { none, linear, llama3, yarn, longrope };
   Type type = Type::none;
   double factor = 1;
   int64_t original_positions = 0;                    // of the context before
   double beta_fast = 32, beta_slow = 1;              // of yarn: turns within it between which frequencies are blended
   double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
-  double magnitude = 1;                              // of yarn: what sines and cosines are multiplied by
+  double magnitude = 1;                              // of yarn and longrope: what sines and cosines are multiplied by
+  std::vector<double> factors;                       // of longrope: what the frequency of each pair is divided by
 
   bool operator==(const RopeScaling&) const = default;
 };

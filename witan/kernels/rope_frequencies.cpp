@@ -43,6 +43,8 @@ double scaled(const RopeArgs& args, int64_t pair, double frequency) {
       const double interpolated = yarn_ramp(args, pair);
       return (1 - interpolated) * frequency + interpolated * frequency / args.scaling.factor;
     }
+    case RopeScaling::Type::longrope:
+      return frequency / args.scaling.factors[static_cast<size_t>(pair)];
     default:
       return frequency;
   }

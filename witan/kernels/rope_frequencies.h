@@ -19,6 +19,7 @@ namespace witan::kernels {
 //   yarn    (1 - r) f + r f / factor, where r rises linearly over pairs, from 0 at the one that turns beta_fast times
 //           within L to 1 at the one that turns beta_slow times (Peng et al., "YaRN", 2023, arXiv:2309.00071). The two
 //           ends need not be whole pairs.
+//   longrope  f / factors[i]                (Ding et al., "LongRoPE", 2024, arXiv:2402.13753)
 std::vector<double> rope_frequencies(const RopeArgs& args);
 
 // The pair, seldom a whole one, that turns `turns` times within L positions; its inverse in `turns`.

@@ -101,9 +101,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   embedding_ = build<Embedding>(stage.first || (stage.last && behind),
                                 behind ? of_embedding.tied_embedding(!stage.first) : of_embedding, config.vocab_size,
                                 hidden, padding);
-  if (const auto positions = most_positions())
-    position_embedding_ =
-        build<Embedding>(stage.first, builder.in_unit(kEmbeddingUnit) / "position_embedding", *positions, hidden);
+  if (config.attention.learned_positions())
+    position_embedding_ = build<Embedding>(stage.first, builder.in_unit(kEmbeddingUnit) / "position_embedding",
+                                           config.attention.max_position_embeddings, hidden);
   build_value_embeddings(builder, stage);
   if (config.embedding_norm)
     embedding_norm_ = build<Norm>(stage.first, builder.in_unit(kEmbeddingUnit) / "embedding_norm", config.norm, hidden);
@@ -324,7 +324,7 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   Embedded out;
   for (const auto& table : value_embeddings_) out.values.push_back(table->forward(tape, input.tokens));
-  if (position_embedding_) check_length(input);
+  if (most_positions()) check_length(input);
   out.x = embedded(tape, embedding_->forward(tape, input.tokens), input.where.positions);
   return out;
 }
@@ -348,8 +348,8 @@ void Transformer::check_length(const ModelInput& input) const {
   const std::vector<kernels::CacheRun>& runs = input.where.cached.runs;
   int64_t longest = runs.empty() ? input.tokens.size(1) : 0;
   for (const kernels::CacheRun& run : runs) longest = std::max(longest, run.past + run.count);
-  require<ShapeError>(longest <= *most_positions(), "transformer: ", longest,
-                      " tokens per sequence, but max_position_embeddings = ", *most_positions());
+  require<ShapeError>(longest <= *most_positions(), "transformer: ", longest, " tokens per sequence, but ",
+                      config_.attention.most_positions_key(), " = ", *most_positions());
 }
 
 Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
@@ -445,8 +445,7 @@ Tensor Transformer::decode(Stream& stream, const ModelInput& input, const std::v
 }
 
 std::optional<int64_t> Transformer::most_positions() const {
-  const AttentionConfig& attention = config_.attention;
-  return attention.learned_positions() ? std::optional(attention.max_position_embeddings) : std::nullopt;
+  return config_.attention.most_positions();
 }
 
 const Transformer::Chunk& Transformer::whole() const {

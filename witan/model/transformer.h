@@ -110,7 +110,7 @@ class Transformer : public Module {
   Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
   // Of what the embedding's table gives, the residual stream.
   Var embedded(Tape& tape, Var rows, const Tensor& positions);
-  void check_length(const ModelInput& input) const;  // throws ShapeError where positions are learned and fewer
+  void check_length(const ModelInput& input) const;  // throws ShapeError where there are fewer positions
   // x [B, S, D] -> [T, n], and what the norm gives, to `out` if that is not null
   Var head(Tape& tape, const Residual& x, Var* out = nullptr);
   Var logits(Tape& tape, const Var& normed);  // [B, S, D] -> [T, n]

@@ -27,8 +27,8 @@ int64_t most_prompt_tokens(const RunConfig& config) {
   auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
   for (const std::string& prompt : interval_prompts(config.train))  // an empty one is an end of text
     bytes = std::max({bytes, int64_t{1}, static_cast<int64_t>(prompt.size())});
-  const AttentionConfig& attention = config.model.attention;
-  return attention.learned_positions() ? std::min(bytes, attention.max_position_embeddings - 1) : bytes;
+  const auto most = config.model.attention.most_positions();
+  return most ? std::min(bytes, *most - 1) : bytes;
 }
 
 int64_t micro_batches_of_a_rank(const RunConfig& config) {

@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "convert/convert_support.h"
 #include "model/model_support.h"
+#include "witan/base/error.h"
 #include "witan/convert/export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
@@ -44,6 +46,7 @@ class HfModels : public ::testing::TestWithParam<std::string> {
   Transformer& load(Rank& rank, Alone& alone) {
     ModelConfig config = weights_.model();
     config.hidden_dropout = config.attention.attention_dropout = 0;
+    config.attention.rope_long_context = long_context_;
     model_ = std::make_unique<Transformer>(rank.stream, config, 0, alone);
     std::vector<StateTensor> state;
     for (const Parameter* parameter : model_->parameters())
@@ -64,7 +67,10 @@ class HfModels : public ::testing::TestWithParam<std::string> {
   Ledger ledger_;
   Checkpoint checkpoint_;
   std::unique_ptr<Transformer> model_;
+  bool long_context_ = false;
 };
+
+class HfLongContexts : public HfModels {};
 
 double largest_of(const std::vector<double>& values) {
   double largest = 0;
@@ -127,6 +133,28 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
         << parameter->name();
 }
 
+TEST_P(HfLongContexts, HaveLogitsOfTheOtherFactors) {
+  Rank rank;
+  Alone alone;
+  const auto tokens = expected<int64_t>("long_tokens");
+  const auto S = static_cast<int64_t>(tokens.size());
+  std::vector<int32_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto logits = [&] {
+    Transformer& model = load(rank, alone);
+    Tape tape(rank.stream, Tape::Mode::off);
+    const ModelInput input{rank.tensor(Shape{1, S}, std::vector<int32_t>(tokens.begin(), tokens.end())),
+                           {rank.tensor(Shape{1, S}, positions), rank.tensor(Shape{1, S}, std::vector<int32_t>(S))}};
+    return testing::values(model.forward(tape, input).logits.value());
+  };
+  EXPECT_THROW(logits(), ShapeError) << "the short ones are of 80 positions";
+  long_context_ = true;
+  EXPECT_TRUE(agrees(logits(), widened(expected<float>("long_logits"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, HfLongContexts, ::testing::Values("llama_longrope"),
+                         [](const auto& model) { return model.param; });
+
 TEST_P(HfModels, GreedyTokensAreTransformers) {
   Rank rank;
   Alone alone;
@@ -180,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
                                            "deepseek_v2", "deepseek_v3", "qwen3_moe_window", "llama_attention_bias",
                                            "llama_mlp_bias", "olmoe_attention_bias", "llama_gelu", "mixtral_gelu",
                                            "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled", "llama_relu2",
-                                           "gpt2_relu2"),
+                                           "gpt2_relu2", "llama_longrope", "llama_dynamic"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

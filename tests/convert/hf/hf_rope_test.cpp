@@ -117,8 +117,8 @@ TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
       olmo3_refusal(rope_of_types(stretched(), other)),
       HasSubstr("rope_parameters: sliding_attention: frequencies of layers with a window are stretched in Witan as "
                 "those of config.json: rope_parameters: full_attention or not at all"));
-  EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), {{"rope_theta", 1e4}, {"rope_type", "longrope"}})),
-              HasSubstr("sliding_attention: rope_type = \"longrope\""));
+  EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), {{"rope_theta", 1e4}, {"rope_type", "proportional"}})),
+              HasSubstr("sliding_attention: rope_type = \"proportional\""));
   EXPECT_THAT(olmo3_refusal(rope_of_types({{"factor", 0.5}, {"rope_type", "linear"}}, Json::object())),
               HasSubstr("config.json: factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"));
 }

@@ -61,6 +61,9 @@ MODELS = {
     "gpt_oss": ("GptOss", dict(COMMON, intermediate_size=12, head_dim=8, num_local_experts=6, num_experts_per_tok=3,
                                sliding_window=5, rope_parameters=dict(YARN, truncate=False))),
 }
+# Sequences of more than 80 tokens, of which expected.safetensors has one (long_tokens, long_logits), have other factors.
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, factor=1.6, short_factor=[1.0, 1.3], long_factor=[2.0, 5.5],
+                original_max_position_embeddings=80)
 LATER = {
     # Every layer has a window, whatever max_window_layers says.
     "qwen3_moe_window": ("Qwen3Moe", dict(MODELS["qwen3_moe"][1], use_sliding_window=True, sliding_window=6,
@@ -76,6 +79,9 @@ LATER = {
     "gpt2_scaled": ("GPT2", dict(MODELS["gpt2"][1], scale_attn_by_inverse_layer_idx=True)),
     "llama_relu2": ("Llama", dict(COMMON, intermediate_size=24, hidden_act="relu2")),
     "gpt2_relu2": ("GPT2", dict(MODELS["gpt2"][1], activation_function="relu2")),
+    "llama_longrope": ("Llama", dict(COMMON, intermediate_size=24, rope_parameters=LONGROPE)),
+    "llama_dynamic": ("Llama", dict(COMMON, intermediate_size=24,
+                                    rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
 }
 MODELS |= LATER
 
@@ -115,8 +121,13 @@ def make(name):
         for _ in range(64):
             row = torch.cat([row, model(row).logits[:, -1:].argmax(-1)], 1)
     generated = row[0, 4:]
-    save_file({"tokens": tokens, "logits": logits.detach().contiguous(), "generated": generated.contiguous()},
-              folder / "expected.safetensors", {"format": "pt"})
+    expected = {"tokens": tokens, "logits": logits.detach().contiguous(), "generated": generated.contiguous()}
+    if name == "llama_longrope":
+        expected["long_tokens"] = torch.randint(3, config.vocab_size, (1, 96),
+                                                generator=torch.Generator().manual_seed(5))
+        with torch.no_grad():
+            expected["long_logits"] = model(expected["long_tokens"]).logits.contiguous()
+    save_file(expected, folder / "expected.safetensors", {"format": "pt"})
     for parameter in model.parameters():
         parameter.data = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
     model.save_pretrained(folder / "gradient")

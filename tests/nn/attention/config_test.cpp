@@ -55,6 +55,47 @@ TEST(AttentionConfig, ImpossibleSizesSayWhy) {
     EXPECT_THROW(set_field(fine.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
+TEST(AttentionConfig, LongRopeHasAListForEachRangeOfLengths) {
+  AttentionConfig config;
+  config.kv_channels = 4;
+  config.rope_scaling_type = "longrope";
+  config.rotary_scaling_factor = 4;
+  config.original_max_position_embeddings = 16;
+  config.rope_short_factors = "[1.0, 1.5]";
+  config.rope_long_factors = "[2,8e1]";
+  config.validate(32, 2);
+  EXPECT_EQ(config.most_positions(), 16);
+  const auto scaling = [&] { return config.layers(32, 2)[1].rope.scaling; };
+  EXPECT_EQ(scaling().factors, (std::vector<double>{1, 1.5}));
+  EXPECT_DOUBLE_EQ(scaling().magnitude, std::sqrt(1.5)) << "ln 4 is half of ln 16";
+  config.rope_long_context = true;
+  config.rope_attention_factor = 1.25;
+  EXPECT_EQ(config.most_positions(), std::nullopt);
+  EXPECT_EQ(scaling().factors, (std::vector<double>{2, 80}));
+  EXPECT_EQ(scaling().magnitude, 1.25);
+  for (const char* bad : {"none", "[1.0]", "[1.0,1.5,2]"}) {
+    config.rope_long_factors = bad;
+    EXPECT_EQ(message_of<ConfigError>([&] { config.validate(32, 2); }),
+              cat("rope_long_factors = ", bad,
+                  ": rope_scaling_type = longrope needs a factor for each of 2 pairs of channels, as in [1.0,1.5]"));
+  }
+  for (const char* bad : {"", "1,2", "[]", "[1,-2]", "[1,]", "[1;2]", "[1,2]]", "[1,nan]"}) {
+    config.rope_long_factors = bad;
+    EXPECT_EQ(message_of<ConfigError>([&] { config.validate(32, 2); }),
+              cat("rope_long_factors = ", bad, ": must be a list of positive numbers, as in [1.0,1.5]"));
+  }
+}
+
+TEST(AttentionConfig, DynamicPositionsEndWithTheContextBefore) {
+  AttentionConfig config;
+  config.rope_scaling_type = "dynamic";
+  config.rotary_scaling_factor = 4;
+  config.original_max_position_embeddings = 64;
+  config.validate(32, 2);
+  EXPECT_EQ(config.most_positions(), 64);
+  EXPECT_EQ(config.layers(32, 2)[0].rope.scaling, kernels::RopeScaling());
+}
+
 TEST(AttentionConfig, LayersMayScaleByTheirNumbers) {
   AttentionConfig config;
   config.kv_channels = 16;

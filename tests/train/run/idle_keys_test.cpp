@@ -67,6 +67,11 @@ std::vector<Case> cases() {
       "position_embedding_type = rope; here position_embedding_type = none");
   add({"original_max_position_embeddings", "rope_low_freq_factor", "rope_high_freq_factor"}, {},
       {"rope_scaling_type = 'llama3'"}, "rope_scaling_type = none");
+  const std::string factors = "[1.0,1.5]";
+  add({"rope_attention_factor", "rope_long_context"}, {"rope_scaling_type = 'llama3'"},
+      {"rope_scaling_type = 'longrope'", "kv_channels = 4", "rope_short_factors = '" + factors + "'",
+       "rope_long_factors = '" + factors + "'"},
+      "rope_scaling_type = longrope; here rope_scaling_type = llama3");
   add({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}, {"rope_scaling_type = 'llama3'"},
       {"rope_scaling_type = 'yarn'"}, "rope_scaling_type = llama3");
   add({"window_rotary_base", "window_rope_scaling"}, {"rope_scaling_type = 'yarn'"},

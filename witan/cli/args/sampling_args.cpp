@@ -117,9 +117,9 @@ void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& wh
 
 int64_t resolve_context(std::FILE* err, const TrainedRun& run, int64_t context, int64_t most) {
   const AttentionConfig& attention = run.config->model.attention;
-  const int64_t positions = attention.max_position_embeddings;
-  require<UsageError>(!attention.learned_positions() || context <= positions, "--context ", context,
-                      " is more than max_position_embeddings = ", positions,
+  const auto positions = attention.most_positions();
+  require<UsageError>(!positions || context <= *positions, "--context ", context, " is more than ",
+                      attention.most_positions_key(), " = ", positions.value_or(0),
                       ", the number of positions that the model has learned: give at most these");
   const int64_t tokens = context > 0 ? context : std::min(context_of(run), most);
   warn_of_length(err, run, "texts", tokens);

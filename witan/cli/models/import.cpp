@@ -40,7 +40,8 @@ RunConfig imported_config(const ImportArgs& args, const ForeignWeights& weights)
   config.model = weights.model();
   config.train.run = args.run;
   config.train.runs_folder = args.runs_folder;
-  config.data.seq_length = std::max<int64_t>(weights.positions(), 1);
+  const int64_t most = config.model.attention.most_positions().value_or(weights.positions());
+  config.data.seq_length = std::max<int64_t>(std::min(weights.positions(), most), 1);
   return resolve(config, {});
 }
 

@@ -46,7 +46,8 @@ class HfWriter {
     if (!deepseek()) out_["head_dim"] = attention.qk_head_dim(model_.hidden_size);
     out_["rms_norm_eps"] = model_.norm.norm_epsilon;
     out_["hidden_act"] = type_ == "gpt_oss" ? "silu" : hf_activation(model_.mlp);
-    out_["max_position_embeddings"] = positions_;
+    const bool dynamic = attention.rope_scaling_type == "dynamic";  // whose context ends where the model's does
+    out_["max_position_embeddings"] = dynamic ? attention.original_max_position_embeddings : positions_;
     out_["attention_dropout"] = attention.attention_dropout;
     out_["attention_bias"] = type_ == "gpt_oss" || (has_bias_key() && attends_with_biases());
     if (type_ == "llama") out_["mlp_bias"] = model_.mlp_bias() != Bias::none;

@@ -57,20 +57,47 @@ const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
   return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
 }
 
+std::string factors_of(HfKeys& scaling, const char* key) {
+  const Json* list = scaling.find(key);
+  if (!list || !list->is_array() || !std::ranges::all_of(*list, [](const Json& one) { return one.is_number(); }))
+    scaling.refuse(key, "longrope needs a list of numbers");
+  Json numbers = Json::array();
+  for (const Json& one : *list) numbers.push_back(one.get<double>());
+  return numbers.dump();
+}
+
+void read_longrope(HfKeys& scaling, const HfSettings& to, const HfRopeDefaults& defaults) {
+  const int64_t original = scaling.integer("original_max_position_embeddings",
+                                           defaults.original > 0 ? defaults.original : defaults.positions);
+  const double longer = static_cast<double>(defaults.positions) / static_cast<double>(std::max<int64_t>(original, 1));
+  to.set("original_max_position_embeddings", original);
+  to.set("rotary_scaling_factor", std::max(scaling.number("factor", longer), 1.0));
+  to.set("rope_short_factors", factors_of(scaling, "short_factor"));
+  to.set("rope_long_factors", factors_of(scaling, "long_factor"));
+  if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
+}
+
 // One object: a rope_parameters, a part of it, or a rope_scaling.
 void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
   scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
+  if (type == "su") type = "longrope";  // of Phi-3's first files
   if (type == "linear" || type == "llama3" || type == "yarn") {
     to.set("rotary_scaling_factor", scaling.number("factor"));
     if (type != "linear")
       to.set("original_max_position_embeddings",
              scaling.integer("original_max_position_embeddings", defaults.positions));
+  } else if (type == "longrope") {
+    read_longrope(scaling, to, defaults);
+  } else if (type == "dynamic") {  // which begins to change frequencies beyond the model's own positions
+    to.set("rotary_scaling_factor", scaling.number("factor"));
+    to.set("original_max_position_embeddings", defaults.positions);
+    scaling.find("original_max_position_embeddings");
   } else if (type != "default") {
     scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
-                   "Witan scales rotary positions as linear, llama3 or yarn do");
+                   "Witan scales rotary positions as linear, llama3, yarn, longrope or dynamic do");
   }
   if (type == "llama3") {
     to.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
@@ -132,8 +159,9 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults) {
   const char* name = keys.has(kJoined) ? kJoined : kScaling;
   const double theta = keys.number("rope_theta", defaults.theta);
+  const int64_t original = keys.integer("original_max_position_embeddings", 0);
   keys.only(kPartial, 1.0, kWholeHeads);
-  const LayerTypeRope rope{keys.find(name), cat(keys.where(), ": ", name), {theta, defaults.positions}};
+  const LayerTypeRope rope{keys.find(name), cat(keys.where(), ": ", name), {theta, defaults.positions, original}};
   rope.read(to);
 }
 
@@ -165,12 +193,18 @@ Out hf_rope(const AttentionConfig& attention) {
   const bool yarn = type.starts_with("yarn");
   rope["rope_type"] = yarn ? "yarn" : type;
   rope["factor"] = attention.rotary_scaling_factor;
-  if (type != "linear") rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
+  if (type != "linear" && type != "dynamic")
+    rope["original_max_position_embeddings"] = attention.original_max_position_embeddings;
   if (type == "llama3") {
     rope["low_freq_factor"] = attention.rope_low_freq_factor;
     rope["high_freq_factor"] = attention.rope_high_freq_factor;
   }
   if (yarn) write_yarn(rope, attention);
+  if (type == "longrope") {
+    rope["short_factor"] = read_rope_factors("rope_short_factors", attention.rope_short_factors);
+    rope["long_factor"] = read_rope_factors("rope_long_factors", attention.rope_long_factors);
+    if (attention.rope_attention_factor > 0) rope["attention_factor"] = attention.rope_attention_factor;
+  }
   return rope;
 }
 

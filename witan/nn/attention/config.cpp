@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
+#include "witan/base/text.h"
 #include "witan/kernels/rope_frequencies.h"
 
 namespace witan {
@@ -82,17 +83,33 @@ void round_ramp(kernels::RopeArgs& rope) {
   rope.scaling.beta_slow = rope_turns_of(rope, std::ceil(rope_pair_of(rope, rope.scaling.beta_slow)));
 }
 
+constexpr const char *kLongRope = "longrope", *kDynamic = "dynamic";
+
+void scale_longrope(kernels::RopeArgs& rope, const AttentionConfig& config) {
+  rope.scaling.type = RopeScaling::Type::longrope;
+  rope.scaling.factors = config.rope_long_context ? read_rope_factors("rope_long_factors", config.rope_long_factors)
+                                                  : read_rope_factors("rope_short_factors", config.rope_short_factors);
+  const auto original = static_cast<double>(config.original_max_position_embeddings);
+  rope.scaling.magnitude = config.rope_attention_factor > 0
+                               ? config.rope_attention_factor
+                               : std::sqrt(1 + std::log(config.rotary_scaling_factor) / std::log(original));
+}
+
 // Of heads of which `dims` channels rotate.
 kernels::RopeArgs rope_args(const AttentionConfig& config, int64_t dims) {
   kernels::RopeArgs rope{config.rotary_base, dims, config.rotary_interleaved, false};
   rope.half_truncated = config.rotary_half_truncated;
-  if (config.rope_scaling_type == kNone || dims == 0) return rope;
+  if (config.rope_scaling_type == kNone || config.rope_scaling_type == kDynamic || dims == 0) return rope;
   rope.scaling.factor = config.rotary_scaling_factor;
   if (config.rope_scaling_type == "linear") {
     rope.scaling.type = RopeScaling::Type::linear;
     return rope;
   }
   rope.scaling.original_positions = config.original_max_position_embeddings;
+  if (config.rope_scaling_type == kLongRope) {
+    scale_longrope(rope, config);
+    return rope;
+  }
   if (config.rope_scaling_type == "llama3") {
     rope.scaling.type = RopeScaling::Type::llama3;
     rope.scaling.low_freq_factor = config.rope_low_freq_factor;
@@ -112,7 +129,8 @@ void validate_rope_scaling(const AttentionConfig& config) {
   const std::string& type = config.rope_scaling_type;
   if (type == kNone) {
     require<ConfigError>(config.rotary_scaling_factor == 1, "rotary_scaling_factor = ", config.rotary_scaling_factor,
-                         " stretches nothing, as rope_scaling_type = none; set it to yarn, llama3 or linear");
+                         " stretches nothing, as rope_scaling_type = none; set it to yarn, llama3, linear, longrope or "
+                         "dynamic");
     return;
   }
   require<ConfigError>(config.rotates(), "rope_scaling_type = ", type,
@@ -125,6 +143,19 @@ void validate_rope_scaling(const AttentionConfig& config) {
                        "rope_high_freq_factor = ", config.rope_high_freq_factor,
                        " must be above rope_low_freq_factor = ", config.rope_low_freq_factor,
                        "; Llama 3.1's are 4 and 1");
+}
+
+// Of heads of which `dims` channels rotate.
+void validate_longrope(const AttentionConfig& config, double dims) {
+  if (config.rope_scaling_type != kLongRope) return;
+  require<ConfigError>(config.original_max_position_embeddings > 1,
+                       "original_max_position_embeddings = 1: rope_scaling_type = longrope needs the positions of the "
+                       "context before; set at least 2");
+  for (const auto& [key, list] :
+       {std::pair{"rope_short_factors", &config.rope_short_factors}, {"rope_long_factors", &config.rope_long_factors}})
+    require<ConfigError>(static_cast<double>(read_rope_factors(key, *list).size()) * 2 == dims, key, " = ",
+                         clipped(*list), ": rope_scaling_type = longrope needs a factor for each of ", dims / 2,
+                         " pairs of channels, as in [1.0,1.5]");
 }
 
 // Gemma 3 (arXiv:2503.19786) and OLMo 3 give windowed layers positions of their own.
@@ -318,14 +349,15 @@ Fields AttentionConfig::fields() {
             "Which layers have no rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
             "([0]*3+[1])*2; none: all layers have them"},
       Field{"rope_scaling_type", &rope_scaling_type,
-            "How rotary frequencies are stretched to longer contexts: linear, as Llama 3.1, YaRN, or YaRN with a ramp "
-            "whose ends are not rounded to whole pairs (gpt-oss)"}
-          .one_of({kNone, "linear", "llama3", kYarn, kUnroundedYarn}),
+            "How rotary frequencies are stretched to longer contexts: linear, as Llama 3.1, YaRN, YaRN with a ramp "
+            "whose ends are not rounded to whole pairs (gpt-oss), LongRoPE (Phi-3), or dynamic, which leaves the "
+            "context before as it was, and has no longer one"}
+          .one_of({kNone, "linear", "llama3", kYarn, kUnroundedYarn, kLongRope, kDynamic}),
       Field{"rotary_scaling_factor", &rotary_scaling_factor,
             "How many times longer contexts are than the one before, for rope_scaling_type"}
           .at_least(1),
       Field{"original_max_position_embeddings", &original_max_position_embeddings,
-            "Positions of the context before, of llama3 and yarn"}
+            "Positions of the context before, of llama3, yarn, longrope and dynamic"}
           .between(1, int64_t{1} << 40),
       Field{"beta_fast", &beta_fast,
             "yarn: pairs of channels that turn more often than this in the context before keep their frequency"}
@@ -345,6 +377,17 @@ Fields AttentionConfig::fields() {
       Field{"rope_high_freq_factor", &rope_high_freq_factor,
             "llama3: pairs of channels that turn more often than this in the context before keep their frequency"}
           .above(0),
+      Field{"rope_short_factors", &rope_short_factors,
+            "longrope: what each pair's frequency is divided by in sequences of the context before, as in [1.0,1.5]"},
+      Field{"rope_long_factors", &rope_long_factors,
+            "longrope: what each pair's frequency is divided by in longer sequences (rope_long_context)"},
+      Field{"rope_attention_factor", &rope_attention_factor,
+            "longrope: what sines and cosines are multiplied by; 0: sqrt(1 + ln rotary_scaling_factor / ln "
+            "original_max_position_embeddings)"}
+          .at_least(0),
+      Field{"rope_long_context", &rope_long_context,
+            "longrope: take rope_long_factors, for sequences longer than original_max_position_embeddings, which are "
+            "refused otherwise"},
       Field{"window_rotary_base", &window_rotary_base,
             "Base of the rotary frequencies of layers with a sliding window; 0: rotary_base"}
           .at_least(0),
@@ -393,6 +436,7 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
                        " leaves no layer its rotary positions; that is position_embedding_type = none");
   validate_rope_scaling(*this);
+  validate_longrope(*this, rotated_channels(*this, hidden_size));
   validate_windowed_rope(*this);
   validate_variants(*this, hidden_size, num_layers);
 }
@@ -410,6 +454,32 @@ std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t 
   }
   apply_variants(*this, layers);
   return layers;
+}
+
+std::vector<double> read_rope_factors(const char* key, const std::string& list) {
+  if (list == kNone) return {};
+  const auto check = [&](bool fine) {
+    require<ConfigError>(fine, key, " = ", clipped(list), ": must be a list of positive numbers, as in [1.0,1.5]");
+  };
+  std::string plain = list;
+  std::erase(plain, ' ');
+  check(plain.size() > 2 && plain.front() == '[' && plain.back() == ']');
+  std::vector<double> factors;
+  const char *at = plain.data(), *const end = at + plain.size();
+  do {  // behind a bracket or a comma
+    const auto read = std::from_chars(at + 1, end, factors.emplace_back());
+    check(read.ec == std::errc() && factors.back() > 0 && std::isfinite(factors.back()));
+    at = read.ptr;
+  } while (*at == ',');
+  check(at + 1 == end);
+  return factors;
+}
+
+std::optional<int64_t> AttentionConfig::most_positions() const {
+  if (learned_positions()) return max_position_embeddings;
+  if (rope_scaling_type == kDynamic || (rope_scaling_type == kLongRope && !rope_long_context))
+    return original_max_position_embeddings;
+  return std::nullopt;
 }
 
 AttentionConfig AttentionConfig::of_windowed_layers() const {

@@ -1,6 +1,7 @@
 // What the attention of a model is made of, and what that comes to in each of its layers; keys as in Megatron-LM.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t conte
 // Whether they do. False for one rank.
 bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context);
 
+// Of a key as "[1.0,1.5]"; none of "none". Throws ConfigError for what is no list of positive numbers.
+std::vector<double> read_rope_factors(const char* key, const std::string& list);
+
 struct AttentionConfig {
   int64_t num_attention_heads = 4;
   int64_t num_query_groups = 2;
@@ -68,6 +72,9 @@ struct AttentionConfig {
   double beta_fast = 32, beta_slow = 1;
   double mscale = 1, mscale_all_dim = 0;
   double rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+  std::string rope_short_factors = "none", rope_long_factors = "none";  // of longrope, as "[1.0,1.5]"
+  double rope_attention_factor = 0;                                     // of longrope; 0: of the factor
+  bool rope_long_context = false;
   double window_rotary_base = 0;  // of layers with a window; 0: rotary_base
   bool window_rope_scaling = true;
   bool rotary_half_truncated = false;
@@ -92,6 +99,11 @@ struct AttentionConfig {
   AttentionConfig of_windowed_layers() const;
 
   bool rotates() const { return position_embedding_type == "rope"; }
+  // The longest sequence that there are positions for; none: any.
+  std::optional<int64_t> most_positions() const;
+  const char* most_positions_key() const {
+    return learned_positions() ? "max_position_embeddings" : "original_max_position_embeddings";
+  }
   bool learned_positions() const { return position_embedding_type == "learned_absolute"; }
   int64_t qk_head_dim(int64_t hidden_size) const {
     return kv_channels ? kv_channels : hidden_size / num_attention_heads;

@@ -517,6 +517,16 @@ void RunConfig::validate() const {
   require<ConfigError>(positions == 0 || data.seq_length <= positions, "seq_length = ", data.seq_length,
                        " is more than max_position_embeddings = ", positions,
                        ": raise max_position_embeddings, or lower seq_length");
+  const AttentionConfig& attention = model.attention;
+  const auto most = attention.learned_positions() ? std::nullopt : attention.most_positions();
+  require<ConfigError>(!most || data.seq_length <= *most, "seq_length = ", data.seq_length, " is more than ",
+                       attention.most_positions_key(), " = ", most.value_or(0),
+                       ", and rope_scaling_type = ", attention.rope_scaling_type,
+                       attention.rope_scaling_type == "dynamic"
+                           ? " would rotate each longer sequence by frequencies of its own, which Witan does not: set "
+                             "seq_length to at most that"
+                           : " rotates longer sequences by other factors: set rope_long_context = true, or lower "
+                             "seq_length");
   require<ConfigError>(
       train.global_batch_size % train.micro_batch_size == 0, "micro_batch_size = ", train.micro_batch_size,
       " does not divide global_batch_size = ", train.global_batch_size, ": set one of them so that it does");

@@ -95,12 +95,16 @@ std::vector<KeyUse> attention_uses() {
        "position_embedding_type",
        [](Config c) { return c.model.attention.rotates(); }},
       {{"original_max_position_embeddings"},
-       "rope_scaling_type = llama3, yarn or yarn_unrounded",
+       "rope_scaling_type = llama3, yarn, yarn_unrounded, longrope or dynamic",
        "rope_scaling_type",
        [](Config c) {
          const std::string& type = c.model.attention.rope_scaling_type;
-         return type == "llama3" || type.starts_with("yarn");
+         return type != "none" && type != "linear";
        }},
+      {{"rope_short_factors", "rope_long_factors", "rope_attention_factor", "rope_long_context"},
+       "rope_scaling_type = longrope",
+       "rope_scaling_type",
+       [](Config c) { return c.model.attention.rope_scaling_type == "longrope"; }},
       {{"beta_fast", "beta_slow", "mscale", "mscale_all_dim"},
        "rope_scaling_type = yarn or yarn_unrounded",
        "rope_scaling_type",
@@ -115,7 +119,7 @@ std::vector<KeyUse> attention_uses() {
        "position_embedding_type",
        [](Config c) { return c.model.attention.rotates(); }},
       {{"window_rope_scaling"},
-       "rope_scaling_type = linear, llama3, yarn or yarn_unrounded",
+       "rope_scaling_type other than none",
        "rope_scaling_type",
        [](Config c) { return c.model.attention.rope_scaling_type != "none"; }},
   };
