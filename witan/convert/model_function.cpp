@@ -84,6 +84,7 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return !mlp.swiglu && !mlp.silu && !mlp.squared_relu && !mlp.squared_reglu;
   };
   if (of_a.name == "gelu_tanh") return !is_gelu(a.mlp) && !is_gelu(b.mlp);
+  if (of_a.name == "num_query_groups") return a.attention.multi_latent_attention && b.attention.multi_latent_attention;
   if (of_a.name == "kv_channels")
     return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
   if (of_a.name == "v_head_dim")

@@ -272,6 +272,14 @@ TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
               HasSubstr("weight_block_size = [128,64]: "));
 }
 
+// Of latent attention every head has keys of its own, whatever num_query_groups says; transformers fails with fewer.
+TEST(HfConfig, HeadsOfLatentAttentionAreAllWritten) {
+  ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
+  model.attention.num_query_groups = 2;
+  EXPECT_EQ(
+      Json::parse(write_hf_config(*find_architecture("deepseek_v3"), model, 128, "float32"))["num_key_value_heads"], 4);
+}
+
 // Of latent attention 0 stands for as many channels as queries have that do not rotate.
 TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
   ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;

@@ -8,10 +8,16 @@ Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER: 
 bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
+`make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as exported/NAME, records
+the logits that transformers computes with them, and fails where these are not the run's.
 """
+import json
 import math
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 
 import torch
 import transformers
@@ -85,6 +91,38 @@ LATER = {
 }
 MODELS |= LATER
 
+# Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
+RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 --num-query-groups 2 "
+       "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
+       "--lr-warmup-iters 0 --save-interval 4 --sample-tokens 0 --eval-interval 0 --tokenizer-vocab-size 300 "
+       "--device cpu --ranks 1")
+DENSE = "--num-experts 0 "
+EXPERTS = "--num-experts 6 --moe-router-topk 3 --moe-ffn-hidden-size 8 "
+LATENT = ("--multi-latent-attention true --kv-lora-rank 12 --qk-head-dim 8 --qk-pos-emb-head-dim 4 --v-head-dim 6 "
+          "--rotary-interleaved true ")
+EXPORTS = {
+    "llama": DENSE + "--add-bias-linear true --untie-embeddings-and-output-weights true",
+    "llama_attention_bias": DENSE + "--add-attention-bias true --swiglu false --geglu true --gelu-tanh true",
+    "llama_mlp_bias": DENSE + "--add-mlp-bias true --swiglu false --squared-reglu true",
+    "qwen2": DENSE + "--add-qkv-bias true --window-size 5,0 --window-attn-skip-freq [0,1]",
+    "qwen3": DENSE + "--qk-layernorm true --rope-scaling-type linear --rotary-scaling-factor 4",
+    "mistral": DENSE + "--window-size 5,0",
+    "olmo2": DENSE + "--qk-layernorm true --qk-layernorm-full-width true --norm-placement post",
+    "gpt2": DENSE + "--add-bias-linear true --normalization LayerNorm --norm-bias true --swiglu false "
+            "--gelu-tanh true --position-embedding-type learned_absolute --num-query-groups 4 "
+            "--scale-attn-by-inverse-layer-idx true",
+    "mixtral": EXPERTS + "--window-size 5,0",
+    "qwen3_moe": EXPERTS + "--qk-layernorm true --window-size 5,0 --moe-layer-freq [0,1]",
+    "olmoe": EXPERTS + "--qk-layernorm true --qk-layernorm-full-width true --clip-qkv 1.5 "
+             "--moe-router-pre-softmax true",
+    "deepseek_v2": LATENT + DENSE + "--q-lora-rank 10",
+    "deepseek_v3": LATENT + EXPERTS + "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 16 "
+                   "--moe-router-score-function sigmoid --moe-router-enable-expert-bias true "
+                   "--moe-router-topk-scaling-factor 1.5",
+    "longrope": DENSE + "--rope-scaling-type longrope --rotary-scaling-factor 2 --rope-short-factors [1.0,1.3] "
+                "--rope-long-factors [2.0,5.5] --original-max-position-embeddings 128",
+}
+
 
 def load(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
@@ -136,6 +174,41 @@ def make(name):
     print(name, sum(p.numel() for p in model.parameters()), {str(p.dtype) for p in model.parameters()})
 
 
+def export(witan, name):
+    """A tiny run of Witan's, exported as the folder exported/NAME. Its config.json is judged by transformers, and not by
+    Witan's own reader: the log probabilities of a text that the run writes are compared."""
+    folder = HERE / "exported" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as place:
+        text = pathlib.Path(place) / "text.txt"
+        text.write_text("".join(f"line {i} of {i * i % 97} words\n" for i in range(400)))
+
+        def run(*command):
+            return subprocess.run([witan, *command, "--run", name, "--runs-folder", place + "/runs"], check=True,
+                                  capture_output=True, text=True).stdout
+        run("train", "--data", text, *RUN.split(), *EXPORTS[name].split())
+        run("export", "--format", "hf", folder)
+        prompts = pathlib.Path(place) / "prompts.jsonl"
+        prompts.write_text('{"prompt":"line 7 "}')
+        written = json.loads(run("generate", "--prompts", prompts, "--json", "--logprobs", "0", "--temperature", "1",
+                                 "--seed", "3", "--max-tokens", "60", "--device", "cpu"))
+    prompt = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")).encode("line 7 ")
+    for file in folder.iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    model = load(folder)
+    with torch.no_grad():
+        of_text = model(torch.tensor([prompt + written["tokens"]])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
+        tokens = torch.randint(3, model.config.vocab_size, (1, 24), generator=torch.Generator().manual_seed(3))
+        logits = model(tokens).logits.contiguous()
+    found = of_text.gather(-1, torch.tensor(written["tokens"])[:, None])[:, 0]
+    difference = (found - torch.tensor(written["logprobs"])).abs().max().item()
+    print(f"exported/{name}: log probabilities differ by {difference:.1e}")
+    save_file({"tokens": tokens, "logits": logits}, folder / "expected.safetensors", {"format": "pt"})
+    if not difference < 1e-4:
+        sys.exit(f"exported/{name} is another model")
+
+
 def check(name, folder):
     expected = load_file(HERE / name / "expected.safetensors")
     with torch.no_grad():
@@ -147,6 +220,9 @@ def check(name, folder):
 
 if sys.argv[1:2] == ["--check"]:
     check(*sys.argv[2:4])
+elif sys.argv[1:2] == ["--export"]:
+    for one in sys.argv[3:] or EXPORTS:
+        export(sys.argv[2], one)
 else:
     for one in sys.argv[1:] or MODELS:
         make(one)

@@ -42,7 +42,7 @@ class HfWriter {
     out_["num_hidden_layers"] = model_.num_layers;
     out_["intermediate_size"] = model_.mlp.ffn_hidden_size;
     out_["num_attention_heads"] = attention.num_attention_heads;
-    out_["num_key_value_heads"] = attention.num_query_groups;
+    out_["num_key_value_heads"] = deepseek() ? attention.num_attention_heads : attention.num_query_groups;
     if (!deepseek()) out_["head_dim"] = attention.qk_head_dim(model_.hidden_size);
     out_["rms_norm_eps"] = model_.norm.norm_epsilon;
     out_["hidden_act"] = type_ == "gpt_oss" ? "silu" : hf_activation(model_.mlp);
