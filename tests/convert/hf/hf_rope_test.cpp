@@ -147,6 +147,25 @@ TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
   }
 }
 
+// Phi-3's spelling: the name of its first files, the context before beside the object, and no factor.
+TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
+  const auto longrope = [](const Json& changes) {
+    Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
+    config.update(changes);
+    return read_hf_config(config.dump(), "config.json").model.attention;
+  };
+  const Json lists = {{"type", "su"}, {"short_factor", {1, 1.5}}, {"long_factor", {2, 8}}};
+  const AttentionConfig phi3 =
+      longrope({{"rope_scaling", lists}, {"rope_parameters", nullptr}, {"original_max_position_embeddings", 32}});
+  EXPECT_EQ(phi3.rope_scaling_type, "longrope");
+  EXPECT_EQ(phi3.rotary_scaling_factor, 4) << "128 positions of 32";
+  EXPECT_EQ(phi3.original_max_position_embeddings, 32);
+  EXPECT_EQ(phi3.rope_short_factors, "[1.0,1.5]");
+  EXPECT_EQ(phi3.rope_long_factors, "[2.0,8.0]");
+  EXPECT_EQ(phi3.rope_attention_factor, 0);
+  EXPECT_EQ(longrope({{"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}).most_positions(), 128);
+}
+
 // attention_factor as an mscale: (factor - 1) / (0.1 ln 4).
 TEST(HfRope, AnAttentionFactorIsAnMscale) {
   const auto with_factor = [](const Json& factor, const Json& more = Json::object()) {

@@ -66,11 +66,8 @@ std::string factors_of(HfKeys& scaling, const char* key) {
   return numbers.dump();
 }
 
-void read_longrope(HfKeys& scaling, const HfSettings& to, const HfRopeDefaults& defaults) {
-  const int64_t original = scaling.integer("original_max_position_embeddings",
-                                           defaults.original > 0 ? defaults.original : defaults.positions);
-  const double longer = static_cast<double>(defaults.positions) / static_cast<double>(std::max<int64_t>(original, 1));
-  to.set("original_max_position_embeddings", original);
+void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int64_t positions) {
+  const double longer = static_cast<double>(positions) / static_cast<double>(std::max<int64_t>(original, 1));
   to.set("rotary_scaling_factor", std::max(scaling.number("factor", longer), 1.0));
   to.set("rope_short_factors", factors_of(scaling, "short_factor"));
   to.set("rope_long_factors", factors_of(scaling, "long_factor"));
@@ -84,21 +81,18 @@ void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& def
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
   if (type == "su") type = "longrope";  // of Phi-3's first files
-  if (type == "linear" || type == "llama3" || type == "yarn") {
+  int64_t original = scaling.integer("original_max_position_embeddings", defaults.positions);
+  if (defaults.original > 0) original = defaults.original;  // which transformers prefers
+  if (type == "dynamic") original = defaults.positions;     // beyond which it begins to change frequencies
+  if (type == "linear" || type == "llama3" || type == "yarn" || type == "dynamic") {
     to.set("rotary_scaling_factor", scaling.number("factor"));
-    if (type != "linear")
-      to.set("original_max_position_embeddings",
-             scaling.integer("original_max_position_embeddings", defaults.positions));
   } else if (type == "longrope") {
-    read_longrope(scaling, to, defaults);
-  } else if (type == "dynamic") {  // which begins to change frequencies beyond the model's own positions
-    to.set("rotary_scaling_factor", scaling.number("factor"));
-    to.set("original_max_position_embeddings", defaults.positions);
-    scaling.find("original_max_position_embeddings");
+    read_longrope(scaling, to, original, defaults.positions);
   } else if (type != "default") {
     scaling.refuse(scaling.has("rope_type") ? "rope_type" : "type",
                    "Witan scales rotary positions as linear, llama3, yarn, longrope or dynamic do");
   }
+  if (type != "linear" && type != "default") to.set("original_max_position_embeddings", original);
   if (type == "llama3") {
     to.set("rope_low_freq_factor", scaling.number("low_freq_factor"));
     to.set("rope_high_freq_factor", scaling.number("high_freq_factor"));

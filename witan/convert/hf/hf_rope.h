@@ -16,7 +16,7 @@ namespace witan {
 struct HfRopeDefaults {
   double theta = 10000;
   int64_t positions = 0;  // max_position_embeddings
-  int64_t original = 0;   // original_max_position_embeddings beside rope_parameters; 0: max_position_embeddings
+  int64_t original = 0;   // original_max_position_embeddings beside rope_parameters; 0: there is none
 };
 
 // Of an architecture whose layers all rotate alike. Throws ConfigError.
