@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "convert/convert_support.h"
@@ -61,16 +62,33 @@ class HfModels : public ::testing::TestWithParam<std::string> {
     return *model_;
   }
 
+  // Of one sequence.
+  std::vector<double> logits_of(const std::string& tokens) {
+    const auto wide = expected<int64_t>(tokens);
+    const std::vector<int32_t> ids(wide.begin(), wide.end()), zeros(wide.size());
+    std::vector<int32_t> positions(wide.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    const Shape shape{1, static_cast<int64_t>(wide.size())};
+    ModelInput input{rank_.tensor(shape, ids), {rank_.tensor(shape, positions), rank_.tensor(shape, zeros)}};
+    input.dropping = Dropping::never;
+    Transformer& model = load(rank_, alone_);
+    Tape tape(rank_.stream, Tape::Mode::off);
+    return testing::values(model.forward(tape, input).logits.value());
+  }
+
   TempFolder folder_;
   HfWeights weights_;
   const OwnTensors expected_;
   Ledger ledger_;
   Checkpoint checkpoint_;
+  Rank rank_;
+  Alone alone_;
   std::unique_ptr<Transformer> model_;
   bool long_context_ = false;
 };
 
 class HfLongContexts : public HfModels {};
+class HfExports : public HfModels {};  // of Witan's own runs, as transformers read them
 
 double largest_of(const std::vector<double>& values) {
   double largest = 0;
@@ -134,26 +152,31 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
 }
 
 TEST_P(HfLongContexts, HaveLogitsOfTheOtherFactors) {
-  Rank rank;
-  Alone alone;
-  const auto tokens = expected<int64_t>("long_tokens");
-  const auto S = static_cast<int64_t>(tokens.size());
-  std::vector<int32_t> positions(tokens.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  const auto logits = [&] {
-    Transformer& model = load(rank, alone);
-    Tape tape(rank.stream, Tape::Mode::off);
-    const ModelInput input{rank.tensor(Shape{1, S}, std::vector<int32_t>(tokens.begin(), tokens.end())),
-                           {rank.tensor(Shape{1, S}, positions), rank.tensor(Shape{1, S}, std::vector<int32_t>(S))}};
-    return testing::values(model.forward(tape, input).logits.value());
-  };
-  EXPECT_THROW(logits(), ShapeError) << "the short ones are of 80 positions";
+  EXPECT_THROW(logits_of("long_tokens"), ShapeError) << "the short ones are of 256 positions";
   long_context_ = true;
-  EXPECT_TRUE(agrees(logits(), widened(expected<float>("long_logits"))));
+  EXPECT_TRUE(agrees(logits_of("long_tokens"), widened(expected<float>("long_logits"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HfLongContexts, ::testing::Values("llama_longrope"),
                          [](const auto& model) { return model.param; });
+
+TEST_P(HfExports, HaveTransformersLogits) {
+  EXPECT_TRUE(agrees(logits_of("tokens"), widened(expected<float>("logits"))));
+}
+
+TEST_P(HfExports, AreWrittenAsTransformersReadThem) {
+  const HfModel& hf = weights_.hf();
+  const Json read = Json::parse(read_file(golden(GetParam()) / kHfConfig)),
+             written = Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
+  for (const auto& [key, value] : written.items()) EXPECT_EQ(value, read.value(key, Json())) << key;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, HfExports,
+                         ::testing::Values("../convert_exported/qwen2", "../convert_exported/qwen3",
+                                           "../convert_exported/mistral", "../convert_exported/olmo2",
+                                           "../convert_exported/mixtral", "../convert_exported/qwen3_moe",
+                                           "../convert_exported/olmoe"),
+                         [](const auto& model) { return model.param.substr(model.param.rfind('/') + 1); });
 
 TEST_P(HfModels, GreedyTokensAreTransformers) {
   Rank rank;

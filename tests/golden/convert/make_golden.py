@@ -8,8 +8,8 @@ Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER: 
 bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
-`make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as exported/NAME, records
-the logits that transformers computes with them, and fails where these are not the run's.
+`make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
+records the logits that transformers computes with them, and fails where these are not the run's.
 """
 import json
 import math
@@ -67,9 +67,9 @@ MODELS = {
     "gpt_oss": ("GptOss", dict(COMMON, intermediate_size=12, head_dim=8, num_local_experts=6, num_experts_per_tok=3,
                                sliding_window=5, rope_parameters=dict(YARN, truncate=False))),
 }
-# Sequences of more than 80 tokens, of which expected.safetensors has one (long_tokens, long_logits), have other factors.
+# Sequences of more than 256 tokens, of which expected.safetensors has one (long_tokens, long_logits), have other factors.
 LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, factor=1.6, short_factor=[1.0, 1.3], long_factor=[2.0, 5.5],
-                original_max_position_embeddings=80)
+                original_max_position_embeddings=256)
 LATER = {
     # Every layer has a window, whatever max_window_layers says.
     "qwen3_moe_window": ("Qwen3Moe", dict(MODELS["qwen3_moe"][1], use_sliding_window=True, sliding_window=6,
@@ -85,8 +85,9 @@ LATER = {
     "gpt2_scaled": ("GPT2", dict(MODELS["gpt2"][1], scale_attn_by_inverse_layer_idx=True)),
     "llama_relu2": ("Llama", dict(COMMON, intermediate_size=24, hidden_act="relu2")),
     "gpt2_relu2": ("GPT2", dict(MODELS["gpt2"][1], activation_function="relu2")),
-    "llama_longrope": ("Llama", dict(COMMON, intermediate_size=24, rope_parameters=LONGROPE)),
-    "llama_dynamic": ("Llama", dict(COMMON, intermediate_size=24,
+    "llama_longrope": ("Llama", dict(COMMON, max_position_embeddings=512, intermediate_size=24,
+                                     rope_parameters=LONGROPE)),
+    "llama_dynamic": ("Llama", dict(COMMON, max_position_embeddings=256, intermediate_size=24,
                                     rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
 }
 MODELS |= LATER
@@ -161,7 +162,7 @@ def make(name):
     generated = row[0, 4:]
     expected = {"tokens": tokens, "logits": logits.detach().contiguous(), "generated": generated.contiguous()}
     if name == "llama_longrope":
-        expected["long_tokens"] = torch.randint(3, config.vocab_size, (1, 96),
+        expected["long_tokens"] = torch.randint(3, config.vocab_size, (1, 270),
                                                 generator=torch.Generator().manual_seed(5))
         with torch.no_grad():
             expected["long_logits"] = model(expected["long_tokens"]).logits.contiguous()
@@ -175,9 +176,9 @@ def make(name):
 
 
 def export(witan, name):
-    """A tiny run of Witan's, exported as the folder exported/NAME. Its config.json is judged by transformers, and not by
+    """A tiny run of Witan's, exported as the folder ../convert_exported/NAME. Its config.json is judged by transformers, and not by
     Witan's own reader: the log probabilities of a text that the run writes are compared."""
-    folder = HERE / "exported" / name
+    folder = HERE.parent / "convert_exported" / name
     shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory() as place:
         text = pathlib.Path(place) / "text.txt"
@@ -203,10 +204,10 @@ def export(witan, name):
         logits = model(tokens).logits.contiguous()
     found = of_text.gather(-1, torch.tensor(written["tokens"])[:, None])[:, 0]
     difference = (found - torch.tensor(written["logprobs"])).abs().max().item()
-    print(f"exported/{name}: log probabilities differ by {difference:.1e}")
+    print(f"{name}: log probabilities differ by {difference:.1e}")
     save_file({"tokens": tokens, "logits": logits}, folder / "expected.safetensors", {"format": "pt"})
     if not difference < 1e-4:
-        sys.exit(f"exported/{name} is another model")
+        sys.exit(f"{name} is another model")
 
 
 def check(name, folder):
