@@ -57,7 +57,7 @@ const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
   return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
 }
 
-std::string factors_of(HfKeys& scaling, const char* key) {
+std::string longrope_list(HfKeys& scaling, const char* key) {
   const Json* list = scaling.find(key);
   if (!list || !list->is_array() || !std::ranges::all_of(*list, [](const Json& one) { return one.is_number(); }))
     scaling.refuse(key, "longrope needs a list of numbers");
@@ -69,8 +69,8 @@ std::string factors_of(HfKeys& scaling, const char* key) {
 void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int64_t positions) {
   const double longer = static_cast<double>(positions) / static_cast<double>(std::max<int64_t>(original, 1));
   to.set("rotary_scaling_factor", std::max(scaling.number("factor", longer), 1.0));
-  to.set("rope_short_factors", factors_of(scaling, "short_factor"));
-  to.set("rope_long_factors", factors_of(scaling, "long_factor"));
+  to.set("rope_short_factors", longrope_list(scaling, "short_factor"));
+  to.set("rope_long_factors", longrope_list(scaling, "long_factor"));
   if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
 }
 
