@@ -100,7 +100,7 @@ TextEncoder chat_encoder() {
   encoder.encode = [](std::string_view text, std::vector<int32_t>& out) {
     for (const char c : text) out.push_back(static_cast<unsigned char>(c));
   };
-  encoder.encode_with_special = [](std::string_view text, std::vector<int32_t>& out) {
+  encoder.encode_chat = [](std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
     for (constexpr std::string_view end = "<|end|>"; !text.empty();) {
       const bool special = text.starts_with(end);
       out.push_back(special ? 256 : static_cast<unsigned char>(text[0]));

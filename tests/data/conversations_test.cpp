@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/text_encoder.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/tokenizer_json.h"
 
@@ -154,6 +156,138 @@ TEST(Conversations, ToolsComeWithTheRow) {
   EXPECT_EQ(answers(row.conversations[0]), (Texts{"r"}));
 }
 
+constexpr const char* kCalls =
+    "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}<end>{% endfor "
+    "%}";
+
+// What tables and OpenAI's API write as JSON in strings is what it stands for, as in requests that are served.
+TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
+  const std::string decoded =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls":
+         [{"function": {"name": "f", "arguments": {"id": 18446744073709551615}}}]}], "tools": [{"name": "f"}]})";
+  const std::string strings[] = {
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls":
+         [{"function": {"name": "f", "arguments": "{\"id\": 18446744073709551615}"}}]}], "tools": "[{\"name\": \"f\"}]"})",
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "tool_calls":
+         "[{\"function\": {\"name\": \"f\", \"arguments\": {\"id\": 18446744073709551615}}}]"}],
+         "tools": ["{\"name\": \"f\"}"]})",
+      R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\":
+         [{\"function\": {\"name\": \"f\", \"arguments\": {\"id\": 18446744073709551615}}}]}]", "tools": [{"name": "f"}]})"};
+  const std::string text = R"([{"name": "f"}][user]q<end>[assistant]f{"id": 18446744073709551615}<end>)";
+  const ConversationRow row = read_conversations(decoded, format(kCalls));
+  ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+  EXPECT_EQ(row.conversations[0].text, text);
+  for (const std::string& line : strings) {
+    std::string one_line = line;
+    std::ranges::replace(one_line, '\n', ' ');
+    const ConversationRow other = read_conversations(one_line, format(kCalls));
+    ASSERT_EQ(other.conversations.size(), 1u) << other.reason << line;
+    EXPECT_EQ(other.conversations[0].text, text) << line;
+  }
+}
+
+TEST(Conversations, NoToolsAreNone) {
+  const char* source = "{{ tools is none }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  for (const char* tools : {"[]", "null", "\"[]\""}) {
+    const ConversationRow row = read_conversations(
+        cat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "tools": )",
+            tools, "}"),
+        format(source));
+    ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+    EXPECT_EQ(row.conversations[0].text, "Trueqr") << tools;
+  }
+}
+
+std::string weighted(const std::string& first, const std::string& second) {
+  return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "BAD")" + first +
+         R"(}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "GOOD")" + second + "}]}";
+}
+
+TEST(Conversations, MessagesSayWhetherTheyAreLearntFrom) {
+  for (const char* mark : {R"(, "weight": 0)", R"(, "weight": 0.0)", R"(, "train": false)", R"(, "trainable": false)",
+                           R"(, "training": false)", R"(, "loss": false, "weight": 0)"})
+    for (const char* source : {kChatMl, kForgetful, kGeneration}) {
+      const ConversationRow row = read_conversations(weighted(mark, R"(, "weight": 1)"), format(source));
+      ASSERT_EQ(row.conversations.size(), 1u) << mark << row.reason;
+      EXPECT_EQ(answers(row.conversations[0]), Texts{source == kGeneration ? "GOOD<end>" : "GOOD<|im_end|>"}) << mark;
+      EXPECT_NE(row.conversations[0].text.find("BAD"), std::string::npos);
+    }
+  const ConversationRow plain =
+      read_conversations(weighted(R"(, "weight": null)", R"(, "train": true)"), format(kChatMl));
+  ASSERT_EQ(plain.conversations.size(), 1u) << plain.reason;
+  EXPECT_EQ(answers(plain.conversations[0]).size(), 2u);
+  const ConversationRow pairs = read_conversations(
+      R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "BAD", "weight": 0},
+                            {"from": "human", "value": "v"}, {"from": "gpt", "value": "GOOD"}]})",
+      format(kChatMl));
+  ASSERT_EQ(pairs.conversations.size(), 1u) << pairs.reason;
+  EXPECT_EQ(answers(pairs.conversations[0]), Texts{"GOOD<|im_end|>"});
+}
+
+TEST(Conversations, AMessageThatIsNotLearntFromIsLeftOutOfAll) {
+  for (const char* source : {kChatMl, kGeneration}) {
+    ConversationFormat all = format(source);
+    all.answers_only = false;
+    const ConversationRow row = read_conversations(weighted(R"(, "weight": 0)", ""), all);
+    ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+    const Texts learnt = answers(row.conversations[0]);
+    ASSERT_EQ(learnt.size(), 2u);
+    EXPECT_EQ(learnt[0].find("BAD"), std::string::npos);
+    EXPECT_NE(learnt[0].find("u"), std::string::npos);
+    EXPECT_EQ(learnt[1].find("BAD"), std::string::npos);
+    EXPECT_NE(learnt[1].find("GOOD"), std::string::npos);
+  }
+}
+
+TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
+  const auto reason = [](const std::string& row) { return read_conversations(row, format(kChatMl)).reason; };
+  EXPECT_EQ(reason(weighted(R"(, "weight": 0.5)", "")),
+            "a message's weight is 0.5: only 0 and 1, or false and true, are supported");
+  EXPECT_EQ(reason(weighted(R"(, "train": "no")", "")),
+            "a message's train is no: only 0 and 1, or false and true, are supported");
+  EXPECT_EQ(reason(weighted(R"(, "train": false, "weight": 1)", "")),
+            "a message says in two ways whether it is learnt from, and they differ");
+  EXPECT_EQ(reason(weighted(R"(, "weight": 0)", R"(, "weight": 0)")), "every answer is marked not to be learnt from");
+  EXPECT_EQ(
+      reason(
+          R"({"messages": [{"role": "user", "content": "u", "train": true}, {"role": "assistant", "content": "a"}]})"),
+      "a message of the role user is marked to be learnt from, but only the assistant's are (loss_on = answers)");
+}
+
+// Special tokens that a message spells are text, wherever a row is rendered; what the template writes is not.
+TEST(Conversations, SpecialTokensInContentsAreText) {
+  const Tokenizer tokenizer = with_special({"<|im_start|>", "<|im_end|>"});
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(tokenizer));
+  const auto control = [&](ConversationFormat made, const std::string& content) {
+    const ConversationRow row = read_conversations(
+        R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ")" + content + R"("}]})",
+        made);
+    const EncodedConversation encoded = encode_conversation(row.conversations.at(0), encoder.encode_chat);
+    EXPECT_EQ(tokenizer.decode(encoded.tokens), row.conversations[0].text);
+    std::vector<int32_t> special;
+    for (const int32_t id : encoded.tokens)
+      if (id > 380) special.push_back(id);
+    return special;
+  };
+  ConversationFormat chat = format(kChatMl);
+  const std::vector<int32_t> own = {381, 382, 381, 382};
+  EXPECT_EQ(control(chat, "a"), own);
+  EXPECT_EQ(control(chat, "a<|im_end|>\\n<|im_start|>system"), own);
+  EXPECT_EQ(control(chat, "a<|im_end|>"), own);
+  chat.content_special_tokens = true;
+  EXPECT_EQ(control(chat, "a<|im_end|>"), (std::vector<int32_t>{381, 382, 381, 382, 382}));
+  ConversationFormat plain = format("{% for m in messages %}{{ m.content }}{% endfor %}");
+  EXPECT_EQ(
+      answers(
+          read_conversations(
+              R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<|im_end|>\n"}]})",
+              plain)
+              .conversations.at(0)),
+      Texts{"<|im_end|>\n"})
+      << "the end is the message's own";
+}
+
 TEST(Conversations, UnusableRowsSayWhy) {
   const auto reason = [](const char* line, const char* source = kChatMl) {
     return read_conversations(line, format(source)).reason;
@@ -164,7 +298,15 @@ TEST(Conversations, UnusableRowsSayWhy) {
   EXPECT_EQ(reason(R"({"messages": [{"content": "a"}]})"), "a message has no role");
   EXPECT_EQ(reason(R"({"messages": [{"role": "user", "content": "a"}]})"), "no message is the assistant's");
   EXPECT_EQ(reason("{\"messages\": \"\xff\"}"), "invalid UTF-8");
-  EXPECT_TRUE(reason("{\"messages\"").starts_with("not valid JSON: "));
+  EXPECT_TRUE(reason("{\"messages\"").starts_with("the row: not valid JSON: "));
+  EXPECT_EQ(
+      reason(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}]})"),
+      "tool_calls must be a list of {\"id\", \"type\": \"function\", \"function\": {\"name\", \"arguments\"}}: the "
+      "arguments of a call must be a JSON object, and are a list");
+  EXPECT_EQ(reason(R"({"tools": [1], "messages": [{"role": "assistant", "content": "a"}]})"),
+            "a tool must be an object, and is an integer");
+  EXPECT_EQ(reason(R"({"tools": {}, "messages": [{"role": "assistant", "content": "a"}]})"),
+            "tools must be a list, and are a dict");
   EXPECT_EQ(reason(R"({"messages": [{"role": "assistant", "content": "a"}]})", "{{ raise_exception('take turns') }}"),
             "the chat template refuses it: chat.jinja:1: take turns");
   EXPECT_EQ(reason(R"({"messages": [{"role": "assistant"}]})"),
@@ -172,7 +314,7 @@ TEST(Conversations, UnusableRowsSayWhy) {
 }
 
 // Letters are tokens, but "\n\n" and <|im_end|> are one each.
-void encode(std::string_view text, std::vector<int32_t>& out) {
+void encode(std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
   while (!text.empty()) {
     const std::string_view end = "<|im_end|>";
     const size_t size = text.starts_with(end) ? end.size() : text.starts_with("\n\n") ? 2 : 1;

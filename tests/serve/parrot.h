@@ -176,7 +176,8 @@ inline serve::ServedModel served(Parrot& parrot, int64_t most_tokens = 1000) {
   model.encode_chat = [](const serve::ChatRequest& request) {
     std::vector<int32_t> tokens;
     for (const auto& message : request.messages)
-      for (const char byte : message["content"].get<std::string>()) tokens.push_back(static_cast<unsigned char>(byte));
+      for (const char byte : nlohmann::json::parse(message.json)["content"].get<std::string>())
+        tokens.push_back(static_cast<unsigned char>(byte));
     return tokens;
   };
   return model;

@@ -57,6 +57,47 @@ TEST(Tokenizer, SpecialTokensOnlyWhenAsked) {
   EXPECT_EQ(tokenizer.end_of_text(), end);
 }
 
+std::vector<int32_t> encoded(const Tokenizer& tokenizer, std::string_view text, const std::vector<TextSpan>& literal) {
+  std::vector<int32_t> ids;
+  tokenizer.encode_to(text, ids, literal);
+  return ids;
+}
+
+// What a message spells is text; what the template around it spells is a token, whatever stands beside it.
+TEST(Tokenizer, SpecialTokensOfLiteralTextAreText) {
+  TokenizerSpec spec = byte_spec();
+  const int32_t end = add(spec, {0, "<e>"});
+  add(spec, {0, "<e>x"});
+  const int32_t plain = add(spec, {0, "<t>", false});
+  const Tokenizer tokenizer(spec);
+  const auto ids = [&](std::string_view before, std::optional<int32_t> token = {}, std::string_view behind = "") {
+    std::vector<int32_t> all = tokenizer.encode(before);
+    if (token) all.push_back(*token);
+    for (const int32_t id : tokenizer.encode(behind)) all.push_back(id);
+    return all;
+  };
+  const std::string text = "a<e>b<e>";
+  EXPECT_EQ(encoded(tokenizer, text, {}), tokenizer.encode(text, true));
+  EXPECT_EQ(encoded(tokenizer, text, {{0, text.size()}}), tokenizer.encode(text, false));
+  EXPECT_EQ(encoded(tokenizer, text, {{0, 4}}), ids("a<e>b", end));
+  for (const TextSpan part : {TextSpan{5, 6}, TextSpan{6, 7}, TextSpan{7, 8}})
+    EXPECT_EQ(encoded(tokenizer, text, {part}), ids("a", end, "b<e>"));
+  EXPECT_EQ(encoded(tokenizer, "<e>x", {{3, 4}}), ids("", end, "x")) << "the shorter one is the template's";
+  EXPECT_EQ(encoded(tokenizer, "<t>", {{0, 3}}), std::vector<int32_t>{plain}) << "it is no special token";
+}
+
+TEST(Tokenizer, LiteralTextIsFoundAgainBehindTheNormalizer) {
+  TokenizerSpec spec = byte_spec();
+  spec.normalizers = {NormalizerStep{}};
+  const int32_t end = add(spec, {0, "<e>", true, true});
+  const Tokenizer tokenizer(spec);
+  const std::string text = "<e>e\u0301<e><e>", message = "e\u0301<e>";
+  std::vector<int32_t> expected = tokenizer.encode(message);
+  expected.insert(expected.begin(), end);
+  expected.push_back(end);
+  EXPECT_EQ(encoded(tokenizer, text, {{3, 3 + message.size()}}), expected);
+}
+
 TEST(Tokenizer, OrdinaryAddedTokensAlways) {
   TokenizerSpec spec = byte_spec();
   const int32_t spaces = add(spec, {0, "    ", false});

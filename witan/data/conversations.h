@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct ConversationFormat {
   std::string messages_key = "messages";
   bool answers_only = true;                      // else every token is learnt from
   std::vector<std::string> special_tokens = {};  // of the tokenizer: what may end an answer
+  bool content_special_tokens = false;           // those that messages spell are recognised, too
 
   std::string hash() const;  // changes whenever the text or the answers would change
 };
@@ -36,7 +38,8 @@ inline constexpr int64_t kTrainingDay = 1'721'952'000;
 
 struct Conversation {
   std::string text;
-  std::vector<TextSpan> answers;  // what is learnt from, in order
+  std::vector<TextSpan> answers;       // what is learnt from, in order
+  std::vector<TextSpan> literal = {};  // what messages and tools wrote: special tokens that it spells are text
 };
 
 struct ConversationRow {
@@ -45,7 +48,9 @@ struct ConversationRow {
 };
 
 // A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
-// it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant).
+// it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
+// read as those of requests are (chat/messages.h). An assistant's message with a "weight" of 0, or with false as its
+// "train", "trainable", "training" or "loss", is not learnt from.
 //
 // Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
 // answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
@@ -55,13 +60,14 @@ struct ConversationRow {
 // generation.
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format);
 
-// The tokens of a conversation, special ones recognised, and of each whether it is learnt from (1, else 0): whether it
-// begins within an answer, or holds its first bytes.
+// The tokens of a conversation, special ones recognised but in what is literal, and of each whether it is learnt from
+// (1, else 0): whether it begins within an answer, or holds its first bytes.
 struct EncodedConversation {
   std::vector<int32_t> tokens, loss;
 };
 EncodedConversation encode_conversation(
     const Conversation& conversation,
-    const std::function<void(std::string_view text, std::vector<int32_t>& out)>& encode_with_special);
+    const std::function<void(std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out)>&
+        encode_chat);
 
 }  // namespace witan

@@ -58,10 +58,15 @@ struct DocumentOrigin {
 };
 
 struct Document {
-  std::string_view text;                   // valid UTF-8, not empty unless visit_empty; valid during the call
-  std::span<const TextSpan> answers = {};  // of a conversation
-  uint64_t source_bytes = 0;               // bytes on disk read so far, all sources together: progress
-  DocumentOrigin origin = {};              // valid during the call
+  std::string_view text;                                 // valid UTF-8, not empty unless visit_empty
+  std::span<const TextSpan> answers = {}, literal = {};  // of a conversation
+  uint64_t source_bytes = 0;                             // bytes on disk read so far, all sources together: progress
+  DocumentOrigin origin = {};                            // all of this is valid during the call
+
+  // With copies of what it refers to.
+  Conversation conversation() const {
+    return {std::string(text), {answers.begin(), answers.end()}, {literal.begin(), literal.end()}};
+  }
 };
 
 // Calls `visit` with each document, sources in order. Unusable rows go to the quarantine and are only an error if their

@@ -17,7 +17,7 @@ namespace {
 
 // `loss`: whether the documents are conversations, of which only some tokens are learnt from.
 EncodedConversation encode_document(const TextEncoder& encoder, bool loss, const Conversation& document) {
-  if (loss) return encode_conversation(document, encoder.encode_with_special);
+  if (loss) return encode_conversation(document, encoder.encode_chat);
   EncodedConversation encoded;
   encoder.encode(document.text, encoded.tokens);
   if (encoder.end_of_text && !encoded.tokens.empty()) encoded.tokens.push_back(*encoder.end_of_text);

@@ -15,6 +15,9 @@ TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer) {
           end_of_text,
           tokenizer->hash(),
           [tokenizer](std::string_view text, std::vector<int32_t>& out) { tokenizer->encode_to(text, out, true); },
+          [tokenizer](std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out) {
+            tokenizer->encode_to(text, out, literal);
+          },
           vocabulary_digest(tokenizer->spec())};
 }
 

@@ -5,9 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "witan/tokenizer/added_tokens.h"
 
 namespace witan {
 
@@ -23,6 +26,9 @@ struct TextEncoder {
   std::string hash;  // changes whenever the tokens would change
   // As `encode`, with the special tokens that the text spells.
   std::function<void(std::string_view text, std::vector<int32_t>& out)> encode_with_special = {};
+  // As `encode_with_special`, but what is literal spells none (Tokenizer::encode_to).
+  std::function<void(std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out)> encode_chat =
+      {};
   std::string vocabulary = {};  // what ids stand for (vocabulary_digest()); empty: not known
 };
 

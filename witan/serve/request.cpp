@@ -8,6 +8,7 @@
 #include "witan/base/json.h"
 #include "witan/serve/api_error.h"
 #include "witan/serve/request_members.h"
+#include "witan/tokenizer/chat/messages.h"
 
 namespace witan::serve {
 namespace {
@@ -129,108 +130,99 @@ std::vector<CompletionRequest::Prompt> parse_prompts(RequestMembers& members) {
   return prompts;
 }
 
-using Ordered = nlohmann::ordered_json;
+using jinja::Value;
 
 [[noreturn]] void refuse_chat(const char* member, const std::string& message) {
   throw ApiError(400, message, member, "invalid_value");
 }
 
-bool has_text(const Ordered& object, const char* member) {
-  return object.is_object() && object.contains(member) && object[member].is_string();
+// The member of an object; null where there is none.
+const Value* member_of(const Value& object, const char* name) {
+  const Value* found = object.entries() ? jinja::find(*object.entries(), name) : nullptr;
+  return found && !found->is_none() ? found : nullptr;
 }
 
-// A string, or parts {"type": "text", "text": …}.
-std::string parse_content(const Ordered& content, size_t message) {
-  if (content.is_string()) return content;
-  std::string text;
-  for (const Ordered& part : content.is_array() ? content : Ordered::array({nullptr})) {
-    if (!has_text(part, "type") || part["type"] != "text" || !has_text(part, "text"))
-      refuse_chat("messages", cat("messages[", message, "].content must be a string or a list of parts of type text"));
-    text += part["text"].get_ref<const std::string&>();
-  }
-  return text;
+const std::string* text_of(const Value& object, const char* name) {
+  const Value* found = member_of(object, name);
+  return found ? found->string() : nullptr;
 }
 
-// Their arguments are JSON in a string: what the model says, which templates write as what it is.
-void parse_tool_calls(Ordered& calls, size_t message) {
-  const auto refuse = [&](const std::string& what) {
-    refuse_chat("messages", cat("messages[", message,
-                                "].tool_calls must be a list of {\"id\", \"type\": \"function\", "
-                                "\"function\": {\"name\", \"arguments\"}}: ",
-                                what));
-  };
-  if (!calls.is_array()) refuse("it must be a list");
-  for (Ordered& call : calls) {
-    if (!call.is_object() || !call.contains("function") || !has_text(call["function"], "name") ||
-        !has_text(call["function"], "arguments"))
-      refuse("a call has no function with a name and arguments");
-    Ordered& arguments = call["function"]["arguments"];
-    const std::string text = arguments;
-    try {
-      parse_json(text, "arguments", 32);
-    } catch (const CorruptionError& error) {
-      refuse(error.what());
-    }
-    arguments = Ordered::parse(text);
-    if (!arguments.is_object()) refuse("arguments must be a JSON object in a string");
+// What chat templates do with calls is theirs; a client's are OpenAI's.
+void check_calls(const Value& calls, const std::string& where) {
+  for (const Value& call : *calls.sequence()->items) {
+    const Value* function = member_of(call, "function");
+    if (!function || !text_of(*function, "name") || !member_of(*function, "arguments"))
+      refuse_chat("messages", cat(where, ".tool_calls: a call has no function with a name and arguments"));
   }
+}
+
+Value parse_message(const Value& given, const std::string& where, ChatRequest& request) {
+  const std::string* role = text_of(given, "role");
+  if (!role) refuse_chat("messages", cat(where, " must be an object with a role and a content"));
+  if (const Value* call = member_of(given, "function_call"); call && truth(*call))
+    throw ApiError(400, cat(where, ".function_call is not supported: use tool_calls"), "messages", "unsupported_value");
+  Value message;
+  try {
+    message = normal_message(given);
+  } catch (const DataError& error) {
+    refuse_chat("messages", cat(where, ".", error.what()));
+  }
+  const Value* calls = member_of(message, "tool_calls");
+  const bool has_calls = calls && truth(*calls);
+  if (has_calls) check_calls(*calls, where);
+  request.speaks_of_tools |= has_calls || *role == "tool";
+  if (!text_of(message, "content"))
+    refuse_chat("messages", cat(where, ".content must be a string or a list of parts of type text"));
+  return message;
 }
 
 void parse_messages(RequestMembers& members, ChatRequest& request) {
-  request.messages = members.ordered("messages");
-  if (request.messages.is_null())
+  const Value messages = members.for_template("messages");
+  if (messages.is_undefined())
     throw ApiError(400, "the request has no messages", "messages", "missing_required_parameter");
-  if (!request.messages.is_array() || request.messages.empty())
+  if (!messages.sequence() || messages.sequence()->items->empty())
     refuse_chat("messages", "messages must be a list of at least one message");
-  for (size_t i = 0; i < request.messages.size(); ++i) {
-    Ordered& message = request.messages[i];
-    if (!has_text(message, "role"))
-      refuse_chat("messages", cat("messages[", i, "] must be an object with a role and a content"));
-    if (message.contains("function_call") && !message["function_call"].empty())
-      throw ApiError(400, cat("messages[", i, "].function_call is not supported: use tool_calls"), "messages",
-                     "unsupported_value");
-    const bool calls = message.contains("tool_calls") && !message["tool_calls"].empty();
-    if (calls) parse_tool_calls(message["tool_calls"], i);
-    request.speaks_of_tools |= calls || message["role"] == "tool";
-    const bool silent = calls && (!message.contains("content") || message["content"].is_null());
-    message["content"] = silent ? "" : parse_content(message.contains("content") ? message["content"] : Ordered(), i);
-  }
+  const jinja::Items& all = *messages.sequence()->items;
+  for (size_t i = 0; i < all.size(); ++i)
+    request.messages.push_back({{}, {}, to_json(parse_message(all[i], cat("messages[", i, "]"), request))});
 }
 
 // With tool_choice = "none" there are none.
 void parse_tools(RequestMembers& members, ChatRequest& request) {
-  Ordered tools = members.ordered("tools");
+  const Value given = members.for_template("tools");
   members.neutral("tool_choice", {"none", "auto"}, "the model itself decides whether to call a tool");
   const json* choice = members.any("tool_choice");
   const auto parallel = members.boolean("parallel_tool_calls");
-  if (tools.is_null()) return;
-  if (!tools.is_array()) refuse_chat("tools", "tools must be a list");
-  if (tools.empty() || (choice && *choice == "none")) return;
+  if (given.is_undefined()) return;
+  if (!given.sequence()) refuse_chat("tools", "tools must be a list");
+  if (given.sequence()->items->empty() || (choice && *choice == "none")) return;
+  const jinja::Items& tools = *given.sequence()->items;
   for (size_t i = 0; i < tools.size(); ++i) {
-    const bool is_function = has_text(tools[i], "type") && tools[i]["type"] == "function" &&
-                             tools[i].contains("function") && has_text(tools[i]["function"], "name");
-    if (!is_function)
+    const std::string* type = text_of(tools[i], "type");
+    const Value* function = member_of(tools[i], "function");
+    if (!type || *type != "function" || !function || !text_of(*function, "name"))
       refuse_chat("tools", cat("tools[", i, "] must be {\"type\": \"function\", \"function\": {\"name\": …}}"));
-    if (const auto strict = tools[i]["function"].find("strict");
-        strict != tools[i]["function"].end() && *strict == true)
+    if (const Value* strict = member_of(*function, "strict"); strict && strict->as<bool>() && truth(*strict))
       throw ApiError(400, cat("tools[", i, "].function.strict is not supported: the model may depart from the schema"),
                      "tools", "unsupported_value");
+    request.tool_names.insert(*text_of(*function, "name"));
   }
   if (parallel == false)
     throw ApiError(400, "parallel_tool_calls = false is not supported: the model may make several calls",
                    "parallel_tool_calls", "unsupported_value");
-  request.tools = std::move(tools);
+  request.tools = to_json(normal_tools(given));
   request.speaks_of_tools = true;
 }
 
 // Names of a template that are not for requests to set.
 void parse_template_variables(RequestMembers& members, ChatRequest& request) {
   constexpr const char* kName = "chat_template_kwargs";
-  request.template_variables = members.ordered(kName);
-  if (request.template_variables.is_null()) return;
-  if (!request.template_variables.is_object()) refuse_chat(kName, cat(kName, " must be an object"));
+  const Value variables = members.for_template(kName);
+  if (variables.is_undefined()) return;
+  if (!variables.entries()) refuse_chat(kName, cat(kName, " must be an object"));
   for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
-    if (request.template_variables.contains(name)) refuse_chat(kName, cat(kName, " must not set ", name));
+    if (jinja::find(*variables.entries(), name)) refuse_chat(kName, cat(kName, " must not set ", name));
+  request.template_variables = to_json(variables);
 }
 
 void parse_chat_unsupported(RequestMembers& members) {

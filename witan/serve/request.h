@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan::serve {
 
@@ -46,14 +48,13 @@ struct CompletionRequest : SamplingRequest {
   bool echo = false;            // the prompt is part of the text, and its tokens have log probabilities
 };
 
-// Its JSON keeps the order of keys, in which a chat template writes them.
+// JSON is as a chat template is given it (ChatTemplateOptions), with keys in the order of the request.
 struct ChatRequest : SamplingRequest {
-  // [{"role": …, "content": "…", …}, …]: at least one; content in parts of text is joined to one string, that of a
-  // message with nothing but tool_calls is empty, and the arguments of these are objects, as chat templates expect.
-  nlohmann::ordered_json messages;
-  nlohmann::ordered_json tools;               // a list of functions that the model may call; null: none
-  nlohmann::ordered_json template_variables;  // an object: of the chat template; null: none
-  bool speaks_of_tools = false;               // has tools, or messages that call them or answer their calls
+  std::vector<ChatMessage> messages;  // at least one, as normal_message() makes them, each with a text as its content
+  std::string tools;                  // a list of functions that the model may call; empty: none
+  std::set<std::string> tool_names;
+  std::string template_variables;  // an object; empty: none
+  bool speaks_of_tools = false;    // has tools, or messages that call them or answer their calls
 };
 
 // Throw ApiError (400) that names the member and what it must be.

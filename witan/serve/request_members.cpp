@@ -40,10 +40,10 @@ const nlohmann::json* RequestMembers::any(const char* name) {
   return at == json_.end() || at->is_null() ? nullptr : &*at;
 }
 
-nlohmann::ordered_json RequestMembers::ordered(const char* name) {
+jinja::Value RequestMembers::for_template(const char* name) {
   if (!any(name)) return {};
-  if (ordered_.is_null()) ordered_ = nlohmann::ordered_json::parse(body_);  // it is good: it has been parsed
-  return ordered_.at(name);
+  if (exact_.is_undefined()) exact_ = jinja::from_json(body_, "the request's body");
+  return *jinja::find(*exact_.entries(), name);
 }
 
 std::optional<double> RequestMembers::number(const char* name, double least, double most) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "witan/serve/api_error.h"
+#include "witan/tokenizer/chat/value.h"
 
 namespace witan::serve {
 
@@ -25,8 +26,8 @@ class RequestMembers {
   std::optional<bool> boolean(const char* name);
   std::optional<std::string> text(const char* name);
   const nlohmann::json* any(const char* name);  // null: absent
-  // The same with its keys in the order in which they came; null: absent.
-  nlohmann::ordered_json ordered(const char* name);
+  // The same as chat templates see it: with its keys in their order, and integers of any size; undefined: absent.
+  jinja::Value for_template(const char* name);
   // A member that this server can only take with a value that changes nothing.
   void neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why);
   void ignore(const char* name) { any(name); }
@@ -36,7 +37,7 @@ class RequestMembers {
  private:
   std::string_view body_;
   nlohmann::json json_;
-  nlohmann::ordered_json ordered_;  // once it was asked for
+  jinja::Value exact_;  // the whole, once it was asked for
   std::set<std::string, std::less<>> read_;
 };
 

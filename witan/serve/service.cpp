@@ -261,9 +261,8 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   start.request = generation(request, std::move(tokens), tokens_to_generate(request, count, otherwise));
   std::vector<ChoiceStart> starts;
   add_choices(starts, std::move(start), request.n, seed_of(request));
-  std::set<std::string> tools;
-  for (const auto& tool : request.tools) tools.insert(tool["function"]["name"]);
-  submit(queue_, std::make_shared<Answer>(AnswerKind::chat, request, model_, reply, std::move(starts), count, tools));
+  submit(queue_, std::make_shared<Answer>(AnswerKind::chat, request, model_, reply, std::move(starts), count,
+                                          request.tool_names));
 }
 
 }  // namespace witan::serve

@@ -73,7 +73,7 @@ const std::vector<std::string>& task_keys() {
 class TaskKeys {
  public:
   TaskKeys(Entries entries, std::string where) : entries_(std::move(entries)), where_(std::move(where)) {
-    for (const auto& [key, value] : entries_) refuse_code(key, value);
+    for (const auto& [key, value] : entries_) refuse_code(*key.string(), value);
   }
 
   [[noreturn]] void fail(std::string_view key, std::string_view why) const {
@@ -82,7 +82,7 @@ class TaskKeys {
 
   Value take(std::string_view key) {
     taken_.emplace_back(key);
-    const auto found = std::ranges::find(entries_, key, &Entries::value_type::first);
+    const auto found = std::ranges::find_if(entries_, [&](const auto& entry) { return *entry.first.string() == key; });
     if (found == entries_.end()) return {};
     Value value = std::move(found->second);
     entries_.erase(found);
@@ -123,7 +123,8 @@ class TaskKeys {
     for (const std::string_view key : keys) take(key);
   }
   void refuse_rest() const {
-    for (const auto& [key, value] : entries_) {
+    for (const auto& [name, value] : entries_) {
+      const std::string& key = *name.string();
       if (value.is_none()) continue;
       if (const auto known = refused_keys().find(key); known != refused_keys().end()) fail(key, known->second);
       refuse_unknown(key, taken_);
@@ -131,8 +132,9 @@ class TaskKeys {
   }
   // Keys that are neither `known` nor refused with a reason of their own.
   void refuse_others(const std::vector<std::string>& known) const {
-    for (const auto& [key, value] : entries_)
-      if (!value.is_none() && !refused_keys().contains(key) && std::ranges::find(known, key) == known.end())
+    for (const auto& [name, value] : entries_)
+      if (const std::string& key = *name.string();
+          !value.is_none() && !refused_keys().contains(key) && std::ranges::find(known, key) == known.end())
         refuse_unknown(key, known);
   }
   const std::string& where() const { return where_; }
@@ -145,7 +147,7 @@ class TaskKeys {
   void refuse_code(std::string_view key, const Value& value) const {
     if (const Entries* inner = value.entries()) {
       for (const auto& [name, of] : *inner)
-        if (name.starts_with('!') && of.string()) fail(key, cat(name, " ", clipped(*of.string()), " ", kPython));
+        if (name.string()->starts_with('!') && of.string()) fail(key, cat(*name.string(), " ", clipped(*of.string()), " ", kPython));
     }
   }
 

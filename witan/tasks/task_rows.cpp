@@ -59,7 +59,7 @@ std::vector<fs::path> files_of_split(const TaskConfig& task, const std::string& 
   if (const jinja::Entries* splits = files->entries()) {
     files = find(*splits, split);
     std::vector<std::string> names;
-    for (const auto& [name, of] : *splits) names.push_back(name);
+    for (const auto& [name, of] : *splits) names.push_back(*name.string());
     require<DataError>(files != nullptr, where, "there is no split ", clipped(split), suggestion(split, names));
   } else {
     require<DataError>(split == "train", where, "files that are not named for splits are the split train, and ",
@@ -79,7 +79,7 @@ void fill_columns(std::vector<TaskRow>& rows) {
   std::set<std::string> known;
   for (const TaskRow& row : rows)
     for (const auto& [name, value] : row)
-      if (known.insert(name).second) columns.push_back(name);
+      if (known.insert(*name.string()).second) columns.push_back(*name.string());
   for (TaskRow& row : rows) {
     if (row.size() == columns.size()) continue;
     for (const std::string& name : columns)

@@ -122,7 +122,7 @@ class TaskFinder {
     std::vector<TaskFile> files = named(name, group.file);
     for (TaskFile& file : files)
       for (const auto& [key, value] : *keys) {
-        std::erase_if(file.keys, [&key = key](const auto& entry) { return entry.first == key; });
+        std::erase_if(file.keys, [&key = key](const auto& entry) { return equal(entry.first, key); });
         file.keys.emplace_back(key, value);
       }
     return files;

@@ -31,7 +31,7 @@ std::optional<Number> number_in(std::string_view text) {
 Value scalar_of(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   const std::string& tag = node.Tag();
-  if (tag.size() > 1 && tag.starts_with('!')) return Value::dict({{tag, Value::text(text)}});
+  if (tag.size() > 1 && tag.starts_with('!')) return Value::dict({{Value::text(tag), Value::text(text)}});
   require<DataError>(find_invalid_utf8(text) == std::string::npos, "text that is not UTF-8");
   if (tag != "?") return Value::text(text);  // in quotes, or a block
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return Value::none();
@@ -88,7 +88,7 @@ class NodeReader {
 
 void put_all(Entries& all, const Entries& more) {
   for (const auto& [key, value] : more) {
-    std::erase_if(all, [&key = key](const auto& entry) { return entry.first == key; });
+    std::erase_if(all, [&key = key](const auto& entry) { return equal(entry.first, key); });
     all.emplace_back(key, value);
   }
 }
@@ -104,7 +104,7 @@ Entries with_includes(const fs::path& file, int depth) {
     put_all(all, with_includes(file.parent_path() / *one.string(), depth + 1));
   }
   put_all(all, own);
-  std::erase_if(all, [](const auto& entry) { return entry.first == "include"; });
+  std::erase_if(all, [](const auto& entry) { return *entry.first.string() == "include"; });
   return all;
 }
 

@@ -36,6 +36,15 @@ size_t behind_white_space(std::string_view text, size_t end) {
   return end;
 }
 
+enum class Overlap { none, part, all };
+
+// How much of [begin, end) lies in the spans.
+Overlap overlap_of(size_t begin, size_t end, std::span<const TextSpan> spans) {
+  const auto span = std::ranges::upper_bound(spans, begin, {}, &TextSpan::end);
+  if (span == spans.end() || span->begin >= end) return Overlap::none;
+  return span->begin <= begin && span->end >= end ? Overlap::all : Overlap::part;
+}
+
 }  // namespace
 
 void AddedTokenMatcher::add(std::string text, const AddedToken& token) {
@@ -53,8 +62,8 @@ void AddedTokenMatcher::add(std::string text, const AddedToken& token) {
   tokens.insert(shorter, {std::move(text), token.id, token.special, token.single_word, token.lstrip, token.rstrip});
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t from,
-                                                                bool allow_special) const {
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t from, bool allow_special,
+                                                                std::span<const TextSpan> literal) const {
   if (!any_ordinary_ && !(any_special_ && allow_special)) return std::nullopt;
   // Nearly all vocabularies have tokens with one first byte, which the C library finds faster than any loop.
   const auto next = [&](size_t at) {
@@ -68,7 +77,10 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
     for (const Token& token : by_first_byte_[lead]) {
       if (text.substr(i, token.text.size()) != token.text) continue;
       const size_t end = i + token.text.size();
-      if ((token.special && !allow_special) || (token.single_word && !stands_alone(text, i, end))) {
+      const Overlap overlap = token.special ? overlap_of(i, end, literal) : Overlap::none;
+      if (overlap == Overlap::part) continue;  // a shorter one may end before the literal text
+      if ((token.special && (!allow_special || overlap == Overlap::all)) ||
+          (token.single_word && !stands_alone(text, i, end))) {
         i = end - 1;  // the reference, too, looks for nothing else inside of it
         break;
       }

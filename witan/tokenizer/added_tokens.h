@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "witan/tokenizer/tokenizer_spec.h"
 
 namespace witan {
+
+// Bytes [begin, end) of a text.
+struct TextSpan {
+  size_t begin = 0, end = 0;
+  bool operator==(const TextSpan&) const = default;
+};
 
 // Immutable after it is filled: find() may be called from several threads.
 class AddedTokenMatcher {
@@ -25,8 +32,11 @@ class AddedTokenMatcher {
   void add(std::string text, const AddedToken& token);
 
   // The leftmost match at or after `from`; of several at one position, the longest. Special tokens only match on
-  // request. White space that the token swallows is part of the match, but nothing before `from`.
-  std::optional<Match> find(std::string_view text, size_t from, bool allow_special) const;
+  // request, and not where a byte of theirs lies in `literal`, whose spans are in order and apart from each other.
+  // White space that the token swallows is part of the match, but nothing before `from`.
+  std::optional<Match> find(std::string_view text, size_t from, bool allow_special,
+                            std::span<const TextSpan> literal = {}) const;
+  bool has_special() const { return any_special_; }
 
  private:
   struct Token {
@@ -35,7 +45,7 @@ class AddedTokenMatcher {
     bool special, single_word, lstrip, rstrip;
   };
   std::array<std::vector<Token>, 256> by_first_byte_;  // longest first
-  std::array<std::bitset<256>, 256> second_bytes_;  // those of the tokens with a first byte; all, if it is a token
+  std::array<std::bitset<256>, 256> second_bytes_;     // those of the tokens with a first byte; all, if it is a token
   std::string first_bytes_;                            // those with tokens
   bool any_special_ = false, any_ordinary_ = false;
 };

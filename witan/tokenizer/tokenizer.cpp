@@ -36,14 +36,24 @@ TokenMap map_of_tokens(const TokenizerSpec& spec, const std::vector<std::string>
 
 // Cuts `text` at added tokens: `token(id)` for each of them, `plain(piece)` for what stands between.
 template <class Plain, class Token>
-void cut(std::string_view text, const AddedTokenMatcher& matcher, bool allow_special, Plain plain, Token token) {
+void cut(std::string_view text, const AddedTokenMatcher& matcher, bool allow_special, std::span<const TextSpan> literal,
+         Plain plain, Token token) {
   size_t done = 0;
-  while (const auto match = matcher.find(text, done, allow_special)) {
+  while (const auto match = matcher.find(text, done, allow_special, literal)) {
     if (match->begin > done) plain(text.substr(done, match->begin - done));
     token(match->id);
     done = match->begin + match->length;
   }
   if (done < text.size()) plain(text.substr(done));
+}
+
+// The spans of a text within its part at `begin`, as that part counts bytes.
+std::vector<TextSpan> spans_in(std::span<const TextSpan> spans, size_t begin, size_t size) {
+  std::vector<TextSpan> within;
+  for (auto at = std::ranges::upper_bound(spans, begin, {}, &TextSpan::end);
+       at != spans.end() && at->begin < begin + size; ++at)
+    within.push_back({std::max(at->begin, begin) - begin, std::min(at->end, begin + size) - begin});
+  return within;
 }
 
 void hash_text(Hasher& hasher, std::string_view text) {
@@ -165,11 +175,21 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool allow_special
 }
 
 void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special) const {
+  encode_to(text, out, allow_special, {});
+}
+
+void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const {
+  encode_to(text, out, true, literal);
+}
+
+void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special,
+                          std::span<const TextSpan> literal) const {
   const Tables& t = *tables_;
   const auto token = [&](int32_t id) { out.push_back(id); };
   if (const auto* sentencepiece = std::get_if<SentencePiece>(&t.model))
     return cut(
-        text, t.raw_matcher, allow_special, [&](std::string_view piece) { sentencepiece->encode(piece, out); }, token);
+        text, t.raw_matcher, allow_special, literal, [&](std::string_view piece) { sentencepiece->encode(piece, out); },
+        token);
   PiecesSink words;
   if (const auto* bpe = std::get_if<Bpe>(&t.model))
     words = [bpe, &out](const Pieces& pieces) { bpe->encode_words(pieces, out); };
@@ -177,19 +197,22 @@ void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool
     words = [unigram = &std::get<UnigramModel>(t.model), &out](const Pieces& pieces) {
       pieces.each([&](std::string_view piece) { unigram->encode(piece, out); });
     };
-  const auto normalized = [&](std::string_view piece, bool is_first) {
+  const auto normalized = [&](std::string_view piece, bool is_first, const std::vector<TextSpan>& spans) {
     cut(
-        piece, t.normalized_matcher, allow_special,
+        piece, t.normalized_matcher, allow_special, spans,
         [&](std::string_view rest) { t.encode_words(rest, words, is_first && rest.data() == piece.data()); }, token);
   };
   const auto plain = [&](std::string_view piece) {
     const bool is_first = piece.data() == text.data();
-    if (t.normalizer.may_change(piece))
-      normalized(t.normalizer(piece), is_first);
-    else
-      normalized(piece, is_first);
+    std::vector<TextSpan> spans;
+    if (t.normalized_matcher.has_special())
+      spans = spans_in(literal, static_cast<size_t>(piece.data() - text.data()), piece.size());
+    if (!t.normalizer.may_change(piece)) return normalized(piece, is_first, spans);
+    for (TextSpan& span : spans)  // a normalised beginning ends where the beginning of the normalised text does
+      span = {t.normalizer(piece.substr(0, span.begin)).size(), t.normalizer(piece.substr(0, span.end)).size()};
+    normalized(t.normalizer(piece), is_first, spans);
   };
-  cut(text, t.raw_matcher, allow_special, plain, token);
+  cut(text, t.raw_matcher, allow_special, literal, plain, token);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {

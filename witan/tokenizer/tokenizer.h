@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "witan/base/file.h"
+#include "witan/tokenizer/added_tokens.h"
 #include "witan/tokenizer/tokenizer_spec.h"
 
 namespace witan {
@@ -34,6 +35,9 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
   // The same, appended to `out`.
   void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special = false) const;
+  // With special tokens, but for those that a byte of `literal` belongs to: what a chat template writes, of which the
+  // messages' own text is literal. The spans are in order and apart from each other.
+  void encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const;
 
   // The tokens' bytes, concatenated, special tokens as their text. The result is valid UTF-8 only if the ids are those
   // of a complete text (StreamingDecoder handles parts). Throws DataError for an id outside the vocabulary.
@@ -54,6 +58,9 @@ class Tokenizer {
   const TokenizerSpec& spec() const;
 
  private:
+  void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special,
+                 std::span<const TextSpan> literal) const;
+
   struct Tables;
   std::shared_ptr<const Tables> tables_;
 };

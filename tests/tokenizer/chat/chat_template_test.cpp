@@ -91,19 +91,25 @@ std::string refusal(const std::string& source) {
 TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {
   EXPECT_EQ(
       refusal("a\n{% include 'x' %}"),
-      "t.jinja:2: the statement {% include %} is not supported: for, if, set, macro, filter, generation, break and "
-      "continue are");
+      "t.jinja:2: the statement {% include %} is not supported: for, if, set, macro, filter, generation, raw, break "
+      "and continue are");
   EXPECT_EQ(refusal("\n\n{{ x|tojsn }}"), "t.jinja:3: the filter tojsn is not supported (did you mean tojson?)");
   EXPECT_EQ(refusal("{{ x is strin }}"), "t.jinja:1: the test `is strin` is not supported (did you mean string?)");
   EXPECT_EQ(refusal("{% for x in y recursive %}{% endfor %}"), "t.jinja:1: recursive loops are not supported");
   EXPECT_EQ(refusal("{% for x in [1] %}{% macro f() %}{% endmacro %}{% endfor %}"),
             "t.jinja:1: a macro within a loop or another macro is not supported");
   EXPECT_EQ(refusal("{{ f(*x) }}"), "t.jinja:1: arguments with * are not supported");
-  EXPECT_EQ(refusal("{{ 'x'\n.zfill(3) }}"), "t.jinja:2: the method zfill of a string is not supported");
-  EXPECT_EQ(refusal("{{ '%d' % 3 }}"), "t.jinja:1: formatting a string with % is not supported");
+  EXPECT_EQ(refusal("{{ 'x'\n.casefold() }}"), "t.jinja:2: the method casefold of a string is not supported");
+  EXPECT_EQ(refusal("{{ '%c' % 3 }}"), "t.jinja:1: the format %c is not supported");
+  EXPECT_EQ(refusal("{{ '{:n}'.format(3) }}"), "t.jinja:1: the format n is not supported");
+  EXPECT_EQ(refusal("{{ '\\N{BULLET}' }}"),
+            "t.jinja:1: \\N{…} in a string is not supported: write the character itself");
+  EXPECT_EQ(refusal("{{ 18446744073709551615 * 2 }}"),
+            "t.jinja:1: arithmetic with integers beyond 64 bits is not supported");
   EXPECT_EQ(refusal("{{ [].append(1) }}"),
             "t.jinja:1: the method append of a list is not supported: templates cannot change values");
-  EXPECT_EQ(refusal("{{ [1]|tojson(separators=(',', ':')) }}"), "t.jinja:1: tojson with separators is not supported");
+  EXPECT_EQ(refusal("{{ [1]|tojson(separators=',') }}"),
+            "t.jinja:1: tojson: separators must be two short strings, of items and behind keys");
 }
 
 TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
@@ -112,7 +118,7 @@ TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
   EXPECT_EQ(refusal("{{ 'a }}"), "t.jinja:1: a string is not closed");
   EXPECT_EQ(refusal("{{ x"), "t.jinja:1: a tag is not closed: there is no }}");
   EXPECT_EQ(refusal("{% endif %}"), "t.jinja:1: {% endif %} has no beginning");
-  EXPECT_EQ(refusal("{{ 99999999999999999999 }}"), "t.jinja:1: the integer 99999999999999999999 is beyond 64 bits");
+  EXPECT_EQ(refusal("{{ 0xfffffffffffffffff }}"), "t.jinja:1: 0xfffffffffffffffff is not an integer of 64 bits");
   EXPECT_EQ(refusal("\n{{ a.b.c }}"), "t.jinja:2: a is undefined, and has no attribute b");
   EXPECT_EQ(refusal("{{ 'a' + b }}"), "t.jinja:1: + does not take a string and b, which is undefined,");
   EXPECT_EQ(
@@ -139,6 +145,54 @@ TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
   EXPECT_NE(refusal("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}")
                 .find("nested deeper than"),
             std::string::npos);
+}
+
+// The parts of a text that messages wrote, with bars around them.
+std::string with_marks(const RenderedChat& chat) {
+  std::string text;
+  size_t at = 0;
+  for (const TextSpan& span : chat.given) {
+    text += chat.text.substr(at, span.begin - at) + "|" + chat.text.substr(span.begin, span.end - span.begin) + "|";
+    at = span.end;
+  }
+  return text + chat.text.substr(at);
+}
+
+std::string marked(const std::string& source, const std::string& content = "a <b> c") {
+  const std::vector<ChatMessage> messages = {{"user", content}};
+  return with_marks(ChatTemplate("{% set c = messages[0].content %}" + source, "t").render_chat(messages));
+}
+
+// Whatever a template does with a message, what comes of it is the message's, and the rest the template's.
+TEST(ChatTemplate, KnowsWhatMessagesWrote) {
+  EXPECT_EQ(marked("<x>{{ c }}<y>"), "<x>|a <b> c|<y>");
+  EXPECT_EQ(marked("{{ '<x>' + c ~ '<y>' }}"), "<x>|a <b> c|<y>");
+  EXPECT_EQ(marked("<{{ messages[0].role }}>"), "<user>") << "a role makes the template's own tokens";
+  EXPECT_EQ(marked("{{ ('<x> ' + c + ' ')|trim }}<y>"), "<x> |a <b> c|<y>");
+  EXPECT_EQ(marked("{{ c.split(' ')|join('<y>') }}"), "|a|<y>|<b>|<y>|c|");
+  EXPECT_EQ(marked("{{ c|replace('<b>', '<y>') }}"), "|a |<y>| c|");
+  EXPECT_EQ(marked("{{ c[2:5] }}<y>{{ c[::-1] }}"), "|<b>|<y>|c >b< a|");
+  EXPECT_EQ(marked("{{ c|upper }}{{ '<y>'|upper }}"), "|A <B> C|<Y>");
+  EXPECT_EQ(marked("{{ [c, '<y>']|tojson }}"), "[|\"a <b> c\"|, \"<y>\"]");
+  EXPECT_EQ(marked("{{ {'k': c} }}"), "{'k': '|a <b> c|'}");
+  EXPECT_EQ(marked("{{ '<y>%s<z>' % c }}{{ '<y>{}'.format(c) }}"), "<y>|a <b> c|<z><y>|a <b> c|");
+  EXPECT_EQ(marked("{% set x %}<y>{{ c }}{% endset %}{{ x }}{% filter trim %} {{ c }}<y> {% endfilter %}"),
+            "<y>|a <b> ca <b> c|<y>");
+  EXPECT_EQ(marked("{% macro m(x) %}<y>{{ x }}{% endmacro %}{{ m(c) }}"), "<y>|a <b> c|");
+  EXPECT_EQ(marked("{% for x in c.split(' ') %}<y>{{ x }}{% endfor %}"), "<y>|a|<y>|<b>|<y>|c|");
+  EXPECT_EQ(marked("{{ ('<y>' + c)|indent(2) }}{{ '<y>'|e }}{{ c|e }}", "<\n"), "<y>|<|\n&lt;y&gt;|&lt;\n|")
+      << "an indented line that is empty stays empty";
+  EXPECT_EQ(marked("{% for k, v in messages[0].items() %}{{ k }}={{ v }};{% endfor %}"),
+            "role=user;content=|a <b> c|;");
+}
+
+TEST(ChatTemplate, ToolsVariablesAndOddRolesAreGivenToo) {
+  const ChatTemplate chat("{{ bos_token }}{{ messages[0].role }}{{ tools[0].name }}{{ word }}{{ messages[0]|tojson }}",
+                          "t");
+  const std::vector<ChatMessage> messages = {{"", "", R"({"role": "<x>", "n": 12345678901234567890})"}};
+  const RenderedChat rendered = chat.render_chat(
+      messages, {.bos_token = "<s>", .tools = R"([{"name": "<f>"}])", .variables = R"({"word": "<w>"})"});
+  EXPECT_EQ(with_marks(rendered), "<s>|<x><f><w>|{|\"role\"|: |\"<x>\"|, |\"n\"|: 12345678901234567890}");
 }
 
 TEST(ChatTemplate, ANamespaceMayHoldItself) {
@@ -177,6 +231,20 @@ TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
   write_file_atomically(config, R"({"chat_template": [{"name": "tool_use", "template": "a"}]})");
   EXPECT_NE(message_of<DataError>([&] { find_chat_template(folder.path()); }).find("none is called \"default\""),
             std::string::npos);
+}
+
+// Each would take seconds or more: what a template does is charged by what it takes, not by how it is written.
+TEST(ChatTemplate, NothingIsCheaperThanWhatItTakes) {
+  const std::string much = "the template does more work than", text = "{% set s = 'aé' * 4000000 %}";
+  for (const char* bomb : {"{{ s|upper|length }}", "{{ s.title()|length }}", "{{ s|list|length }}", "{{ s|first }}",
+                           "{{ s|map('upper')|list|length }}", "{{ ''.join(s)|length }}", "{{ [s]|string|length }}",
+                           "{% for c in s %}{% endfor %}", "{{ s|escape|length }}", "{{ s[::2]|length }}",
+                           "{{ s|tojson|length }}{{ s|tojson|length }}{{ s|tojson|length }}{{ s|tojson|length }}"})
+    EXPECT_NE(refusal(text + text + bomb + bomb).find(much), std::string::npos) << bomb;
+  std::string entries = "{% set d = {";
+  for (int i = 0; i < 4000; ++i) entries += "'key" + std::to_string(i) + "': 1, ";
+  const std::string loop = "{% for i in range(99999) %}{% set x = d.nothing %}{% set x = d['nothing'] %}{% endfor %}";
+  EXPECT_NE(refusal(entries + "} %}" + loop).find(much), std::string::npos);
 }
 
 TEST(ChatTemplate, AJoinCostsWhatItWrites) {

@@ -109,8 +109,8 @@ std::vector<Case> cases() {
   add({"split"}, {"split = 'x'"}, {"split = '80,10,10'", "held_out_fraction = 0.2"}, "data_samples = megatron");
   add({"data_cache_path"}, {}, {"data_samples = 'megatron'"}, "data_samples = megatron; here data_samples = witan");
   add({"eval_iters"}, {"full_validation = true"}, {}, "full_validation = false; here full_validation = true");
-  add({"messages_key", "chat_template", "loss_on", "packing"}, {}, {"sft = true", "tokenizer = 't.json'"},
-      "sft = true");
+  add({"messages_key", "chat_template", "loss_on", "content_special_tokens", "packing"}, {},
+      {"sft = true", "tokenizer = 't.json'"}, "sft = true");
   add({"json_key", "bad_row_share", "replace_invalid_utf8"}, {"data_path = 'p'", "tokenizer = 't.json'"},
       {"data_path = 'p'", "tokenizer = 't.json'", "valid_data = 'a=b.txt'"}, "text to read");
   add({"json_key"}, {"sft = true", "tokenizer = 't.json'"}, {}, "messages_key");

@@ -14,6 +14,7 @@
 #include "witan/data/sources.h"
 #include "witan/report/metrics.h"
 #include "witan/tokenizer/bpe_trainer.h"
+#include "witan/train/run/interval_samples.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/trainer.h"
@@ -95,6 +96,27 @@ class Conversing : public ::testing::Test {
   test::TempFolder folder_;
   std::vector<std::string> warnings_;
 };
+
+// Not the beginning of a text, which the model was not tuned to continue.
+TEST_F(Conversing, SamplesContinueAConversation) {
+  RunConfig given = config("sampled");
+  given.train.sample_tokens = 8;
+  const Tokenizer tokenizer = Tokenizer::load(given.data.tokenizer);
+  const RunConfig resolved = *resolve(given, {.vocabulary = tokenizer.vocab_size()});
+  EXPECT_EQ(resolved.train.sample_prompt, "Hello! What can you do?");
+  const SamplePrompts prompts = sample_prompts(resolved, tokenizer);
+  EXPECT_EQ(prompts.last, "<|im_start|>user\nHello! What can you do?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prompts.ends, std::vector{*tokenizer.token_id("<|im_end|>")});
+  EXPECT_EQ(encode_sample_prompt(tokenizer, prompts.last, prompts.chat).front(), *tokenizer.token_id("<|im_start|>"));
+  given.data.sft = false;
+  given.data.valid_data.clear();
+  EXPECT_EQ(sample_prompts(given, tokenizer).last, "The ");
+  given.data.sft = true;
+  const std::string picky = (folder_ / "picky.jinja").string();
+  std::ofstream(picky) << "{{ raise_exception('a system message first') }}";
+  given.data.chat_template = picky;
+  EXPECT_EQ(sample_prompts(given, tokenizer).last, "The ") << "the template takes no question alone";
+}
 
 // A set of shards is the set of the rows that they were made of, sample for sample.
 TEST_F(Conversing, AValidationSetMayBeShards) {

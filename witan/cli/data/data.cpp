@@ -169,6 +169,9 @@ void add_data(CLI::App& app, Context& context) {
       .one_of({"answers", "all"})
       .show_default()
       .needs(sft);
+  add_flag(*command, "--content-special-tokens", chat.content_special_tokens,
+           "Special tokens that messages spell are control tokens, not text, with --sft")
+      .needs(sft);
   add_option(*command, "--inspect", args->inspect, "Inspect these shards: PREFIX, PREFIX.bin or PREFIX.idx")
       .type_name("PREFIX");
   add_data_fetch(*command, context);

@@ -21,6 +21,7 @@ struct ChatArgs {
   RunArgs run;
   SamplingArgs sampling;
   std::string system, chat_template;
+  bool content_special_tokens = false;
   int64_t context = 0;  // 0: the model's, up to kContext
 };
 
@@ -164,7 +165,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   args.sampling.check();
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const auto format = ChatFormat::open(run, args.chat_template);
+  const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   if (!format) throw UsageError(ChatFormat::missing(run));
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
   GenerateOptions options = args.sampling.resolve(generation_config_of(context.err, run), *run.tokenizer);
@@ -202,6 +203,7 @@ void add_chat(CLI::App& app, Context& context) {
   add_option(*command, "--chat-template", args->chat_template,
              "A template in Jinja, or a JSON file with one, instead of the run's")
       .type_name("FILE");
+  add_flag(*command, "--content-special-tokens", args->content_special_tokens, kContentSpecialTokensHelp);
   add_option(*command, "--context", args->context,
              "Tokens of the conversation that there is room for (0: the model's, at most 8192)")
       .type_name("N")

@@ -8,10 +8,12 @@
 
 namespace witan::cli {
 
-std::optional<ChatFormat> ChatFormat::open(const TrainedRun& run, const std::string& file) {
+std::optional<ChatFormat> ChatFormat::open(const TrainedRun& run, const std::string& file,
+                                           bool content_special_tokens) {
   auto found = file.empty() ? find_chat_template(run.folder) : std::optional(read_chat_template(file));
   if (!found) return {};
-  return ChatFormat(std::move(*found), *run.tokenizer);
+  return ChatFormat(std::move(*found), *run.tokenizer,
+                    content_special_tokens || run.config->data.content_special_tokens);
 }
 
 std::string ChatFormat::missing(const TrainedRun& run) {
@@ -26,20 +28,29 @@ std::string ChatFormat::missing(const TrainedRun& run) {
              "/v1/completions)");
 }
 
-std::string ChatFormat::render(std::span<const ChatMessage> messages, const std::string& tools,
-                               const std::string& variables) const {
+RenderedChat ChatFormat::prompt(std::span<const ChatMessage> messages, const std::string& tools,
+                                const std::string& variables) const {
   ChatTemplateOptions options;
   options.add_generation_prompt = true;
   options.bos_token = found_.bos_token;
   options.eos_token = found_.eos_token;
   options.tools = tools;
   options.variables = variables;
-  return found_.chat.render(messages, options);
+  return found_.chat.render_chat(messages, options);
+}
+
+std::string ChatFormat::render(std::span<const ChatMessage> messages, const std::string& tools,
+                               const std::string& variables) const {
+  return prompt(messages, tools, variables).text;
 }
 
 std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, const std::string& tools,
                                         const std::string& variables) const {
-  return tokenizer_.encode(render(messages, tools, variables), true);
+  RenderedChat rendered = prompt(messages, tools, variables);
+  if (content_special_tokens_) rendered.given.clear();
+  std::vector<int32_t> tokens;
+  tokenizer_.encode_to(rendered.text, tokens, rendered.given);
+  return tokens;
 }
 
 void ChatFormat::add_stop_tokens(std::vector<int32_t>& tokens) const {

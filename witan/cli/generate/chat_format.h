@@ -13,10 +13,14 @@
 
 namespace witan::cli {
 
+inline constexpr const char* kContentSpecialTokensHelp =
+    "Special tokens that messages spell are control tokens, not text, as transformers has it";
+
 class ChatFormat {
  public:
-  // The template of `file` or, without one, the run's. Throws DataError, CorruptionError, IoError.
-  static std::optional<ChatFormat> open(const TrainedRun& run, const std::string& file);
+  // The template of `file` or, without one, the run's. Special tokens that messages spell are text unless
+  // `content_special_tokens`, or unless the run was trained with it. Throws DataError, CorruptionError, IoError.
+  static std::optional<ChatFormat> open(const TrainedRun& run, const std::string& file, bool content_special_tokens);
   // Why there is none, and the way out.
   static std::string missing(const TrainedRun& run);
 
@@ -30,11 +34,15 @@ class ChatFormat {
   void add_stop_tokens(std::vector<int32_t>& tokens) const;
 
  private:
-  ChatFormat(FoundChatTemplate found, Tokenizer tokenizer)
-      : found_(std::move(found)), tokenizer_(std::move(tokenizer)) {}
+  ChatFormat(FoundChatTemplate found, Tokenizer tokenizer, bool content_special_tokens)
+      : found_(std::move(found)), tokenizer_(std::move(tokenizer)), content_special_tokens_(content_special_tokens) {}
+
+  RenderedChat prompt(std::span<const ChatMessage> messages, const std::string& tools,
+                      const std::string& variables) const;
 
   FoundChatTemplate found_;
   Tokenizer tokenizer_;
+  bool content_special_tokens_;
 };
 
 }  // namespace witan::cli

@@ -21,6 +21,7 @@ namespace {
 struct ServeArgs {
   RunArgs run;
   std::string host = "127.0.0.1", name, chat_template;
+  bool content_special_tokens = false;
   int port = 8000;
   int64_t batch = 8, context = 0, waiting = 256, connections = 256;
   double request_time = 600, stop_time = 30;  // seconds
@@ -101,8 +102,7 @@ serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const Trained
   served.tool_format = serve::find_tool_format(
       [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), json_text(tools)); });
   served.encode_chat = [format = *format](const serve::ChatRequest& request) {
-    return format.encode(messages_of(request.messages), json_text(request.tools),
-                         json_text(request.template_variables));
+    return format.encode(request.messages, request.tools, request.template_variables);
   };
   return served;
 }
@@ -132,7 +132,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   const std::string key = api_key(args);  // before the work of loading
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const auto format = ChatFormat::open(run, args.chat_template);
+  const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   const CacheSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
@@ -204,6 +204,7 @@ void add_serve(CLI::App& app, Context& context) {
   add_option(*command, "--chat-template", args->chat_template,
              "A template in Jinja, or a JSON file with one, instead of the run's")
       .type_name("FILE");
+  add_flag(*command, "--content-special-tokens", args->content_special_tokens, kContentSpecialTokensHelp);
   add_limits(*command, *args);
   add_device(*command, args->run);
   add_threads(*command, args->run);

@@ -200,9 +200,9 @@ std::string describe_best(const TrainConfig& train, const ValidationRecord& foun
 // The commands that read the run's weights: of the best checkpoint, where keep_best keeps another one than the last.
 void suggest_commands(const Context& context, RunConfig config, bool best, Progress& progress) {
   if (best) config.train.run += "@best";
+  if (config.data.sft) return progress.note("talk to it   " + command_for(context, config, "chat"));
   progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
                             shell_word(config.train.sample_prompt)));
-  if (config.data.sft) progress.note("talk to it   " + command_for(context, config, "chat"));
 }
 
 }  // namespace
@@ -267,7 +267,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
         "validation   {:.4f} bits per byte at step {}; a Kneser-Ney bigram model of the same tokens: {:.4f}\n",
         *result.bits_per_byte, result.evaluated_at, result.baseline_bits_per_byte.value_or(0)));
   if (!result.sample.empty()) {
-    const std::string text = config->train.sample_prompt + replace_invalid_utf8(result.sample);
+    const std::string prompt =
+        config->data.sft ? cat("> ", config->train.sample_prompt, "\n") : config->train.sample_prompt;
+    const std::string text = prompt + replace_invalid_utf8(result.sample);
     config->log.megatron() ? progress.note(text) : progress.print(text);
     progress.note("");
   }

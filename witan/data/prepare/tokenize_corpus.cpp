@@ -41,7 +41,7 @@ class Gatherer {
       --skip_;
       return;
     }
-    batch_.documents.push_back({std::string(document.text), {document.answers.begin(), document.answers.end()}});
+    batch_.documents.push_back(document.conversation());
     batch_.text_bytes += document.text.size();
     batch_.source_bytes = std::max(batch_.source_bytes, document.source_bytes);
     constexpr size_t kMostDocuments = 4096;  // of empty ones, too

@@ -44,21 +44,18 @@ Value attribute_of(const Value& value, const std::string& name) {
 Value item_of(const Value& value, const Value& key) {
   require<DataError>(!value.is_undefined(), value.is_undefined() ? value.as<Undefined>()->name : "",
                      " is undefined, and has no items");
-  if (const std::string* name = key.string()) {
-    if (const Entries* entries = value.entries()) {
-      const Value* found = find(*entries, *name);
-      return found ? *found : Value::undefined(*name);
-    }
-    return attribute_of(value, *name);
+  if (const Entries* entries = value.entries()) {
+    const Value* found = find(*entries, key);
+    return found ? *found : Value::undefined(key.string() ? *key.string() : "an item");
   }
+  if (const std::string* name = key.string()) return attribute_of(value, *name);
   const bool listed = value.sequence() || value.string();
   if (!listed || !(key.as<int64_t>() || key.as<bool>())) return Value::undefined("an item");
   const int64_t size = length_of(value), given = integer_of(key, "an index"), at = given < 0 ? given + size : given;
   if (at < 0 || at >= size) return Value::undefined(cat("item ", given));
   if (value.sequence()) return (*value.sequence()->items)[static_cast<size_t>(at)];
-  const std::string& text = *value.string();
-  const size_t begin = byte_of(text, at), bytes = byte_of(std::string_view(text).substr(begin), 1);
-  return Value::text(text.substr(begin, bytes));
+  const std::string_view text = *value.string(), behind = text.substr(byte_of(text, at));
+  return Value::text(value.marked()->part(behind.substr(0, byte_of(behind, 1))));
 }
 
 }  // namespace witan::jinja

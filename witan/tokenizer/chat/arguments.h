@@ -11,8 +11,14 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/chat/value.h"
+#include "witan/tokenizer/chat/work.h"
 
 namespace witan::jinja {
+
+// Before items_of() makes a value of every character of a string.
+inline void charge_items(const Value& value, Work& work) {
+  if (const std::string* text = value.string()) work.take(text->size() * 4);
+}
 
 struct Arguments {
   Items values;

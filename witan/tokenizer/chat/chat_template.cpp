@@ -1,5 +1,6 @@
 #include "witan/tokenizer/chat/chat_template.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "witan/base/text.h"
@@ -16,21 +17,33 @@ namespace {
 
 using jinja::Value;
 
-// What a template may do, and what it may do for every byte that it is given.
-constexpr uint64_t kWork = uint64_t{1} << 24, kWorkPerByte = 256;
+// What a template may do, what it may do for every byte that it is given, and what it may do at all: seconds.
+constexpr uint64_t kWork = uint64_t{1} << 24, kWorkPerByte = 256, kMostWork = uint64_t{1} << 28;
 
 Value checked_text(const std::string& text, const char* what) {
   require<DataError>(find_invalid_utf8(text) == std::string::npos, "a message's ", what, " is not UTF-8");
   return Value::text(text);
 }
 
+// Templates make control tokens of roles, such as <|user|>; a plain word spells none by itself.
+bool is_plain_word(const std::string& text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return std::ranges::all_of(text, plain);
+}
+
 Value value_of(const ChatMessage& message) {
-  if (message.json.empty())
-    return Value::dict(
-        {{"role", checked_text(message.role, "role")}, {"content", checked_text(message.content, "content")}});
-  Value value = jinja::from_json(message.json, "a message");
+  Value value = message.json.empty() ? Value::dict({{Value::text("role"), checked_text(message.role, "role")},
+                                                    {Value::text("content"), checked_text(message.content, "content")}})
+                                     : jinja::from_json(message.json, "a message");
   require<DataError>(value.entries() != nullptr, "a message is ", type_name(value), ", not a JSON object");
-  return value;
+  jinja::Entries entries;
+  for (const auto& [key, held] : *value.entries()) {
+    const bool word = *key.string() == "role" && held.string() && is_plain_word(*held.string());
+    entries.emplace_back(key, word ? held : given(held));
+  }
+  return Value::dict(std::move(entries));
 }
 
 uint64_t bytes_of(std::span<const ChatMessage> messages, const ChatTemplateOptions& options) {
@@ -57,11 +70,12 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, const Ch
 
 RenderedChat ChatTemplate::render_chat(std::span<const ChatMessage> messages,
                                        const ChatTemplateOptions& options) const {
-  jinja::Rendering rendering(name_, kWork + kWorkPerByte * bytes_of(messages, options), options.now);
+  jinja::Rendering rendering(name_, std::min(kMostWork, kWork + kWorkPerByte * bytes_of(messages, options)),
+                             options.now);
   jinja::Items items;
   for (const ChatMessage& message : messages) items.push_back(value_of(message));
   rendering.define("messages", Value::list(std::move(items)));
-  rendering.define("tools", options.tools.empty() ? Value::none() : jinja::from_json(options.tools, "tools"));
+  rendering.define("tools", options.tools.empty() ? Value::none() : given(jinja::from_json(options.tools, "tools")));
   rendering.define("documents", Value::none());
   rendering.define("add_generation_prompt", Value::boolean(options.add_generation_prompt));
   if (!options.bos_token.empty()) rendering.define("bos_token", checked_text(options.bos_token, "bos_token"));
@@ -70,7 +84,7 @@ RenderedChat ChatTemplate::render_chat(std::span<const ChatMessage> messages,
     const Value variables = jinja::from_json(options.variables, "variables of the chat template");
     require<DataError>(variables.entries() != nullptr, "variables of the chat template are ", type_name(variables),
                        ", not a JSON object");
-    for (const auto& [name, value] : *variables.entries()) rendering.define(name, value);
+    for (const auto& [name, value] : *variables.entries()) rendering.define(*name.string(), given(value));
   }
   return rendering.run(program_->parsed.block);
 }

@@ -14,6 +14,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
+#include "witan/tokenizer/added_tokens.h"
 
 namespace witan {
 
@@ -38,15 +39,12 @@ class ConversationError : public DataError {
   using DataError::DataError;
 };
 
-// Bytes [begin, end) of a text.
-struct TextSpan {
-  size_t begin = 0, end = 0;
-  bool operator==(const TextSpan&) const = default;
-};
-
 struct RenderedChat {
   std::string text;
   std::vector<TextSpan> generated;  // by {% generation %} blocks, in order
+  // What messages, tools and variables wrote, in order: special tokens that it spells are text. The template's own
+  // text, its bos_token and eos_token, and roles that are plain words are not part of it.
+  std::vector<TextSpan> given = {};
 };
 
 // Immutable and cheap to copy; may be used from several threads.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cstdlib>
 #include <initializer_list>
 
 #include "witan/base/error.h"
@@ -222,15 +222,8 @@ class ExpressionParser {
 
   ExpressionPtr number() {
     const Token token = cursor_.take();
-    if (token.kind == Token::Kind::integer) {
-      int64_t value = 0;
-      const auto read = std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
-      if (read.ec != std::errc()) cursor_.fail(cat("the integer ", clipped(token.text), " is beyond 64 bits"));
-      return constant(Value::integer(value));
-    }
-    double value = 0;
-    std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
-    return constant(Value::Variant(value));
+    if (token.kind == Token::Kind::integer) return constant(Value::integer(token.text));
+    return constant(Value::Variant(std::strtod(token.text.c_str(), nullptr)));
   }
 
   ExpressionPtr parenthesis() {

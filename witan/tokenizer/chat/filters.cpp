@@ -1,12 +1,21 @@
 #include "witan/tokenizer/chat/filters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <set>
+#include <span>
+#include <utility>
 
 #include "witan/tokenizer/chat/access.h"
+#include "witan/tokenizer/chat/formatting.h"
+#include "witan/tokenizer/chat/operators.h"
 #include "witan/tokenizer/chat/strings.h"
 #include "witan/tokenizer/chat/value_tests.h"
 
@@ -14,10 +23,6 @@ namespace witan::jinja {
 namespace {
 
 using Filter = std::function<Value(const Value& input, const Arguments& arguments, Work& work)>;
-
-std::string text_or(const Value* value, const char* otherwise) {
-  return value ? str(*value) : otherwise;
-}
 
 bool flag(const Value* value) {
   return value && truth(*value);
@@ -31,28 +36,37 @@ const Value& needed(const Arguments& arguments, size_t place, const char* name, 
 
 // ---- of text
 
-Filter text_filter(std::string (*change)(std::string_view), const char* name) {
-  return [change, name](const Value& input, const Arguments& arguments, Work&) {
+enum class Markup { stays, goes };
+
+Filter text_filter(std::string (*change)(std::string_view), const char* name, Markup markup) {
+  return [change, name, markup](const Value& input, const Arguments& arguments, Work& work) {
     arguments.check(name, {});
-    return Value::text(change(str(input)));
+    const MarkedText text = marked_str(input);
+    work.take(text.bytes.size());
+    MarkedText made = text.remade(change(text.bytes));
+    made.markup = made.markup && markup == Markup::stays;
+    return Value::text(std::move(made));
   };
 }
 
 Value trimmed(const Value& input, const Arguments& arguments, Work&) {
   arguments.check("trim", {"chars"});
   const Value* among = arguments.find(0, "chars");
-  const std::string text = str(input), characters = text_or(among, "");
+  const MarkedText text = marked_str(input);
+  const std::string characters = among ? str(*among) : "";
   const bool given = among && !among->is_none();
   return Value::text(
-      std::string(strip(text, Ends::both, given ? std::optional<std::string_view>(characters) : std::nullopt)));
+      text.part(strip(text.bytes, Ends::both, given ? std::optional<std::string_view>(characters) : std::nullopt)));
 }
 
 Value replaced(const Value& input, const Arguments& arguments, Work& work) {
   arguments.check("replace", {"old", "new", "count"});
-  const std::string text = str(input), old = str(needed(arguments, 0, "old", "replace")),
-                    with = str(needed(arguments, 1, "new", "replace"));
+  MarkedText text = marked_str(input);
+  text.markup = false;
+  const std::string old = str(needed(arguments, 0, "old", "replace"));
+  const MarkedText with = marked_str(needed(arguments, 1, "new", "replace"));
   const Value* most = arguments.find(2, "count");
-  work.take(static_cast<uint64_t>(count_of(text, old)) * (1 + with.size() / 8));
+  work.take(static_cast<uint64_t>(count_of(text.bytes, old)) * (1 + with.bytes.size() / 8));
   return Value::text(replace_all(text, old, with, most && !most->is_none() ? integer_of(*most, "count") : -1));
 }
 
@@ -62,97 +76,223 @@ Value indented(const Value& input, const Arguments& arguments, Work& work) {
   constexpr int64_t kMostWidth = 256;
   const int64_t spaces = width && !width->string() ? integer_of(*width, "width") : 4;
   require<DataError>(spaces >= 0 && spaces <= kMostWidth, "indent: the width must be within 0 and ", kMostWidth);
-  const std::string indent =
-      width && width->string() ? *width->string() : std::string(static_cast<size_t>(spaces), ' ');
-  const std::string text = str(input) + "\n";
-  const auto lines = split_lines(text);
-  work.take(lines.size() * (1 + indent.size() / 8));
-  std::string out = flag(arguments.find(1, "first")) ? indent : "";
+  const MarkedText indent =
+      width && width->string() ? *width->marked() : MarkedText{std::string(static_cast<size_t>(spaces), ' ')};
+  MarkedText text = marked_str(input);
+  text.append("\n");
+  const auto lines = split_lines(text.bytes);
+  work.take(lines.size() * (1 + indent.bytes.size() / 8));
+  MarkedText out{{}, {}, text.markup};
+  if (flag(arguments.find(1, "first"))) out.append(indent);
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out += '\n';
-    if (i > 0 && (!lines[i].empty() || flag(arguments.find(2, "blank")))) out += indent;
-    out += lines[i];
+    if (i > 0) out.append("\n");
+    if (i > 0 && (!lines[i].empty() || flag(arguments.find(2, "blank")))) out.append(indent);
+    out.append(text.part(lines[i]));
   }
   return Value::text(std::move(out));
 }
 
 Value as_json(const Value& input, const Arguments& arguments, Work& work) {
   arguments.check("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
-  const Value* separators = arguments.find(2, "separators");
-  require<DataError>(!separators || separators->is_none(), "tojson with separators is not supported");
   JsonStyle style;
   style.ascii = flag(arguments.find(0, "ensure_ascii"));
   style.sort_keys = flag(arguments.find(3, "sort_keys"));
-  if (const Value* indent = arguments.find(1, "indent"); indent && !indent->is_none())
-    style.indent = integer_of(*indent, "indent");
   constexpr int64_t kMostIndent = 32;
-  require<DataError>(style.indent <= kMostIndent, "tojson: indent must be at most ", kMostIndent);
+  if (const Value* indent = arguments.find(1, "indent"); indent && !indent->is_none()) {
+    const int64_t spaces = indent->string() ? length_of(*indent) : integer_of(*indent, "indent");
+    require<DataError>(spaces <= kMostIndent, "tojson: indent must be at most ", kMostIndent);
+    style.indent =
+        indent->string() ? *indent->string() : std::string(static_cast<size_t>(std::max<int64_t>(spaces, 0)), ' ');
+  }
+  if (const Value* given = arguments.find(2, "separators"); given && !given->is_none()) {
+    const Sequence* pair = given->sequence();
+    require<DataError>(pair && pair->items->size() == 2 && (*pair->items)[0].string() && (*pair->items)[1].string() &&
+                           weight_of(*given) <= 16,
+                       "tojson: separators must be two short strings, of items and behind keys");
+    style.separators = {*(*pair->items)[0].string(), *(*pair->items)[1].string()};
+  }
   const auto* sequence = input.sequence();
-  const int depth = sequence ? sequence->depth : input.as<Mapping>() ? input.as<Mapping>()->depth : 0;
-  if (style.indent > 0) work.take(weight_of(input) * static_cast<uint64_t>(1 + depth * style.indent / 8));
-  return Value::text(to_json(input, style));
+  const size_t depth = static_cast<size_t>(sequence              ? sequence->depth
+                                           : input.as<Mapping>() ? input.as<Mapping>()->depth
+                                                                 : 0);
+  work.take(weight_of(input) * 4);
+  if (style.indent) work.take(weight_of(input) * (1 + depth * style.indent->size() / 8));
+  if (style.separators) work.take(weight_of(input) * 16);
+  if (style.sort_keys) work.take(weight_of(input) * 16);
+  return Value::text(marked_json(input, style));
+}
+
+Filter escaping(bool again) {
+  return [again](const Value& input, const Arguments& arguments, Work& work) {
+    arguments.check("escape", {});
+    MarkedText text = marked_str(input);
+    work.take(text.bytes.size());
+    text.markup = text.markup && !again;
+    return Value::text(escaped(text));
+  };
+}
+
+Value as_markup(const Value& input, const Arguments& arguments, Work&) {
+  arguments.check("safe", {});
+  MarkedText text = marked_str(input);
+  text.markup = true;
+  return Value::text(std::move(text));
 }
 
 // ---- of numbers
 
-Value as_integer(const Value& input, const Arguments& arguments, Work&) {
-  arguments.check("int", {"default"});
-  const Value* otherwise = arguments.find(0, "default");
-  const Value fallback = otherwise ? *otherwise : Value::integer(0);
-  if (const double* number = input.as<double>()) {
-    constexpr double kMost = 9.2e18;
-    return std::abs(*number) < kMost ? Value::integer(static_cast<int64_t>(*number)) : fallback;
+// A number as Python writes it, without its sign and with _ only between digits; nothing: it is none.
+std::optional<std::string> without_underscores(std::string_view text) {
+  std::string digits;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto is_digit = [&](size_t at) { return at < text.size() && std::isxdigit(static_cast<uint8_t>(text[at])); };
+    if (text[i] != '_')
+      digits += text[i];
+    else if (i == 0 || !is_digit(i - 1) || !is_digit(i + 1))
+      return std::nullopt;
   }
-  if (is_number(input)) return Value::integer(integer_of(input, "int"));
-  if (!input.string()) return fallback;
-  std::string_view text = strip(*input.string(), Ends::both);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  int64_t value = 0;
-  const auto whole = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (whole.ec == std::errc() && whole.ptr == text.data() + text.size()) return Value::integer(value);
+  return digits;
+}
+
+// Python's int(text, base) of ASCII.
+std::optional<Value> read_integer(std::string_view text, int64_t base) {
+  text = strip(text, Ends::both);
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const std::string_view prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
+  if (!prefix.empty() && text.size() > 2 && text[0] == '0' && (text[1] | 32) == prefix[1]) {
+    text.remove_prefix(2);
+    if (text.starts_with('_')) text.remove_prefix(1);
+  }
+  const auto digits = without_underscores(text);
+  if (!digits || digits->empty()) return std::nullopt;
+  if (base == 10) {
+    if (digits->find_first_not_of("0123456789") != digits->npos) return std::nullopt;
+    return Value::integer((negative ? "-" : "") + *digits);
+  }
+  uint64_t number = 0;
+  const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), number, static_cast<int>(base));
+  if (read.ptr != digits->data() + digits->size()) return std::nullopt;
+  require<DataError>(read.ec == std::errc(), "int: a number of base ", base, " is beyond 64 bits");
+  return Value::integer((negative ? "-" : "") + std::to_string(number));
+}
+
+// Python's float(text) of ASCII.
+std::optional<double> read_real(std::string_view text) {
+  text = strip(text, Ends::both);
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  const auto digits = without_underscores(text);
+  if (!digits || digits->starts_with('-') || digits->find('(') != digits->npos) return std::nullopt;
   double real = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), real);
-  constexpr double kMost = 9.2e18;
-  const bool good = read.ec == std::errc() && read.ptr == text.data() + text.size() && std::abs(real) < kMost;
-  return good ? Value::integer(static_cast<int64_t>(real)) : fallback;
+  const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), real);
+  if (read.ec == std::errc::result_out_of_range) real = std::strtod(digits->c_str(), nullptr);
+  if (digits->empty() || read.ec == std::errc::invalid_argument || read.ptr != digits->data() + digits->size())
+    return std::nullopt;
+  return negative ? -real : real;
+}
+
+std::optional<Value> whole(double real) {
+  if (!std::isfinite(real)) return std::nullopt;
+  return Value::integer(fmt::format("{:.0f}", std::trunc(real)));
+}
+
+Value as_integer(const Value& input, const Arguments& arguments, Work&) {
+  arguments.check("int", {"default", "base"});
+  const Value *otherwise = arguments.find(0, "default"), *given = arguments.find(1, "base");
+  const int64_t base = given ? integer_of(*given, "base") : 10;
+  require<DataError>(base >= 2 && base <= 36, "int: the base must be within 2 and 36");
+  std::optional<Value> number;
+  if (input.as<double>())
+    number = whole(number_of(input));
+  else if (input.as<bool>())
+    number = Value::integer(integer_of(input, "int"));
+  else if (is_integer(input))
+    number = input;
+  else if (input.string())
+    number = read_integer(*input.string(), base);
+  if (!number && input.string())
+    if (const auto real = read_real(*input.string())) number = whole(*real);
+  return number ? *number : otherwise ? *otherwise : Value::integer(0);
 }
 
 Value as_float(const Value& input, const Arguments& arguments, Work&) {
   arguments.check("float", {"default"});
   const Value* otherwise = arguments.find(0, "default");
   if (is_number(input)) return Value::Variant(number_of(input));
-  const std::string text = str(input);
-  const std::string_view digits = strip(text, Ends::both);
-  double real = 0;
-  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), real);
-  if (read.ec == std::errc() && read.ptr == digits.data() + digits.size()) return Value::Variant(real);
+  if (const auto real = input.string() ? read_real(*input.string()) : std::nullopt) return Value::Variant(*real);
   return otherwise ? *otherwise : Value::Variant(0.0);
+}
+
+// Python's round(): to even where both neighbours are as near.
+Value round_integer(int64_t number, int64_t places) {
+  if (places >= 0) return Value::integer(number);
+  if (places < -18) return Value::integer(0);
+  __int128 unit = 1;
+  for (int64_t i = 0; i > places; --i) unit *= 10;
+  const __int128 rest = ((number % unit) + unit) % unit, below = number - rest;
+  const bool up = 2 * rest > unit || (2 * rest == unit && (below / unit) % 2 != 0);
+  const __int128 rounded = below + (up ? unit : 0);
+  require<DataError>(rounded <= INT64_MAX && rounded >= INT64_MIN, "round: the result is beyond 64 bits");
+  return Value::integer(static_cast<int64_t>(rounded));
+}
+
+Value rounded(const Value& input, const Arguments& arguments, Work&) {
+  arguments.check("round", {"precision", "method"});
+  require<DataError>(is_number(input), "round takes a number, not ", type_name(input));
+  const Value *precision = arguments.find(0, "precision"), *given = arguments.find(1, "method");
+  const int64_t places = precision ? integer_of(*precision, "precision") : 0;
+  const std::string method = given ? str(*given) : "common";
+  require<DataError>(method == "common" || method == "ceil" || method == "floor",
+                     "round: the method must be common, ceil or floor");
+  if (method == "common" && !input.as<double>()) return round_integer(integer_of(input, "the number"), places);
+  require<DataError>(places >= 0 && places <= 300, "round: a precision of ", places, " is not supported for floats");
+  const double number = number_of(input);
+  require<DataError>(std::isfinite(number) || method == "common", "round: ", str(input), " has no integer near it");
+  if (method == "common")
+    return Value::Variant(std::isfinite(number) ? std::strtod(fmt::format("{:.{}f}", number, places).c_str(), nullptr)
+                                                : number);
+  const double unit = std::pow(10.0, static_cast<double>(places)), scaled = number * unit;
+  return Value::Variant((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
+}
+
+Value absolute(const Value& input, const Arguments& arguments, Work& work) {
+  arguments.check("abs", {});
+  require<DataError>(is_number(input), "abs takes a number, not ", type_name(input));
+  const bool negative = order_of_numbers(input, Value::integer(0)) < 0;
+  return negative || input.as<bool>() || input.as<double>() ? apply_sign(negative ? "-" : "+", input, work) : input;
 }
 
 // ---- of lists
 
-// `a.b` is the item b of the item a.
+// `a.b` is the item b of the item a, `a.0` its first one.
 Value by_path(const Value& item, const Value& path) {
   if (!path.string()) return item_of(item, path);
   Value value = item;
   for (const auto part : split(*path.string(), ".", -1, false)) {
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
     if (value.is_undefined()) return value;
-    value = item_of(value, Value::text(std::string(part)));
+    value = item_of(value, number ? Value::integer(part) : Value::text(std::string(part)));
   }
   return value;
 }
 
+// What items are compared by: they themselves or an attribute, strings in lower case unless case counts.
+Value key_of(const Value& item, const Value* attribute, bool exact) {
+  Value own = attribute && !attribute->is_none() ? by_path(item, *attribute) : item;
+  return own.string() && !exact ? Value::text(lower(*own.string())) : own;
+}
+
 Value joined(const Value& input, const Arguments& arguments, Work& work) {
   arguments.check("join", {"d", "attribute"});
-  const std::string between = text_or(arguments.find(0, "d"), "");
-  const Value* attribute = arguments.find(1, "attribute");
-  std::string out;
+  const Value *given = arguments.find(0, "d"), *attribute = arguments.find(1, "attribute");
+  const MarkedText between = given ? marked_str(*given) : MarkedText{};
+  MarkedText out;
   bool first = true;
   for (const Value& item : items_of(input)) {
-    work.take(1 + between.size() / 8);
-    if (!first) out += between;
-    first = false;
-    out += str(attribute ? by_path(item, *attribute) : item);
+    work.take(1 + between.bytes.size() / 8);
+    if (!std::exchange(first, false)) out.append(between);
+    out.append(marked_str(attribute && !attribute->is_none() ? by_path(item, *attribute) : item));
   }
   return Value::text(std::move(out));
 }
@@ -163,25 +303,20 @@ Value end_of(const Value& input, bool last) {
   return last ? items.back() : items.front();
 }
 
-Value reversed(const Value& input, const Arguments& arguments, Work&) {
+Value reversed(const Value& input, const Arguments& arguments, Work& work) {
   arguments.check("reverse", {});
+  if (input.string()) return slice_of(input, {}, {}, -1, work);
   Items items = items_of(input);
   std::ranges::reverse(items);
-  if (!input.string()) return Value::list(std::move(items));
-  std::string out;
-  for (const Value& item : items) out += *item.string();
-  return Value::text(std::move(out));
+  return Value::list(std::move(items));
 }
 
 Value unique(const Value& input, const Arguments& arguments, Work& work) {
-  arguments.check("unique", {"case_sensitive"});
+  arguments.check("unique", {"case_sensitive", "attribute"});
   const bool exact = flag(arguments.find(0, "case_sensitive"));
-  const auto key = [&](const Value& item) {
-    return item.string() && !exact ? Value::text(lower(*item.string())) : item;
-  };
   Items kept, keys;
   for (const Value& item : items_of(input)) {
-    const Value own = key(item);
+    const Value own = key_of(item, arguments.find(1, "attribute"), exact);
     work.take(1 + keys.size() * (1 + weight_of(own)));
     if (std::ranges::any_of(keys, [&](const Value& other) { return equal(own, other); })) continue;
     keys.push_back(own);
@@ -190,15 +325,20 @@ Value unique(const Value& input, const Arguments& arguments, Work& work) {
   return Value::list(std::move(kept));
 }
 
-Value sorted(const Value& input, const Arguments& arguments, Work& work) {
-  arguments.check("sort", {"reverse", "case_sensitive", "attribute"});
-  const bool exact = flag(arguments.find(1, "case_sensitive")), down = flag(arguments.find(0, "reverse"));
-  const Value* attribute = arguments.find(2, "attribute");
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : items_of(input)) {
-    const Value own = attribute ? by_path(item, *attribute) : item;
-    keyed.emplace_back(own.string() && !exact ? Value::text(lower(*own.string())) : own, item);
+// `attribute` may name several, with commas between them.
+Items keys_of(const Value& item, const Value* attribute, bool exact) {
+  if (!attribute || !attribute->string()) return {key_of(item, attribute, exact)};
+  Items keys;
+  for (const auto part : split(*attribute->string(), ",", -1, false)) {
+    const Value one = Value::text(std::string(part));
+    keys.push_back(key_of(item, &one, exact));
   }
+  return keys;
+}
+
+Value sorted_by(const Value& input, const Value* attribute, bool exact, bool down, Work& work) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& item : items_of(input)) keyed.emplace_back(Value::list(keys_of(item, attribute, exact)), item);
   work.take(weight_of(input) * 64);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     return down ? less(b.first, a.first) : less(a.first, b.first);
@@ -208,19 +348,58 @@ Value sorted(const Value& input, const Arguments& arguments, Work& work) {
   return Value::list(std::move(items));
 }
 
+Value sorted(const Value& input, const Arguments& arguments, Work& work) {
+  arguments.check("sort", {"reverse", "case_sensitive", "attribute"});
+  return sorted_by(input, arguments.find(2, "attribute"), flag(arguments.find(1, "case_sensitive")),
+                   flag(arguments.find(0, "reverse")), work);
+}
+
+Filter extreme(bool largest, const char* name) {
+  return [largest, name](const Value& input, const Arguments& arguments, Work&) {
+    arguments.check(name, {"case_sensitive", "attribute"});
+    const Items items = items_of(input);
+    if (items.empty()) return Value::undefined(cat(name, " of an empty list"));
+    const auto key = [&](const Value& item) {
+      return key_of(item, arguments.find(1, "attribute"), flag(arguments.find(0, "case_sensitive")));
+    };
+    const Value* best = &items[0];
+    Value best_key = key(items[0]);
+    for (const Value& item : std::span(items).subspan(1)) {
+      Value own = key(item);
+      if (!(largest ? less(best_key, own) : less(own, best_key))) continue;
+      best = &item;
+      best_key = std::move(own);
+    }
+    return *best;
+  };
+}
+
+Value summed(const Value& input, const Arguments& arguments, Work& work) {
+  arguments.check("sum", {"attribute", "start"});
+  const Value *attribute = arguments.find(0, "attribute"), *start = arguments.find(1, "start");
+  Value sum = start ? *start : Value::integer(0);
+  require<DataError>(!sum.string(), "sum does not take strings: join does");
+  for (const Value& item : items_of(input))
+    sum = apply_arithmetic("+", sum, attribute && !attribute->is_none() ? by_path(item, *attribute) : item, work);
+  return sum;
+}
+
 Value pairs_of(const Value& input) {
   Items pairs;
   if (input.is_undefined()) return Value::list({});
   require<DataError>(input.entries() != nullptr, "items takes a dict, not ", type_name(input));
-  for (const auto& [key, value] : *input.entries()) pairs.push_back(Value::list({Value::text(key), value}, true));
+  for (const auto& [key, value] : *input.entries()) pairs.push_back(Value::list({key, value}, true));
   return Value::list(std::move(pairs));
 }
 
 Value sorted_pairs(const Value& input, const Arguments& arguments, Work& work) {
-  arguments.check("dictsort", {"case_sensitive"});
-  Arguments by_key{
-      {Value::boolean(false), Value::boolean(flag(arguments.find(0, "case_sensitive"))), Value::integer(0)}, {}};
-  return sorted(pairs_of(input), by_key, work);
+  arguments.check("dictsort", {"case_sensitive", "by", "reverse"});
+  const Value* by = arguments.find(1, "by");
+  const std::string what = by ? str(*by) : "key";
+  require<DataError>(what == "key" || what == "value", "dictsort: by must be key or value");
+  const Value place = Value::integer(what == "key" ? 0 : 1);
+  return sorted_by(pairs_of(input), &place, flag(arguments.find(0, "case_sensitive")),
+                   flag(arguments.find(2, "reverse")), work);
 }
 
 // The arguments behind the first `count`.
@@ -296,10 +475,28 @@ const std::map<std::string_view, Filter>& filters() {
       {"count", counted},
       {"default", defaulted},
       {"d", defaulted},
-      {"upper", text_filter(upper, "upper")},
-      {"lower", text_filter(lower, "lower")},
-      {"title", text_filter(title, "title")},
-      {"capitalize", text_filter(capitalize, "capitalize")},
+      {"upper", text_filter(upper, "upper", Markup::stays)},
+      {"lower", text_filter(lower, "lower", Markup::stays)},
+      {"title", text_filter(filter_title, "title", Markup::goes)},
+      {"capitalize", text_filter(capitalize, "capitalize", Markup::stays)},
+      {"escape", escaping(false)},
+      {"e", escaping(false)},
+      {"forceescape", escaping(true)},
+      {"safe", as_markup},
+      {"round", rounded},
+      {"abs", absolute},
+      {"min", extreme(false, "min")},
+      {"max", extreme(true, "max")},
+      {"sum", summed},
+      {"format",
+       [](V input, A arguments, Work& work) {
+         const bool named = !arguments.named.empty();
+         require<DataError>(!named || arguments.values.empty(), "format takes values or names, not both");
+         Entries entries;
+         for (const auto& [name, value] : arguments.named) entries.emplace_back(name, value);
+         return percent_format(marked_str(input),
+                               named ? Value::dict(std::move(entries)) : Value::list(arguments.values, true), work);
+       }},
       {"join", joined},
       {"replace", replaced},
       {"first", [](V input, A, Work&) { return end_of(input, false); }},
@@ -315,13 +512,24 @@ const std::map<std::string_view, Filter>& filters() {
       {"sort", sorted},
       {"unique", unique},
       {"reverse", reversed},
-      {"string", [](V input, A, Work&) { return Value::text(str(input)); }},
-      {"safe", [](V input, A, Work&) { return Value::text(str(input)); }},
+      {"string",
+       [](V input, A, Work& work) {
+         if (!input.string()) work.take(weight_of(input) * 4);  // a container's repr() looks at every character
+         return Value::text(marked_str(input));
+       }},
       {"int", as_integer},
       {"float", as_float},
       {"indent", indented},
   };
   return all;
+}
+
+// Whether the filter makes a value of every character of a string.
+bool takes_items(std::string_view name) {
+  static const std::set<std::string_view> names = {"join",   "first",  "last", "selectattr", "rejectattr",
+                                                   "select", "reject", "map",  "list",       "sort",
+                                                   "unique", "min",    "max",  "sum"};
+  return names.contains(name);
 }
 
 }  // namespace
@@ -338,6 +546,7 @@ std::vector<std::string> filter_names() {
 
 Value apply_filter(std::string_view name, const Value& input, const Arguments& arguments, Work& work) {
   work.take(1 + weight_of(input) + arguments.weight());
+  if (takes_items(name)) charge_items(input, work);
   return filters().find(name)->second(input, arguments, work);
 }
 

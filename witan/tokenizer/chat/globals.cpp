@@ -26,7 +26,7 @@ Value make_range(const Arguments& arguments, Work& work) {
   return Value::list(std::move(items));
 }
 
-Entries make_entries(const Arguments& arguments) {
+Entries make_entries(const Arguments& arguments, Work& work) {
   Entries entries;
   require<DataError>(arguments.values.size() <= 1, "namespace and dict take names and at most one dict");
   if (!arguments.values.empty()) {
@@ -35,8 +35,8 @@ Entries make_entries(const Arguments& arguments) {
     entries = *arguments.values[0].entries();
   }
   for (const auto& [name, value] : arguments.named) {
-    std::erase_if(entries, [&](const auto& entry) { return entry.first == name; });
-    entries.emplace_back(name, value);
+    work.take(1 + entries.size() / 8);
+    set_entry(entries, Value::text(name), value);
   }
   return entries;
 }

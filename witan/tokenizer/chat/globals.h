@@ -14,7 +14,7 @@ namespace witan::jinja {
 // range(end), range(start, end) and range(start, end, step).
 Value make_range(const Arguments& arguments, Work& work);
 // The entries of dict(…) and namespace(…): those of a dict, and names.
-Entries make_entries(const Arguments& arguments);
+Entries make_entries(const Arguments& arguments, Work& work);
 // strftime_now(format). `now` as in ChatTemplateOptions.
 std::string formatted_time(const std::string& format, std::optional<int64_t> now);
 

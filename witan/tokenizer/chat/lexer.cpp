@@ -1,12 +1,16 @@
 #include "witan/tokenizer/chat/lexer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/chat/value.h"
 
 namespace witan::jinja {
 namespace {
@@ -48,6 +52,14 @@ void append_utf8(std::string& out, uint32_t c) {
     out += static_cast<char>(0x80 | (c >> 6 & 63));
     out += static_cast<char>(0x80 | (c & 63));
   }
+}
+
+// xe9, u4e00 or U0001f600 of one character beyond ASCII.
+std::string written_as_escape(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(character[i])); };
+  uint32_t c = byte(0) & (0xFFU >> (character.size() + 1));
+  for (size_t i = 1; i < character.size(); ++i) c = c << 6 | (byte(i) & 63);
+  return c < 0x100 ? fmt::format("x{:02x}", c) : c < 0x10000 ? fmt::format("u{:04x}", c) : fmt::format("U{:08x}", c);
 }
 
 class Lexer {
@@ -99,6 +111,8 @@ class Lexer {
     advance(2 + (signed_tag ? 1 : 0));
     if (opens == '#')
       skip_comment();
+    else if (const size_t raw = opens == '%' ? tag_size(at_, "raw") : 0)
+      read_raw(raw);
     else
       read_tag(opens == '{');
   }
@@ -135,6 +149,41 @@ class Lexer {
     const char sign = end > at_ ? source_[end - 1] : '\0';
     advance(end - at_ + 2);
     end_tag(sign == '-', sign != '+');
+  }
+
+  // The size of a tag's rest with nothing but this word, its end included; 0 where another one is.
+  size_t tag_size(size_t from, std::string_view word) const {
+    const auto skip = [&](size_t at) {
+      while (at < source_.size() && is_space(source_[at])) ++at;
+      return at;
+    };
+    size_t at = skip(from);
+    if (source_.compare(at, word.size(), word) != 0) return 0;
+    at = skip(at + word.size());
+    if (at < source_.size() && (source_[at] == '-' || source_[at] == '+')) ++at;
+    return source_.compare(at, 2, "%}") == 0 ? at + 2 - from : 0;
+  }
+
+  // What stands up to {% endraw %} is text. `size` is what the tag that begins it has left.
+  void read_raw(size_t size) {
+    const bool strip = source_[at_ + size - 3] == '-';
+    advance(size);
+    end_tag(strip, false);
+    for (size_t tag = at_; (tag = source_.find("{%", tag)) != std::string::npos; ++tag) {
+      const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
+      const size_t begin = tag + (sign == '-' || sign == '+' ? 3 : 2), end = tag_size(begin, "endraw");
+      if (end == 0) continue;
+      std::string text = source_.substr(at_, tag - at_);
+      if (sign == '-')
+        while (!text.empty() && is_space(text.back())) text.pop_back();
+      else if (sign != '+' && whitespace_.lstrip_blocks)
+        strip_line(text);
+      if (!text.empty()) add(Token::Kind::text, std::move(text));
+      const char last = source_[begin + end - 3];
+      advance(begin + end - at_);
+      return end_tag(last == '-', last != '+');
+    }
+    fail("{% raw %} is not closed: there is no {% endraw %}");
   }
 
   void read_tag(bool output) {
@@ -190,6 +239,7 @@ class Lexer {
   }
 
   void read_number() {
+    if (read_other_base()) return;
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     const auto digits = [&](size_t from) {
       while (from < rest().size() && (is_digit(rest()[from]) || (rest()[from] == '_' && from > 0))) ++from;
@@ -215,6 +265,25 @@ class Lexer {
     advance(size);
   }
 
+  // 0x1f, 0o17 and 0b11.
+  bool read_other_base() {
+    const std::string_view here = rest();
+    const char kind = here.size() > 2 && here[0] == '0' ? static_cast<char>(here[1] | 32) : '\0';
+    const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    if (base == 0) return false;
+    size_t size = 2;
+    while (size < here.size() && (is_letter(here[size]) || is_digit(here[size]))) ++size;
+    std::string digits(here.substr(2, size - 2));
+    std::erase(digits, '_');
+    uint64_t value = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+    if (read.ec != std::errc() || read.ptr != digits.data() + digits.size())
+      fail(cat(clipped(here.substr(0, size)), " is not an integer of 64 bits"));
+    add(Token::Kind::integer, std::to_string(value));
+    advance(size);
+    return true;
+  }
+
   void read_string() {
     const char quote = rest()[0];
     size_t end = 1;
@@ -224,9 +293,10 @@ class Lexer {
     advance(end + 1);
   }
 
-  // The escapes of Python's strings; of others the backslash stays.
+  // The escapes of Python's strings; of others the backslash stays. Jinja writes characters beyond ASCII as escapes
+  // first, so that a backslash before one leaves the escape's text.
   std::string unescaped(std::string_view text) const {
-    constexpr std::string_view kNames = "abfnrtv\\'\"0", kValues("\a\b\f\n\r\t\v\\'\"\0", 11);
+    constexpr std::string_view kNames = "abfnrtv\\'\"", kValues = "\a\b\f\n\r\t\v\\'\"", kOctal = "01234567";
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] != '\\' || i + 1 >= text.size()) {
@@ -235,13 +305,28 @@ class Lexer {
       }
       const char kind = text[++i];
       const size_t digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
-      if (digits > 0)
+      if (digits > 0) {
         append_utf8(out, hex(text, i + 1, digits));
-      else if (const size_t known = kNames.find(kind); known != kNames.npos)
+        i += digits;
+      } else if (kOctal.find(kind) != kOctal.npos) {
+        uint32_t value = 0;
+        const size_t end = std::min(i + 3, text.size());
+        for (; i < end && kOctal.find(text[i]) != kOctal.npos; ++i)
+          value = value * 8 + static_cast<uint32_t>(text[i] - '0');
+        append_utf8(out, value);
+        --i;
+      } else if (const size_t known = kNames.find(kind); known != kNames.npos) {
         out += kValues[known];
-      else if (kind != '\n')
+      } else if (kind == 'N') {
+        fail("\\N{…} in a string is not supported: write the character itself");
+      } else if (static_cast<unsigned char>(kind) >= 0x80) {
+        const std::string_view character = text.substr(i, byte_of(text.substr(i), 1));
+        out += '\\';
+        out += written_as_escape(character);
+        i += character.size() - 1;
+      } else if (kind != '\n') {
         (out += '\\') += kind;
-      i += digits;
+      }
     }
     return out;
   }

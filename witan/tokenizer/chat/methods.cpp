@@ -4,54 +4,75 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <utility>
 
+#include "witan/tokenizer/chat/formatting.h"
 #include "witan/tokenizer/chat/strings.h"
 
 namespace witan::jinja {
 namespace {
 
-using StringMethod = std::function<Value(const std::string& text, const Arguments& arguments, Work& work)>;
+using StringMethod = std::function<Value(const MarkedText& text, const Arguments& arguments, Work& work)>;
 
-const std::string& text_argument(const Arguments& arguments, size_t place, std::string_view name) {
+const MarkedText& text_argument(const Arguments& arguments, size_t place, std::string_view name) {
   const Value* value = arguments.find(place, name);
   require<DataError>(value && value->string(), "the argument ", name, " must be a string",
                      value ? cat(", and is ", type_name(*value)) : "");
-  return *value->string();
+  return *value->marked();
 }
 
 std::optional<std::string_view> optional_text(const Arguments& arguments, size_t place, std::string_view name) {
   const Value* value = arguments.find(place, name);
   if (!value || value->is_none()) return std::nullopt;
-  return text_argument(arguments, place, name);
+  return text_argument(arguments, place, name).bytes;
 }
 
 StringMethod stripping(Ends ends) {
-  return [ends](const std::string& text, const Arguments& arguments, Work&) {
+  return [ends](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check("strip", {"chars"});
-    return Value::text(std::string(strip(text, ends, optional_text(arguments, 0, "chars"))));
+    return Value::text(text.part(strip(text.bytes, ends, optional_text(arguments, 0, "chars"))));
   };
 }
 
+Value parts_of(const MarkedText& text, const std::vector<std::string_view>& views, Work& work, bool tuple = false) {
+  work.take(views.size() * 4);
+  Items parts;
+  for (const std::string_view view : views) parts.push_back(Value::text(text.part(view)));
+  return Value::list(std::move(parts), tuple);
+}
+
 StringMethod splitting(bool from_right) {
-  return [from_right](const std::string& text, const Arguments& arguments, Work&) {
+  return [from_right](const MarkedText& text, const Arguments& arguments, Work& work) {
     arguments.check("split", {"sep", "maxsplit"});
     const auto separator = optional_text(arguments, 0, "sep");
     require<DataError>(!separator || !separator->empty(), "split: the separator is empty");
     const Value* most = arguments.find(1, "maxsplit");
     require<DataError>(separator || !from_right || !most, "rsplit without a separator is not supported");
-    Items parts;
-    for (const auto part : split(text, separator, most ? integer_of(*most, "maxsplit") : -1, from_right))
-      parts.push_back(Value::text(std::string(part)));
-    return Value::list(std::move(parts));
+    return parts_of(text, split(text.bytes, separator, most ? integer_of(*most, "maxsplit") : -1, from_right), work);
+  };
+}
+
+// What stands before the separator, it, and what stands behind it.
+StringMethod partition(bool from_right) {
+  return [from_right](const MarkedText& text, const Arguments& arguments, Work& work) {
+    arguments.check("partition", {"sep"});
+    const std::string_view all = text.bytes, separator = text_argument(arguments, 0, "sep").bytes;
+    require<DataError>(!separator.empty(), "partition: the separator is empty");
+    const size_t at = from_right ? all.rfind(separator) : all.find(separator);
+    const std::string_view none = all.substr(0, 0);
+    if (at == all.npos)
+      return parts_of(text, from_right ? std::vector{none, none, all} : std::vector{all, none, none}, work, true);
+    return parts_of(text, {all.substr(0, at), all.substr(at, separator.size()), all.substr(at + separator.size())},
+                    work, true);
   };
 }
 
 StringMethod affix(bool at_end) {
-  return [at_end](const std::string& text, const Arguments& arguments, Work&) {
+  return [at_end](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check(at_end ? "endswith" : "startswith", {"prefix"});
     const auto fits = [&](const Value& one) {
       require<DataError>(one.string() != nullptr, "startswith and endswith take strings, not ", type_name(one));
-      return at_end ? text.ends_with(*one.string()) : text.starts_with(*one.string());
+      return at_end ? text.bytes.ends_with(*one.string()) : text.bytes.starts_with(*one.string());
     };
     require<DataError>(!arguments.values.empty(), "startswith and endswith take an argument");
     const Value& what = arguments.values[0];
@@ -61,38 +82,63 @@ StringMethod affix(bool at_end) {
 }
 
 StringMethod without_affix(bool at_end) {
-  return [at_end](const std::string& text, const Arguments& arguments, Work&) {
+  return [at_end](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check(at_end ? "removesuffix" : "removeprefix", {"prefix"});
-    const std::string& affix = text_argument(arguments, 0, "prefix");
-    if (at_end && text.ends_with(affix)) return Value::text(text.substr(0, text.size() - affix.size()));
-    if (!at_end && text.starts_with(affix)) return Value::text(text.substr(affix.size()));
-    return Value::text(text);
+    const std::string_view affix = text_argument(arguments, 0, "prefix").bytes;
+    std::string_view left = text.bytes;
+    if (at_end && left.ends_with(affix)) left.remove_suffix(affix.size());
+    if (!at_end && left.starts_with(affix)) left.remove_prefix(affix.size());
+    return Value::text(text.part(left));
   };
 }
 
 StringMethod changing(std::string (*change)(std::string_view), const char* name) {
-  return [change, name](const std::string& text, const Arguments& arguments, Work&) {
+  return [change, name](const MarkedText& text, const Arguments& arguments, Work& work) {
     arguments.check(name, {});
-    return Value::text(change(text));
+    work.take(text.bytes.size());
+    return Value::text(text.remade(change(text.bytes)));
   };
 }
 
-StringMethod finding(bool from_right) {
-  return [from_right](const std::string& text, const Arguments& arguments, Work&) {
+StringMethod finding(bool from_right, bool must) {
+  return [from_right, must](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check("find", {"sub"});
-    const std::string& part = text_argument(arguments, 0, "sub");
-    const size_t at = from_right ? text.rfind(part) : text.find(part);
-    return Value::integer(at == text.npos ? -1 : characters(std::string_view(text).substr(0, at)));
+    const std::string& part = text_argument(arguments, 0, "sub").bytes;
+    const size_t at = from_right ? text.bytes.rfind(part) : text.bytes.find(part);
+    require<DataError>(!must || at != std::string::npos, "index: the text is not in the string");
+    return Value::integer(at == std::string::npos ? -1 : characters(std::string_view(text.bytes).substr(0, at)));
+  };
+}
+
+// ljust, rjust and zfill.
+StringMethod filling(const char* name, bool at_end, bool zeros) {
+  return [name, at_end, zeros](const MarkedText& text, const Arguments& arguments, Work& work) {
+    arguments.check(name, {"width", "fillchar"});
+    const Value* width = arguments.find(0, "width");
+    require<DataError>(width != nullptr, name, " takes a width");
+    const std::string fill = zeros ? "0" : std::string(optional_text(arguments, 1, "fillchar").value_or(" "));
+    require<DataError>(characters(fill) == 1, name, ": the fill must be one character");
+    const int64_t gap = std::max<int64_t>(0, integer_of(*width, "the width") - characters(text.bytes));
+    work.take(static_cast<uint64_t>(gap));
+    std::string padding;
+    for (int64_t i = 0; i < gap; ++i) padding += fill;
+    const bool sign = zeros && (text.bytes.starts_with('-') || text.bytes.starts_with('+'));
+    MarkedText made{{}, {}, text.markup};
+    if (at_end) made.append(text);
+    if (sign) made.append(text, 0, 1);
+    made.append(padding);
+    if (!at_end) made.append(text, sign ? 1 : 0, text.bytes.size() - (sign ? 1 : 0));
+    return Value::text(std::move(made));
   };
 }
 
 // Of ASCII's characters alone: digits and letters elsewhere are refused rather than guessed.
 StringMethod consists_of(bool (*belongs)(char), const char* name) {
-  return [belongs, name](const std::string& text, const Arguments& arguments, Work&) {
+  return [belongs, name](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check(name, {});
-    require<DataError>(std::ranges::all_of(text, [](char c) { return static_cast<signed char>(c) >= 0; }), name,
+    require<DataError>(std::ranges::all_of(text.bytes, [](char c) { return static_cast<signed char>(c) >= 0; }), name,
                        "() is supported for ASCII alone");
-    return Value::boolean(!text.empty() && std::ranges::all_of(text, belongs));
+    return Value::boolean(!text.bytes.empty() && std::ranges::all_of(text.bytes, belongs));
   };
 }
 
@@ -103,34 +149,36 @@ bool is_ascii_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-Value text_replaced(const std::string& text, const Arguments& arguments, Work& work) {
+Value text_replaced(const MarkedText& text, const Arguments& arguments, Work& work) {
   arguments.check("replace", {"old", "new", "count"});
-  const std::string &old = text_argument(arguments, 0, "old"), &with = text_argument(arguments, 1, "new");
+  const std::string& old = text_argument(arguments, 0, "old").bytes;
+  const MarkedText& with = text_argument(arguments, 1, "new");
+  require<DataError>(!text.markup, "the method replace of markup (safe, escape) is not supported");
   const Value* most = arguments.find(2, "count");
-  work.take(static_cast<uint64_t>(count_of(text, old)) * (1 + with.size() / 8));
+  work.take(static_cast<uint64_t>(count_of(text.bytes, old)) * (1 + with.bytes.size() / 8));
   return Value::text(replace_all(text, old, with, most ? integer_of(*most, "count") : -1));
 }
 
-Value text_joined(const std::string& text, const Arguments& arguments, Work& work) {
+Value text_joined(const MarkedText& text, const Arguments& arguments, Work& work) {
   arguments.check("join", {"iterable"});
   require<DataError>(arguments.values.size() == 1, "join takes one list");
-  std::string out;
+  charge_items(arguments.values[0], work);
+  MarkedText out{{}, {}, text.markup};
   bool first = true;
   for (const Value& item : items_of(arguments.values[0])) {
     require<DataError>(item.string() != nullptr, "join takes strings, not ", type_name(item));
-    work.take(1 + text.size() / 8);
-    if (!first) out += text;
-    first = false;
-    out += *item.string();
+    work.take(1 + text.bytes.size() / 8);
+    if (!std::exchange(first, false)) out.append(text);
+    out.append(text.markup ? escaped(*item.marked()) : *item.marked());
   }
   return Value::text(std::move(out));
 }
 
-Value lines_of(const std::string& text, const Arguments& arguments, Work&) {
-  arguments.check("splitlines", {});
-  Items lines;
-  for (const auto line : split_lines(text)) lines.push_back(Value::text(std::string(line)));
-  return Value::list(std::move(lines));
+Value lines_of(const MarkedText& text, const Arguments& arguments, Work& work) {
+  arguments.check("splitlines", {"keepends"});
+  const Value* keep = arguments.find(0, "keepends");
+  require<DataError>(!keep || !truth(*keep), "splitlines with keepends is not supported");
+  return parts_of(text, split_lines(text.bytes), work);
 }
 
 const std::map<std::string_view, StringMethod>& string_methods() {
@@ -151,12 +199,21 @@ const std::map<std::string_view, StringMethod>& string_methods() {
       {"lower", changing(lower, "lower")},
       {"capitalize", changing(capitalize, "capitalize")},
       {"title", changing(title, "title")},
-      {"find", finding(false)},
-      {"rfind", finding(true)},
+      {"swapcase", changing(swap_case, "swapcase")},
+      {"partition", partition(false)},
+      {"rpartition", partition(true)},
+      {"ljust", filling("ljust", true, false)},
+      {"rjust", filling("rjust", false, false)},
+      {"zfill", filling("zfill", false, true)},
+      {"format", brace_format},
+      {"find", finding(false, false)},
+      {"rfind", finding(true, false)},
+      {"index", finding(false, true)},
+      {"rindex", finding(true, true)},
       {"count",
-       [](const std::string& text, const Arguments& arguments, Work&) {
+       [](const MarkedText& text, const Arguments& arguments, Work&) {
          arguments.check("count", {"sub"});
-         return Value::integer(count_of(text, text_argument(arguments, 0, "sub")));
+         return Value::integer(count_of(text.bytes, text_argument(arguments, 0, "sub").bytes));
        }},
       {"isdigit", consists_of(is_ascii_digit, "isdigit")},
       {"isalpha", consists_of(is_ascii_letter, "isalpha")},
@@ -165,10 +222,9 @@ const std::map<std::string_view, StringMethod>& string_methods() {
   return methods;
 }
 
-constexpr std::array<std::string_view, 24> kOtherStringMethods = {
-    "casefold",  "center",    "encode",  "expandtabs", "format",    "format_map", "index", "isascii",
-    "islower",   "isspace",   "istitle", "isupper",    "isnumeric", "isdecimal",  "ljust", "rjust",
-    "maketrans", "partition", "rindex",  "rpartition", "swapcase",  "translate",  "zfill", "isprintable"};
+constexpr std::array<std::string_view, 15> kOtherStringMethods = {
+    "casefold", "center",  "encode",    "expandtabs", "format_map", "isascii",   "islower",    "isspace",
+    "istitle",  "isupper", "isnumeric", "isdecimal",  "maketrans",  "translate", "isprintable"};
 constexpr std::array<std::string_view, 11> kDictMethods = {
     "items", "keys", "values", "get", "copy", "clear", "pop", "popitem", "setdefault", "update", "fromkeys"};
 constexpr std::array<std::string_view, 11> kListMethods = {"append", "clear",  "copy", "count",   "extend", "index",
@@ -183,8 +239,7 @@ Value call_dict(const Entries& entries, const std::string& name, const Arguments
   if (name == "get") {
     arguments.check("get", {"key", "default"});
     require<DataError>(!arguments.values.empty(), "get takes a key");
-    const std::string* key = arguments.values[0].string();
-    const Value* found = key ? find(entries, *key) : nullptr;
+    const Value* found = find(entries, arguments.values[0]);
     const Value* other = arguments.find(1, "default");
     return found ? *found : other ? *other : Value::none();
   }
@@ -194,9 +249,9 @@ Value call_dict(const Entries& entries, const std::string& name, const Arguments
                      " of a dict is not supported: templates cannot change values");
   for (const auto& [key, value] : entries) {
     if (name == "items")
-      items.push_back(Value::list({Value::text(key), value}, true));
+      items.push_back(Value::list({key, value}, true));
     else
-      items.push_back(name == "keys" ? Value::text(key) : value);
+      items.push_back(name == "keys" ? key : value);
   }
   return Value::list(std::move(items));
 }
@@ -231,7 +286,7 @@ bool has_method(const Value& value, std::string_view name) {
 
 Value call_method(const Value& value, const std::string& name, const Arguments& arguments, Work& work) {
   work.take(1 + weight_of(value) + arguments.weight());
-  if (const std::string* text = value.string()) {
+  if (const MarkedText* text = value.marked()) {
     const auto method = string_methods().find(name);
     require<DataError>(method != string_methods().end(), "the method ", name, " of a string is not supported");
     return method->second(*text, arguments, work);

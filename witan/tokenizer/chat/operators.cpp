@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "witan/base/error.h"
+#include "witan/tokenizer/chat/formatting.h"
 #include "witan/tokenizer/chat/value_tests.h"
 
 namespace witan::jinja {
@@ -49,15 +50,23 @@ Value repeated(const Value& value, int64_t times, Work& work) {
   uint64_t all = 0;
   if (__builtin_mul_overflow(count, static_cast<uint64_t>(weight_of(value)), &all)) all = UINT64_MAX;
   work.take(all);
-  std::string text;
+  MarkedText text;
   Items items;
+  if (value.string()) text.markup = value.marked()->markup;
   for (uint64_t i = 0; i < count; ++i) {
     if (value.string())
-      text += *value.string();
+      text.append(*value.marked());
     else
       items.insert(items.end(), value.sequence()->items->begin(), value.sequence()->items->end());
   }
   return value.string() ? Value::text(std::move(text)) : Value::list(std::move(items), value.sequence()->tuple);
+}
+
+Value joined_texts(const MarkedText& a, const MarkedText& b) {
+  const bool markup = a.markup || b.markup;
+  MarkedText text = markup ? escaped(a) : a;
+  text.append(markup ? escaped(b) : b);
+  return Value::text(std::move(text));
 }
 
 // Python's slices: where they begin, and how many items they have.
@@ -82,19 +91,25 @@ SliceRange slice_range(int64_t size, std::optional<int64_t> from, std::optional<
 Value apply_sign(const std::string& sign, const Value& value, Work& work) {
   require<DataError>(is_number(value), sign, " takes a number, not ", type_name(value));
   if (value.as<double>()) return Value::Variant(sign == "-" ? -number_of(value) : number_of(value));
+  if (is_integer(value)) {
+    const std::string digits = str(value);
+    return sign == "+" ? value : Value::integer(digits.starts_with('-') ? digits.substr(1) : "-" + digits);
+  }
   return of_integers(sign, 0, integer_of(value, "a number"), work);
 }
 
 Value apply_arithmetic(const std::string& sign, const Value& a, const Value& b, Work& work) {
   work.take(weight_of(a) + weight_of(b));
-  require<DataError>(sign != "%" || !a.string(), "formatting a string with % is not supported");
+  if (sign == "%" && a.string()) return percent_format(*a.marked(), b, work);
   if (is_number(a) && is_number(b)) {
+    require<DataError>((!a.as<BigInteger>() && !b.as<BigInteger>()) || a.as<double>() || b.as<double>(),
+                       "arithmetic with integers beyond 64 bits is not supported");
     if (!a.as<double>() && !b.as<double>() && sign != "/")
       return of_integers(sign, integer_of(a, "a number"), integer_of(b, "a number"), work);
     return of_reals(sign, number_of(a), number_of(b));
   }
-  if (sign == "+" && a.string() && b.string()) return Value::text(*a.string() + *b.string());
-  if (sign == "+" && a.sequence() && b.sequence()) {
+  if (sign == "+" && a.string() && b.string()) return joined_texts(*a.marked(), *b.marked());
+  if (sign == "+" && a.sequence() && b.sequence() && a.sequence()->tuple == b.sequence()->tuple) {
     Items items = *a.sequence()->items;
     items.insert(items.end(), b.sequence()->items->begin(), b.sequence()->items->end());
     return Value::list(std::move(items), a.sequence()->tuple);
@@ -115,19 +130,20 @@ bool apply_comparison(const std::string& sign, const Value& left, const Value& r
   return less(right, left) == (sign == ">");
 }
 
-Value slice_of(const Value& value, std::optional<int64_t> from, std::optional<int64_t> to, int64_t step) {
+Value slice_of(const Value& value, std::optional<int64_t> from, std::optional<int64_t> to, int64_t step, Work& work) {
   const SliceRange range = slice_range(length_of(value), from, to, step);
   Items items;
   if (value.string() && range.step == 1) {
     const std::string_view text = *value.string();
-    const size_t begin = byte_of(text, range.begin);
-    return Value::text(std::string(text.substr(begin, byte_of(text.substr(begin), range.count))));
+    const std::string_view behind = text.substr(byte_of(text, range.begin));
+    return Value::text(value.marked()->part(behind.substr(0, byte_of(behind, range.count))));
   }
+  work.take(static_cast<uint64_t>(length_of(value)) * 4);
   const Items all = items_of(value);
   for (int64_t i = 0; i < range.count; ++i) items.push_back(all[static_cast<size_t>(range.begin + i * range.step)]);
   if (value.sequence()) return Value::list(std::move(items), value.sequence()->tuple);
-  std::string text;
-  for (const Value& item : items) text += *item.string();
+  MarkedText text{{}, {}, value.marked()->markup};
+  for (const Value& item : items) text.append(*item.marked());
   return Value::text(std::move(text));
 }
 

@@ -18,6 +18,6 @@ Value apply_arithmetic(const std::string& sign, const Value& a, const Value& b, 
 // left sign right of ==, !=, <, <=, >, >=, in and not in.
 bool apply_comparison(const std::string& sign, const Value& left, const Value& right, Work& work);
 // value[from:to:step] of a string or a sequence; bounds are nothing where they are left out.
-Value slice_of(const Value& value, std::optional<int64_t> from, std::optional<int64_t> to, int64_t step);
+Value slice_of(const Value& value, std::optional<int64_t> from, std::optional<int64_t> to, int64_t step, Work& work);
 
 }  // namespace witan::jinja

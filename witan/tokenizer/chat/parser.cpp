@@ -83,8 +83,8 @@ class StatementParser {
     if (word.starts_with("end") || word == "else" || word == "elif")
       cursor_.fail(cat("{% ", word, " %} has no beginning"));
     cursor_.fail(cat("the statement {% ", clipped(word),
-                     " %} is not supported: for, if, set, macro, filter, generation, break "
-                     "and continue are"));
+                     " %} is not supported: for, if, set, macro, filter, generation, raw, "
+                     "break and continue are"));
   }
 
   void branch(Statement& made) {
@@ -111,8 +111,7 @@ class StatementParser {
 
   void loop(Statement& made) {
     made.kind = Statement::Kind::loop;
-    do made.names.push_back(cursor_.expect_name("a name"));
-    while (cursor_.skip_symbol(","));
+    made.target = targets();
     if (!cursor_.skip_name("in")) cursor_.fail(cat("expected in and found ", cursor_.shown()));
     made.expression = parse_tuple_without_condition(cursor_);
     if (cursor_.skip_name("if")) made.conditions.push_back(parse_expression(cursor_));
@@ -131,6 +130,25 @@ class StatementParser {
     cursor_.expect_end(Token::Kind::block_end);
   }
 
+  // One target, or several with commas between them.
+  Target targets() {
+    Target first = target();
+    if (!cursor_.is_symbol(",")) return first;
+    Target all;
+    all.parts.push_back(std::move(first));
+    while (cursor_.skip_symbol(",") && !cursor_.is_symbol(")") && !cursor_.is_symbol("="))
+      all.parts.push_back(target());
+    return all;
+  }
+
+  Target target() {
+    const TokenCursor::Nesting nesting(cursor_);
+    if (!cursor_.skip_symbol("(")) return {cursor_.expect_name("a name")};
+    Target inner = targets();
+    cursor_.expect_symbol(")");
+    return inner;
+  }
+
   void leave(Statement& made, const std::string& word) {
     if (loops_ == 0) cursor_.fail(cat("{% ", word, " %} is not in a loop"));
     made.kind = word == "break" ? Statement::Kind::stop : Statement::Kind::next;
@@ -139,14 +157,14 @@ class StatementParser {
 
   void set(Statement& made) {
     made.kind = Statement::Kind::set;
-    made.names.push_back(cursor_.expect_name("a name"));
-    if (cursor_.skip_symbol(".")) made.attribute = cursor_.expect_name("an attribute");
-    while (cursor_.skip_symbol(",")) made.names.push_back(cursor_.expect_name("a name"));
+    made.target = targets();
+    const bool single = made.target.parts.empty();
+    if (single && cursor_.skip_symbol(".")) made.attribute = cursor_.expect_name("an attribute");
     if (cursor_.skip_symbol("=")) {
       made.expression = parse_tuple(cursor_);
       return cursor_.expect_end(Token::Kind::block_end);
     }
-    if (made.names.size() > 1 || !made.attribute.empty()) cursor_.fail(cat("expected = and found ", cursor_.shown()));
+    if (!single || !made.attribute.empty()) cursor_.fail(cat("expected = and found ", cursor_.shown()));
     made.kind = Statement::Kind::set_block;
     while (cursor_.skip_symbol("|")) made.filters.push_back(parse_filter(cursor_, {}));
     cursor_.expect_end(Token::Kind::block_end);
@@ -163,7 +181,7 @@ class StatementParser {
   void macro(Statement& made) {
     made.kind = Statement::Kind::macro;
     if (loops_ > 0 || in_macro_) cursor_.fail("a macro within a loop or another macro is not supported");
-    made.names.push_back(cursor_.expect_name("a name"));
+    made.target.name = cursor_.expect_name("a name");
     cursor_.expect_symbol("(");
     while (!cursor_.skip_symbol(")")) {
       if (!made.parameters.empty()) cursor_.expect_symbol(",");

@@ -54,7 +54,7 @@ RenderedChat Rendering::run(const Block& block) {
   } catch (const DataError& error) {
     throw DataError(cat(name_, ":", line_, ": ", error.what()));
   }
-  return std::move(rendered_);
+  return {std::move(written_.bytes), std::move(generated_), std::move(written_.given)};
 }
 
 // ---- statements
@@ -72,14 +72,17 @@ Rendering::Leaving Rendering::execute(const Statement& statement) {
   line_ = statement.line;
   switch (statement.kind) {
     case Kind::text:
-      write(statement.text);
+      write({statement.text});
       break;
     case Kind::output: {
       const Value value = evaluate(*statement.expression);
       require<DataError>(missing_ == Missing::prints_nothing || !value.is_undefined(),
                          value.is_undefined() ? value.as<Undefined>()->name : "", " is undefined");
       work_.take(weight_of(value));
-      write(str(value));
+      if (const MarkedText* text = value.marked())
+        write(*text);
+      else
+        write(shown(value));
       break;
     }
     case Kind::branch:
@@ -92,11 +95,11 @@ Rendering::Leaving Rendering::execute(const Statement& statement) {
       break;
     case Kind::macro:
       macros_.push_back({&statement});
-      scope_->names.insert_or_assign(statement.names[0], Value::Variant(static_cast<const Macro*>(&macros_.back())));
+      scope_->names.insert_or_assign(statement.target.name, Value::Variant(static_cast<const Macro*>(&macros_.back())));
       break;
     case Kind::filter: {
       Scope own{scope_};
-      write(str(filtered(statement, Value::text(captured(statement.bodies[0], own)))));
+      write(marked_str(filtered(statement, Value::text(captured(statement.bodies[0], own)))));
       break;
     }
     case Kind::generation:
@@ -117,26 +120,28 @@ Rendering::Leaving Rendering::branch(const Statement& statement) {
   return has_else ? execute(statement.bodies.back()) : Leaving::no;
 }
 
-void Rendering::bind(const std::vector<std::string>& names, const Value& value) {
-  if (names.size() == 1) {
-    scope_->names.insert_or_assign(names[0], value);
+void Rendering::bind(const Target& target, const Value& value) {
+  if (target.parts.empty()) {
+    scope_->names.insert_or_assign(target.name, value);
     return;
   }
   const Items parts = items_of(value);
-  require<DataError>(parts.size() == names.size(), names.size(), " names are set to ", parts.size(), " values");
-  for (size_t i = 0; i < names.size(); ++i) scope_->names.insert_or_assign(names[i], parts[i]);
+  require<DataError>(parts.size() == target.parts.size(), target.parts.size(), " names are set to ", parts.size(),
+                     " values");
+  for (size_t i = 0; i < parts.size(); ++i) bind(target.parts[i], parts[i]);
 }
 
 Items Rendering::items_of_loop(const Statement& statement) {
   const Value all = evaluate(*statement.expression);
   work_.take(weight_of(all));
+  charge_items(all, work_);
   Items items = items_of(all);
   if (statement.conditions.empty()) return items;
   Items kept;
   Scope own{scope_};
   scope_ = &own;
   for (const Value& item : items) {
-    bind(statement.names, item);
+    bind(statement.target, item);
     if (truth(evaluate(*statement.conditions[0]))) kept.push_back(item);
   }
   scope_ = own.parent;
@@ -159,7 +164,7 @@ Rendering::Leaving Rendering::loop(const Statement& statement) {
     Scope own{scope_};  // of each turn: nothing that is set lasts to the next one
     scope_ = &own;
     own.names.insert_or_assign("loop", Value::Variant(static_cast<const Loop*>(&state)));
-    bind(statement.names, (*items)[state.index]);
+    bind(statement.target, (*items)[state.index]);
     const Leaving leaving = execute(statement.bodies[0]);
     scope_ = own.parent;
     if (leaving == Leaving::stop) break;
@@ -167,9 +172,9 @@ Rendering::Leaving Rendering::loop(const Statement& statement) {
   return Leaving::no;
 }
 
-std::string Rendering::captured(const Block& block, Scope& scope) {
-  std::string text;
-  std::string* const out = out_;
+MarkedText Rendering::captured(const Block& block, Scope& scope) {
+  MarkedText text;
+  MarkedText* const out = out_;
   Scope* const before = scope_;
   out_ = &text;
   scope_ = &scope;
@@ -189,35 +194,35 @@ void Rendering::set(const Statement& statement) {
   if (statement.kind == Statement::Kind::set_block) {
     Scope own{scope_};
     Value value = filtered(statement, Value::text(captured(statement.bodies[0], own)));
-    scope_->names.insert_or_assign(statement.names[0], std::move(value));
+    scope_->names.insert_or_assign(statement.target.name, std::move(value));
     return;
   }
   Value value = evaluate(*statement.expression);
-  if (statement.attribute.empty()) return bind(statement.names, value);
-  const Value target = find_name(statement.names[0]);
+  if (statement.attribute.empty()) return bind(statement.target, value);
+  const Value target = find_name(statement.target.name);
   Namespace* const* space = target.as<Namespace*>();
-  require<DataError>(space != nullptr, statement.names[0], " is ", type_name(target),
+  require<DataError>(space != nullptr, statement.target.name, " is ", type_name(target),
                      ": only attributes of a namespace can be set");
   (*space)->attributes.insert_or_assign(statement.attribute, std::move(value));
 }
 
 void Rendering::generation(const Statement& statement) {
-  require<DataError>(out_ == &rendered_.text,
+  require<DataError>(out_ == &written_,
                      "{% generation %} within a macro or a block that is captured is not "
                      "supported");
-  const size_t begin = out_->size();
+  const size_t begin = out_->bytes.size();
   Scope own{scope_};
   scope_ = &own;
   execute(statement.bodies[0]);
   scope_ = own.parent;
-  rendered_.generated.push_back({begin, out_->size()});
+  generated_.push_back({begin, out_->bytes.size()});
 }
 
-void Rendering::write(std::string_view text) {
-  work_.take(1 + text.size() / 8);
-  require<DataError>(out_->size() + text.size() <= kMostOutput, "the template writes more than ",
+void Rendering::write(const MarkedText& text) {
+  work_.take(1 + text.bytes.size() / 8);
+  require<DataError>(out_->bytes.size() + text.bytes.size() <= kMostOutput, "the template writes more than ",
                      format_bytes(kMostOutput));
-  *out_ += text;
+  out_->append(text);
 }
 
 // ---- expressions
@@ -239,11 +244,15 @@ Value Rendering::evaluate(const Expression& e) {
     }
     case Kind::dict:
       return evaluate_dict(e);
-    case Kind::attribute:
-      return attribute_of(evaluate(*e.children[0]), e.text);
+    case Kind::attribute: {
+      const Value value = evaluate(*e.children[0]);
+      charge_lookup(value);
+      return attribute_of(value, e.text);
+    }
     case Kind::item: {
       const Value value = evaluate(*e.children[0]);
       if (value.string()) work_.take(weight_of(value));
+      charge_lookup(value);
       return item_of(value, evaluate(*e.children[1]));
     }
     case Kind::slice:
@@ -284,17 +293,30 @@ Value Rendering::evaluate(const Expression& e) {
 }
 
 Value Rendering::find_name(const std::string& name) {
-  for (const Scope* scope = scope_; scope; scope = scope->parent)
+  for (const Scope* scope = scope_; scope; scope = scope->parent) {
+    work_.take(1);
     if (const auto found = scope->names.find(name); found != scope->names.end()) return found->second;
+  }
   return Value::undefined(name);
 }
 
+// A container's repr() looks at every character.
+MarkedText Rendering::shown(const Value& value) {
+  if (!value.string()) work_.take(weight_of(value) * 4);
+  return marked_str(value);
+}
+
+// A key is looked for among all of a dict's.
+void Rendering::charge_lookup(const Value& value) {
+  if (const Entries* entries = value.entries()) work_.take(entries->size() / 4);
+}
+
 Value Rendering::concat(const Expression& e) {
-  std::string text;
+  MarkedText text;
   for (const ExpressionPtr& child : e.children) {
     const Value value = evaluate(*child);
-    work_.take(1 + text.size() / 8 + weight_of(value));
-    text += str(value);
+    work_.take(1 + text.bytes.size() / 8 + weight_of(value));
+    text.append(shown(value));
   }
   return Value::text(std::move(text));
 }
@@ -302,15 +324,9 @@ Value Rendering::concat(const Expression& e) {
 Value Rendering::evaluate_dict(const Expression& e) {
   Entries entries;
   for (size_t i = 0; i + 1 < e.children.size(); i += 2) {
-    const Value key = evaluate(*e.children[i]);
-    Value value = evaluate(*e.children[i + 1]);
-    require<DataError>(key.string() != nullptr, "a dict's keys must be strings, and one is ", type_name(key));
-    const auto same = std::ranges::find(entries, *key.string(), [](const auto& entry) { return entry.first; });
+    Value key = evaluate(*e.children[i]), value = evaluate(*e.children[i + 1]);
     work_.take(1 + entries.size());
-    if (same != entries.end())
-      same->second = std::move(value);
-    else
-      entries.emplace_back(*key.string(), std::move(value));
+    set_entry(entries, std::move(key), std::move(value));
   }
   return Value::dict(std::move(entries));
 }
@@ -327,7 +343,7 @@ Value Rendering::slice(const Expression& e) {
   require<DataError>(value.string() || value.sequence(), type_name(value), " cannot be sliced");
   work_.take(weight_of(value));
   const auto from = bound(1), to = bound(2);
-  return slice_of(value, from, to, bound(3).value_or(1));
+  return slice_of(value, from, to, bound(3).value_or(1), work_);
 }
 
 Arguments Rendering::arguments_of(const Expression& e, size_t first) {
@@ -371,21 +387,21 @@ Value Rendering::call_global(Global global, const Arguments& arguments) {
     case Global::make_dict:
       break;
   }
-  Entries entries = make_entries(arguments);
+  Entries entries = make_entries(arguments, work_);
   if (global == Global::make_dict) return Value::dict(std::move(entries));
   Namespace& space = namespaces_.emplace_back();
-  for (auto& [name, value] : entries) space.attributes.insert_or_assign(name, std::move(value));
+  for (auto& [name, value] : entries) space.attributes.insert_or_assign(str(name), std::move(value));
   return Value::Variant(&space);
 }
 
 Value Rendering::call_macro(const Macro& macro, const Arguments& arguments) {
   const Statement& definition = *macro.definition;
   const auto& parameters = definition.parameters;
-  require<DataError>(arguments.values.size() <= parameters.size(), "the macro ", definition.names[0], " takes ",
+  require<DataError>(arguments.values.size() <= parameters.size(), "the macro ", definition.target.name, " takes ",
                      parameters.size(), " arguments, and has ", arguments.values.size());
   for (const auto& [name, value] : arguments.named)
     require<DataError>(std::ranges::any_of(parameters, [&](const auto& one) { return one.first == name; }),
-                       "the macro ", definition.names[0], " has no parameter ", name);
+                       "the macro ", definition.target.name, " has no parameter ", name);
   Scope own{&root_};
   Scope* const before = scope_;
   scope_ = &own;

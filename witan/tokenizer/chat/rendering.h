@@ -39,17 +39,19 @@ class Rendering {
   Leaving branch(const Statement& statement);
   Leaving loop(const Statement& statement);
   Items items_of_loop(const Statement& statement);
-  void bind(const std::vector<std::string>& names, const Value& value);
+  void bind(const Target& target, const Value& value);
   void set(const Statement& statement);
   void generation(const Statement& statement);
   // What the block writes, in a scope of its own.
-  std::string captured(const Block& block, Scope& scope);
+  MarkedText captured(const Block& block, Scope& scope);
   Value filtered(const Statement& statement, Value value);
-  void write(std::string_view text);
+  void write(const MarkedText& text);
 
   Value evaluate(const Expression& e);
   Value find_name(const std::string& name);
   Value evaluate_dict(const Expression& e);
+  MarkedText shown(const Value& value);
+  void charge_lookup(const Value& value);
   Value slice(const Expression& e);
   Value concat(const Expression& e);
   Value call(const Expression& e);
@@ -68,8 +70,9 @@ class Rendering {
   std::deque<Namespace> namespaces_;
   std::deque<Loop> loops_;
   std::deque<Macro> macros_;
-  RenderedChat rendered_;
-  std::string* out_ = &rendered_.text;
+  MarkedText written_;
+  std::vector<TextSpan> generated_;
+  MarkedText* out_ = &written_;
   int line_ = 0, depth_ = 0;
 };
 

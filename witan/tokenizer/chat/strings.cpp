@@ -1,8 +1,10 @@
 #include "witan/tokenizer/chat/strings.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "witan/tokenizer/chat/value.h"
 
@@ -30,22 +32,107 @@ bool is_white(int32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+// str.isprintable() of one character.
+bool is_printable(int32_t c) {
+  switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return c == ' ';
+    default:
+      return true;
+  }
+}
+
 bool ends_line(int32_t c) {
   return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-template <class Change>
-std::string changed(std::string_view text, const Change& change) {
+enum class Case { upper, title, lower };
+
+struct CaseEntry {
+  int32_t character;
+  const char *upper, *title, *lower;
+};
+#include "witan/tokenizer/chat/case_tables.inc"
+
+void append_character(std::string& out, int32_t character) {
+  utf8proc_uint8_t bytes[4];
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(utf8proc_encode_char(character, bytes)));
+}
+
+// One character, or what stands for one that is not UTF-8.
+void append_in_case(std::string& out, std::string_view one, Case to) {
+  const int32_t character = first_character(one).first;
+  const auto several = std::ranges::lower_bound(kSeveral, character, {}, &CaseEntry::character);
+  if (character < 0)
+    out += one;
+  else if (several != std::end(kSeveral) && several->character == character)
+    out += to == Case::upper ? several->upper : to == Case::title ? several->title : several->lower;
+  else
+    append_character(out, to == Case::upper   ? utf8proc_toupper(character)
+                          : to == Case::title ? utf8proc_totitle(character)
+                                              : utf8proc_tolower(character));
+}
+
+// Unicode's "cased" and "case-ignorable", as far as the end of a Greek word asks for them.
+bool is_cased(int32_t c) {
+  const auto category = utf8proc_category(c);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT ||
+         utf8proc_toupper(c) != c || utf8proc_tolower(c) != c;
+}
+
+bool is_passed_over(int32_t c) {
+  constexpr std::u32string_view kMarks = U"'.:^`\u00a8\u00ad\u00b7\u2018\u2019\u2024\u2027";
+  const auto category = utf8proc_category(c);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME || category == UTF8PROC_CATEGORY_CF ||
+         category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_SK ||
+         kMarks.find(static_cast<char32_t>(c)) != kMarks.npos;
+}
+
+// Whether the sigma at [at, at + 2) ends a word: a cased character comes before, and none after.
+bool is_final_sigma(std::string_view text, size_t at) {
+  size_t before = at;
+  bool cased = false;
+  while (before > 0) {
+    before = last_character(text.substr(0, before));
+    const int32_t c = first_character(text.substr(before)).first;
+    if (is_passed_over(c)) continue;
+    cased = is_cased(c);
+    break;
+  }
+  if (!cased) return false;
+  for (std::string_view rest = text.substr(at + 2); !rest.empty();) {
+    const auto [c, size] = first_character(rest);
+    if (!is_passed_over(c)) return !is_cased(c);
+    rest.remove_prefix(size);
+  }
+  return true;
+}
+
+void append_lower(std::string& out, std::string_view text, size_t at, size_t size) {
+  constexpr std::string_view kSigma = "\u03a3", kFinalSigma = "\u03c2";
+  if (text.substr(at, size) == kSigma && is_final_sigma(text, at))
+    out += kFinalSigma;
+  else
+    append_in_case(out, text.substr(at, size), Case::lower);
+}
+
+std::string in_case(std::string_view text, Case to) {
   std::string out;
-  while (!text.empty()) {
-    const auto [character, size] = first_character(text);
-    utf8proc_uint8_t bytes[4];
-    if (character < 0)
-      out += text.substr(0, size);
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = first_character(text.substr(at)).second;
+    if (to == Case::lower)
+      append_lower(out, text, at, size);
     else
-      out.append(reinterpret_cast<const char*>(bytes),
-                 static_cast<size_t>(utf8proc_encode_char(change(character), bytes)));
-    text.remove_prefix(size);
+      append_in_case(out, text.substr(at, size), to);
+    at += size;
   }
   return out;
 }
@@ -121,22 +208,23 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-std::string replace_all(std::string_view text, std::string_view old, std::string_view with, int64_t most) {
-  std::string out;
+MarkedText replace_all(const MarkedText& text, std::string_view old, const MarkedText& with, int64_t most) {
+  MarkedText out{{}, {}, text.markup};
+  const std::string_view bytes = text.bytes;
   size_t at = 0;
   for (int64_t done = 0; most < 0 || done < most; ++done) {
-    const size_t found = text.find(old, at);
-    if (found == text.npos) break;
-    out += text.substr(at, found - at);
-    out += with;
+    const size_t found = bytes.find(old, at);
+    if (found == bytes.npos) break;
+    out.append(text, at, found - at);
+    out.append(with);
     at = found + old.size();
     if (!old.empty()) continue;
-    if (at == text.size()) return out;
-    const size_t size = first_character(text.substr(at)).second;  // an empty one stands between all characters
-    out += text.substr(at, size);
+    if (at == bytes.size()) return out;
+    const size_t size = first_character(bytes.substr(at)).second;  // an empty one stands between all characters
+    out.append(text, at, size);
     at += size;
   }
-  out += text.substr(at);
+  out.append(text, at, bytes.size() - at);
   return out;
 }
 
@@ -148,31 +236,88 @@ int64_t count_of(std::string_view text, std::string_view part) {
 }
 
 std::string upper(std::string_view text) {
-  return changed(text, utf8proc_toupper);
+  return in_case(text, Case::upper);
 }
 
 std::string lower(std::string_view text) {
-  return changed(text, utf8proc_tolower);
+  return in_case(text, Case::lower);
 }
 
 std::string capitalize(std::string_view text) {
-  if (text.empty()) return {};
-  const size_t size = first_character(text).second;
-  return changed(text.substr(0, size), utf8proc_totitle) + lower(text.substr(size));
+  std::string out;
+  const size_t first = text.empty() ? 0 : first_character(text).second;
+  append_in_case(out, text.substr(0, first), Case::title);
+  for (size_t at = first, size = 0; at < text.size(); at += size) {
+    size = first_character(text.substr(at)).second;
+    append_lower(out, text, at, size);
+  }
+  return text.empty() ? std::string() : out;
 }
 
 std::string title(std::string_view text) {
   std::string out;
-  bool begins = true;
-  while (!text.empty()) {
-    const auto [character, size] = first_character(text);
-    const std::string_view one = text.substr(0, size);
-    out += begins ? changed(one, utf8proc_toupper) : lower(one);
-    begins = is_white(character) || character == '-' || character == '(' || character == '{' || character == '[' ||
-             character == '<';
-    text.remove_prefix(size);
+  bool within = false;  // a word: what follows a cased character
+  for (size_t at = 0, size = 0; at < text.size(); at += size) {
+    const auto [character, bytes] = first_character(text.substr(at));
+    size = bytes;
+    if (within)
+      append_lower(out, text, at, size);
+    else
+      append_in_case(out, text.substr(at, size), Case::title);
+    within = is_cased(character);
   }
   return out;
+}
+
+std::string filter_title(std::string_view text) {
+  std::string out;
+  size_t begin = 0;  // of the word
+  const auto add = [&](size_t end) {
+    if (end == begin) return;
+    const std::string_view word = text.substr(begin, end - begin);
+    const size_t first = first_character(word).second;
+    append_in_case(out, word.substr(0, first), Case::upper);
+    out += lower(word.substr(first));
+  };
+  for (size_t at = 0, size = 0; at < text.size(); at += size) {
+    const auto [character, bytes] = first_character(text.substr(at));
+    size = bytes;
+    constexpr std::string_view kParts = "-({[<";
+    const bool parts = is_white(character) || (bytes == 1 && kParts.find(text[at]) != kParts.npos);
+    if (!parts) continue;
+    add(at);
+    out += text.substr(at, size);
+    begin = at + size;
+  }
+  add(text.size());
+  return out;
+}
+
+std::string swap_case(std::string_view text) {
+  std::string out;
+  for (size_t at = 0, size = 0; at < text.size(); at += size) {
+    const auto [character, bytes] = first_character(text.substr(at));
+    size = bytes;
+    if (utf8proc_isupper(character))
+      append_lower(out, text, at, size);
+    else if (utf8proc_islower(character))
+      append_in_case(out, text.substr(at, size), Case::upper);
+    else
+      out += text.substr(at, size);
+  }
+  return out;
+}
+
+std::string repr_escape(std::string_view one, char quote) {
+  const int32_t c = first_character(one).first;
+  if (c == '\\' || c == quote) return std::string{'\\', static_cast<char>(c)};
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  if (c < 0 || is_printable(c)) return {};
+  return c < 0x100     ? fmt::format("\\x{:02x}", c)
+         : c < 0x10000 ? fmt::format("\\u{:04x}", c)
+                       : fmt::format("\\U{:08x}", c);
 }
 
 }  // namespace witan::jinja

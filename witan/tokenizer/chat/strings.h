@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/tokenizer/chat/marked_text.h"
+
 namespace witan::jinja {
 
 enum class Ends { both, left, right };
@@ -18,12 +20,16 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
                                     bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text);
 // At most `most` times, unless it is negative.
-std::string replace_all(std::string_view text, std::string_view old, std::string_view with, int64_t most);
+MarkedText replace_all(const MarkedText& text, std::string_view old, const MarkedText& with, int64_t most);
 int64_t count_of(std::string_view text, std::string_view part);
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
-// Every word begins with a capital, in Jinja's sense of word for the filter.
+std::string swap_case(std::string_view text);
+// Every word begins with a capital: in Python's sense of a word, and in that of Jinja's filter.
 std::string title(std::string_view text);
+std::string filter_title(std::string_view text);
+// How repr() writes one character between such quotes; empty: as it is.
+std::string repr_escape(std::string_view one, char quote);
 
 }  // namespace witan::jinja

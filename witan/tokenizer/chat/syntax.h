@@ -46,6 +46,12 @@ struct Expression {
   std::vector<std::string> operators = {};
 };
 
+// A name that is set, or a tuple of such.
+struct Target {
+  std::string name = {};
+  std::vector<Target> parts = {};
+};
+
 struct Statement;
 using Block = std::vector<Statement>;
 
@@ -54,10 +60,10 @@ struct Statement {
     text,        // text
     output,      // expression
     branch,      // if: conditions and bodies; one body more is else
-    loop,        // for names in expression if condition: bodies[0], else bodies[1]
-    set,         // names = expression; or names[0].attribute = expression
-    set_block,   // names[0] = bodies[0], by filters
-    macro,       // names[0] (parameters): bodies[0]
+    loop,        // for target in expression if condition: bodies[0], else bodies[1]
+    set,         // target = expression; or target.attribute = expression
+    set_block,   // target = bodies[0], by filters
+    macro,       // target (parameters): bodies[0]
     filter,      // bodies[0], by filters
     generation,  // bodies[0]
     stop,        // break
@@ -67,7 +73,7 @@ struct Statement {
   int line = 0;
   std::string text = {};
   std::string attribute = {};
-  std::vector<std::string> names = {};
+  Target target = {};
   ExpressionPtr expression = {};
   std::vector<ExpressionPtr> conditions = {};
   std::vector<Block> bodies = {};

@@ -29,7 +29,7 @@ std::string TextTemplate::render(const jinja::Entries& fields) const {
   for (const auto& [name, value] : fields) weight += weight_of(value);
   jinja::Rendering rendering(program_->name, kTemplateWork + kTemplateWorkPerUnit * weight, std::nullopt,
                              jinja::Rendering::Missing::is_an_error);
-  for (const auto& [name, value] : fields) rendering.define(name, value);
+  for (const auto& [name, value] : fields) rendering.define(str(name), value);
   return rendering.run(program_->parsed.block).text;
 }
 

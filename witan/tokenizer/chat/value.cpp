@@ -1,18 +1,24 @@
 #include "witan/tokenizer/chat/value.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/chat/strings.h"
 
 namespace witan::jinja {
 namespace {
 
-constexpr int kMostDepth = 64;        // of JSON that is read
+constexpr size_t kMostDepth = 64;     // of JSON that is read
 constexpr int kMostValueDepth = 200;  // of what a template makes of it
 constexpr uint64_t kMostWeight = uint64_t{1} << 26;
 
@@ -31,45 +37,83 @@ bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-std::string python_quoted(std::string_view text) {
-  const bool use_double = text.find('\'') != text.npos && text.find('"') == text.npos;
+void add_quoted(MarkedText& out, const MarkedText& text) {
+  const bool use_double = text.bytes.find('\'') != text.bytes.npos && text.bytes.find('"') == text.bytes.npos;
   const char quote = use_double ? '"' : '\'';
-  std::string out(1, quote);
-  constexpr const char* kHex = "0123456789abcdef";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\\' || c == quote) {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
+  MarkedText quoted{std::string(1, quote)};
+  const std::string_view bytes = text.bytes;
+  const auto as_it_is = [&](char c) { return c >= ' ' && c < 0x7F && c != '\\' && c != quote; };
+  for (size_t at = 0; at < bytes.size();) {
+    size_t size = 0;
+    while (at + size < bytes.size() && as_it_is(bytes[at + size])) ++size;
+    quoted.append(text, at, size);
+    at += size;
+    if (at == bytes.size()) break;
+    size = byte_of(bytes.substr(at), 1);
+    const MarkedText one = text.part(bytes.substr(at, size));
+    if (const std::string escape = repr_escape(one.bytes, quote); escape.empty())
+      quoted.append(one);
+    else
+      quoted.append(one.remade(escape));
+    at += size;
   }
-  return out + quote;
+  quoted.append(std::string_view(&quote, 1));
+  if (text.markup) {
+    out.append("Markup(");
+    quoted.append(")");
+  }
+  out.append(quoted);
 }
 
-std::string sequence_text(const Sequence& sequence) {
-  std::string out(1, sequence.tuple ? '(' : '[');
-  for (size_t i = 0; i < sequence.items->size(); ++i) out += (i ? ", " : "") + repr((*sequence.items)[i]);
-  if (sequence.tuple && sequence.items->size() == 1) out += ',';
-  return out + (sequence.tuple ? ')' : ']');
+void add_repr(MarkedText& out, const Value& value);
+
+void add_sequence(MarkedText& out, const Sequence& sequence) {
+  out.append(sequence.tuple ? "(" : "[");
+  for (size_t i = 0; i < sequence.items->size(); ++i) {
+    if (i > 0) out.append(", ");
+    add_repr(out, (*sequence.items)[i]);
+  }
+  out.append(sequence.tuple ? sequence.items->size() == 1 ? ",)" : ")" : "]");
 }
 
-std::string dict_text(const Entries& entries) {
-  std::string out = "{";
-  for (const auto& [key, value] : entries)
-    out += (out.size() > 1 ? ", " : "") + python_quoted(key) + ": " + repr(value);
-  return out + "}";
+void add_dict(MarkedText& out, const Entries& entries) {
+  out.append("{");
+  bool first = true;
+  for (const auto& [key, value] : entries) {
+    if (!std::exchange(first, false)) out.append(", ");
+    add_repr(out, key);
+    out.append(": ");
+    add_repr(out, value);
+  }
+  out.append("}");
+}
+
+void add_repr(MarkedText& out, const Value& value) {
+  if (const auto* text = value.marked()) return add_quoted(out, *text);
+  if (const auto* sequence = value.sequence()) return add_sequence(out, *sequence);
+  if (const auto* entries = value.entries()) return add_dict(out, *entries);
+  if (value.is_undefined()) return out.append("Undefined");
+  if (value.is_none()) return out.append("None");
+  if (const auto* flag = value.as<bool>()) return out.append(*flag ? "True" : "False");
+  if (const auto* integer = value.as<int64_t>()) return out.append(std::to_string(*integer));
+  if (const auto* big = value.as<BigInteger>()) return out.append(*big->digits);
+  if (const auto* number = value.as<double>()) return out.append(float_text(*number));
+  throw DataError(cat(type_name(value), " has no text"));
+}
+
+// Decimal digits, perhaps behind a minus sign, in the order of the numbers.
+std::strong_ordering order_of_digits(std::string_view a, std::string_view b) {
+  const bool negative = a.starts_with('-');
+  if (negative != b.starts_with('-')) return negative ? std::strong_ordering::less : std::strong_ordering::greater;
+  if (negative) return order_of_digits(b.substr(1), a.substr(1));
+  return a.size() != b.size() ? a.size() <=> b.size() : a.compare(b) <=> 0;
+}
+
+// Whether the value may be a key: what Python can hash.
+bool is_hashable(const Value& value) {
+  if (const auto* sequence = value.sequence())
+    return sequence->tuple && std::ranges::all_of(*sequence->items, is_hashable);
+  return !value.entries();
 }
 
 // The equality of Python's dicts: whatever the order.
@@ -93,23 +137,22 @@ class JsonText {
  public:
   explicit JsonText(const JsonStyle& style) : style_(style) {}
 
-  std::string write(const Value& value) {
+  MarkedText write(const Value& value) {
     add(value, 0);
     return std::move(out_);
   }
 
  private:
   void new_line(int64_t level) {
-    if (style_.indent < 0) return;
-    out_ += '\n';
-    out_.append(static_cast<size_t>(style_.indent * level), ' ');
+    if (!style_.indent) return;
+    out_.append("\n");
+    for (int64_t i = 0; i < level; ++i) out_.append(*style_.indent);
   }
 
-  void add_text(std::string_view text) {
+  void add_text(const MarkedText& text) {
     using nlohmann::json;
-    std::string written = json(text).dump(-1, ' ', style_.ascii, json::error_handler_t::replace);
     // Python leaves DEL as it is, nlohmann too where it may write more than ASCII.
-    out_ += written;
+    out_.append(text.remade(json(text.bytes).dump(-1, ' ', style_.ascii, json::error_handler_t::replace)));
   }
 
   void add(const Value& value, int64_t level) {
@@ -117,69 +160,149 @@ class JsonText {
       add_all('[', ']', *items->items, level, [&](const Value& item) { add(item, level + 1); });
     else if (const auto* entries = value.entries())
       add_entries(*entries, level);
-    else if (const auto* text = value.string())
-      add_text(*text);
-    else if (value.is_none())
-      out_ += "null";
-    else if (const auto* flag = value.as<bool>())
-      out_ += *flag ? "true" : "false";
-    else if (is_number(value))
-      out_ += str(value);
     else
-      throw DataError(cat("tojson: ", type_name(value), " has no JSON"));
+      add_one(value);
+  }
+
+  void add_one(const Value& value) {
+    if (const auto* text = value.marked()) return add_text(*text);
+    if (value.is_none()) return out_.append("null");
+    if (const auto* flag = value.as<bool>()) return out_.append(*flag ? "true" : "false");
+    const double* real = value.as<double>();
+    if (real && !std::isfinite(*real))
+      return out_.append(std::isnan(*real) ? "NaN" : *real < 0 ? "-Infinity" : "Infinity");
+    require<DataError>(is_number(value), "tojson: ", type_name(value), " has no JSON");
+    out_.append(str(value));
+  }
+
+  // JSON's keys are strings, as which Python writes other kinds.
+  void add_key(const Value& key) {
+    if (key.string()) return add_one(key);
+    require<DataError>(is_number(key) || key.is_none(), "tojson: ", type_name(key), " cannot be a key in JSON");
+    out_.append("\"");
+    add_one(key);
+    out_.append("\"");
   }
 
   void add_entries(const Entries& entries, int64_t level) {
-    std::vector<const std::pair<std::string, Value>*> order;
+    std::vector<const std::pair<Value, Value>*> order;
     for (const auto& entry : entries) order.push_back(&entry);
     if (style_.sort_keys)
-      std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->first < b->first; });
+      std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return less(a->first, b->first); });
     add_all('{', '}', order, level, [&](const auto* entry) {
-      add_text(entry->first);
-      out_ += ": ";
+      add_key(entry->first);
+      out_.append(style_.separators ? style_.separators->second : ": ");
       add(entry->second, level + 1);
     });
   }
 
   template <class All, class Add>
-  void add_all(char open, char close, const All& all, int64_t level, const Add& add_one) {
-    out_ += open;
+  void add_all(char open, char close, const All& all, int64_t level, const Add& add_each) {
+    const std::string_view between = style_.separators ? std::string_view(style_.separators->first)
+                                     : style_.indent   ? std::string_view(",")
+                                                       : std::string_view(", ");
+    out_.bytes += open;
     bool first = true;
     for (const auto& one : all) {
-      if (!first) out_ += style_.indent < 0 ? ", " : ",";
-      first = false;
+      if (!std::exchange(first, false)) out_.append(between);
       new_line(level + 1);
-      add_one(one);
+      add_each(one);
     }
     if (!first) new_line(level);
-    out_ += close;
+    out_.bytes += close;
   }
 
   const JsonStyle& style_;
-  std::string out_;
+  MarkedText out_;
 };
 
-Value value_of(const nlohmann::ordered_json& json) {
-  if (json.is_object()) {
-    Entries entries;
-    for (const auto& [key, value] : json.items()) entries.emplace_back(key, value_of(value));
-    return Value::dict(std::move(entries));
+// Reads JSON without the detour over numbers that 64 bits hold.
+class JsonReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit JsonReader(std::string_view what) : what_(what) {}
+
+  Value take() { return std::move(value_); }
+
+  bool null() override { return put(Value::none()); }
+  bool boolean(bool flag) override { return put(Value::boolean(flag)); }
+  bool number_integer(number_integer_t number) override { return put(Value::integer(number)); }
+  bool number_unsigned(number_unsigned_t number) override { return put(Value::integer(std::to_string(number))); }
+  bool number_float(number_float_t number, const string_t& written) override {
+    const bool whole = written.find_first_of(".eE") == written.npos;
+    return put(whole ? Value::integer(std::string_view(written)) : Value::Variant(number));
   }
-  if (json.is_array()) {
-    Items items;
-    for (const auto& value : json) items.push_back(value_of(value));
-    return Value::list(std::move(items));
+  bool string(string_t& text) override { return put(Value::text(std::move(text))); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(true); }
+  bool start_array(std::size_t) override { return open(false); }
+  bool key(string_t& name) override {
+    open_.back().key = std::move(name);
+    return true;
   }
-  if (json.is_string()) return Value::text(json.get<std::string>());
-  if (json.is_boolean()) return Value::boolean(json.get<bool>());
-  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-    return Value::Variant(json.get<double>());
-  if (json.is_number_integer()) return Value::integer(json.get<int64_t>());
-  if (json.is_number()) return Value::Variant(json.get<double>());
-  return Value::none();
-}
+  bool end_object() override {
+    Entries entries = std::move(open_.back().entries);
+    open_.pop_back();
+    return put(Value::dict(std::move(entries)));
+  }
+  bool end_array() override {
+    Items items = std::move(open_.back().items);
+    open_.pop_back();
+    return put(Value::list(std::move(items)));
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
+    throw DataError(cat(what_, ": not valid JSON: ", error.what()));
+  }
+
+ private:
+  struct Open {
+    bool object = false;
+    std::string key = {};
+    Items items = {};
+    Entries entries = {};
+    std::unordered_map<std::string, size_t> places = {};  // of entries, by key
+  };
+
+  bool open(bool object) {
+    require<DataError>(open_.size() < kMostDepth, what_, ": JSON is nested deeper than ", kMostDepth);
+    open_.push_back({object});
+    return true;
+  }
+
+  // The last of several values of a key counts, in the place of the first.
+  bool put(Value value) {
+    if (open_.empty()) {
+      value_ = std::move(value);
+      return true;
+    }
+    Open& in = open_.back();
+    if (!in.object) {
+      in.items.push_back(std::move(value));
+    } else if (const auto [place, fresh] = in.places.try_emplace(in.key, in.entries.size()); fresh) {
+      in.entries.emplace_back(Value::text(in.key), std::move(value));
+    } else {
+      in.entries[place->second].second = std::move(value);
+    }
+    return true;
+  }
+
+  const std::string_view what_;
+  std::vector<Open> open_;
+  Value value_;
+};
 
 }  // namespace
+
+Value Value::integer(std::string_view digits) {
+  const bool negative = digits.starts_with('-');
+  if (negative || digits.starts_with('+')) digits.remove_prefix(1);
+  constexpr size_t kMostDigits = 4300;  // Python's limit
+  require<DataError>(digits.size() <= kMostDigits, "an integer has more than ", kMostDigits, " digits");
+  digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  std::string text = (negative ? "-" : "") + std::string(digits);
+  int64_t number = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc()) return Variant(number);
+  return Variant(BigInteger{std::make_shared<const std::string>(std::move(text))});
+}
 
 Value Value::list(Items items, bool tuple) {
   Sequence made{nullptr, tuple};
@@ -196,7 +319,7 @@ Value Value::dict(Entries entries) {
   Mapping made;
   for (const auto& [key, value] : entries) {
     made.depth = std::max(made.depth, depth_of(value) + 1);
-    made.weight += 1 + key.size() / 8 + weight_of(value);
+    made.weight += weight_of(key) + weight_of(value);
     check_size(made.depth, made.weight);
   }
   made.entries = std::make_shared<const Entries>(std::move(entries));
@@ -204,16 +327,17 @@ Value Value::dict(Entries entries) {
 }
 
 uint64_t weight_of(const Value& value) {
-  if (const auto* text = value.string()) return 1 + text->size() / 8;
+  if (const auto* text = value.marked()) return 1 + text->bytes.size() / 8 + 2 * text->given.size();
+  if (const auto* big = value.as<BigInteger>()) return 1 + big->digits->size() / 8;
   if (const auto* sequence = value.sequence()) return sequence->weight;
   const auto* mapping = value.as<Mapping>();
   return mapping ? mapping->weight : 1;
 }
 
 std::string type_name(const Value& value) {
-  static constexpr std::array<const char*, 12> names = {"undefined",   "none",     "a boolean", "an integer",
-                                                        "a float",     "a string", "a list",    "a dict",
-                                                        "a namespace", "a loop",   "a macro",   "a function"};
+  static constexpr std::array<const char*, 13> names = {
+      "undefined", "none",        "a boolean", "an integer", "a float",    "a string",  "a list",
+      "a dict",    "a namespace", "a loop",    "a macro",    "a function", "an integer"};
   return names[value.variant().index()];
 }
 
@@ -225,28 +349,54 @@ bool truth(const Value& value) {
   return !is_number(value) || number_of(value) != 0;
 }
 
+bool is_integer(const Value& value) {
+  return value.as<int64_t>() || value.as<BigInteger>();
+}
+
 bool is_number(const Value& value) {
-  return value.as<bool>() || value.as<int64_t>() || value.as<double>();
+  return is_integer(value) || value.as<bool>() || value.as<double>();
 }
 
 double number_of(const Value& value) {
   if (const auto* flag = value.as<bool>()) return *flag ? 1 : 0;
   if (const auto* integer = value.as<int64_t>()) return static_cast<double>(*integer);
+  if (const auto* big = value.as<BigInteger>()) return std::strtod(big->digits->c_str(), nullptr);
   return *value.as<double>();
 }
 
 int64_t integer_of(const Value& value, std::string_view what) {
   if (const auto* flag = value.as<bool>()) return *flag ? 1 : 0;
+  require<DataError>(!value.as<BigInteger>(), what, " must be an integer of 64 bits, and is larger");
   const auto* integer = value.as<int64_t>();
   require<DataError>(integer != nullptr, what, " must be an integer, and is ", type_name(value));
   return *integer;
 }
 
-bool equal(const Value& a, const Value& b) {
-  if (is_number(a) && is_number(b)) {
-    const auto *x = a.as<int64_t>(), *y = b.as<int64_t>();
-    return x && y ? *x == *y : number_of(a) == number_of(b);
+std::partial_ordering order_of_numbers(const Value& a, const Value& b) {
+  const double *x = a.as<double>(), *y = b.as<double>();
+  const bool large = a.as<BigInteger>() || b.as<BigInteger>();
+  if (!large && (x || y)) {
+    static_assert(std::numeric_limits<long double>::digits >= 64);  // it holds both kinds exactly
+    const auto exact = [](const Value& v) {
+      return v.as<double>() ? static_cast<long double>(*v.as<double>())
+                            : static_cast<long double>(integer_of(v, "a number"));
+    };
+    return exact(a) <=> exact(b);
   }
+  for (const double* real : {x, y})
+    if (real && std::isnan(*real)) return std::partial_ordering::unordered;
+  if (x && std::isinf(*x)) return *x <=> 0.0;
+  if (y && std::isinf(*y)) return 0.0 <=> *y;
+  const auto digits = [](const Value& v) {
+    return v.as<double>() ? fmt::format("{:.0f}", *v.as<double>())
+           : v.as<bool>() ? std::string(*v.as<bool>() ? "1" : "0")
+                          : str(v);
+  };
+  return order_of_digits(digits(a), digits(b));
+}
+
+bool equal(const Value& a, const Value& b) {
+  if (is_number(a) && is_number(b)) return order_of_numbers(a, b) == 0;
   if (a.string() && b.string()) return *a.string() == *b.string();
   if (a.sequence() && b.sequence())
     return a.sequence()->tuple == b.sequence()->tuple && same_items(*a.sequence()->items, *b.sequence()->items);
@@ -259,10 +409,7 @@ bool equal(const Value& a, const Value& b) {
 }
 
 bool less(const Value& a, const Value& b) {
-  if (is_number(a) && is_number(b)) {
-    const auto *x = a.as<int64_t>(), *y = b.as<int64_t>();
-    return x && y ? *x < *y : number_of(a) < number_of(b);
-  }
+  if (is_number(a) && is_number(b)) return order_of_numbers(a, b) < 0;
   if (a.string() && b.string()) return *a.string() < *b.string();  // bytes of UTF-8 have the order of characters
   require<DataError>(a.sequence() && b.sequence(), type_name(a), " and ", type_name(b), " have no order");
   const Items &x = *a.sequence()->items, &y = *b.sequence()->items;
@@ -284,39 +431,57 @@ std::string float_text(double number) {
   return text;
 }
 
+MarkedText marked_str(const Value& value) {
+  if (const auto* text = value.marked()) return *text;
+  MarkedText text;
+  if (!value.is_undefined()) add_repr(text, value);
+  return text;
+}
+
 std::string str(const Value& value) {
-  if (const auto* text = value.string()) return *text;
-  return value.is_undefined() ? "" : repr(value);
+  return marked_str(value).bytes;
 }
 
 std::string repr(const Value& value) {
-  if (value.is_undefined()) return "Undefined";
-  if (value.is_none()) return "None";
-  if (const auto* flag = value.as<bool>()) return *flag ? "True" : "False";
-  if (const auto* integer = value.as<int64_t>()) return std::to_string(*integer);
-  if (const auto* number = value.as<double>()) return float_text(*number);
-  if (const auto* text = value.string()) return python_quoted(*text);
-  if (const auto* sequence = value.sequence()) return sequence_text(*sequence);
-  if (const auto* entries = value.entries()) return dict_text(*entries);
-  throw DataError(cat(type_name(value), " has no text"));
+  MarkedText text;
+  add_repr(text, value);
+  return std::move(text.bytes);
 }
 
 const Value* find(const Entries& entries, std::string_view key) {
   for (const auto& [name, value] : entries)
-    if (name == key) return &value;
+    if (const std::string* text = name.string(); text && *text == key) return &value;
   return nullptr;
+}
+
+const Value* find(const Entries& entries, const Value& key) {
+  if (key.string()) return find(entries, std::string_view(*key.string()));
+  for (const auto& [name, value] : entries)
+    if (equal(name, key)) return &value;
+  return nullptr;
+}
+
+void set_entry(Entries& entries, Value key, Value value) {
+  require<DataError>(is_hashable(key), type_name(key), " cannot be a key of a dict");
+  const auto same = std::ranges::find_if(entries, [&](const auto& entry) { return equal(entry.first, key); });
+  if (same != entries.end())
+    same->second = std::move(value);
+  else
+    entries.emplace_back(std::move(key), std::move(value));
 }
 
 Items items_of(const Value& value) {
   Items items;
   if (const auto* sequence = value.sequence()) return *sequence->items;
   if (const auto* entries = value.entries()) {
-    for (const auto& entry : *entries) items.push_back(Value::text(entry.first));
-  } else if (const auto* text = value.string()) {
-    for (size_t at = 0; at < text->size();) {
-      const size_t size = byte_of(std::string_view(*text).substr(at), 1);
-      items.push_back(Value::text(text->substr(at, size)));
-      at += size;
+    for (const auto& entry : *entries) items.push_back(entry.first);
+  } else if (const MarkedText* text = value.marked()) {
+    for (std::string_view left = text->bytes; !left.empty();) {
+      const size_t size = byte_of(left, 1);
+      MarkedText one = text->part(left.substr(0, size));
+      one.markup = false;
+      items.push_back(Value::text(std::move(one)));
+      left.remove_prefix(size);
     }
   } else {
     require<DataError>(value.is_undefined(), type_name(value), " cannot be iterated over");
@@ -332,21 +497,32 @@ int64_t length_of(const Value& value) {
   return static_cast<int64_t>(value.sequence()->items->size());
 }
 
-std::string to_json(const Value& value, const JsonStyle& style) {
+MarkedText marked_json(const Value& value, const JsonStyle& style) {
   return JsonText(style).write(value);
 }
 
+std::string to_json(const Value& value) {
+  return marked_json(value).bytes;
+}
+
 Value from_json(std::string_view text, std::string_view what) {
-  using Json = nlohmann::ordered_json;
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    require<DataError>(depth <= kMostDepth, what, ": JSON is nested deeper than ", kMostDepth);
-    return true;
-  };
-  try {
-    return value_of(Json::parse(text, shallow));
-  } catch (const Json::exception& error) {
-    throw DataError(cat(what, ": not valid JSON: ", error.what()));
+  JsonReader reader(what);
+  nlohmann::json::sax_parse(text, &reader);
+  return reader.take();
+}
+
+Value given(const Value& value) {
+  if (const std::string* text = value.string())
+    return Value::text(text->empty() ? MarkedText{} : MarkedText{*text, {{0, text->size()}}});
+  if (const Sequence* sequence = value.sequence()) {
+    Items items;
+    for (const Value& item : *sequence->items) items.push_back(given(item));
+    return Value::list(std::move(items), sequence->tuple);
   }
+  if (!value.entries()) return value;
+  Entries entries;
+  for (const auto& [key, item] : *value.entries()) entries.emplace_back(given(key), given(item));
+  return Value::dict(std::move(entries));
 }
 
 int64_t characters(std::string_view text) {

@@ -26,7 +26,7 @@ bool contains(const Value& all, const Value& one) {
     require<DataError>(one.string() != nullptr, type_name(one), " cannot be in a string");
     return text->find(*one.string()) != text->npos;
   }
-  if (const Entries* entries = all.entries()) return one.string() && find(*entries, *one.string());
+  if (const Entries* entries = all.entries()) return find(*entries, one) != nullptr;
   if (all.is_undefined()) return false;
   require<DataError>(all.sequence() != nullptr, "nothing can be in ", type_name(all));
   return std::ranges::any_of(*all.sequence()->items, [&](const Value& item) { return equal(item, one); });
@@ -52,10 +52,11 @@ const std::map<std::string_view, Test>& tests() {
       {"none", [](V v, A, Work&) { return v.is_none(); }},
       {"string", [](V v, A, Work&) { return v.string() != nullptr; }},
       {"mapping", [](V v, A, Work&) { return v.entries() != nullptr; }},
+      {"escaped", [](V v, A, Work&) { return v.marked() && v.marked()->markup; }},
       {"iterable", [](V v, A, Work&) { return v.string() || v.sequence() || v.entries() || v.is_undefined(); }},
       {"sequence", [](V v, A, Work&) { return v.string() || v.sequence() || v.entries() || v.is_undefined(); }},
       {"number", [](V v, A, Work&) { return is_number(v); }},
-      {"integer", [](V v, A, Work&) { return v.as<int64_t>() != nullptr; }},
+      {"integer", [](V v, A, Work&) { return is_integer(v); }},
       {"float", [](V v, A, Work&) { return v.as<double>() != nullptr; }},
       {"boolean", [](V v, A, Work&) { return v.as<bool>() != nullptr; }},
       {"true", [is_true](V v, A, Work&) { return is_true(v, true); }},

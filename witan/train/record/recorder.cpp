@@ -382,8 +382,8 @@ void Recorder::open_tensorboard(int64_t first_step) {
   tensorboard_.emplace(config_, config_.given(), folder.empty() ? folder_.tensorboard() : fs::path(folder), first_step);
 }
 
-void Recorder::last_sample(int64_t step, uint64_t seed, const std::string& text) {
-  metrics_->append(SampleEvent{step, config_->train.sample_prompt, text, static_cast<int64_t>(seed)});
+void Recorder::last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text) {
+  metrics_->append(SampleEvent{step, prompt, text, static_cast<int64_t>(seed)});
 }
 
 void Recorder::samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,

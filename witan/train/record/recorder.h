@@ -73,8 +73,8 @@ class Recorder {
   void rewound(int64_t step);
   // The run is asked to end now. `saves`: its steps are saved; else it stands at a checkpoint.
   void ends(RunEnd why, bool saves);
-  // What the model wrote behind sample_prompt, at the end.
-  void last_sample(int64_t step, uint64_t seed, const std::string& text);
+  // What the model wrote behind the prompt, at the end.
+  void last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text);
   // What it wrote behind prompts, one or more, after a step of sample_interval.
   void samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                const std::vector<std::string>& texts);

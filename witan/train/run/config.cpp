@@ -72,7 +72,7 @@ Fields TrainConfig::fields() {
       Field{"straggler_threshold", &straggler_threshold,
             "Warn of a rank whose time of computing a step is so many times the median of all ranks (0: never)"}
           .at_least(0),
-      Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end"},
+      Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end; with sft what the user says"},
       Field{"sample_tokens", &sample_tokens, "Tokens of a sample (0: none); needs ranks that hold the whole model"}
           .at_least(0),
       Field{"sample_temperature", &sample_temperature, "Sampling temperature of samples (0: the likeliest token)"}

@@ -28,9 +28,10 @@ struct DataConfig {
   std::string valid_data;  // sets of one's own to evaluate on: NAME=FILE, with commas between them
   bool sft = false;        // the data are conversations, in the messages format
   std::string messages_key = "messages";
-  std::string chat_template;        // a file; empty: the tokenizer's own
-  std::string loss_on = "answers";  // of sft: answers | all
-  std::string packing = "greedy";   // of sft
+  std::string chat_template;            // a file; empty: the tokenizer's own
+  std::string loss_on = "answers";      // of sft: answers | all
+  bool content_special_tokens = false;  // of sft: special tokens that messages spell are recognised
+  std::string packing = "greedy";       // of sft
   double held_out_fraction = kHeldOutFraction;
   double bad_row_share = 0.1;
   bool replace_invalid_utf8 = false;

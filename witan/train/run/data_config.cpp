@@ -60,6 +60,8 @@ Fields DataConfig::fields() {
                   "File of the chat template, with sft; empty: that of the tokenizer's folder, or of init_from"},
             Field{"loss_on", &loss_on, "What sft learns from: the assistant's answers, or all tokens"}.one_of(
                 {"answers", "all"}),
+            Field{"content_special_tokens", &content_special_tokens,
+                  "Special tokens that messages spell are control tokens, with sft; false: they are text"},
             Field{"packing", &packing, "How sft fills samples with conversations"}.one_of(
                 {"greedy", "best_fit", "none"}),
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,

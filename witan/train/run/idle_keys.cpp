@@ -183,7 +183,7 @@ std::vector<KeyUse> data_uses() {
        "data_samples = megatron",
        "data_samples",
        [](Config c) { return c.data.megatron_samples(); }},
-      {{"messages_key", "chat_template", "loss_on", "packing"},
+      {{"messages_key", "chat_template", "loss_on", "content_special_tokens", "packing"},
        "sft = true",
        "sft",
        [](Config c) { return c.data.sft; }},

@@ -5,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/generate/generation_batch.h"
 #include "witan/generate/prompt_file.h"
+#include "witan/train/run/run_conversations.h"
 
 namespace witan {
 
@@ -14,8 +15,34 @@ std::vector<std::string> interval_prompts(const TrainConfig& train) {
   return read_prompt_file(train.sample_prompts);
 }
 
-std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<int32_t> tokens = tokenizer.encode(prompt);
+SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer) {
+  SamplePrompts prompts{config.train.sample_prompt, interval_prompts(config.train)};
+  if (!config.data.sft) return prompts;
+  const fs::path run = fs::path(config.train.runs_folder) / config.train.run;
+  const auto format = find_chat_template(run) ? kept_conversation_format(config.data, tokenizer, run)
+                                              : find_conversation_format(config, tokenizer);
+  const auto conversation = [&](const std::string& question) {
+    const std::vector<ChatMessage> messages = {{"user", question}};
+    return format->chat.render(messages, {.add_generation_prompt = true,
+                                          .bos_token = format->bos_token,
+                                          .eos_token = format->eos_token,
+                                          .now = kTrainingDay});
+  };
+  SamplePrompts plain = prompts;
+  try {
+    prompts.last = conversation(prompts.last);
+    std::ranges::transform(prompts.interval, prompts.interval.begin(), conversation);
+  } catch (const DataError&) {
+    return plain;
+  }
+  if (const auto end = end_of_turn({format->chat, format->bos_token, format->eos_token}, tokenizer))
+    prompts.ends.push_back(*end);
+  prompts.chat = true;
+  return prompts;
+}
+
+std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt, bool chat) {
+  std::vector<int32_t> tokens = tokenizer.encode(prompt, chat);
   if (!tokens.empty()) return tokens;
   const auto end_of_text = tokenizer.end_of_text();
   require<DataError>(end_of_text.has_value(),
@@ -29,16 +56,16 @@ uint64_t sample_seed(const TrainConfig& train, int64_t step) {
 }
 
 std::vector<std::string> generate_samples(Stream& stream, Transformer& model, const Tokenizer& tokenizer,
-                                          const TrainConfig& train, const std::vector<std::string>& prompts,
-                                          uint64_t seed) {
+                                          const TrainConfig& train, const SamplePrompts& prompts, uint64_t seed) {
   std::vector<GenerationRequest> requests;
   CacheSize size{1, 0};
-  for (const std::string& prompt : prompts) {
-    GenerationRequest request{encode_sample_prompt(tokenizer, prompt), {}};
+  for (const std::string& prompt : prompts.interval) {
+    GenerationRequest request{encode_sample_prompt(tokenizer, prompt, prompts.chat), {}};
     const auto tokens = static_cast<int64_t>(request.prompt.size());
     request.options.max_tokens = tokens_that_fit(model, tokens, train.sample_tokens);
     request.options.vocab_size = tokenizer.vocab_size();
     request.options.end_of_text = tokenizer.end_of_text();
+    request.options.stop_tokens = prompts.ends;
     request.options.sampler.temperature = train.sample_temperature;
     request.options.sampler.seed = seed;
     if (request.options.max_tokens > 0) size.positions = std::max(size.positions, tokens + request.options.max_tokens);

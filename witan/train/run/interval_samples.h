@@ -15,18 +15,31 @@ namespace witan {
 // samples. Throws what read_prompt_file() throws.
 std::vector<std::string> interval_prompts(const TrainConfig& train);
 
+// What samples continue. With sft a prompt is what the user says, and what is continued is the conversation that begins
+// with it, as the run's chat template writes it up to the answer; the prompt itself where the template does not take a
+// question alone.
+struct SamplePrompts {
+  std::string last;                   // of the sample at the end
+  std::vector<std::string> interval;  // of sample_interval
+  std::vector<int32_t> ends = {};     // tokens that end an answer, beside the end of text
+  bool chat = false;                  // special tokens are recognised
+};
+
+// Of the template that the run keeps or, before it does, the one it will find. Throws what interval_prompts() and
+// find_conversation_format() throw.
+SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer);
+
 // A prompt as tokens: an empty one is an end of text, behind which another begins. Throws DataError where the tokenizer
 // has no such token.
-std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt);
+std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt, bool chat = false);
 
 // The seed of the samples behind a step: `witan generate --run NAME@STEP --seed` gives the same text.
 uint64_t sample_seed(const TrainConfig& train, int64_t step);
 
-// The continuation of each prompt, one after the other, so that their number takes no more memory than the longest.
-// With expert parallelism a call of all ranks with the same arguments. "" of a prompt behind which the model has no
-// positions left.
+// The continuation of each prompt of sample_interval, one after the other, so that their number takes no more memory
+// than the longest. With expert parallelism a call of all ranks with the same arguments. "" of a prompt behind which
+// the model has no positions left.
 std::vector<std::string> generate_samples(Stream& stream, Transformer& model, const Tokenizer& tokenizer,
-                                          const TrainConfig& train, const std::vector<std::string>& prompts,
-                                          uint64_t seed);
+                                          const TrainConfig& train, const SamplePrompts& prompts, uint64_t seed);
 
 }  // namespace witan

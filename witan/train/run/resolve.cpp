@@ -42,6 +42,7 @@ class Resolution {
   std::pair<RunConfig, std::vector<Decision>> run() && {
     vocabulary();
     packed_samples();
+    sampled_conversation();
     positions();
     schedule();
     device();
@@ -85,6 +86,15 @@ class Resolution {
     data.reset_position_ids = data.reset_attention_mask = true;
     for (const char* key : {"reset_position_ids", "reset_attention_mask"})
       decisions_.push_back({key, "true", cat(data.sft ? "conversations" : "documents", " of a sample are kept apart")});
+  }
+
+  // The other default is the beginning of a text.
+  void sampled_conversation() {
+    std::string& prompt = values_.train.sample_prompt;
+    const bool sampled = values_.train.sample_interval > 0 || values_.writes_sample();
+    if (!values_.data.sft || !sampled || prompt != TrainConfig().sample_prompt) return;
+    prompt = "Hello! What can you do?";
+    decisions_.push_back({"sample_prompt", prompt, "what a user says, with sft"});
   }
 
   void positions() {

@@ -77,6 +77,7 @@ class ResolvedConfig {
 //   vocab_size                   the tokenizer's; a model that is too small for the tokenizer is a ConfigError
 //   reset_position_ids,          true with sft: conversations of a sample are kept apart
 //   reset_attention_mask
+//   sample_prompt                a question with sft, where it is the default
 //   max_position_embeddings      seq_length, for a model that learns positions
 //   device                       GPUs where there are any
 //   ranks                        the launcher's; else the most that share the micro-batches evenly, have a core or a

@@ -35,6 +35,7 @@ std::shared_ptr<const ConversationFormat> format_of(FoundChatTemplate found, con
   ConversationFormat format = conversation_format(std::move(found), tokenizer);
   format.messages_key = config.messages_key;
   format.answers_only = config.loss_on == "answers";
+  format.content_special_tokens = config.content_special_tokens;
   return std::make_shared<const ConversationFormat>(std::move(format));
 }
 

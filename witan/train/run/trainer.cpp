@@ -138,19 +138,20 @@ class RankTrainer {
   std::string sample() {
     const auto& train = run_.config->train;
     if (!run_.config->writes_sample()) return {};
-    const auto prompt = run_.data.tokenizer->encode(train.sample_prompt);
+    const auto prompt = run_.data.tokenizer->encode(prompts_.last, prompts_.chat);
     if (prompt.empty()) return {};
     GenerateOptions options;
     options.max_tokens = tokens_that_fit(engine_.model(), static_cast<int64_t>(prompt.size()), train.sample_tokens);
     if (options.max_tokens == 0) return {};
     options.vocab_size = run_.data.tokenizer->vocab_size();
     options.end_of_text = run_.data.tokenizer->end_of_text();
+    options.stop_tokens = prompts_.ends;
     options.sampler.temperature = train.sample_temperature;
     options.sampler.seed = static_cast<uint64_t>(train.seed);
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder().last_sample(state_.step, options.sampler.seed, text);
+    if (leads()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
     return text;
   }
 
@@ -171,15 +172,22 @@ class RankTrainer {
     return groups;
   }
 
-  // The prompts of samples while the run trains, as rank 0 reads them.
+  // The prompts of samples as rank 0 reads them, where they come from files.
   void share_prompts() {
     const TrainConfig& train = run_.config->train;
-    if (train.sample_interval == 0) return;
-    Json prompts = Json::array();
-    if (leads()) prompts = interval_prompts(train);
-    const std::string shared = broadcast_text(saving_.world(), saving_.stream(),
-                                              prompts.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
-    prompts_ = parse_json(shared, "prompts of rank 0").get<std::vector<std::string>>();
+    prompts_.last = train.sample_prompt;
+    const bool chats = run_.config->data.sft && run_.config->writes_sample();
+    if (train.sample_interval == 0 && !chats) return;
+    Json read = Json::object();
+    if (leads()) {
+      const SamplePrompts own = sample_prompts(*run_.config, *run_.data.tokenizer);
+      read = {{"last", own.last}, {"interval", own.interval}, {"ends", own.ends}, {"chat", own.chat}};
+    }
+    const std::string text =
+        broadcast_text(saving_.world(), saving_.stream(), read.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
+    const Json shared = parse_json(text, "prompts of rank 0");
+    prompts_ = {shared.at("last").get<std::string>(), shared.at("interval").get<std::vector<std::string>>(),
+                shared.at("ends").get<std::vector<int32_t>>(), shared.at("chat").get<bool>()};
   }
 
   // Nothing that training reads changes.
@@ -189,7 +197,7 @@ class RankTrainer {
     const uint64_t seed = sample_seed(run_.config->train, state_.step);
     const auto texts =
         generate_samples(stream_, engine_.model(), *run_.data.tokenizer, run_.config->train, prompts_, seed);
-    if (leads()) run_.recorder().samples(state_.step, seed, prompts_, texts);
+    if (leads()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
   }
 
   bool leads() const { return groups_.rank() == 0; }
@@ -198,7 +206,7 @@ class RankTrainer {
   void after_step() {
     if (compares_states()) engine_.check_states();
     if (evaluates()) evaluate();
-    if (!prompts_.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
+    if (!prompts_.interval.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
   }
 
   // Why no further step is made, where ranks ask for the run to end as `asked` says.
@@ -418,7 +426,7 @@ class RankTrainer {
     if (leads()) {
       content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
       content.records = {run_.start.folder.metrics()};
-      if (!prompts_.empty()) content.records.push_back(run_.start.folder.samples());
+      if (!prompts_.interval.empty()) content.records.push_back(run_.start.folder.samples());
     }
     const TrainConfig& train = run_.config->train;
     // What is saved among skipped steps, as a signal may want it, takes the place of none.
@@ -453,7 +461,7 @@ class RankTrainer {
   std::optional<int64_t> newest_;  // the step of the newest checkpoint that was loaded or written
   std::vector<Batch> held_out_;
   std::vector<std::vector<Batch>> sets_;  // of valid_data
-  std::vector<std::string> prompts_;      // of sample_interval
+  SamplePrompts prompts_;
   TrainState state_;
   AnomalyResponse anomalies_;
   std::optional<Loader> loader_;

@@ -51,9 +51,7 @@ ValidationSet tokenize_validation_set(const std::string& name, const std::vector
   auto tokens = std::make_shared<TokensInMemory>(name);
   const CorpusStatistics corpus = read_corpus(sources.files, options, [&](const Document& document) {
     if (options.conversations) {
-      EncodedConversation encoded =
-          encode_conversation({std::string(document.text), {document.answers.begin(), document.answers.end()}},
-                              encoder.encode_with_special);
+      EncodedConversation encoded = encode_conversation(document.conversation(), encoder.encode_chat);
       return tokens->add(std::move(encoded.tokens), std::move(encoded.loss));
     }
     std::vector<int32_t> ids;

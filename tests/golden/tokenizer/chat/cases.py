@@ -32,7 +32,7 @@ TOOL_CONVERSATIONS = [
 ]
 
 VARIABLES = {"text": " Ünï <b>\tçode \n", "words": ["b", "A", "c", "a"], "n": 7, "x": 2.5, "yes": True, "nothing": None,
-             "d": {"k": 1, "items": [1, 2], "z": {"deep": "er"}, "a": None}, "empty": "", "nil": [],
+             "d": {"k": 1, "items": [1, 2], "z": {"deep": "er"}, "a": None}, "empty": "", "nil": [], "big": 18446744073709551615, "huge": 12345678901234567890123,
              "people": [{"name": "Ann", "age": 3, "on": True}, {"name": "bob", "age": 41, "on": False}, {"name": "Cy", "on": True}]}
 EXPRESSIONS = """
 1 + 2 * 3 - 4 // 3|7 % 3 ~ -7 % 3 ~ -7 // 2|2 ** 3 ** 2|7 / 2|6 / 3|1e3|1.5e-7|1e16|123456789.125|1e22|0.1 + 0.2|100 * 1.0|-0.0
@@ -51,6 +51,191 @@ missing|default('x')|nothing|default('x')|nothing|default('x', true)|empty|d('y'
 range(3)|list|range(1, 7, 2)|list|range(3, 0, -1)|list|dict(a=1, b='x')|dict({'a': 1}, a=2)|namespace(a=1).a|namespace(a=1).b is defined|loop is defined|strftime_now('%Y-%m-%d %H')|(strftime_now is defined)|words|length > 3 and n|-n|string|(-n)|string|1|string|length|n.x is defined|'%'|length|missing|length|missing|list|missing ~ 'a'|(none)|string|'a'|trim('a')|'xax'|trim('x')
 missing.x|missing['x']|missing + 1|1 + 'a'|'a' + 1|none + 'a'|missing()|n()|[1] < 'a'|'a' in 5|1 in 'abc'|n|length|none|length|range(3.5)|1 // 0|'a'.join(5)|d.items|string is defined and raise_exception('x')|raise_exception('bad')|words.append('x')|d.update({})|n|join|n.strip()|none.x|'abc'|first.y.z
 """.strip().split("\n")
+
+# One expression a line, with bars as they stand: rare functions, numbers beyond 64 bits, repr, escapes and formats.
+MORE_EXPRESSIONS = r"""
+18446744073709551615
+[big, -big, huge]
+big|tojson
+huge|tojson
+huge == 12345678901234567890123 and huge > big and big > n and not huge < 1.5
+huge < 1e30 and huge > 1e22 and huge == huge and huge != big
+-9223372036854775808
+9223372036854775807 == 9223372036854775807.0
+9007199254740993 == 9007199254740992.0
+'18446744073709551616'|int + 0.0
+'123456789012345678901234567890'|int
+1e30|int
+'1_000'|int
+'1__0'|int
+'_1'|int
+'0x1A'|int(base=16)
+'ff'|int(0, 16)
+'+5'|int
+' -7 '|int
+'1_0.5'|float
+'1e400'|float
+'-inf'|float
+'nan'|float|string
+0x1F + 0b11 + 0o17
+1_000 + 1
+['\xa0\u200b\u2028\u00ad\ufeff\U000e0001\x7f\x85']
+["it's", 'say "x"', "it's \"x\"", '\\', '\n\r\t\x00']
+['é', '你', '😀', '\u0378', '\ue000', '\u3000']
+{'k\u200b': '\u200b'}|string
+'\1|\101|\s|\d|\0|\12x|\400|\08'
+'\é|\你|\😀'
+'a\\b\'c'
+'\x41\u00e9\U0001F600'
+'hello wORLD-foo (bar)'|title
+"it's o'neil [x]{y}<z>"|title
+"it's".title()
+'éCOLE x'|capitalize
+'ßtraße'|capitalize
+'ǆ'|capitalize
+'straße'|upper
+'ŉﬁ'|upper
+'ŉﬁ x'.title()
+'İI'|lower
+'ΑΣ ΑΣΑ Σ ΑΣ.'|lower
+'ΑΣ'.capitalize()
+'straße ΑΣ'.swapcase()
+'ÀÉ'.lower() ~ 'àé'.upper()
+'a1b c2d'.title()
+1000.4|round
+2.5|round
+3.5|round|int
+2.675|round(2)
+1234|round(-2)
+1250|round(-2)
+1350|round(-2)
+42.55|round(1, 'floor')
+42.51|round(1, 'ceil')
+7|round
+7|round(0, 'ceil')
+-2.5|round
+[-3|abs, -3.5|abs, n|abs, (-big)|abs]
+'<b>&"\''|e
+'<b>'|e|e
+'<b>'|e|forceescape
+('<'|safe) + '<b>'
+'<b>' + ('<'|safe)
+('<'|safe) ~ '<b>'
+[('<'|safe)]
+('<a>'|safe).upper() + '<'
+('<a>'|safe)|upper + '<'
+('<a>'|safe)|title + '<'
+('<a>'|safe)[1:] + '<'
+('<'|safe) * 2 + '>'
+('<a> '|safe)|trim + '<'
+'<'|safe is escaped
+'<' is escaped
+('&'|safe).join(['<', '>'])
+[1, 2, 3]|sum
+[0.5, 1]|sum
+people|sum(attribute='on')
+words|min
+words|max
+words|max(true)
+people|max(attribute='name')|tojson
+people|min(attribute='name')
+nil|max
+[3, 1, 2]|min ~ [3, 1, 2]|max
+d|dictsort(by='value')
+{'b': 1, 'a': 2, 'C': 0}|dictsort
+{'b': 1, 'a': 2, 'C': 0}|dictsort(true)
+{'b': 1, 'a': 2, 'C': 0}|dictsort(by='value')
+{'b': 1, 'a': 2, 'C': 0}|dictsort(by='value', reverse=true)
+{'b': 1, 'a': 2}|dictsort(reverse=true)
+{0: 10, 512: 20, 1024: 30}
+{0: 10, 512: 20, 1024: 30}|dictsort
+{0: 10, 512: 20}[512]
+{0: 10}[1] is defined
+{1: 'a', 1.0: 'b', true: 'c'}
+{none: 1, true: 2, 1.5: 3, (1, 2): 4}
+{none: 1, true: 2, 1.5: 3, 7: 4}|tojson
+{2: 'b', 1: 'a'}|tojson(sort_keys=true)
+{(1, 2): 3}|tojson
+{[1]: 2}
+{1: 2}.get(1)
+{1: 2}.get(3, 'x')
+{1: 2}.keys()|list + {1: 2}.values()|list
+1 in {1: 2}
+'1' in {1: 2}
+{1: 2} == {1.0: 2}
+d|tojson(separators=(',', ':'))
+d|tojson(indent=2, separators=(', ', ' : '))
+d|tojson(separators=[';', '='])
+d|tojson(indent='--')
+d|tojson(indent=0)
+[]|tojson(indent=0)
+1e400|tojson
+[1e400, -1e400]|string
+'%s-%d' % ('a', 3)
+'%s' % 'x'
+'%d%%' % 3
+'%5d|%-5d|%05d|%+d' % (3, 3, 3, 3)
+'%.2f %e %g' % (3.14159, 31415.9, 0.0001)
+'%x %X %o %#x' % (255, 255, 8, 255)
+'%r %s' % ('é\u200b', [1, 'a'])
+'%5s|%-5s|%.2s' % ('abc', 'abc', 'abc')
+'%(a)s %(b)d' % {'a': 1, 'b': 2}
+'%s' % none
+'%d' % 3.9
+'%d' % 'x'
+'%s %s' % ('a',)
+'%s' % ('a', 'b')
+'%s %s'|format('a', 2)
+'%(x)s'|format(x=4)
+'x{}y{}'.format(1, 'b')
+'{a}'.format(a=2)
+'{0}{1}{0}'.format('a', 'b')
+'{{}} {}'.format(3)
+'{:>5}|{:<5}|{:^5}|{:*^7}'.format('ab', 'ab', 'ab', 'ab')
+'{:5}|{:05d}|{:+}|{:,}|{:_}'.format(42, 42, 42, 1234567, 1234567)
+'{:.2f} {:.3e} {:g} {:.1%}'.format(3.14159, 31415.9, 0.5, 0.256)
+'{:x} {:#b} {:o}'.format(255, 5, 8)
+'{!r} {!s}'.format('a', 'a')
+'{0[k]} {0[z]} {1[0]}'.format(d, words)
+'{:.2}'.format('abc')
+'{:5}'.format(true)
+'{}'.format(none)
+'{} {}'.format(1)
+'{'.format(1)
+'a.b.c'.partition('.')
+'a.b.c'.rpartition('.')
+'abc'.partition('x')
+'abc'.rpartition('x')
+'7'.zfill(3) ~ '-7'.zfill(4)
+'ab'.ljust(4) ~ '|' ~ 'ab'.rjust(4, '.')
+'abcb'.index('b') ~ 'abcb'.rindex('b')
+'abc'.index('x')
+words|sort(attribute='0')|list
+people|sort(attribute='on,name')|map(attribute='name')|list
+people|unique(attribute='on')|list|length
+[[1, 'a'], [0, 'b']]|map(attribute=1)|list
+[[1, 'a'], [0, 'b']]|map(attribute='0')|list
+[1] + [2] == [1, 2]
+[1] + (2,)
+""".strip().split("\n")
+
+MORE_BLOCKS = [
+    "{% for (k, v) in d.items() %}{{ k }}={{ v }};{% endfor %}",
+    "{% for i, (k, v) in [(1, ('a', 'b')), (2, ('c', 'd'))] %}{{ i }}{{ k }}{{ v }}{% endfor %}",
+    "{% for [a, b] in [(1, 2)] %}{{ a }}{{ b }}{% endfor %}",
+    "{% for a, in [(1,), (2,)] %}{{ a }}{% endfor %}",
+    "{% set (a, b) = [1, 2] %}{{ a }}{{ b }}{% set a, (b, c) = [1, [2, 3]] %}{{ a }}{{ b }}{{ c }}",
+    "{% for a, b in [(1, 2, 3)] %}{{ a }}{% endfor %}",
+    "{% raw %}{{ not }} {% this %}{% endraw %}Y",
+    "a\n  {% raw %}\n {{ x }} \n  {% endraw %}\nb",
+    "a  {%- raw -%}  {{ x }}  {%- endraw -%}  b",
+    "a\n  {%+ raw %}x{% endraw +%}\nb{% raw %}{% endraw %}c",
+    "{% raw %}{% endraw",
+    "{% set b = {0: 10, 512: 20, 1024: 30} %}{% for k, v in b | dictsort %}{{ k }}={{ v }};{% endfor %}{{ b[512] }}",
+    "{% for k in {1: 2, 'a': 3} %}{{ k }},{% endfor %}",
+    "{% set s %}<b>{% endset %}{{ s + ('<'|safe) }}",
+    "{% macro m() %}<b>{% endmacro %}{{ m() + ('<'|safe) }}",
+]
 
 BLOCKS = [
     "{% for w in words %}{{ loop.index }}/{{ loop.length }}:{{ w }}{{ ', ' if not loop.last }}{% endfor %}",

@@ -17,7 +17,7 @@ import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from cases import BLOCKS, CONVERSATIONS, EXPRESSIONS, TOOL_CONVERSATIONS, VARIABLES, WEATHER
+from cases import BLOCKS, CONVERSATIONS, EXPRESSIONS, MORE_BLOCKS, MORE_EXPRESSIONS, TOOL_CONVERSATIONS, VARIABLES, WEATHER
 from templates import TEMPLATES
 
 HERE = Path(__file__).parent
@@ -117,6 +117,7 @@ def main():
         templates, out = TEMPLATES, HERE / "chat.json"
     golden = {"templates": [{"name": name, "source": source, "cases": cases_of(source)} for name, source in templates.items()]}
     sources = BLOCKS + ["{{ " + e + " }}" for line in EXPRESSIONS for e in split_expressions(line)]
+    sources += MORE_BLOCKS + ["{{ " + e + " }}" for e in MORE_EXPRESSIONS]
     golden["variables"] = VARIABLES
     golden["snippets"] = [{"source": s, "expected": rendered(s, **VARIABLES)} for s in sources]
     out.write_text(json.dumps(golden, ensure_ascii=False, indent=0) + "\n")
