@@ -33,12 +33,27 @@ TEST(Parser, ABranchHasABodyForEachConditionAndOneForElse) {
   EXPECT_EQ(branch.bodies[2].at(1).kind, Kind::output);
 }
 
+std::string shown(const Target& target) {
+  if (target.parts.empty()) return target.name;
+  std::string parts;
+  for (const Target& part : target.parts) parts += (parts.empty() ? "(" : ", ") + shown(part);
+  return parts + ")";
+}
+
+TEST(Parser, NamesMayStandInParentheses) {
+  const Block block =
+      parsed("{% for i, (k, v) in c %}{% endfor %}{% set ((a), b) = c %}{% for (x) in c %}{% endfor %}");
+  EXPECT_EQ(shown(block.at(0).target), "(i, (k, v))");
+  EXPECT_EQ(shown(block.at(1).target), "(a, b)");
+  EXPECT_EQ(shown(block.at(2).target), "x");
+}
+
 TEST(Parser, ALoopHasNamesAConditionAndAnElse) {
   const Block block = parsed("{% for a, b in c if d %}{% break %}{% else %}e{% endfor %}");
   ASSERT_EQ(block.size(), 1u);
   const Statement& loop = block[0];
   ASSERT_EQ(loop.kind, Kind::loop);
-  EXPECT_EQ(loop.names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(shown(loop.target), "(a, b)");
   EXPECT_EQ(loop.expression->text, "c");
   ASSERT_EQ(loop.conditions.size(), 1u);
   EXPECT_EQ(loop.conditions[0]->text, "d");
@@ -50,8 +65,8 @@ TEST(Parser, ALoopHasNamesAConditionAndAnElse) {
 TEST(Parser, SetTakesAValueAnAttributeOrABlock) {
   const Block block = parsed("{% set a, b = c %}{% set n.x = 1 %}{% set t | trim | upper %} y {% endset %}");
   ASSERT_EQ(block.size(), 3u);
-  EXPECT_EQ(block[0].names, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(block[1].names, (std::vector<std::string>{"n"}));
+  EXPECT_EQ(shown(block[0].target), "(a, b)");
+  EXPECT_EQ(shown(block[1].target), "n");
   EXPECT_EQ(block[1].attribute, "x");
   ASSERT_EQ(block[2].kind, Kind::set_block);
   ASSERT_EQ(block[2].filters.size(), 2u);
