@@ -1,4 +1,5 @@
-// A template that is accepted renders a conversation or says why not; it ends, and generation blocks lie in the text.
+// A template that is accepted renders a conversation or says why not; it ends, and generation blocks and what
+// messages wrote lie in the text.
 #include <vector>
 
 #include "fuzz/support.h"
@@ -17,6 +18,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                               .tools = R"([{"a": [1.5]}])",
                                                               .now = 0});
     for (const TextSpan& span : rendered.generated) assert(span.begin <= span.end && span.end <= rendered.text.size());
+    size_t at = 0;
+    for (const TextSpan& span : rendered.given) {
+      assert(span.begin >= at && span.begin < span.end && span.end <= rendered.text.size());
+      at = span.end;
+    }
   });
   return 0;
 }
