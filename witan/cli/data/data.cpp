@@ -113,6 +113,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   std::string sft = args.chat.data.sft ? " --sft" : "";
   if (const std::string& chat_template = args.chat.data.chat_template; !chat_template.empty())
     sft += " --chat-template " + shell_word(chat_template);
+  if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // for chats with the run
   fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}{}\n", context.program,
              shell_word(args.output), shell_word(with), sft);
   return ExitCode::done;
