@@ -222,7 +222,10 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
       if (const Json event = Json::parse(line); event.value("kind", "") == "step") all += event.at("loss").dump() + " ";
     return all;
   };
+  // Other bytes of the same tokenizer.
+  write_text(folder_ / "hf/tokenizer.json", Json::parse(file("hf/tokenizer.json")).dump());
   train("from-hf", {"--init-from", folder_ / "hf", "--ranks", "1"});
+  EXPECT_THAT(file("runs/from-hf/train.log"), Not(HasSubstr("another tokenizer")));
   train("from-run", {"--init-from", "imported", "--ranks", "1"});
   train("divided", {"--init-from", "imported", "--mesh", "replicate=2,expert=2"});
   EXPECT_NE(losses("from-hf"), "");

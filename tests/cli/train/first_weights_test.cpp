@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/small_runs.h"
 
 namespace witan::test {
@@ -11,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using FirstWeights = SmallRuns;
 
@@ -86,9 +89,11 @@ TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
 
 TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
   train_dense("dense", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  write_text(folder_ / "same.json", nlohmann::json::parse(file("runs/dense/tokenizer.json")).dump());
   const auto upcycled = [&](const std::string& source, const std::string& name) {
-    train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "runs/dense/tokenizer.json", "--ranks", "1",
-                       "--lr", "0", "--min-lr", "0", "--weight-decay", "0"});
+    train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "same.json", "--ranks", "1", "--lr", "0",
+                       "--min-lr", "0", "--weight-decay", "0"});
+    EXPECT_THAT(file(cat("runs/", name, "/train.log")), Not(HasSubstr("another tokenizer"))) << "bytes do not count";
     const Said said = run({"export", "--run", name, "--format", "hf", folder_ / (name + "-hf")});
     EXPECT_EQ(said.code, 0) << said.err;
     return file(name + "-hf/model.safetensors");

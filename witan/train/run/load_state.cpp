@@ -13,6 +13,9 @@
 #include "witan/comm/texts.h"
 #include "witan/convert/import.h"
 #include "witan/tensor/trace_context.h"
+#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/tokenizer_json.h"
+#include "witan/tokenizer/vocabulary_match.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/named_checkpoint.h"
@@ -26,6 +29,15 @@ std::vector<int64_t> samples_of(const std::vector<SourceUse>& uses) {
   std::vector<int64_t> samples;
   for (const SourceUse& use : uses) samples.push_back(use.samples);
   return samples;
+}
+
+// Whether ids stand for other tokens than they do in the run's tokenizer: files of one tokenizer differ in their bytes.
+// One that cannot be read is not the run's.
+template <class Read>
+bool has_other_tokens(Read read, const std::string& own) try {
+  return match_vocabularies(read(), parse_tokenizer_json(own, "tokenizer.json")).different > 0;
+} catch (const Error&) {
+  return true;
 }
 
 }  // namespace
@@ -99,7 +111,10 @@ void StateLoader::upcycle() {
   warn_of_non_finite(upcycling.non_finite(), Counted::whole_tensors, upcycling.dense().folder.string());
   if (leads()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
   const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
-  if (leads() && known && read_extra_file(upcycling.dense(), "tokenizer.json") != run_.tokenizer)
+  if (leads() && known &&
+      has_other_tokens(
+          [&] { return parse_tokenizer_json(read_extra_file(upcycling.dense(), "tokenizer.json"), "tokenizer.json"); },
+          run_.tokenizer))
     run_.recorder->warn(fmt::format(
         "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
         upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
@@ -117,7 +132,7 @@ void StateLoader::take_weights() {
   run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
-  if (tokenizer && read_file(*tokenizer) != run_.tokenizer)
+  if (tokenizer && has_other_tokens([&] { return read_tokenizer(*tokenizer); }, run_.tokenizer))
     run_.recorder->warn(
         fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
                     weights.source().where(), tokenizer->string()));
