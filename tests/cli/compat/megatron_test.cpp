@@ -493,7 +493,7 @@ TEST(Megatron, SharesOfTheSplitsAreKept) {
     EXPECT_TRUE(contains(config_refused({"--bf16", "--split", bad}), "--split")) << bad;
 }
 
-TEST(Megatron, TokenizersAreFilesOfHuggingFace) {
+TEST(Megatron, TokenizersAreFilesOfAnyKind) {
   TempFolder folder;
   write_text(folder / "llama/tokenizer.json", "{}");
   const std::string file = folder / "llama/tokenizer.json";
@@ -506,7 +506,12 @@ TEST(Megatron, TokenizersAreFilesOfHuggingFace) {
   EXPECT_EQ(config_of(with(file)).data.tokenizer, file);
   EXPECT_EQ(config_of(with(folder / "llama")).data.tokenizer, file);
   EXPECT_TRUE(contains(config_refused(with("meta-llama/Llama-3.1-8B")), "hub are not looked up"));
-  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "Llama2Tokenizer"}), "--tokenizer"));
+  write_text(folder / "x.model", "");
+  for (const char* kind : {"Llama2Tokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"})
+    EXPECT_EQ(config_of({"--tokenizer-type", kind, "--tokenizer-model", folder / "x.model"}).data.tokenizer,
+              std::string(folder / "x.model"));
+  EXPECT_EQ(config_of({"--tokenizer-model", folder / "x.model"}).data.tokenizer, std::string(folder / "x.model"));
+  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "TikTokenizer"}), "--tokenizer FILE"));
   EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "give the tokenizer as a tokenizer.json"));
 }
 

@@ -25,9 +25,11 @@ MegatronSection megatron_data_flags() {
                     "test together, of documents drawn at random"),
               harmless("--mock-data", "without data the default text is read"),
               ruled("--tokenizer-type", Takes::one, rules::tokenizer_type,
-                    "nothing for `HuggingFaceTokenizer` and `NullTokenizer`; others are refused: " + files),
+                    "nothing for `HuggingFaceTokenizer`, `SentencePieceTokenizer`, `GPTSentencePieceTokenizer`, "
+                    "`Llama2Tokenizer` and `NullTokenizer`; others are refused: " +
+                        files),
               ruled("--tokenizer-model", Takes::one, rules::tokenizer_model,
-                    "`tokenizer`: a tokenizer.json, or the folder that contains it"),
+                    "`tokenizer`: a file of any kind, or the folder that contains it"),
               refused("--vocab-file", files, Takes::one),
               refused("--merge-file", files, Takes::one),
               refused("--tiktoken-pattern", files, Takes::one),

@@ -433,21 +433,23 @@ void split(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void tokenizer_type(const GivenFlag& given, MegatronSettings&) {
-  if (given.value() != "HuggingFaceTokenizer" && given.value() != "NullTokenizer")
-    given.refuse(
-        "tokenizers are read from a tokenizer.json: remove the type and its files, and give that file with "
-        "--tokenizer");
+  for (const char* type : {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+                           "Llama2Tokenizer", "NullTokenizer"})
+    if (given.value() == type) return;
+  given.refuse(
+      "tokenizers of this type are not read under Megatron-LM's flags: remove the type and its files, and give "
+      "--tokenizer FILE, whose content tells its kind");
 }
 
 void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
-  fs::path file = given.value();
+  const fs::path file = given.value();
   std::error_code unreadable;
-  if (fs::is_directory(file, unreadable)) file /= "tokenizer.json";
-  if (!fs::exists(file, unreadable) || file.extension() != ".json")
+  if (!fs::exists(file, unreadable))
     given.refuse(
-        "must be a tokenizer.json or a folder that holds one; names of the Hugging Face hub are not looked up, "
-        "and other formats are not read");
-  settings.set("tokenizer", file.string(), given);
+        "there is no such file or folder; names of the Hugging Face hub are not looked up: fetch the tokenizer's files "
+        "and give their folder");
+  const bool holds_json = fs::is_regular_file(file / "tokenizer.json", unreadable);
+  settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
 }
 
 void save(const GivenFlag& given, MegatronSettings& settings) {
