@@ -1,4 +1,5 @@
 #include "cli/cli_support.h"
+#include "witan/base/file.h"
 
 namespace witan::test {
 namespace {
@@ -45,6 +46,39 @@ TEST_F(TokenizerCommandTest, EncodesAndDecodesTextsInJsonLines) {
   EXPECT_EQ(number.code, 4);
   EXPECT_TRUE(contains(number.err, "standard input, line 2: not a text in JSON")) << number.err;
   expect_refusal({"tokenizer", "encode", "x", "--jsonl", "--tokenizer", json()}, 2, {"--jsonl reads standard input"});
+}
+
+TEST_F(TokenizerCommandTest, TextAfterADoubleDashMayBeginWithADash) {
+  const Said said = witan({"tokenizer", "encode", "--tokenizer", json(), "--", "-x"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(witan({"tokenizer", "decode", "--tokenizer", json()}, said.out).out, "-x");
+  expect_refusal({"tokenizer", "encode", "a", "b", "--tokenizer", json()}, 2, {"unexpected argument b", "quotes"});
+}
+
+TEST_F(TokenizerCommandTest, SaysWhyAVocabularyIsSmallerThanAsked) {
+  const Said said =
+      witan({"tokenizer", "train", folder_ / "text.txt", "--output", folder_ / "t.json", "--vocab-size", "9000"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_TRUE(contains(said.err, "entries, not the 9000 that were asked for: no other pair occurs 2 times"))
+      << said.err;
+}
+
+TEST_F(TokenizerCommandTest, PutsTheTokensAroundATextThatTheTokenizerPutsThere) {
+  std::string file = read_file(json());
+  const std::string none = "\"post_processor\": null";
+  const size_t at = file.find(none);
+  ASSERT_NE(at, file.npos);
+  file.replace(at, none.size(),
+               R"("post_processor": {"type": "BertProcessing", "cls": ["H", 39], "sep": ["<|endoftext|>", 299]})");
+  write_text(folder_ / "around.json", file);
+  const auto encoded = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"tokenizer", "encode", "e", "--tokenizer", folder_ / "around.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return witan(words).out;
+  };
+  EXPECT_EQ(encoded({}), "68\n");
+  EXPECT_EQ(encoded({"--add-special-tokens"}), "39 68 299\n");
+  EXPECT_TRUE(contains(witan({"tokenizer", "inspect", folder_ / "around.json"}).out, "around texts  39 299\n"));
 }
 
 TEST_F(TokenizerCommandTest, SpecialTextIsPlainTextUnlessAsked) {

@@ -39,6 +39,26 @@ TEST(TextEncoder, CarriesTextThroughShardsAndBack) {
   EXPECT_EQ(prepared.train.bytes + prepared.held_out.bytes, static_cast<int64_t>(text.size() + 11));
 }
 
+// The end of text, which the caller puts there, is left out, and what is put around texts is no part of them.
+TEST(TextEncoder, TextsAreBetweenTheTokensThatTheTokenizerPutsAround) {
+  TokenizerSpec spec = small_tokenizer("aaaa aaaa")->spec();
+  const auto end = static_cast<int32_t>(spec.tokens.size()) - 1, a = int32_t{64};
+  const std::string plain = text_encoder(std::make_shared<const Tokenizer>(spec)).hash;
+  spec.before = {5, 6};
+  spec.after = {7, end};
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(spec));
+  std::vector<int32_t> tokens;
+  encoder.encode("a", tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{5, 6, a, 7}));
+  for (const int32_t id : {5, 6, 7, static_cast<int>(end)}) EXPECT_EQ(encoder.token_bytes(id), 0) << id;
+  EXPECT_EQ(encoder.token_bytes(a), 1);
+  EXPECT_NE(encoder.hash, plain) << "shards are made anew";
+  EXPECT_TRUE(encoder.hash.starts_with(plain)) << "but of the same tokenizer";
+  tokens.clear();
+  encoder.encode_with_special("a", tokens);
+  EXPECT_EQ(tokens, std::vector<int32_t>{a}) << "chat templates write what begins a text themselves";
+}
+
 TEST(TextEncoder, TokensStandForTheirBytesAndTheEndOfTextForNone) {
   const TextEncoder encoder = text_encoder(small_tokenizer("aaaa aaaa"));
   EXPECT_EQ(encoder.token_bytes(*encoder.end_of_text), 0);

@@ -13,8 +13,8 @@ struct Found {
 std::optional<Found> find(const AddedToken& token, std::string_view text, size_t from = 0, bool allow_special = true) {
   AddedTokenMatcher matcher;
   matcher.add(token.text, token);
-  const auto match = matcher.find(text, from, allow_special);
-  return match ? std::optional(Found{match->begin, match->length}) : std::nullopt;
+  const auto match = matcher.find(text, from, from, allow_special);
+  return match ? std::optional(Found{match->begin, match->end - match->begin}) : std::nullopt;
 }
 
 TEST(AddedTokens, StripFlagsSwallowWhiteSpace) {
@@ -35,8 +35,8 @@ TEST(AddedTokens, WhatIsPassedOverIsNotSearched) {
   AddedTokenMatcher matcher;
   matcher.add("<|end|>", {.id = 1, .text = "<|end|>"});
   matcher.add("end", {.id = 2, .text = "end", .special = false});
-  EXPECT_EQ(matcher.find("<|end|> end", 0, true)->id, 1);
-  const auto match = matcher.find("<|end|> end", 0, false);
+  EXPECT_EQ(matcher.find("<|end|> end", 0, 0, true)->id, 1);
+  const auto match = matcher.find("<|end|> end", 0, 0, false);
   ASSERT_TRUE(match);
   EXPECT_EQ(match->id, 2);
   EXPECT_EQ(match->begin, 8u);  // not inside of the special token, as in the reference

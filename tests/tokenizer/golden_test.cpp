@@ -128,8 +128,7 @@ TEST(Golden, SplitsDigitsLikeHuggingFace) {
 
 TEST(Golden, NormalisesLikeHuggingFace) {
   const Json all = golden("splits.json")["normalized"];
-  for (const Json& one : all)
-    EXPECT_EQ(to_nfc(one[0].get<std::string>()), one[1].get<std::string>()) << one[0];
+  for (const Json& one : all) EXPECT_EQ(to_nfc(one[0].get<std::string>()), one[1].get<std::string>()) << one[0];
 }
 
 TEST(Golden, PropertiesHoldTheCharactersOfHuggingFace) {

@@ -71,9 +71,10 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnRandomText) {
 // Long enough for blocks of ASCII text, with some characters between them that are not.
 std::string long_text(std::mt19937& random) {
   static const std::vector<std::string> kWords = {
-      "a",  "the", "Word", "HTTPServer", "camelCase", "ABC", "I", "12", "1234567", "'s", "'ll", "'RE", "'", "don't",
-      " ",  " ",   " ",    "  ",         "\n",        "\r\n", "\t", "\n\n", "   \n", "    ", "(", ")", "...", "//",
-      "/\n", "*",  "#!",   "\x01",       "\x7F",      "é",   "日本", "ー", "٣", "ſ", "\u0301", "\u3000", "\u3040", "・"};
+      "a",     "the",  "Word",  "HTTPServer", "camelCase", "ABC",    "I",      "12",     "1234567", "'s",   "'ll",
+      "'RE",   "'",    "don't", " ",          " ",         " ",      "  ",     "\n",     "\r\n",    "\t",   "\n\n",
+      "   \n", "    ", "(",     ")",          "...",       "//",     "/\n",    "*",      "#!",      "\x01", "\x7F",
+      "é",     "日本", "ー",    "٣",          "ſ",         "\u0301", "\u3000", "\u3040", "・"};
   const size_t ascii = random() % 3 == 0 ? kWords.size() : kWords.size() - 9;  // the last nine are beyond it
   std::string text;
   for (size_t n = random() % 200; n > 0; --n) text += kWords[random() % ascii];

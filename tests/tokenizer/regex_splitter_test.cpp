@@ -1,10 +1,13 @@
 #include "witan/tokenizer/regex_splitter.h"
 
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <regex.h>
 
 #include <string>
+
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
@@ -16,6 +19,24 @@ TEST(RegexSplitter, LeavesPosixRegularExpressionsToTheCLibrary) {
     ASSERT_NE(::dladdr(function, &info), 0);
     EXPECT_EQ(std::string(info.dli_fname).find("onig"), std::string::npos) << info.dli_fname;
   }
+}
+
+// Oniguruma gives up at so many retries of one match that this takes seconds, for each of several matches.
+TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
+  const auto message = [](const std::string& pattern, const std::string& text) {
+    try {
+      RegexSplitter(pattern).split(text, [](std::string_view) {});
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("(?:a?){500}a{500}b", std::string(3000, 'a')),
+              ::testing::HasSubstr("the split pattern \"(?:a?){500}a{500}b\" gave up at byte 0"));
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += std::string(24, 'a') + "!";
+  EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "all matches together";
+  EXPECT_EQ(message("c(?=d)|b", std::string(1 << 20, 'c')), "") << "the budget grows with the text";
 }
 
 }  // namespace

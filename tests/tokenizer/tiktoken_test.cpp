@@ -84,6 +84,18 @@ TEST(Tiktoken, KnowsPublishedFilesByTheirRanks) {
   EXPECT_EQ(split_pattern_named("qwen3.5"), kQwen35Pattern);
 }
 
+// Whisper's multilingual.tiktoken ends with "= 50256": a token without bytes.
+TEST(Tiktoken, ReadsTheRankWithoutBytesOfWhisper) {
+  std::vector<std::string> words;
+  for (int i = 256; i < 50256; ++i) words.push_back(cat("w", i));
+  const Tokenizer tokenizer(parse_tiktoken(ranks_of(words) + "= 50256\n", "r", ""));
+  EXPECT_EQ(tokenizer.vocab_size(), 50258);
+  EXPECT_EQ(tokenizer.end_of_text(), 50257);
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 50256}), tokenizer.token_bytes(0));
+  const std::string twice = ranks_of({}) + "= 256\n= 257\n";
+  EXPECT_THROW(parse_tiktoken(twice, "r", "gpt2"), CorruptionError);
+}
+
 TEST(Base64, ComesBack) {
   std::mt19937 random(6);
   for (size_t length = 0; length < 40; ++length) {

@@ -131,12 +131,38 @@ TEST(TokenizerFiles, FindsTheTokenizerOfAFolder) {
   EXPECT_TRUE(read_tokenizer(folder.path()).byte_fallback);
 }
 
+// The classes of Llama put a beginning of text before texts, unless their configuration says otherwise.
+TEST(TokenizerFiles, TheConfigurationBesideAModelSaysWhatIsPutAroundTexts) {
+  const test::TempFolder folder;
+  fs::copy(kKinds / "bpe.model", folder / "tokenizer.model");
+  const auto around = [&](const char* config) {
+    std::ofstream(folder / "tokenizer_config.json") << config;
+    const Tokenizer tokenizer = Tokenizer::load(folder.path());
+    tokenizer.save(folder / "kept/tokenizer.json");
+    EXPECT_EQ(Tokenizer::load(folder / "kept/tokenizer.json").encode_whole(""), tokenizer.encode_whole(""));
+    return tokenizer.encode_whole("");
+  };
+  fs::create_directory(folder / "kept");
+  using Ids = std::vector<int32_t>;
+  const Ids begin = {1}, both = {1, 2};
+  EXPECT_EQ(Tokenizer::load(folder.path()).encode_whole(""), Ids());
+  EXPECT_EQ(around(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"})"), begin);
+  EXPECT_EQ(around(R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "add_bos_token": false})"), Ids());
+  EXPECT_EQ(around(R"({"bos_token": "<s>"})"), Ids());
+  EXPECT_EQ(
+      around(R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": true, "add_eos_token": true})"),
+      both);
+  const auto message = test::message_of<DataError>([&] { around(R"({"add_bos_token": true})"); });
+  EXPECT_NE(message.find("add_bos_token is true, but bos_token is not in the vocabulary"), std::string::npos)
+      << message;
+}
+
 TEST(TokenizerFiles, NamesTheKindsThatAreRead) {
   const test::TempFolder folder;
   std::ofstream(folder / "my.txt") << "hello";
   const auto message = test::message_of<CorruptionError>([&] { read_tokenizer(folder / "my.txt"); });
-  for (const char* piece : {"my.txt: this is no tokenizer of a kind that is read: a tokenizer.json", "SentencePiece",
-                            ".tiktoken", "GGUF"})
+  for (const char* piece :
+       {"my.txt: this is no tokenizer of a kind that is read: a tokenizer.json", "SentencePiece", ".tiktoken", "GGUF"})
     EXPECT_NE(message.find(piece), std::string::npos) << message;
 }
 

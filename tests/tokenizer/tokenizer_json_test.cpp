@@ -92,7 +92,7 @@ TEST(TokenizerJson, WhatItWritesReadsBackEqual) {
   Json file = small_file();
   file["added_tokens"].push_back({{"id", 300}, {"content", "日\"\n"}, {"special", false}, {"normalized", true}});
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}};
-  file["post_processor"] = {{"type", "TemplateProcessing"}, {"single", {1, 2}}};
+  file["post_processor"] = {{"type", "RobertaProcessing"}, {"cls", {"a", 64}}, {"sep", {"b", 65}}};
   file["model"]["ignore_merges"] = true;
   const TokenizerSpec first = parse(file);
   const TokenizerSpec second = parse_tokenizer_json(write_tokenizer_json(first), "written");
@@ -113,19 +113,20 @@ TEST(TokenizerJson, MergesAsPairsAndRepeatedMerges) {
 }
 
 TEST(TokenizerJson, NamesWhatIsUnsupported) {
-  expect_unsupported("/model/type", "WordPiece", "model of type \"WordPiece\"");
+  expect_unsupported("/model/type", "WordPiece", "model of type \"WordPiece\" behind ByteLevel");
+  expect_unsupported("/model/type", "Other", "model of type \"Other\"");
   expect_unsupported("/model/dropout", 0.1, "model.dropout (random segmentation)");
   expect_unsupported("/model/byte_fallback", true, "model.byte_fallback true (SentencePiece)");
   expect_unsupported("/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix \"</w>\"");
   expect_unsupported("/model/vocab/▁the", 300,
                      "model.vocab with the token \"▁the\", which is neither in the byte alphabet nor an added token,");
-  expect_unsupported("/normalizer", {{"type", "BertNormalizer"}}, "normalizer of type \"BertNormalizer\"");
+  expect_unsupported("/normalizer", {{"type", "ByteLevel"}}, "normalizer of type \"ByteLevel\"");
   expect_unsupported("/pre_tokenizer", nullptr, "pre_tokenizer null");
   expect_unsupported("/pre_tokenizer", {{"type", "Metaspace"}}, "pre_tokenizer that does not end with ByteLevel");
   expect_unsupported("/pre_tokenizer",
-                     {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Punctuation"}}, {{"type", "ByteLevel"}}}}},
-                     "pre_tokenizer.pretokenizers[0] of type \"Punctuation\"");
-  expect_unsupported("/decoder", {{"type", "Metaspace"}}, "decoder of type \"Metaspace\"");
+                     {{"type", "Sequence"}, {"pretokenizers", {{{"type", "UnicodeScripts"}}, {{"type", "ByteLevel"}}}}},
+                     "pre_tokenizer.pretokenizers[0] of type \"UnicodeScripts\"");
+  expect_unsupported("/decoder", {{"type", "Metaspace"}}, "decoder other than ByteLevel for a vocabulary of bytes");
 }
 
 // A vocabulary of characters with byte fallback.
@@ -137,7 +138,7 @@ Json character_file() {
       {"pre_tokenizer", nullptr},
       {"decoder",
        {{"type", "Sequence"},
-        {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Metaspace"}, {"replacement", "\u2581"}}}}}},
+        {"decoders", {{{"type", "Metaspace"}, {"replacement", "\u2581"}}, {{"type", "ByteFallback"}}}}}},
       {"model",
        {{"type", "BPE"}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"vocab", vocab}, {"merges", {"\u2581 a"}}}}};
 }
@@ -179,10 +180,11 @@ TEST(TokenizerJson, NamesWhatIsWrongWithVocabulariesOfCharacters) {
   const Json file = character_file();
   EXPECT_EQ(broken(file, "/model/unk_token", "<x>"), "t.json: model.unk_token \"<x>\" is not in the vocabulary");
   EXPECT_EQ(broken(file, "/normalizer/pattern/String", ""), "t.json: normalizer.pattern is empty");
-  EXPECT_EQ(broken(file, "/decoder/decoders/1/replacement", ""), "t.json: decoder.decoders[1].replacement is empty");
+  EXPECT_EQ(broken(file, "/decoder/decoders/0/replacement", ""),
+            "t.json: decoder.decoders[0].replacement must be one character");
   EXPECT_EQ(broken(file, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}),
             "t.json: normalizer.precompiled_charsmap is not base64");
-  EXPECT_NE(broken(file, "/decoder", {{"type", "WordPiece"}}).find("decoder of type \"WordPiece\" is not supported"),
+  EXPECT_NE(broken(file, "/decoder", {{"type", "CTC"}}).find("decoder of type \"CTC\" is not supported"),
             std::string::npos);
   EXPECT_EQ(broken(file, "/model/witan", {{"merge_ranks", "x"}}), "t.json: model.witan.merge_ranks must be \"result\"");
   const Json unigram = unigram_file();
@@ -212,7 +214,6 @@ TEST(TokenizerJson, NamesWhatIsBroken) {
   expect_corrupt("/model/vocab/zz", 16777216, "model.vocab holds an id that is not a whole number from 0 to 16777215");
   expect_corrupt("/model/vocab/zz", 1.5, "model.vocab holds an id that is not a whole number from 0 to 16777215");
   expect_corrupt("/model/vocab/zz", 5, "model.vocab gives the id 5 to two tokens");
-  expect_corrupt("/model/vocab/", 300, "model.vocab holds an empty token (id 300)");
   expect_corrupt("/model/merges", nullptr, "model.merges must be an array");
   expect_corrupt("/model/merges/0", "ab", "model.merges[0] must be two tokens with one space between them, not \"ab\"");
   expect_corrupt("/model/merges/0", {"a"}, "model.merges[0] must be a pair");
@@ -220,12 +221,11 @@ TEST(TokenizerJson, NamesWhatIsBroken) {
   expect_corrupt("/model/merges/0", "a zz", "model.merges[0] needs the token \"zz\", which is not in the vocabulary");
   expect_corrupt("/model/merges/0", "b a", "model.merges[0] needs the token \"ba\", which is not in the vocabulary");
   expect_corrupt("/model/ignore_merges", 1, "model.ignore_merges must be true or false");
-  expect_corrupt("/added_tokens/0/content", "", "added_tokens[0].content is empty");
   expect_corrupt("/added_tokens/0/id", 256, "added_tokens[0] gives the id 256 to two tokens");
   expect_corrupt("/added_tokens/0/content", "ab", "added_tokens[0].id is 257, but model.vocab says 256");
   Json twice = small_file()["added_tokens"][0];
   twice["id"] = 258;
-  expect_corrupt("/added_tokens/1", twice, "added_tokens[1].content \"<|endoftext|>\" appears twice");
+  expect_corrupt("/added_tokens/1", twice, "added_tokens[1].id gives \"<|endoftext|>\" the ids 257 and 258");
 }
 
 TEST(TokenizerJson, EveryTruncationIsCorrupt) {

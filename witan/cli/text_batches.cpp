@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/data/text_encoder.h"
 #include "witan/train/run/run_data.h"
 
 namespace witan::cli {
@@ -34,9 +35,10 @@ TextBatches batch_text(const std::vector<Source>& sources, const CorpusOptions& 
                        int64_t sequence_length, const BatchOptions& batching) {
   const auto end_of_text = tokenizer.end_of_text();
   std::vector<int32_t> ids;
-  if (end_of_text) ids.push_back(*end_of_text);
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(tokenizer));
+  if (end_of_text && tokenizer.spec().before.empty()) ids.push_back(*end_of_text);
   const CorpusStatistics corpus = read_corpus(sources, options, [&](const Document& document) {
-    tokenizer.encode_to(document.text, ids);
+    encoder.encode(document.text, ids);
     if (end_of_text) ids.push_back(*end_of_text);
   });
   require<DataError>(ids.size() >= 2, "the text is too short to evaluate: it has fewer than two tokens");

@@ -74,7 +74,7 @@ struct UseArgs {
   std::string file;  // empty: the latest run's
   RunArgs run;
   std::vector<std::string> words;
-  bool special = false;
+  bool special = false, whole = false;
   bool jsonl = false;
 };
 
@@ -102,22 +102,29 @@ void for_each_line(Context& context, const UseArgs& args, Each each) {
   }
 }
 
+std::vector<int32_t> encoded(const Tokenizer& tokenizer, const UseArgs& args, const std::string& text) {
+  return args.whole ? tokenizer.encode_whole(text, args.special) : tokenizer.encode(text, args.special);
+}
+
 void encode_lines(Context& context, const UseArgs& args, const Tokenizer& tokenizer) {
   for_each_line(context, args, [&](const std::string& line, const std::string& source) {
     const Json text = parse_json(line, source);
     require<DataError>(text.is_string(), source, ": not a text in JSON, such as \"Hello\"");
-    fmt::print(context.out, "{}\n", fmt::join(tokenizer.encode(text.get_ref<const std::string&>(), args.special), " "));
+    fmt::print(context.out, "{}\n", fmt::join(encoded(tokenizer, args, text.get_ref<const std::string&>()), " "));
   });
 }
 
 ExitCode encode(Context& context, const UseArgs& args) {
+  require<UsageError>(args.words.size() <= 1, "witan tokenizer encode: unexpected argument ",
+                      args.words.size() > 1 ? clipped(args.words[1]) : "",
+                      ": put quotes around a text of several words");
   const Tokenizer tokenizer = load(args);
   if (args.jsonl) {
     encode_lines(context, args, tokenizer);
     return ExitCode::done;
   }
   const std::string text = args.words.empty() ? read_all(context.in) : args.words.front();
-  fmt::print(context.out, "{}\n", fmt::join(tokenizer.encode(text, args.special), " "));
+  fmt::print(context.out, "{}\n", fmt::join(encoded(tokenizer, args, text), " "));
   return ExitCode::done;
 }
 
@@ -129,10 +136,14 @@ void add_tokenizer_encode(CLI::App& group, Context& context) {
                                    "witan tokenizer encode --tokenizer tokenizer.json < my.txt\n"
                                    "witan tokenizer encode --tokenizer tokenizer.json --jsonl < texts.jsonl"},
                                   [&context, args] { return encode(context, *args); });
-  add_option(*command, "text", args->words, "Text to encode (default: standard input)").optional_value().type_name("");
+  add_option(*command, "text", args->words,
+             "Text to encode (default: standard input); after -- also one that begins with -")
+      .type_name("");
   add_use_args(*command, *args);
   add_flag(*command, "--special", args->special,
            "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
+  add_flag(*command, "--add-special-tokens", args->whole,
+           "Put the tokens around the text that the tokenizer puts around every text, such as <s>");
   add_flag(*command, "--jsonl", args->jsonl,
            "Each line of standard input is a text in JSON (\"Hello\\n\"); print its ids on a line");
 }
@@ -211,8 +222,8 @@ void print_efficiency(Context& context, const Tokenizer& tokenizer, const Inspec
 }
 
 std::string normalizer_of(const TokenizerSpec& spec) {
-  static constexpr std::array<const char*, 9> kNames = {"NFC",   "NFD",     "NFKC",    "NFKD",       "lower case",
-                                                        "strip", "prepend", "replace", "precompiled"};
+  static constexpr std::array<const char*, 11> kNames = {
+      "NFC", "NFD", "NFKC", "NFKD", "lower case", "strip", "prepend", "replace", "precompiled", "no accents", "BERT"};
   if (!spec.sentencepiece.empty()) return "SentencePiece";
   std::string names;
   for (const NormalizerStep& step : spec.normalizers)
@@ -231,6 +242,8 @@ ExitCode inspect(Context& context, const InspectArgs& args) {
     fmt::print(context.out, "{} {:>6} {}\n", added.special ? "special      " : "added        ", added.id,
                clipped(added.text));
   if (const auto end = tokenizer.end_of_text()) fmt::print(context.out, "end of text   {}\n", *end);
+  if (!spec.before.empty() || !spec.after.empty())
+    fmt::print(context.out, "around texts  {}\n", fmt::join(tokenizer.encode_whole(""), " "));
   for (const SplitStep& step : spec.patterns) fmt::print(context.out, "pattern       {}\n", step.pattern);
   fmt::print(context.out, "normalizer    {}\nhash          {}\n", normalizer_of(spec), tokenizer.hash());
   if (!args.text.empty()) print_efficiency(context, tokenizer, args);

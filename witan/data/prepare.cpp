@@ -88,7 +88,7 @@ void measure_parts(const TextEncoder& encoder, const SplitOptions& options, Prep
 void finish_shards(const TextEncoder& encoder, const PrepareOptions& options, const ShardManifest& manifest,
                    PreparedDataset& prepared) {
   if (options.measure_split) measure_parts(encoder, options.split, prepared);
-  manifest.write(options.split, prepared, encoder.vocabulary);
+  manifest.write(options.split, prepared, encoder);
 }
 
 }  // namespace

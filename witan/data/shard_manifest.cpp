@@ -168,7 +168,7 @@ std::optional<ShardTokenizer> tokenizer_of_manifest(const fs::path& prefix) {
   return from_manifest(prefix, [](const nlohmann::json& manifest) {
     const nlohmann::json& tokenizer = manifest.at("key").at("tokenizer");
     return ShardTokenizer{tokenizer.at("hash").get<std::string>(), tokenizer.at("vocab_size").get<int64_t>(),
-                          manifest.value("vocabulary", "")};
+                          manifest.value("vocabulary", ""), manifest.value("tokenizer_file", "")};
   });
 }
 
@@ -231,7 +231,7 @@ std::vector<std::string> ShardManifest::changes() const try {
 }
 
 void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared,
-                          const std::string& vocabulary) const {
+                          const TextEncoder& encoder) const {
   const bool hash_bin = fs::file_size(prefix_.string() + ".bin") <= kMostHashedBytes;
   nlohmann::json manifest = {
       {"format", kFormat},
@@ -241,7 +241,8 @@ void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prep
       {"tokens", prepared.tokens},
       {"split", {{"options", split}, {"train", prepared.train}, {"held_out", prepared.held_out}}},
       {"files", describe_files(hash_bin)}};
-  if (!vocabulary.empty()) manifest["vocabulary"] = vocabulary;
+  if (!encoder.vocabulary.empty()) manifest["vocabulary"] = encoder.vocabulary;
+  if (!encoder.file.empty()) manifest["tokenizer_file"] = replace_invalid_utf8(encoder.file);
   write_file_atomically(path_, manifest.dump(1) + "\n");
 }
 

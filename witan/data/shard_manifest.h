@@ -26,6 +26,7 @@ struct ShardTokenizer {
   std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on behind it
   int64_t vocab_size = 0;
   std::string vocabulary;  // TextEncoder::vocabulary; empty in manifests of older versions
+  std::string file;        // TextEncoder::file; likewise
 };
 std::optional<ShardTokenizer> tokenizer_of_manifest(const fs::path& prefix);
 
@@ -41,8 +42,9 @@ class ShardManifest {
   // Why shards that lie there are not of this key, as far as their manifest says: options by their names, "rows.jsonl
   // has changed". Empty where nothing is known of shards that lie there.
   std::vector<std::string> changes() const;
-  // `vocabulary`: that of the encoder, to which nothing is compared when shards are found again.
-  void write(const SplitOptions& split, const PreparedDataset& prepared, const std::string& vocabulary) const;
+  // What the tokens do not depend on, the vocabulary and the file of `encoder`, is not compared when shards are found
+  // again.
+  void write(const SplitOptions& split, const PreparedDataset& prepared, const TextEncoder& encoder) const;
   void remove() const;
 
  private:

@@ -142,7 +142,7 @@ HttpResponse Service::model(const std::string& name) const {
 std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt) const {
   const Tokenizer& tokenizer = model_.tokenizer;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    auto tokens = tokenizer.encode(*text, true);  // lm-eval begins texts with "<|endoftext|>" or the like
+    auto tokens = tokenizer.encode_prompt(*text, true);  // lm-eval begins texts with "<|endoftext|>" or the like
     // What follows an end of text is the beginning of another.
     if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt", "invalid_value");

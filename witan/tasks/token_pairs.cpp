@@ -10,23 +10,6 @@
 namespace witan {
 namespace {
 
-// Of a tokenizer.json's post_processor: the special tokens that a TemplateProcessing puts before a single text.
-std::vector<std::string> tokens_before(const Json& processor) {
-  std::vector<std::string> names;
-  if (!processor.is_object()) return names;
-  const std::string type = processor.value("type", "");
-  if (type == "Sequence" && processor.contains("processors")) {
-    for (const Json& one : processor["processors"])
-      for (const std::string& name : tokens_before(one)) names.push_back(name);
-  } else if (type == "TemplateProcessing" && processor.contains("single")) {
-    for (const Json& piece : processor["single"]) {
-      if (!piece.contains("SpecialToken")) break;
-      names.push_back(piece["SpecialToken"].value("id", ""));
-    }
-  }
-  return names;
-}
-
 // tokenizer_config.json's bos_token, which is a text or an object with its "content".
 std::string bos_token_in(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
@@ -49,14 +32,7 @@ bool is_white(char c) {
 }  // namespace
 
 PairEncoder::PairEncoder(const Tokenizer& tokenizer, const fs::path& hf, int64_t max_length)
-    : tokenizer_(tokenizer), max_length_(max_length) {
-  for (const std::string& name :
-       tokens_before(parse_json(tokenizer.spec().post_processor, "tokenizer.json: post_processor"))) {
-    const auto id = tokenizer.token_id(name);
-    require<DataError>(id.has_value(), "tokenizer.json: the post_processor adds ", clipped(name),
-                       ", which is not in the vocabulary");
-    before_.push_back(*id);
-  }
+    : tokenizer_(tokenizer), max_length_(max_length), before_(tokenizer.spec().before) {
   const std::string bos = bos_token_in(hf);
   if (!bos.empty()) beginning_ = tokenizer.token_id(bos);
   if (!beginning_ && !before_.empty()) beginning_ = before_.front();

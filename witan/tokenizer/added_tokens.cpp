@@ -62,7 +62,8 @@ void AddedTokenMatcher::add(std::string text, const AddedToken& token) {
   tokens.insert(shorter, {std::move(text), token.id, token.special, token.single_word, token.lstrip, token.rstrip});
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t from, bool allow_special,
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t from, size_t done,
+                                                                bool allow_special,
                                                                 std::span<const TextSpan> literal) const {
   if (!any_ordinary_ && !(any_special_ && allow_special)) return std::nullopt;
   // Nearly all vocabularies have tokens with one first byte, which the C library finds faster than any loop.
@@ -84,8 +85,8 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
         i = end - 1;  // the reference, too, looks for nothing else inside of it
         break;
       }
-      const size_t first = token.lstrip ? before_white_space(text, i, from) : i;
-      return Match{first, (token.rstrip ? behind_white_space(text, end) : end) - first, token.id};
+      const size_t first = token.lstrip ? before_white_space(text, i, done) : i;
+      return Match{first, token.rstrip ? behind_white_space(text, end) : end, end, token.id};
     }
   }
   return std::nullopt;

@@ -23,8 +23,9 @@ struct TextSpan {
 // Immutable after it is filled: find() may be called from several threads.
 class AddedTokenMatcher {
  public:
+  // [begin, end) with the white space that the token swallows; `next`: the end of its text.
   struct Match {
-    size_t begin, length;
+    size_t begin, end, next;
     int32_t id;
   };
 
@@ -32,9 +33,10 @@ class AddedTokenMatcher {
   void add(std::string text, const AddedToken& token);
 
   // The leftmost match at or after `from`; of several at one position, the longest. Special tokens only match on
-  // request, and not where a byte of theirs lies in `literal`, whose spans are in order and apart from each other.
-  // White space that the token swallows is part of the match, but nothing before `from`.
-  std::optional<Match> find(std::string_view text, size_t from, bool allow_special,
+  // request, and not where a byte of theirs lies in `literal`, whose spans are in order and apart from each other. No
+  // white space before `done` is swallowed. White space that was swallowed behind a token may itself be, or begin, the
+  // next match: the next search goes on from `next`.
+  std::optional<Match> find(std::string_view text, size_t from, size_t done, bool allow_special,
                             std::span<const TextSpan> literal = {}) const;
   bool has_special() const { return any_special_; }
 

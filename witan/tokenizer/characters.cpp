@@ -13,8 +13,7 @@ namespace {
 std::vector<bool> table_of(std::string_view property) {
   std::vector<bool> table(kCodePoints);
   const CharacterRanges ranges = characters_with(property).value();
-  for (const auto& [first, last] : ranges)
-    std::fill(table.begin() + first, table.begin() + last + 1, true);
+  for (const auto& [first, last] : ranges) std::fill(table.begin() + first, table.begin() + last + 1, true);
   return table;
 }
 
@@ -98,7 +97,15 @@ bool is_white_space(int32_t character) {
 }
 
 bool is_word_character(int32_t character) {
-  static const std::vector<bool> table = table_of("word");
+  static const std::vector<bool> table = [] {
+    std::vector<bool> word = table_of("alpha");
+    for (const char* property : {"m", "nd", "pc"}) {
+      const std::vector<bool> more = table_of(property);
+      for (size_t c = 0; c < word.size(); ++c) word[c] = word[c] || more[c];
+    }
+    word[0x200C] = word[0x200D] = true;  // Join_Control
+    return word;
+  }();
   return table[static_cast<size_t>(character)];
 }
 

@@ -12,6 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/tokenizer/bpe.h"
 #include "witan/tokenizer/byte_alphabet.h"
+#include "witan/tokenizer/post_processor.h"
 #include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/sentencepiece_model.h"
@@ -356,13 +357,30 @@ void write_sentencepiece(const TokenizerSpec& spec, GgufMetadata& metadata, Gguf
   }
 }
 
+// `begins`, `ends`: what llama.cpp does where the file does not say it. A token that the file does not name is not put.
+TokenizerSpec with_tokens_around(TokenizerSpec spec, const GgufMetadata& metadata, bool begins, bool ends) {
+  const auto token = [&](const char* flag, bool otherwise, const char* key) -> std::optional<int32_t> {
+    const auto id = metadata.integer(key);
+    if (!metadata.flag(flag).value_or(otherwise) || !id || *id < 0 || *id >= std::ssize(spec.tokens))
+      return std::nullopt;
+    return spec.tokens[static_cast<size_t>(*id)].empty() ? std::nullopt : std::optional(static_cast<int32_t>(*id));
+  };
+  put_around_texts(token("tokenizer.ggml.add_bos_token", begins, "tokenizer.ggml.bos_token_id"),
+                   token("tokenizer.ggml.add_eos_token", ends, "tokenizer.ggml.eos_token_id"), spec);
+  return spec;
+}
+
 }  // namespace
 
 TokenizerSpec parse_gguf_vocabulary(const GgufMetadata& metadata) {
   const std::string model = metadata.text(kGgmlModel).value_or("");
-  if (model == "gpt2") return bpe_of_bytes(metadata);
-  if (model == "llama") return sentencepiece(metadata, SentencePieceModel::Algorithm::bpe);
-  if (model == "t5") return sentencepiece(metadata, SentencePieceModel::Algorithm::unigram);
+  if (model == "gpt2")
+    return with_tokens_around(bpe_of_bytes(metadata), metadata, metadata.text(kPre).value_or("").starts_with("llama"),
+                              false);
+  if (model == "llama")
+    return with_tokens_around(sentencepiece(metadata, SentencePieceModel::Algorithm::bpe), metadata, true, false);
+  if (model == "t5")
+    return with_tokens_around(sentencepiece(metadata, SentencePieceModel::Algorithm::unigram), metadata, false, true);
   require<DataError>(!model.empty() && model != "no_vocab" && model != "none", metadata.source(),
                      ": this GGUF file has no vocabulary (", kGgmlModel, "): give the tokenizer's own file");
   throw DataError(cat(metadata.source(), ": ", kGgmlModel, " = ", clipped(model),

@@ -11,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/ascii_words.h"
+#include "witan/tokenizer/bert.h"
 #include "witan/tokenizer/characters.h"
 #include "witan/tokenizer/charsmap.h"
 #include "witan/tokenizer/regex_splitter.h"
@@ -224,13 +225,73 @@ struct Normalizer::Step {
         return regex ? replaced(text) : replace_all(text, step.pattern, step.content);
       case Form::precompiled:
         return charsmap->normalize_graphemes(text);
+      case Form::strip_accents:
+        return without_marks(text);
+      case Form::bert:
+        return as_bert(text);
     }
     return std::string(text);
   }
 
+  std::string as_bert(std::string_view given) const {
+    std::string text(given);
+    if (step.clean) text = without_controls(text);
+    if (step.chinese) text = with_chinese_apart(text);
+    if (step.accents) text = without_nonspacing_marks(to_form(text, Form::nfd));
+    return step.lower ? to_lower_case(text) : text;
+  }
+
+  // How many bytes of `out` = apply(text) come from the first `beginning` ones of the text.
+  size_t beginning_of(std::string_view text, std::string_view out, size_t beginning) const {
+    if (beginning == 0 || out.empty()) return 0;
+    if (step.kind == Form::prepend) return step.content.size() + beginning;
+    if (step.kind == Form::strip) {
+      const auto removed = static_cast<size_t>(stripped(text, step.left, false).data() - text.data());
+      return beginning - std::min(beginning, removed);
+    }
+    if (step.kind == Form::replace) return beginning_of_replaced(text, beginning);
+    // A first character that is removed altogether leaves its place to the next one in a character map alone.
+    const std::string first = apply(text.substr(0, beginning));
+    size_t characters = step.kind == Form::precompiled && first.empty() ? 1 : 0, bytes = 0;
+    for (size_t at = 0; at < first.size(); at += character_length(std::string_view(first).substr(at))) ++characters;
+    for (; characters > 0 && bytes < out.size(); --characters) bytes += character_length(out.substr(bytes));
+    return bytes;
+  }
+
+  // What replaces a match has the place of the match's last byte.
+  size_t beginning_of_replaced(std::string_view text, size_t beginning) const {
+    if (!regex) text = text.substr(0, beginning + step.pattern.size());  // no match that counts reaches further
+    size_t at = 0, bytes = 0;
+    bool ended = false;
+    each_match(text, [&](std::string_view part, bool matches) {
+      const size_t end = at + part.size();
+      if (!ended && matches) {
+        ended = end > beginning;
+        if (!ended) bytes += step.content.size();
+      } else if (!ended) {
+        bytes += std::min(end, beginning) - std::min(at, beginning);
+        ended = end > beginning;
+      }
+      at = end;
+    });
+    return bytes;
+  }
+
+  template <class Sink>
+  void each_match(std::string_view text, Sink sink) const {
+    if (regex) return regex->each(text, sink);
+    size_t done = 0;
+    for (size_t at = text.find(step.pattern); at != std::string_view::npos; at = text.find(step.pattern, done)) {
+      if (at > done) sink(text.substr(done, at - done), false);
+      sink(text.substr(at, step.pattern.size()), true);
+      done = at + step.pattern.size();
+    }
+    if (done < text.size()) sink(text.substr(done), false);
+  }
+
   std::string replaced(std::string_view text) const {
     std::string out;
-    regex->each(text, [&](std::string_view piece, bool matches) { out += matches ? step.content : piece; });
+    each_match(text, [&](std::string_view piece, bool matches) { out += matches ? step.content : piece; });
     return out;
   }
 
@@ -251,9 +312,16 @@ bool Normalizer::may_change(std::string_view text) const {
 }
 
 std::string Normalizer::operator()(std::string_view text) const {
+  size_t beginning = 0;
+  return (*this)(text, beginning);
+}
+
+std::string Normalizer::operator()(std::string_view text, size_t& beginning) const {
   std::string out(text);
   for (const Step& step : steps_) {
-    out = step.apply(out);
+    std::string changed = step.apply(out);
+    beginning = step.beginning_of(out, changed, beginning);
+    out = std::move(changed);
     require<DataError>(out.size() <= kMostGrowth * text.size() + kGrowthOfShortTexts, "the normalizer makes ",
                        out.size(), " bytes of a text of ", text.size(), ", more than ", kMostGrowth,
                        " times as many: remove steps that lengthen the text from the tokenizer.json");

@@ -21,6 +21,9 @@ class Normalizer {
   // False if a quick check shows that the text stays as it is.
   bool may_change(std::string_view text) const;
   std::string operator()(std::string_view text) const;
+  // Also turns `beginning`, how many bytes of the text belong to its first character, into how many of the result come
+  // from that.
+  std::string operator()(std::string_view text, size_t& beginning) const;
 
  private:
   struct Step;

@@ -85,7 +85,9 @@ Scanner scanner_of_steps(std::span<const SplitStep> steps) {
 void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) const {
   Merging merging(step.behavior);
   const auto put = [&](std::string_view piece, bool matches) { merging.put(piece, matches != step.invert); };
-  if (const auto* scanner = std::get_if<Scanner>(&regex))
+  if (match)
+    match(text, put);
+  else if (const auto* scanner = std::get_if<Scanner>(&regex))
     each_run(*scanner, text, text.data() + text.size(),
              [&](const Pieces& pieces) { pieces.each([&](std::string_view piece) { put(piece, true); }); });
   else if (const auto* any = std::get_if<RegexSplitter>(&regex))
@@ -95,18 +97,23 @@ void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) 
   merging.flush(sink);
 }
 
-void Pretokenizer::Metaspace::split(std::string_view text, const PieceSink& sink, bool is_first) const {
+void Pretokenizer::Metaspace::split(std::string_view text, size_t beginning,
+                                    const std::function<void(std::string_view, size_t)>& sink) const {
   const std::string_view space = step.pattern;
   std::string written = replace_all(text, " ", space);
-  const bool prepends = step.prepend == PrependScheme::always || (step.prepend == PrependScheme::first && is_first);
-  if (prepends && !written.starts_with(space)) written.insert(0, space);
+  if (beginning > 0) beginning = replace_all(text.substr(0, beginning), " ", space).size();
+  const bool prepends =
+      step.prepend == PrependScheme::always || (step.prepend == PrependScheme::first && beginning > 0);
+  if (prepends && !written.starts_with(space)) {
+    written.insert(0, space);
+    if (beginning > 0) beginning += space.size();
+  }
   const std::string_view all = written;
-  if (!step.cut) return sink(all);
-  for (size_t begin = 0; begin < all.size();) {
-    const size_t end =
-        std::min(all.find(space, begin + (all.substr(begin).starts_with(space) ? space.size() : 0)), all.size());
-    sink(all.substr(begin, end - begin));
-    begin = end;
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    end = step.cut
+              ? std::min(all.find(space, begin + (all.substr(begin).starts_with(space) ? space.size() : 0)), all.size())
+              : all.size();
+    sink(all.substr(begin, end - begin), beginning - std::min(begin, beginning));
   }
 }
 
@@ -122,6 +129,15 @@ Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
       splitters_.emplace_back(Metaspace{step});
       continue;
     }
+    if (step.kind == SplitStep::Kind::words || step.kind == SplitStep::Kind::bert) {
+      SplitStep removing = step;
+      removing.behavior = SplitBehavior::removed;
+      removing.invert = step.kind == SplitStep::Kind::words;
+      splitters_.emplace_back(Matcher{removing, {}, removing.invert ? match_words : match_white_space});
+    }
+    if (step.kind == SplitStep::Kind::punctuation || step.kind == SplitStep::Kind::bert)
+      splitters_.emplace_back(Matcher{step, {}, match_punctuation});
+    if (step.kind != SplitStep::Kind::regex && step.kind != SplitStep::Kind::literal) continue;
     const bool literal = step.kind == SplitStep::Kind::literal;
     const Scanner scanner = literal ? nullptr : scanner_for(step.pattern);
     // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
@@ -135,7 +151,7 @@ Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
         splitters_.emplace_back(RegexSplitter(step.pattern));
       continue;
     }
-    Matcher matcher{step, std::monostate()};
+    Matcher matcher{step, {}, nullptr};
     if (covers)
       matcher.regex = scanner;
     else if (!literal)
@@ -144,13 +160,13 @@ Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
   }
 }
 
-void Pretokenizer::split(std::string_view text, const PieceSink& sink, bool is_first) const {
+void Pretokenizer::split(std::string_view text, const PieceSink& sink, size_t beginning) const {
   split_pieces(
-      text, [&](const Pieces& pieces) { pieces.each(sink); }, is_first);
+      text, [&](const Pieces& pieces) { pieces.each(sink); }, beginning);
 }
 
-void Pretokenizer::split_pieces(std::string_view text, const PiecesSink& sink, bool is_first) const {
-  if (!text.empty()) split_from(0, {text, text.data() + text.size(), is_first}, sink);
+void Pretokenizer::split_pieces(std::string_view text, const PiecesSink& sink, size_t beginning) const {
+  if (!text.empty()) split_from(0, {text, text.data() + text.size(), beginning}, sink);
 }
 
 void Pretokenizer::split_from(size_t level, const Part& part, const PiecesSink& sink) const {
@@ -158,32 +174,24 @@ void Pretokenizer::split_from(size_t level, const Part& part, const PiecesSink& 
     const char* const end = part.text.data() + part.text.size();
     return sink({part.text.data(), {&end, 1}, part.readable_end});
   }
-  const char* const begin = part.text.data();
   const Splitter& splitter = splitters_[level];
-  const auto next = [&](std::string_view piece) {
-    split_from(level + 1, {piece, part.readable_end, part.is_first && piece.data() == begin}, sink);
-  };
+  const auto next = [&](std::string_view piece) { split_from(level + 1, part.of(piece), sink); };
   if (const auto* scanner = std::get_if<Scanner>(&splitter))
     scan_from(level, *scanner, part, sink);
   else if (const auto* regex = std::get_if<RegexSplitter>(&splitter))
     regex->split(part.text, next);
   else if (const auto* matcher = std::get_if<Matcher>(&splitter))
     matcher->split(part.text, next);
-  else  // its pieces are of another text
-    std::get<Metaspace>(splitter).split(
-        part.text,
-        [&](std::string_view piece) {
-          split_from(level + 1, {piece, piece.data() + piece.size(), part.is_first && piece.data() == begin}, sink);
-        },
-        part.is_first);
+  else
+    std::get<Metaspace>(splitter).split(part.text, part.beginning, [&](std::string_view piece, size_t beginning) {
+      split_from(level + 1, {piece, piece.data() + piece.size(), beginning}, sink);
+    });
 }
 
 void Pretokenizer::scan_from(size_t level, Scanner scanner, const Part& part, const PiecesSink& sink) const {
   each_run(scanner, part.text, part.readable_end, [&](const Pieces& pieces) {
     if (level + 1 == splitters_.size()) return sink(pieces);
-    pieces.each([&](std::string_view piece) {
-      split_from(level + 1, {piece, part.readable_end, part.is_first && piece.data() == part.text.data()}, sink);
-    });
+    pieces.each([&](std::string_view piece) { split_from(level + 1, part.of(piece), sink); });
   });
 }
 

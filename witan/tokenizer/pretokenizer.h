@@ -1,11 +1,14 @@
 // Splits text into pre-tokens, within which byte-pair merges happen.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "witan/tokenizer/bert.h"
 #include "witan/tokenizer/pieces.h"
 #include "witan/tokenizer/regex_splitter.h"
 #include "witan/tokenizer/scanners.h"
@@ -21,28 +24,37 @@ class Pretokenizer {
   // Throws DataError for a pattern that does not compile.
   explicit Pretokenizer(const std::vector<SplitStep>& steps);
 
-  // Passes the pre-tokens of `text` to `sink`, in order. `is_first`: the text is not what stands behind an added token.
-  // Throws DataError if an unknown pattern exceeds its bounds (see RegexSplitter).
-  void split(std::string_view text, const PieceSink& sink, bool is_first = true) const;
+  // Passes the pre-tokens of `text` to `sink`, in order. `beginning`: so many of its bytes come from the first
+  // character of the whole text, which Metaspace asks for; 0 behind an added token. Throws DataError if an unknown
+  // pattern exceeds its bounds (see RegexSplitter).
+  void split(std::string_view text, const PieceSink& sink, size_t beginning = 1) const;
   // The same, with several pieces at once where they come from a scanner.
-  void split_pieces(std::string_view text, const PiecesSink& sink, bool is_first = true) const;
+  void split_pieces(std::string_view text, const PiecesSink& sink, size_t beginning = 1) const;
 
  private:
   // Finds matches and applies a behavior to them; Metaspace; or, where matches are isolated, only splits.
   struct Matcher {
     SplitStep step;
     std::variant<std::monostate, Scanner, RegexSplitter> regex;
+    void (*match)(std::string_view text, const MatchSink& sink) = nullptr;  // a class of characters
     void split(std::string_view text, const PieceSink& sink) const;
   };
   struct Metaspace {
     SplitStep step;
-    void split(std::string_view text, const PieceSink& sink, bool is_first) const;
+    // Its pieces are of another text; `sink` is told how many bytes of each come from the first character.
+    void split(std::string_view text, size_t beginning,
+               const std::function<void(std::string_view, size_t)>& sink) const;
   };
   using Splitter = std::variant<Scanner, RegexSplitter, Matcher, Metaspace>;
   struct Part {
     std::string_view text;
     const char* readable_end;
-    bool is_first;
+    size_t beginning;
+    // What split() passes on of it: `piece` is part of its text.
+    Part of(std::string_view piece) const {
+      const auto at = static_cast<size_t>(piece.data() - text.data());
+      return {piece, readable_end, beginning - std::min(at, beginning)};
+    }
   };
   void split_from(size_t level, const Part& part, const PiecesSink& sink) const;
   void scan_from(size_t level, Scanner scanner, const Part& part, const PiecesSink& sink) const;

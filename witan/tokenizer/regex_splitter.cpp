@@ -12,9 +12,12 @@
 namespace witan {
 namespace {
 
-constexpr unsigned long kRetriesOfMatch = 10'000'000;    // from one place of the text: the reference's own bound
-constexpr unsigned long kRetriesOfSearch = 100'000'000;  // until a match is found: some seconds
-constexpr unsigned kStackOfMatch = 6'000'000;            // places to return to: 300 MiB
+// Retries of one match, tried with one bound after the other: the last is the reference's own.
+constexpr std::array<unsigned long, 5> kRetries = {100'000, 400'000, 1'600'000, 6'400'000, 10'000'000};
+// What a text may take of bounds that were not enough, which is at least a quarter of all retries, and more for each of
+// its bytes: about a second.
+constexpr unsigned long kRetriesOfText = 10'000'000, kRetriesOfByte = 16;
+constexpr unsigned kStackOfMatch = 6'000'000;  // places to return to: 300 MiB
 
 const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
@@ -56,11 +59,36 @@ size_t length_of_character(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Searches of one text, within a budget that is the same on every machine.
+class BoundedSearch {
+ public:
+  explicit BoundedSearch(size_t bytes) : of_bytes_(kRetriesOfByte * bytes), left_(kRetriesOfText + of_bytes_) {
+    onig_initialize_match_param(limits_.get());
+    onig_set_match_stack_limit_size_of_match_param(limits_.get(), kStackOfMatch);
+  }
+  int find(regex_t* regex, std::string_view text, size_t from, OnigRegion* region) {
+    const OnigUChar *begin = bytes_of(text), *end = begin + text.size();
+    for (const unsigned long retries : kRetries) {
+      onig_set_retry_limit_in_match_of_match_param(limits_.get(), retries);
+      onig_set_retry_limit_in_search_of_match_param(limits_.get(), retries + of_bytes_);
+      const int found =
+          onig_search_with_param(regex, begin, end, begin + from, end, region, ONIG_OPTION_NONE, limits_.get());
+      const bool gave_up = found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+      if (!gave_up || retries >= left_) return found;
+      left_ -= retries;
+    }
+    return ONIGERR_RETRY_LIMIT_IN_MATCH_OVER;
+  }
+
+ private:
+  std::unique_ptr<OnigMatchParam, FreeParameters> limits_{allocated(onig_new_match_param())};
+  unsigned long of_bytes_, left_;
+};
+
 }  // namespace
 
 struct RegexSplitter::Code {
   regex_t* compiled = nullptr;
-  std::unique_ptr<OnigMatchParam, FreeParameters> limits{allocated(onig_new_match_param())};
   ~Code() { onig_free(compiled); }
 };
 
@@ -78,10 +106,6 @@ RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)) {
                              ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
   require<DataError>(error == ONIG_NORMAL, "the split pattern \"", clipped(regex_, 200),
                      "\" does not compile: ", message_of(error, &info));
-  onig_initialize_match_param(code_->limits.get());
-  onig_set_retry_limit_in_match_of_match_param(code_->limits.get(), kRetriesOfMatch);
-  onig_set_retry_limit_in_search_of_match_param(code_->limits.get(), kRetriesOfSearch);
-  onig_set_match_stack_limit_size_of_match_param(code_->limits.get(), kStackOfMatch);
 }
 
 RegexSplitter::~RegexSplitter() = default;
@@ -98,15 +122,13 @@ void RegexSplitter::each(std::string_view text,
   const size_t bad = find_invalid_utf8(text);
   const std::string valid = bad == std::string_view::npos ? std::string() : with_control_characters(text, bad);
   const std::string_view subject = valid.empty() ? text : valid;
-  const OnigUChar* begin = bytes_of(subject);
-  const OnigUChar* end = begin + subject.size();
+  BoundedSearch search(subject.size());
   const std::unique_ptr<OnigRegion, FreeRegion> region(allocated(onig_region_new()));
 
   size_t done = 0;                             // pieces reach up to here
   size_t last_match = std::string_view::npos;  // the end of the last match
   for (size_t from = 0; from <= subject.size();) {
-    const int found = onig_search_with_param(code_->compiled, begin, end, begin + from, end, region.get(),
-                                             ONIG_OPTION_NONE, code_->limits.get());
+    const int found = search.find(code_->compiled, subject, from, region.get());
     if (found == ONIG_MISMATCH) break;
     require<DataError>(found >= 0, "the split pattern \"", clipped(regex_, 200), "\" gave up at byte ", from,
                        " of a text of ", text.size(), " bytes: ", message_of(found),

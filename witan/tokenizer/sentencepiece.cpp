@@ -272,7 +272,12 @@ TokenizerSpec sentencepiece_spec(std::string bytes, std::string_view source) {
   spec.byte_fallback = model.byte_fallback;
   spec.unk = model.unk;
   spec.fuse_unk = true;
-  spec.decoding = {std::string(kSpaceSymbol), true, model.add_dummy_prefix && !model.whitespace_as_suffix ? 1 : 0};
+  using Kind = DecoderStep::Kind;
+  spec.decoding = {{.kind = Kind::replace, .pattern = std::string(kSpaceSymbol), .content = " "},
+                   {.kind = Kind::byte_fallback},
+                   {.kind = Kind::fuse}};
+  if (model.add_dummy_prefix && !model.whitespace_as_suffix)
+    spec.decoding.push_back({.kind = Kind::strip, .pattern = " ", .start = 1});
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     spec.tokens.push_back(piece.text);

@@ -23,7 +23,9 @@ size_t incomplete_utf8_suffix(std::string_view text) {
 }
 
 std::string StreamingDecoder::push(int32_t id) {
-  withheld_ += tokenizer_.token_bytes(id);
+  if (!tokenizer_.decodes_by_token()) return push_whole(id);
+  const bool first = std::exchange(begins_text_, begins_text_ && tokenizer_.token_bytes(id).empty());
+  withheld_ += first ? tokenizer_.first_token_bytes(id) : std::string(tokenizer_.token_bytes(id));
   std::string text = std::exchange(withheld_, {});
   for (; spaces_ > 0 && text.starts_with(' '); --spaces_) text.erase(0, 1);
   if (!text.empty()) spaces_ = 0;
@@ -32,7 +34,21 @@ std::string StreamingDecoder::push(int32_t id) {
   return replace_invalid_utf8(text);
 }
 
+// The text of all tokens so far but for its last characters where those that follow may change them.
+std::string StreamingDecoder::push_whole(int32_t id) {
+  tokens_.push_back(id);
+  const std::string text = replace_invalid_utf8(tokenizer_.decode(tokens_));
+  std::string_view shown = text;
+  while (shown.ends_with("\uFFFD")) shown.remove_suffix(3);
+  if (shown.size() <= shown_) return {};
+  return std::string(shown.substr(std::exchange(shown_, shown.size())));
+}
+
 std::string StreamingDecoder::flush() {
+  if (!tokens_.empty()) {
+    const std::string text = replace_invalid_utf8(tokenizer_.decode(std::exchange(tokens_, {})));
+    return text.substr(std::min(std::exchange(shown_, 0), text.size()));
+  }
   return replace_invalid_utf8(std::exchange(withheld_, {}));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "witan/tokenizer/tokenizer.h"
 
@@ -12,10 +13,12 @@ namespace witan {
 
 class StreamingDecoder {
  public:
-  // `begins_text`: nothing stands before the first token, so that the spaces that Tokenizer::decode() removes there are
-  // removed here, too.
+  // `begins_text`: nothing stands before the first token, so that it becomes what Tokenizer::decode() makes of it
+  // there.
   explicit StreamingDecoder(Tokenizer tokenizer, bool begins_text = false)
-      : tokenizer_(std::move(tokenizer)), spaces_(begins_text ? tokenizer_.spec().decoding.strip_spaces : 0) {}
+      : tokenizer_(std::move(tokenizer)),
+        begins_text_(begins_text),
+        spaces_(begins_text ? tokenizer_.leading_spaces() : 0) {}
 
   // The text that is certain after this token: valid UTF-8, with U+FFFD for bytes that can never become a character.
   // Throws DataError for an id outside the vocabulary.
@@ -24,9 +27,14 @@ class StreamingDecoder {
   std::string flush();
 
  private:
+  std::string push_whole(int32_t id);
+
   Tokenizer tokenizer_;
-  int64_t spaces_;        // so many are still to be removed
-  std::string withheld_;  // the start of one character: at most 3 bytes
+  bool begins_text_;
+  size_t spaces_;                // so many are still to be removed
+  std::string withheld_;         // the start of one character: at most 3 bytes
+  std::vector<int32_t> tokens_;  // all of them, unless Tokenizer::decodes_by_token()
+  size_t shown_ = 0;             // bytes of their text
 };
 
 // The number of bytes at the end of `text` that start a UTF-8 character without completing it.

@@ -20,6 +20,7 @@ namespace {
 using JsonElement = simdjson::dom::element;
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 24;
+constexpr uint64_t kMostSpecials = uint64_t{1} << 16;  // those that the file does not name take memory, too
 
 // The first special tokens of files that list none.
 constexpr std::array<const char*, 20> kFirstSpecials = {"<unk>",
@@ -96,8 +97,9 @@ TokenizerSpec parse_tekken(std::string_view text, std::string_view source) {
   const JsonElement config = root["config"].value();
   const auto size = value_at<uint64_t>(config, "default_vocab_size", source, "config.");
   const auto specials = value_at<uint64_t>(config, "default_num_special_tokens", source, "config.");
-  require<CorruptionError>(specials <= size && size < kMostTokens, source, ": config.default_vocab_size is ", size,
-                           " and config.default_num_special_tokens ", specials);
+  require<CorruptionError>(specials <= size && specials <= kMostSpecials && size < kMostTokens, source,
+                           ": config.default_vocab_size is ", size, " and config.default_num_special_tokens ",
+                           specials);
   TokenizerSpec spec;
   read_special_tokens(root, specials, source, spec);
   spec.patterns = {std::string(value_at<std::string_view>(config, "pattern", source, "config."))};

@@ -158,8 +158,9 @@ Specials llama4_specials() {
   return out;
 }
 
-constexpr std::array<Published, 8> kPublished = {{
+constexpr std::array<Published, 9> kPublished = {{
     {50256, kGpt2Pattern, false, [] { return one_end(50256); }},
+    {50257, kGpt2Pattern, false, [] { return one_end(50257); }},
     {50280, kGpt2Pattern, false, [] { return one_end(50256); }},
     {100256, kLlama3Pattern, false, cl100k_specials},
     {128000, kLlama3Pattern, false, llama3_specials},
@@ -185,12 +186,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames = 
 std::optional<std::pair<std::string, int32_t>> parse_rank(std::string_view line) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos || space == 0) return std::nullopt;
-  auto bytes = from_base64(line.substr(0, space));
+  auto bytes = line.substr(0, space) == "=" ? std::string() : from_base64(line.substr(0, space));
   const std::string_view number = line.substr(space + 1);
   int32_t id = -1;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
-  if (!bytes || bytes->empty() || error != std::errc() || end != number.data() + number.size() || id < 0 ||
-      id >= kMostRanks)
+  if (!bytes || error != std::errc() || end != number.data() + number.size() || id < 0 || id >= kMostRanks)
     return std::nullopt;
   return std::pair(*std::move(bytes), id);
 }
@@ -236,13 +236,18 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
     require<CorruptionError>(id < most, source, ": line ", number, " gives the id ", id, " in a file of ", lines,
                              " lines: get the file again");
     if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
-    require<CorruptionError>(spec.tokens[id].empty(), source, ": line ", number, " gives the id ", id, " again");
+    require<CorruptionError>(spec.tokens[id].empty() && (!rank->first.empty() || !spec.empty_token), source, ": line ",
+                             number, " gives the id ", id, ", or its token, again");
+    if (rank->first.empty())
+      spec.empty_token = rank->second;  // Whisper's last rank
+    else
+      ids.push_back(static_cast<int32_t>(id));
     spec.tokens[id] = std::move(rank->first);
-    ids.push_back(static_cast<int32_t>(id));
   }
+  const size_t ranks = ids.size() + spec.empty_token.has_value();
   const auto published =
-      std::find_if(kPublished.begin(), kPublished.end(), [&](const Published& p) { return p.ranks == ids.size(); });
-  require<DataError>(!pattern.empty() || published != kPublished.end(), source, ": a file of ", ids.size(),
+      std::find_if(kPublished.begin(), kPublished.end(), [&](const Published& p) { return p.ranks == ranks; });
+  require<DataError>(!pattern.empty() || published != kPublished.end(), source, ": a file of ", ranks,
                      " ranks does not say how to split a text, and is none of those that are known: name its pattern, "
                      "as in --tokenizer ",
                      source, "#cl100k (gpt2, cl100k, llama3, qwen2, qwen3.5, o200k, tekken or kimi)");

@@ -10,6 +10,7 @@
 #include "witan/tokenizer/added_tokens.h"
 #include "witan/tokenizer/bpe.h"
 #include "witan/tokenizer/characters.h"
+#include "witan/tokenizer/decoder.h"
 #include "witan/tokenizer/normalizer.h"
 #include "witan/tokenizer/pieces.h"
 #include "witan/tokenizer/pretokenizer.h"
@@ -18,6 +19,7 @@
 #include "witan/tokenizer/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer_json.h"
 #include "witan/tokenizer/unigram_model.h"
+#include "witan/tokenizer/word_model.h"
 
 namespace witan {
 namespace {
@@ -28,7 +30,6 @@ constexpr std::array<std::string_view, 8> kEndOfText = {
 
 TokenMap map_of_tokens(const TokenizerSpec& spec, const std::vector<std::string>& bytes) {
   TokenMap map(bytes);
-  for (const AddedToken& token : spec.added) map.insert(token.id);
   for (size_t id = 0; id < spec.tokens.size(); ++id)
     if (!spec.tokens[id].empty()) map.insert(static_cast<int32_t>(id));
   return map;
@@ -38,11 +39,12 @@ TokenMap map_of_tokens(const TokenizerSpec& spec, const std::vector<std::string>
 template <class Plain, class Token>
 void cut(std::string_view text, const AddedTokenMatcher& matcher, bool allow_special, std::span<const TextSpan> literal,
          Plain plain, Token token) {
-  size_t done = 0;
-  while (const auto match = matcher.find(text, done, allow_special, literal)) {
+  size_t done = 0, from = 0;
+  while (const auto match = matcher.find(text, from, done, allow_special, literal)) {
     if (match->begin > done) plain(text.substr(done, match->begin - done));
     token(match->id);
-    done = match->begin + match->length;
+    done = match->end;
+    from = match->next;
   }
   if (done < text.size()) plain(text.substr(done));
 }
@@ -62,6 +64,24 @@ void hash_text(Hasher& hasher, std::string_view text) {
   hasher.update(text.data(), text.size());
 }
 
+// In the terms of when only the form of SentencePiece's decoders was known; then what goes beyond it.
+std::string hash_of_decoding(const TokenizerSpec& spec) {
+  using Kind = DecoderStep::Kind;
+  std::string space, more;
+  bool byte_fallback = false;
+  int64_t strip_spaces = 0;
+  for (const DecoderStep& step : spec.decoding) {
+    byte_fallback |= step.kind == Kind::byte_fallback;
+    if (step.kind == Kind::metaspace) strip_spaces = step.prepends;
+    if (step.kind == Kind::metaspace || step.kind == Kind::replace) space = step.pattern;
+    if (step.kind == Kind::strip) strip_spaces = step.start;
+    if (step.regex || (step.kind == Kind::replace && step.content != " ") || step.stop > 0 ||
+        (step.kind == Kind::strip && step.pattern != " ") || step.kind == Kind::word_piece)
+      more = spec.decoder;
+  }
+  return cat(space, byte_fallback, strip_spaces, more);
+}
+
 // What only other tokenizers than the plainest have: nothing is added to the hash of those, so that shards that were
 // made with them stay valid.
 void hash_more(Hasher& hasher, const TokenizerSpec& s) {
@@ -79,39 +99,37 @@ void hash_more(Hasher& hasher, const TokenizerSpec& s) {
   }
   if (s.normalizers != std::vector{NormalizerStep{}})
     for (const NormalizerStep& step : s.normalizers)
-      for (const auto& text : {cat("normalizer ", static_cast<int>(step.kind), step.regex, step.left, step.right),
-                               step.pattern, step.content})
+      for (const auto& text :
+           {cat("normalizer ", static_cast<int>(step.kind), step.regex, step.left, step.right,
+                step.kind == NormalizerStep::Kind::bert ? cat(step.clean, step.chinese, step.accents, step.lower) : ""),
+            step.pattern, step.content})
         hash_text(hasher, text);
   if (!s.merge_ranks.empty()) hash_numbers(s.merge_ranks);
   if (!s.scores.empty()) hash_numbers(s.scores);
   if (!s.byte_level)
     hash_text(hasher, cat("characters ", static_cast<int>(s.model), s.byte_fallback, s.unk.value_or(-1), s.fuse_unk,
-                          s.decoding.space, s.decoding.byte_fallback, s.decoding.strip_spaces));
+                          hash_of_decoding(s)));
+  if (s.model == TokenizerSpec::Model::word_piece)
+    hash_text(hasher, cat("pieces ", s.word_prefix, " ", s.longest_word));
   if (!s.sentencepiece.empty()) hash_text(hasher, s.sentencepiece);
 }
 
-// What tokens stand for in a vocabulary of characters: text that is not special, with its spaces and bytes.
-std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec) {
+// What tokens stand for in a vocabulary of characters, behind other tokens.
+std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decoder& decoder) {
   if (spec.byte_level) return {};
-  std::vector<std::string> bytes = spec.tokens;
-  std::vector<bool> literal(bytes.size());
-  for (const AddedToken& token : spec.added) literal[static_cast<size_t>(token.id)] = true;
-  for (size_t id = 0; id < bytes.size(); ++id) {
-    if (literal[id]) continue;
-    if (const auto byte = spec.decoding.byte_fallback ? byte_of_token(bytes[id]) : std::nullopt)
-      bytes[id] = std::string(1, static_cast<char>(*byte));
-    else if (!spec.decoding.space.empty())
-      bytes[id] = replace_all(bytes[id], spec.decoding.space, " ");
-  }
+  std::vector<std::string> bytes(spec.tokens.size());
+  for (size_t id = 0; id < bytes.size(); ++id)
+    if (!spec.tokens[id].empty()) bytes[id] = decoder.piece(spec.tokens[id], false);
   return bytes;
 }
 
-using Model = std::variant<Bpe, UnigramModel, SentencePiece>;
+using Model = std::variant<Bpe, UnigramModel, WordModel, SentencePiece>;
 
 Model model_of(const TokenizerSpec& spec) {
   if (!spec.sentencepiece.empty())
     return Model(std::in_place_type<SentencePiece>, parse_sentencepiece_model(spec.sentencepiece, "the model"));
   if (spec.model == TokenizerSpec::Model::unigram) return Model(std::in_place_type<UnigramModel>, spec);
+  if (spec.model != TokenizerSpec::Model::bpe) return Model(std::in_place_type<WordModel>, spec);
   return Model(std::in_place_type<Bpe>, spec);
 }
 
@@ -123,17 +141,23 @@ struct Tokenizer::Tables {
   Normalizer normalizer;
   Pretokenizer pretokenizer;
   Model model;
-  std::vector<std::string> bytes;  // of the tokens of a vocabulary of characters
+  Decoder decoder;                 // of a vocabulary of characters
+  std::vector<std::string> bytes;  // of the tokens of one
   TokenMap tokens;
   AddedTokenMatcher raw_matcher, normalized_matcher;  // before and after normalisation
+  std::optional<int32_t> end_of_text;
 
   explicit Tables(TokenizerSpec given)
       : spec(std::move(given)),
         normalizer(spec.normalizers),
         pretokenizer(spec.patterns),
         model(model_of(spec)),
-        bytes(bytes_of_tokens(spec)),
+        decoder(spec.decoding),
+        bytes(bytes_of_tokens(spec, decoder)),
         tokens(map_of_tokens(spec, bytes_of())) {
+    for (auto name = kEndOfText.rbegin(); name != kEndOfText.rend(); ++name)
+      for (const AddedToken& token : spec.added)
+        if (token.text == *name) end_of_text = token.id;
     for (const AddedToken& token : spec.added) {
       if (token.normalized)
         normalized_matcher.add(normalizer(token.text), token);
@@ -143,10 +167,11 @@ struct Tokenizer::Tables {
   }
 
   const std::vector<std::string>& bytes_of() const { return spec.byte_level ? spec.tokens : bytes; }
+  bool is_used(int32_t id) const { return !spec.tokens[static_cast<size_t>(id)].empty() || id == spec.empty_token; }
 
-  void encode_words(std::string_view text, const PiecesSink& sink, bool is_first) const {
-    if (!spec.prefix_space || text.starts_with(' ')) return pretokenizer.split_pieces(text, sink, is_first);
-    pretokenizer.split_pieces(cat(' ', text), sink, is_first);
+  void encode_words(std::string_view text, const PiecesSink& sink, size_t beginning) const {
+    if (!spec.prefix_space || text.starts_with(' ')) return pretokenizer.split_pieces(text, sink, beginning);
+    pretokenizer.split_pieces(cat(' ', text), sink, beginning);
   }
 };
 
@@ -191,35 +216,91 @@ void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool
         text, t.raw_matcher, allow_special, literal, [&](std::string_view piece) { sentencepiece->encode(piece, out); },
         token);
   PiecesSink words;
+  const auto one_by_one = [&](const auto* model) {
+    return [model, &out](const Pieces& pieces) {
+      pieces.each([&](std::string_view piece) { model->encode(piece, out); });
+    };
+  };
   if (const auto* bpe = std::get_if<Bpe>(&t.model))
     words = [bpe, &out](const Pieces& pieces) { bpe->encode_words(pieces, out); };
+  else if (const auto* unigram = std::get_if<UnigramModel>(&t.model))
+    words = one_by_one(unigram);
   else
-    words = [unigram = &std::get<UnigramModel>(t.model), &out](const Pieces& pieces) {
-      pieces.each([&](std::string_view piece) { unigram->encode(piece, out); });
-    };
-  const auto normalized = [&](std::string_view piece, bool is_first, const std::vector<TextSpan>& spans) {
+    words = one_by_one(&std::get<WordModel>(t.model));
+  // `beginning`: bytes that come from the first character of the text.
+  const auto normalized = [&](std::string_view piece, size_t beginning, const std::vector<TextSpan>& spans) {
     cut(
         piece, t.normalized_matcher, allow_special, spans,
-        [&](std::string_view rest) { t.encode_words(rest, words, is_first && rest.data() == piece.data()); }, token);
+        [&](std::string_view rest) {
+          const auto at = static_cast<size_t>(rest.data() - piece.data());
+          t.encode_words(rest, words, beginning - std::min(at, beginning));
+        },
+        token);
   };
   const auto plain = [&](std::string_view piece) {
-    const bool is_first = piece.data() == text.data();
+    size_t beginning = piece.data() == text.data() ? character_length(piece) : 0;
     std::vector<TextSpan> spans;
     if (t.normalized_matcher.has_special())
       spans = spans_in(literal, static_cast<size_t>(piece.data() - text.data()), piece.size());
-    if (!t.normalizer.may_change(piece)) return normalized(piece, is_first, spans);
+    if (!t.normalizer.may_change(piece)) return normalized(piece, beginning, spans);
     for (TextSpan& span : spans)  // a normalised beginning ends where the beginning of the normalised text does
       span = {t.normalizer(piece.substr(0, span.begin)).size(), t.normalizer(piece.substr(0, span.end)).size()};
-    normalized(t.normalizer(piece), is_first, spans);
+    const std::string changed = t.normalizer(piece, beginning);
+    normalized(changed, beginning, spans);
   };
   cut(text, t.raw_matcher, allow_special, literal, plain, token);
 }
 
+std::vector<int32_t> Tokenizer::encode_whole(std::string_view text, bool allow_special) const {
+  std::vector<int32_t> ids = spec().before;
+  encode_to(text, ids, allow_special);
+  ids.insert(ids.end(), spec().after.begin(), spec().after.end());
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode_prompt(std::string_view text, bool allow_special) const {
+  std::vector<int32_t> ids = encode(text, allow_special);
+  const std::vector<int32_t>& before = spec().before;
+  if (ids.size() < before.size() || !std::equal(before.begin(), before.end(), ids.begin()))
+    ids.insert(ids.begin(), before.begin(), before.end());
+  return ids;
+}
+
+int64_t Tokenizer::text_bytes(int32_t id) const {
+  const auto is_added = [&](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if (id == end_of_text() || is_added(spec().before) || is_added(spec().after)) return 0;
+  return static_cast<int64_t>(token_bytes(id).size());
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  if (!decodes_by_token()) {
+    std::vector<std::string> tokens;
+    for (const int32_t id : ids) {
+      token_bytes(id);  // throws for an id outside the vocabulary
+      if (tables_->is_used(id)) tokens.push_back(spec().tokens[static_cast<size_t>(id)]);
+    }
+    return tables_->decoder.text_of(std::move(tokens));
+  }
   std::string text;
-  for (const int32_t id : ids) text += token_bytes(id);
-  const auto spaces = static_cast<size_t>(spec().decoding.strip_spaces);
-  return text.substr(std::min(std::min(spaces, text.find_first_not_of(' ')), text.size()));
+  bool first = true;
+  for (const int32_t id : ids) {
+    if (first)
+      text += first_token_bytes(id);
+    else
+      text += token_bytes(id);
+    first = first && !tables_->is_used(id);
+  }
+  return text.substr(std::min({leading_spaces(), text.find_first_not_of(' '), text.size()}));
+}
+
+bool Tokenizer::decodes_by_token() const {
+  return tables_->decoder.by_token();
+}
+
+size_t Tokenizer::leading_spaces() const {
+  return tables_->decoder.leading_spaces();
 }
 
 std::string_view Tokenizer::token_bytes(int32_t id) const {
@@ -230,20 +311,25 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
   return tables_->bytes_of()[static_cast<size_t>(id)];
 }
 
+std::string Tokenizer::first_token_bytes(int32_t id) const {
+  const std::string_view bytes = token_bytes(id);
+  if (spec().byte_level || !spec().sentencepiece.empty() || !tables_->is_used(id)) return std::string(bytes);
+  return tables_->decoder.piece(spec().tokens[static_cast<size_t>(id)], true);
+}
+
 int64_t Tokenizer::vocab_size() const {
   return static_cast<int64_t>(tables_->spec.tokens.size());
 }
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view bytes) const {
+  for (const AddedToken& token : spec().added)
+    if (token.text == bytes) return token.id;
   const int32_t id = tables_->tokens.find(bytes);
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
 std::optional<int32_t> Tokenizer::end_of_text() const {
-  for (const std::string_view name : kEndOfText)
-    for (const AddedToken& token : spec().added)
-      if (token.text == name) return token.id;
-  return std::nullopt;
+  return tables_->end_of_text;
 }
 
 std::string Tokenizer::hash() const {

@@ -29,7 +29,7 @@ class Tokenizer {
   // Writes a tokenizer.json, atomically; reading it gives an equal tokenizer. Throws IoError or DiskFullError.
   void save(const fs::path& path) const;
 
-  // The tokens of `text`. No tokens are added around it. Text that spells a special token is plain text unless
+  // The tokens of `text` alone. Text that spells a special token is plain text unless
   // `allow_special`. Throws DataError only for a pattern of unknown cost (see RegexSplitter), a pre-token of 2 GiB, and
   // a character that has no token in a Unigram model without an unknown one.
   std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
@@ -39,12 +39,29 @@ class Tokenizer {
   // messages' own text is literal. The spans are in order and apart from each other.
   void encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const;
 
-  // The tokens' bytes, concatenated, special tokens as their text. The result is valid UTF-8 only if the ids are those
-  // of a complete text (StreamingDecoder handles parts). Throws DataError for an id outside the vocabulary.
+  // The tokens of a whole text: those of encode() between the ones that this tokenizer puts around every text, such as
+  // the beginning of text of Llama (add_special_tokens = True of Hugging Face's tokenizers).
+  std::vector<int32_t> encode_whole(std::string_view text, bool allow_special = false) const;
+  // The tokens of a text that is to be continued: what this tokenizer puts before every text, unless the text spells
+  // it, and those of encode().
+  std::vector<int32_t> encode_prompt(std::string_view text, bool allow_special = false) const;
+
+  // The text of tokens, special tokens as their text. The result is valid UTF-8 only if the ids are those of a complete
+  // text (StreamingDecoder handles parts). Throws DataError for an id outside the vocabulary.
   std::string decode(std::span<const int32_t> ids) const;
-  // The bytes of one token, valid while a copy of the tokenizer lives; empty for an id that no token uses. Throws
-  // DataError for an id outside the vocabulary.
+  // Whether decode() gives what every token is on its own, but for spaces at the beginning of the text. Few tokenizers
+  // have a text that depends on which tokens stand together (Decoder).
+  bool decodes_by_token() const;
+  // At most so many spaces at the beginning are left out by decode().
+  size_t leading_spaces() const;
+  // The bytes of one token that stands behind others, valid while a copy of the tokenizer lives; empty for an id that
+  // no token uses. Throws DataError for an id outside the vocabulary.
   std::string_view token_bytes(int32_t id) const;
+  // The same of the first token of a text, where decodes_by_token().
+  std::string first_token_bytes(int32_t id) const;
+
+  // How many bytes of a text the token is: none for the end of text, and for what is put around texts.
+  int64_t text_bytes(int32_t id) const;
 
   // One more than the largest id.
   int64_t vocab_size() const;
@@ -53,7 +70,8 @@ class Tokenizer {
   // The token that ends a document: the first added token among <|endoftext|>, <|end_of_text|>, </s>, …
   std::optional<int32_t> end_of_text() const;
 
-  // Hash of everything that determines the results of encode() and decode(), as 32 hexadecimal digits.
+  // Hash of everything that determines the results of encode() and decode(), but not what is put around texts, as 32
+  // hexadecimal digits.
   std::string hash() const;
   const TokenizerSpec& spec() const;
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/gguf.h"
+#include "witan/base/json.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
+#include "witan/tokenizer/post_processor.h"
 #include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/tekken.h"
 #include "witan/tokenizer/tiktoken.h"
@@ -40,6 +43,36 @@ constexpr const char* kNone =
     "SentencePiece .model, a rank file (.tiktoken), a vocab.json with its merges.txt, a GGUF file, or a folder with "
     "one of these";
 
+// A file that does not say itself what is put around texts, with what the tokenizer_config.json beside it says of that.
+// Where add_bos_token is absent, the classes of Llama and Gemma in Hugging Face's transformers put one there.
+TokenizerSpec with_config(TokenizerSpec spec, const fs::path& folder) {
+  const fs::path path = folder / "tokenizer_config.json";
+  std::error_code absent;
+  if (!fs::is_regular_file(path, absent)) return spec;
+  const Json config = parse_json(read_file(path, kFileLimit), path.string());
+  require<CorruptionError>(config.is_object(), path.string(), ": not a JSON object");
+  const auto text_of = [&](const char* key) {
+    const auto found = config.find(key);
+    if (found == config.end()) return std::string();
+    const Json& text = found->is_object() ? found->value("content", Json()) : *found;
+    return text.is_string() ? text.get<std::string>() : std::string();
+  };
+  const std::string type = text_of("tokenizer_class");
+  const bool begins_texts = type.starts_with("Llama") || type.starts_with("CodeLlama") || type.starts_with("Gemma");
+  const auto token_of = [&](const char* flag, bool otherwise, const char* key) -> std::optional<int32_t> {
+    const auto found = config.find(flag);
+    if (!(found != config.end() && found->is_boolean() ? found->get<bool>() : otherwise)) return std::nullopt;
+    const std::string text = text_of(key);
+    const auto token = std::find(spec.tokens.begin(), spec.tokens.end(), text);
+    require<DataError>(!text.empty() && token != spec.tokens.end(), path.string(), ": ", flag, " is true, but ", key,
+                       " is not in the vocabulary: set it to the token that is meant, or ", flag, " to false");
+    return static_cast<int32_t>(token - spec.tokens.begin());
+  };
+  const auto first = token_of("add_bos_token", begins_texts, "bos_token");
+  put_around_texts(first, token_of("add_eos_token", false, "eos_token"), spec);
+  return spec;
+}
+
 bool begins_with_object(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
@@ -59,12 +92,14 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   const std::string source = path.string();
   if (is_gguf_file(path)) return parse_gguf_vocabulary(GgufFile(path).metadata());
   std::string bytes = read_file(path, kFileLimit);
-  if (looks_like_sentencepiece(bytes)) return sentencepiece_spec(std::move(bytes), source);
-  if (looks_like_ranks(bytes)) return parse_tiktoken(bytes, source, pattern);
+  if (looks_like_sentencepiece(bytes))
+    return with_config(sentencepiece_spec(std::move(bytes), source), path.parent_path());
+  if (looks_like_ranks(bytes)) return with_config(parse_tiktoken(bytes, source, pattern), path.parent_path());
   require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kNone);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
   if (const fs::path merges = path.parent_path() / "merges.txt"; path.filename() == "vocab.json" && fs::exists(merges))
-    return parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern);
+    return with_config(parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern),
+                       path.parent_path());
   return parse_tokenizer_json(bytes, source);
 }
 

@@ -3,29 +3,28 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/base64.h"
 #include "witan/tokenizer/byte_alphabet.h"
-#include "witan/tokenizer/scanners.h"
+#include "witan/tokenizer/json_node.h"
+#include "witan/tokenizer/post_processor.h"
 #include "witan/tokenizer/sentencepiece.h"
 #include "witan/tokenizer/serde_number.h"
 #include "witan/tokenizer/token_map.h"
+#include "witan/tokenizer/tokenizer_json_steps.h"
 
 namespace witan {
 namespace {
 
-constexpr uint64_t kIdLimit = uint64_t{1} << 24;  // no vocabulary comes near; bounds what a hostile file can allocate
-constexpr const char* kSupported =
-    "; Witan reads the models BPE and Unigram, on bytes (pre_tokenizer and decoder ByteLevel) or on characters "
-    "(Metaspace, byte_fallback), with the parts that docs/formats/tokenizer_json.md lists";
+constexpr size_t kIdsForToken = 16, kMoreIds = 65'536;  // published vocabularies leave out a few percent of their ids
+constexpr uint64_t kLongestWord = 10'000;               // WordPiece takes the square of it for a word
 
 using Element = simdjson::dom::element;
 
@@ -124,239 +123,20 @@ class File {
   std::optional<simdjson::dom::array> merges_, scored_vocab_;
 };
 
-// One JSON value and its place in the file, for messages.
-class Node {
- public:
-  Node(const Json& value, std::string source, std::string path)
-      : value_(&value), source_(std::move(source)), path_(std::move(path)) {}
-
-  // For messages alone: a place inside of `other`, whose value is elsewhere.
-  Node(const Node& other, std::string_view place)
-      : value_(other.value_), source_(other.source_), path_(cat(other.path_, place)) {}
-
-  const Json& json() const { return *value_; }
-  bool is_null() const { return value_->is_null(); }
-
-  template <class... Pieces>
-  [[noreturn]] void corrupt(Pieces&&... pieces) const {
-    throw CorruptionError(cat(source_, ": ", path_, " ", std::forward<Pieces>(pieces)...));
-  }
-  template <class... Pieces>
-  [[noreturn]] void unsupported(Pieces&&... pieces) const {
-    throw DataError(cat(source_, ": ", path_, " ", std::forward<Pieces>(pieces)..., " is not supported", kSupported));
-  }
-
-  // Member `key` of an object; a missing one reads as null.
-  Node operator[](const char* key) const {
-    static const Json null;
-    if (!value_->is_object()) corrupt("must be an object");
-    const auto found = value_->find(key);
-    return {found == value_->end() ? null : *found, source_, path_.empty() ? key : cat(path_, ".", key)};
-  }
-  Node at(size_t index) const { return {(*value_)[index], source_, cat(path_, "[", index, "]")}; }
-
-  const Json& object() const { return checked(value_->is_object(), "an object"); }
-  const Json& array() const { return checked(value_->is_array(), "an array"); }
-  const std::string& text() const { return checked(value_->is_string(), "a text").get_ref<const std::string&>(); }
-  bool flag(bool otherwise) const {
-    return is_null() ? otherwise : checked(value_->is_boolean(), "true or false").get<bool>();
-  }
-  std::string text_or_empty() const { return is_null() ? std::string() : text(); }
-  std::string type() const { return (*this)["type"].text(); }
-  int32_t id() const { return checked_id(value_->is_number_unsigned() ? value_->get<uint64_t>() : kIdLimit); }
-
-  int32_t checked_id(uint64_t id) const {
-    if (id >= kIdLimit) corrupt("holds an id that is not a whole number from 0 to ", kIdLimit - 1);
-    return static_cast<int32_t>(id);
-  }
-
- private:
-  const Json& checked(bool holds, const char* what) const {
-    if (!holds) corrupt("must be ", what);
-    return *value_;
-  }
-
-  const Json* value_;
-  std::string source_, path_;
-};
-
-std::string bytes_in(const Node& node) {
-  auto bytes = from_base64(node.text());
-  if (!bytes) node.corrupt("is not base64");
-  return *std::move(bytes);
-}
-
-// The text or the regular expression of a Split or Replace. Sets `regex`.
-std::string pattern_in(const Node& node, bool& regex) {
-  const Json& pattern = node["pattern"].object();
-  regex = pattern.contains("Regex");
-  if (!regex && !pattern.contains("String")) node["pattern"].unsupported("that is neither a Regex nor a String");
-  const std::string text = node["pattern"][regex ? "Regex" : "String"].text();
-  if (text.empty()) node["pattern"].corrupt("is empty");
-  return text;
-}
-
-void read_normalizer(const Node& node, TokenizerSpec& spec) {
-  using Kind = NormalizerStep::Kind;
-  if (node.is_null()) return;
-  const std::string type = node.type();
-  static const std::map<std::string, Kind, std::less<>> kPlain = {{"NFC", Kind::nfc},
-                                                                  {"NFD", Kind::nfd},
-                                                                  {"NFKC", Kind::nfkc},
-                                                                  {"NFKD", Kind::nfkd},
-                                                                  {"Lowercase", Kind::lowercase}};
-  NormalizerStep step;
-  if (const auto plain = kPlain.find(type); plain != kPlain.end()) {
-    step.kind = plain->second;
-  } else if (type == "Strip") {
-    step.kind = Kind::strip;
-    step.left = node["strip_left"].flag(true);
-    step.right = node["strip_right"].flag(true);
-  } else if (type == "Prepend") {
-    step.kind = Kind::prepend;
-    step.content = node["prepend"].text();
-  } else if (type == "Replace") {
-    step.kind = Kind::replace;
-    step.pattern = pattern_in(node, step.regex);
-    step.content = node["content"].text();
-  } else if (type == "Precompiled") {
-    step.kind = Kind::precompiled;
-    step.content = bytes_in(node["precompiled_charsmap"]);
-  } else if (type == "Sequence") {
-    const Node parts = node["normalizers"];
-    for (size_t i = 0; i < parts.array().size(); ++i) read_normalizer(parts.at(i), spec);
-    return;
-  } else {
-    node.unsupported("of type \"", type, "\"");
-  }
-  spec.normalizers.push_back(std::move(step));
-}
-
-SplitStep read_split(const Node& node) {
-  static const std::map<std::string, SplitBehavior, std::less<>> kBehaviors = {
-      {"Isolated", SplitBehavior::isolated},
-      {"Removed", SplitBehavior::removed},
-      {"Contiguous", SplitBehavior::contiguous},
-      {"MergedWithPrevious", SplitBehavior::merged_with_previous},
-      {"MergedWithNext", SplitBehavior::merged_with_next}};
-  bool regex = false;
-  SplitStep step(pattern_in(node, regex));
-  if (!regex) step.kind = SplitStep::Kind::literal;
-  const auto behavior = kBehaviors.find(node["behavior"].text());
-  if (behavior == kBehaviors.end()) node["behavior"].unsupported("\"", node["behavior"].text(), "\"");
-  step.behavior = behavior->second;
-  step.invert = node["invert"].flag(false);
-  // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
-  const bool covers = regex && scanner_for(step.pattern) && step.pattern.ends_with("|\\s+");
-  if (step.behavior == SplitBehavior::isolated || (covers && step.invert && step.behavior == SplitBehavior::removed)) {
-    step.behavior = SplitBehavior::isolated;  // where invert changes nothing
-    step.invert = false;
-  }
-  return step;
-}
-
-// "always", "first" or "never"; older files say add_prefix_space.
-PrependScheme prepend_scheme(const Node& node) {
-  const Node scheme = node["prepend_scheme"];
-  if (scheme.is_null()) return node["add_prefix_space"].flag(true) ? PrependScheme::always : PrependScheme::never;
-  if (scheme.text() == "always") return PrependScheme::always;
-  if (scheme.text() == "first") return PrependScheme::first;
-  if (scheme.text() != "never") scheme.unsupported("\"", scheme.text(), "\"");
-  return PrependScheme::never;
-}
-
-std::string replacement_in(const Node& node) {
-  const std::string& text = node["replacement"].text();
-  if (text.empty()) node["replacement"].corrupt("is empty");
-  return text;
-}
-
-SplitStep read_step(const Node& node) {
-  const std::string type = node.type();
-  if (type == "Split") return read_split(node);
-  if (type == "Digits") return std::string(node["individual_digits"].flag(false) ? kDigitPattern : kDigitRunPattern);
-  if (type == "Metaspace")
-    return SplitStep::metaspace(replacement_in(node), prepend_scheme(node), node["split"].flag(true));
-  if (type == "WhitespaceSplit") {
-    SplitStep step("\\s+");
-    step.behavior = SplitBehavior::removed;
-    return step;
-  }
-  node.unsupported("of type \"", type, "\"");
-}
-
-// A vocabulary of bytes is one whose text passes ByteLevel last.
-void read_pretokenizer(const Node& node, bool bytes_expected, TokenizerSpec& spec) {
-  if (node.is_null()) {
-    if (bytes_expected) node.unsupported("null");
-    spec.byte_level = false;
-    return;
-  }
-  std::vector<Node> steps;
-  if (node.type() == "Sequence") {
-    const Node parts = node["pretokenizers"];
-    for (size_t i = 0; i < parts.array().size(); ++i) steps.push_back(parts.at(i));
-  } else {
-    steps.push_back(node);
-  }
-  spec.byte_level = !steps.empty() && steps.back().type() == "ByteLevel";
-  if (!spec.byte_level && bytes_expected) node.unsupported("that does not end with ByteLevel");
-  for (size_t i = 0; i + spec.byte_level < steps.size(); ++i) spec.patterns.push_back(read_step(steps[i]));
-  if (!spec.byte_level) return;
-  const Node& bytes = steps.back();
-  spec.prefix_space = bytes["add_prefix_space"].flag(true);
-  if (spec.prefix_space && steps.size() > 1) bytes["add_prefix_space"].unsupported("true after other steps");
-  if (bytes["use_regex"].flag(true)) spec.patterns.emplace_back(std::string(kGpt2Pattern));
-}
-
-void read_decoder_step(const Node& node, Decoding& decoding) {
-  const std::string type = node.type();
-  if (type == "Sequence") {
-    const Node parts = node["decoders"];
-    for (size_t i = 0; i < parts.array().size(); ++i) read_decoder_step(parts.at(i), decoding);
-  } else if (type == "ByteFallback") {
-    decoding.byte_fallback = true;
-  } else if (type == "Metaspace") {
-    decoding.space = replacement_in(node);
-    decoding.strip_spaces = prepend_scheme(node) != PrependScheme::never;
-  } else if (type == "Replace") {
-    bool regex = false;
-    decoding.space = pattern_in(node, regex);
-    if (regex || node["content"].text() != " ") node.unsupported("other than of a text by a space");
-  } else if (type == "Strip") {
-    const Json& start = node["start"].json();
-    if (!start.is_number_unsigned() || start.get<uint64_t>() > 64)
-      node["start"].corrupt("must be a number from 0 to 64");
-    if (node["content"].text() != " ") node.unsupported("of other characters than a space");
-    decoding.strip_spaces = start.get<int64_t>();
-  } else if (type != "Fuse") {
-    node.unsupported("of type \"", type, "\"");
-  }
-}
-
-void read_decoder(const Node& node, TokenizerSpec& spec) {
-  if (spec.byte_level) {
-    if (!node.is_null() && node.type() != "ByteLevel") node.unsupported("of type \"", node.type(), "\"");
-    return;
-  }
-  if (!node.is_null()) read_decoder_step(node, spec.decoding);
-  spec.decoder = node.json().dump();
-}
-
 // The vocabulary's keys, in the file's order, and their ids. Lives no longer than the file.
 class Vocabulary {
  public:
-  Vocabulary(const Node& node, const simdjson::dom::object& members) {
+  Vocabulary(const JsonNode& node, const simdjson::dom::object& members) {
     for (const auto& [key, value] : members) {
       keys_.push_back(key);
       uint64_t id = 0;
-      if (value.get(id) != simdjson::SUCCESS) id = kIdLimit;
+      if (value.get(id) != simdjson::SUCCESS) id = kTokenIdLimit;
       ids_.push_back(node.checked_id(id));
     }
     index(node);
   }
   // Of a Unigram model: pairs of a token and its score, by id.
-  Vocabulary(const Node& node, const simdjson::dom::array& pairs) {
+  Vocabulary(const JsonNode& node, const simdjson::dom::array& pairs) {
     for (const Element each : pairs) {
       const auto id = node.checked_id(keys_.size());
       simdjson::dom::array pair;
@@ -381,7 +161,7 @@ class Vocabulary {
   }
 
  private:
-  void index(const Node& node) {
+  void index(const JsonNode& node) {
     place_.emplace(keys_);
     for (size_t i = 0; i < keys_.size(); ++i)
       if (!place_->insert(static_cast<int32_t>(i))) node.corrupt("holds the key \"", clipped(keys_[i]), "\" twice");
@@ -392,26 +172,35 @@ class Vocabulary {
   std::optional<TextMap<std::string_view>> place_;
 };
 
-void put_token(TokenizerSpec& spec, const Node& where, int32_t id, std::string bytes) {
-  if (bytes.empty()) where.corrupt("holds an empty token (id ", id, ")");
+void put_token(TokenizerSpec& spec, const JsonNode& where, int32_t id, std::string bytes) {
   if (static_cast<size_t>(id) >= spec.tokens.size()) spec.tokens.resize(static_cast<size_t>(id) + 1);
+  if (bytes.empty()) spec.empty_token = id;
   std::string& place = spec.tokens[static_cast<size_t>(id)];
-  if (!place.empty()) where.corrupt("gives the id ", id, " to two tokens");
+  if (!place.empty() || (id == spec.empty_token && !bytes.empty()))
+    where.corrupt("gives the id ", id, " to two tokens");
   place = std::move(bytes);
 }
 
-void read_added_tokens(const Node& node, const Vocabulary& vocab, TokenizerSpec& spec) {
+void read_added_tokens(const JsonNode& node, const Vocabulary& vocab, TokenizerSpec& spec) {
   if (node.is_null()) return;
-  std::unordered_set<std::string> seen;
+  std::unordered_map<std::string, size_t> places;
   for (size_t i = 0; i < node.array().size(); ++i) {
-    const Node entry = node.at(i);
+    const JsonNode entry = node.at(i);
     AddedToken token{entry["id"].id(), entry["content"].text(), entry["special"].flag(false), false, false};
     token.normalized = entry["normalized"].flag(!token.special);
     token.single_word = entry["single_word"].flag(false);
     token.lstrip = entry["lstrip"].flag(false);
     token.rstrip = entry["rstrip"].flag(false);
-    if (token.text.empty()) entry["content"].corrupt("is empty");
-    if (!seen.insert(token.text).second) entry["content"].corrupt("\"", token.text, "\" appears twice");
+    if (token.text.empty()) continue;  // the reference passes over them, too
+    if (const auto [other, is_new] = places.emplace(token.text, spec.added.size()); !is_new) {
+      AddedToken& before = spec.added[other->second];  // the last one counts, but what was special stays so
+      if (before.id != token.id)
+        entry["id"].corrupt("gives \"", token.text, "\" the ids ", before.id, " and ", token.id);
+      token.special |= before.special;
+      token.in_model = before.in_model;
+      before = std::move(token);
+      continue;
+    }
     if (const auto in_model = vocab.find(token.text)) {
       token.in_model = true;
       if (*in_model != token.id) entry["id"].corrupt("is ", token.id, ", but model.vocab says ", *in_model);
@@ -424,7 +213,21 @@ void read_added_tokens(const Node& node, const Vocabulary& vocab, TokenizerSpec&
   std::sort(spec.added.begin(), spec.added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
 }
 
-void read_vocabulary(const Node& node, const Vocabulary& vocab, const Node& added, TokenizerSpec& spec) {
+// Tables have a place for every id up to the largest: a few that lie far beyond all others would make them huge.
+void check_ids(const JsonNode& node, const Vocabulary& vocab, const JsonNode& added) {
+  const size_t tokens = vocab.size() + (added.is_null() ? 0 : added.array().size());
+  const auto check = [&](const JsonNode& where, int32_t id) {
+    if (static_cast<size_t>(id) > kIdsForToken * tokens + kMoreIds)
+      where.corrupt("holds the id ", id, ", far beyond the ", tokens,
+                    " tokens that there are: give its token a smaller one");
+  };
+  for (size_t i = 0; i < vocab.size(); ++i) check(node, vocab.id(i));
+  for (size_t i = 0; !added.is_null() && i < added.array().size(); ++i)
+    check(added.at(i)["id"], added.at(i)["id"].id());
+}
+
+void read_vocabulary(const JsonNode& node, const Vocabulary& vocab, const JsonNode& added, TokenizerSpec& spec) {
+  check_ids(node, vocab, added);
   std::vector<std::string_view> literal;  // keys beyond the byte alphabet: added tokens only
   for (size_t i = 0; i < vocab.size(); ++i) {
     std::optional<std::string> bytes(vocab.key(i));
@@ -440,12 +243,13 @@ void read_vocabulary(const Node& node, const Vocabulary& vocab, const Node& adde
       node.unsupported("with the token \"", key, "\", which is neither in the byte alphabet nor an added token,");
 }
 
-void read_merges(const Node& node, const simdjson::dom::array& merges, const Vocabulary& vocab, TokenizerSpec& spec) {
+void read_merges(const JsonNode& node, const simdjson::dom::array& merges, const Vocabulary& vocab,
+                 TokenizerSpec& spec) {
   size_t rank = 0;
-  const auto here = [&] { return Node(node, cat("[", rank, "]")); };
+  const auto here = [&] { return JsonNode(node, cat("[", rank, "]")); };
   const auto text_of = [&](const Element& part, size_t index) {
     std::string_view text;
-    if (part.get(text) != simdjson::SUCCESS) Node(here(), cat("[", index, "]")).corrupt("must be a string");
+    if (part.get(text) != simdjson::SUCCESS) JsonNode(here(), cat("[", index, "]")).corrupt("must be a string");
     return text;
   };
   const auto id_of = [&](std::string_view key) {
@@ -476,7 +280,7 @@ void read_merges(const Node& node, const simdjson::dom::array& merges, const Voc
   }
 }
 
-void read_bpe(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
+void read_bpe(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
   const Json& dropout = model["dropout"].json();
   if (!dropout.is_null() && dropout != 0) model["dropout"].unsupported("(random segmentation)");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -500,7 +304,7 @@ void read_bpe(const File& file, const Node& model, const Node& added, TokenizerS
   for (const Merge& merge : spec.merges) spec.merge_ranks.push_back(static_cast<uint32_t>(merge.result));
 }
 
-void read_unigram(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
+void read_unigram(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
   spec.model = TokenizerSpec::Model::unigram;
   if (spec.byte_level) model.unsupported("of type \"Unigram\" behind ByteLevel");
   spec.byte_fallback = model["byte_fallback"].flag(false);
@@ -513,12 +317,32 @@ void read_unigram(const File& file, const Node& model, const Node& added, Tokeni
   if (static_cast<size_t>(*spec.unk) >= vocab.size()) model["unk_id"].corrupt("is not in the vocabulary");
 }
 
-void read_model(const File& file, const Node& model, const Node& added, TokenizerSpec& spec) {
+void read_words(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
+  const bool pieces = model.type() == "WordPiece";
+  spec.model = pieces ? TokenizerSpec::Model::word_piece : TokenizerSpec::Model::word_level;
+  if (spec.byte_level) model.unsupported("of type \"", model.type(), "\" behind ByteLevel");
+  model["vocab"].object();
+  const Vocabulary vocab(model["vocab"], file.vocab());
+  read_vocabulary(model["vocab"], vocab, added, spec);
+  const JsonNode unknown = model["unk_token"];
+  spec.unk_token = unknown.json().dump();
+  spec.unk = vocab.find(unknown.text());
+  if (!pieces) return;
+  spec.word_prefix = model["continuing_subword_prefix"].text();
+  const Json& longest = model["max_input_chars_per_word"].json();
+  if (!longest.is_number_unsigned() || longest.get<uint64_t>() > kLongestWord)
+    model["max_input_chars_per_word"].corrupt("must be a whole number up to ", kLongestWord);
+  spec.longest_word = longest.get<int64_t>();
+}
+
+void read_model(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
   const std::string type = model["type"].is_null() ? "BPE" : model.type();  // of before the field existed
   if (type == "BPE")
     read_bpe(file, model, added, spec);
   else if (type == "Unigram")
     read_unigram(file, model, added, spec);
+  else if (type == "WordPiece" || type == "WordLevel")
+    read_words(file, model, added, spec);
   else
     model.unsupported("of type \"", type, "\"");
 }
@@ -528,21 +352,21 @@ void read_model(const File& file, const Node& model, const Node& added, Tokenize
 TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view source) {
   const File file(text, source);
   const Json& json = file.rest();
-  const Node root(json, std::string(source), "");
+  const JsonNode root(json, std::string(source), "");
   if (!json.is_object() || !json.contains("model"))
     throw CorruptionError(cat(source, ": not a tokenizer.json: it must be an object with a \"model\""));
-  const Node model = root["model"];
+  const JsonNode model = root["model"];
   TokenizerSpec spec;
   if (model.json().is_object() && model.json().contains("witan") && !model["witan"]["sentencepiece"].is_null()) {
     spec = sentencepiece_spec(bytes_in(model["witan"]["sentencepiece"]), source);
   } else {
     read_normalizer(root["normalizer"], spec);
-    const Node decoder = root["decoder"];
-    read_pretokenizer(root["pre_tokenizer"], !decoder.is_null() && decoder.type() == "ByteLevel", spec);
+    const JsonNode decoder = root["decoder"];
+    read_pretokenizer(root["pre_tokenizer"], decodes_bytes(decoder), spec);
     read_decoder(decoder, spec);
     read_model(file, model, root["added_tokens"], spec);
   }
-  spec.post_processor = root["post_processor"].json().dump();
+  read_post_processor(root["post_processor"], spec);
   spec.truncation = root["truncation"].json().dump();
   spec.padding = root["padding"].json().dump();
   return spec;

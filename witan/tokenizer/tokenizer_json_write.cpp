@@ -24,7 +24,10 @@ class Keys {
   explicit Keys(const TokenizerSpec& spec) : spec_(&spec), added_(spec.tokens.size()) {
     for (const AddedToken& token : spec.added) added_[static_cast<size_t>(token.id)] = &token;
   }
-  bool in_model(size_t id) const { return !spec_->tokens[id].empty() && (!added_[id] || added_[id]->in_model); }
+  bool in_model(size_t id) const {
+    return (!spec_->tokens[id].empty() || spec_->empty_token == static_cast<int32_t>(id)) &&
+           (!added_[id] || added_[id]->in_model);
+  }
   std::string operator()(size_t id) const {
     if (added_[id]) return added_[id]->text;
     return spec_->byte_level ? to_byte_alphabet(spec_->tokens[id]) : spec_->tokens[id];
@@ -82,6 +85,14 @@ Json json_of(const NormalizerStep& step) {
       return {{"type", "Replace"},
               {"pattern", {{step.regex ? "Regex" : "String", step.pattern}}},
               {"content", step.content}};
+    case Kind::strip_accents:
+      return {{"type", "StripAccents"}};
+    case Kind::bert:
+      return {{"type", "BertNormalizer"},
+              {"clean_text", step.clean},
+              {"handle_chinese_chars", step.chinese},
+              {"strip_accents", step.accents},
+              {"lowercase", step.lower}};
     case Kind::precompiled:
       return {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(step.content)}};
   }
@@ -101,6 +112,9 @@ Json json_of(const SplitStep& step) {
             {"replacement", step.pattern},
             {"prepend_scheme", name_of(step.prepend)},
             {"split", step.cut}};
+  if (step.kind == SplitStep::Kind::words) return {{"type", "Whitespace"}};
+  if (step.kind == SplitStep::Kind::bert) return {{"type", "BertPreTokenizer"}};
+  if (step.kind == SplitStep::Kind::punctuation) return {{"type", "Punctuation"}, {"behavior", name_of(step.behavior)}};
   return {{"type", "Split"},
           {"pattern", {{step.kind == SplitStep::Kind::literal ? "String" : "Regex", step.pattern}}},
           {"behavior", name_of(step.behavior)},
@@ -143,6 +157,18 @@ std::string extension_json(const TokenizerSpec& spec) {
   return ",\n    \"witan\": {\"merge_ranks\": \"result\"}";
 }
 
+std::string vocab_json(const TokenizerSpec& spec) {
+  const Keys key(spec);
+  std::string out = "\"vocab\": {";
+  const char* separator = "\n      ";
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (!key.in_model(id)) continue;
+    out += cat(separator, quoted(key(id)), ": ", id);
+    separator = ",\n      ";
+  }
+  return out + "\n    }";
+}
+
 std::string bpe_json(const TokenizerSpec& spec) {
   const Keys key(spec);
   const auto flag = [](bool value) { return value ? "true" : "false"; };
@@ -182,6 +208,21 @@ std::string unigram_json(const TokenizerSpec& spec) {
   return out + "\n    ]\n  }";
 }
 
+std::string word_json(const TokenizerSpec& spec) {
+  const bool pieces = spec.model == TokenizerSpec::Model::word_piece;
+  std::string out =
+      cat("{\n    \"type\": \"", pieces ? "WordPiece" : "WordLevel", "\",\n    \"unk_token\": ", spec.unk_token);
+  if (pieces)
+    out += cat(",\n    \"continuing_subword_prefix\": ", quoted(spec.word_prefix),
+               ",\n    \"max_input_chars_per_word\": ", spec.longest_word);
+  return cat(out, ",\n    ", vocab_json(spec), "\n  }");
+}
+
+std::string model_json(const TokenizerSpec& spec) {
+  if (spec.model == TokenizerSpec::Model::bpe) return bpe_json(spec);
+  return spec.model == TokenizerSpec::Model::unigram ? unigram_json(spec) : word_json(spec);
+}
+
 }  // namespace
 
 std::string write_tokenizer_json(const TokenizerSpec& given) {
@@ -193,9 +234,7 @@ std::string write_tokenizer_json(const TokenizerSpec& given) {
   return cat("{\n  \"version\": \"1.0\",\n  \"truncation\": ", spec.truncation, ",\n  \"padding\": ", spec.padding,
              ",\n  \"added_tokens\": [", added_tokens_json(spec), "\n  ],\n  \"normalizer\": ", normalizer_json(spec),
              ",\n  \"pre_tokenizer\": ", pretokenizer_json(spec), ",\n  \"post_processor\": ", spec.post_processor,
-             ",\n  \"decoder\": ", decoder,
-             ",\n  \"model\": ", spec.model == TokenizerSpec::Model::bpe ? bpe_json(spec) : unigram_json(spec),
-             "\n}\n");
+             ",\n  \"decoder\": ", decoder, ",\n  \"model\": ", model_json(spec), "\n}\n");
 }
 
 }  // namespace witan

@@ -29,12 +29,14 @@ struct AddedToken {
 
 // One step of the normalizer, in Hugging Face's terms.
 struct NormalizerStep {
-  enum class Kind { nfc, nfd, nfkc, nfkd, lowercase, strip, prepend, replace, precompiled };
+  enum class Kind { nfc, nfd, nfkc, nfkd, lowercase, strip, prepend, replace, precompiled, strip_accents, bert };
   Kind kind = Kind::nfc;
   std::string pattern = {};        // replace: a text, or a regular expression
   std::string content = {};        // prepend, replace: the new text; precompiled: the character map (charsmap.h)
   bool regex = false;              // replace: what `pattern` is
   bool left = true, right = true;  // strip: which ends
+  // bert: removes control characters, puts spaces around Chinese characters, removes accents, writes lower case
+  bool clean = false, chinese = false, accents = false, lower = false;
   bool operator==(const NormalizerStep&) const = default;
 };
 
@@ -46,7 +48,9 @@ enum class PrependScheme { always, first, never };
 // One step of the pre-tokenizer. Metaspace writes `pattern` for every space, puts one before the text (`prepend`:
 // before every part between added tokens, or only before the first) and cuts before each (`cut`).
 struct SplitStep {
-  enum class Kind { regex, literal, metaspace };
+  // punctuation, words (runs of word characters and of others that are not white space), bert: white space removed and
+  // punctuation isolated
+  enum class Kind { regex, literal, metaspace, punctuation, words, bert };
 
   SplitStep(std::string regex) : pattern(std::move(regex)) {}  // NOLINT(google-explicit-constructor): isolated matches
   SplitStep(const char* regex) : pattern(regex) {}             // NOLINT(google-explicit-constructor)
@@ -55,6 +59,12 @@ struct SplitStep {
     step.kind = Kind::metaspace;
     step.prepend = prepend;
     step.cut = cut;
+    return step;
+  }
+
+  static SplitStep of(Kind kind) {
+    SplitStep step("");
+    step.kind = kind;
     return step;
   }
 
@@ -67,37 +77,47 @@ struct SplitStep {
   bool operator==(const SplitStep&) const = default;
 };
 
-// How the text of tokens becomes bytes where the vocabulary is one of characters.
-struct Decoding {
-  std::string space = {};      // stands for a space: "▁"; empty: nothing does
-  bool byte_fallback = false;  // <0x0A> is the byte 10
-  int64_t strip_spaces = 0;    // so many spaces are removed from the beginning of a decoded text
-  bool operator==(const Decoding&) const = default;
+// One step of what makes text of tokens where the vocabulary is one of characters.
+struct DecoderStep {
+  // replace `pattern` by `content`; strip up to `start` and `stop` times `pattern` from the ends of each token;
+  // metaspace: `pattern` stands for a space; word_piece: tokens with the prefix `pattern` go on with a word;
+  // byte_fallback: <0x0A> is the byte 10; fuse: all tokens become one; join: a space between tokens
+  enum class Kind { replace, strip, metaspace, word_piece, byte_fallback, fuse, join };
+  Kind kind = Kind::fuse;
+  std::string pattern = {}, content = {};
+  bool regex = false;     // replace: what `pattern` is
+  bool prepends = false;  // metaspace: encoding puts one before the text
+  bool cleanup = false;   // word_piece: no spaces before punctuation
+  int64_t start = 0, stop = 0;
+  bool operator==(const DecoderStep&) const = default;
 };
 
 struct TokenizerSpec {
-  enum class Model { bpe, unigram };
+  enum class Model { bpe, unigram, word_piece, word_level };
 
   Model model = Model::bpe;
-  std::vector<std::string> tokens;  // id -> bytes, added tokens included; empty where the id is not used. Of a
-                                    // vocabulary of characters: the text in the file, such as ▁the or <0x0A>
-  std::vector<Merge> merges;          // by rank: the first is applied first
-  std::vector<uint32_t> merge_ranks;  // of each merge; empty: its place. Of equal ranks the leftmost goes first
-  std::vector<double> scores;         // unigram: log probability of each token
-  std::vector<AddedToken> added;      // by id
-  std::vector<SplitStep> patterns;    // of the pre-tokenizer, applied one after the other
+  std::vector<std::string> tokens;     // id -> bytes, added tokens included; empty where the id is not used. Of a
+                                       // vocabulary of characters: the text in the file, such as ▁the or <0x0A>
+  std::optional<int32_t> empty_token;  // the id of a token without text, which stands for nothing
+  std::vector<Merge> merges;           // by rank: the first is applied first
+  std::vector<uint32_t> merge_ranks;   // of each merge; empty: its place. Of equal ranks the leftmost goes first
+  std::string word_prefix;             // word_piece: of tokens that go on with a word
+  int64_t longest_word = 0;            // word_piece: in characters; longer ones are unknown
+  std::vector<double> scores;          // unigram: log probability of each token
+  std::vector<AddedToken> added;       // by id
+  std::vector<SplitStep> patterns;     // of the pre-tokenizer, applied one after the other
   std::vector<NormalizerStep> normalizers;
   bool prefix_space = false;   // a space is put before text that does not start with one
   bool ignore_merges = false;  // a pre-token that is a token is not merged, whatever the merges say
   // Words are merged from their bytes; else from their characters.
   bool byte_level = true;
-  bool byte_fallback = false;  // a character without a token becomes the tokens of its bytes, <0x00> … <0xFF>
-  std::optional<int32_t> unk;  // what stands for a character without a token; none: it is dropped
-  bool fuse_unk = false;       // neighbours become one
-  Decoding decoding;           // of a vocabulary of characters
-  std::string sentencepiece;   // the bytes of a SentencePiece model, which then says how to encode
-  // JSON that does not affect encode() here, preserved for other readers: for example the tokens added around a
-  // sequence.
+  bool byte_fallback = false;          // a character without a token becomes the tokens of its bytes, <0x00> … <0xFF>
+  std::optional<int32_t> unk;          // what stands for a character without a token; none: it is dropped
+  bool fuse_unk = false;               // neighbours become one
+  std::vector<DecoderStep> decoding;   // of a vocabulary of characters
+  std::string sentencepiece;           // the bytes of a SentencePiece model, which then says how to encode
+  std::vector<int32_t> before, after;  // what the post-processor puts around every text
+  // JSON that does not affect encode(), preserved for other readers.
   std::string post_processor = "null", truncation = "null", padding = "null", unk_token = "null";
   std::string decoder = "null";  // of a vocabulary of characters
 };

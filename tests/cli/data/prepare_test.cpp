@@ -49,6 +49,7 @@ TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
       words.insert(words.end(), {"--input", source("data/prepare/rows.jsonl"), "--workers", eod ? "1" : "3",
                                  "--json-keys", "text", "title"});
       if (eod) words.push_back("--append-eod");
+      words.push_back("--no-special-tokens");
       const Said said = witan(words);
       ASSERT_EQ(said.code, 0) << said.err;
       for (const std::string key : {"text", "title"})
@@ -57,6 +58,38 @@ TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
           EXPECT_EQ(digest_of(at("out_" + key + "_document." + end)), wanted) << tokenizer << key << end << eod;
         }
     }
+}
+
+// A Llama 3 begins each text, also an empty one, which then has an end, too.
+TEST_F(PrepareCommandTest, DocumentsBeginAsTheTokenizerBeginsTexts) {
+  write_text(at("rows.jsonl"), "{\"text\": \"hello\"}\n{\"text\": \"\"}\n");
+  const std::string tokenizer = source("tokenizer/llama3.json");
+  const std::string whole =
+      witan({"tokenizer", "encode", "hello", "--add-special-tokens", "--tokenizer", tokenizer}).out;
+  const std::string bare = witan({"tokenizer", "encode", "hello", "--tokenizer", tokenizer}).out;
+  ASSERT_TRUE(whole.ends_with(" " + bare)) << whole;
+  const std::string begin = whole.substr(0, whole.size() - bare.size());
+  const std::string end = witan({"tokenizer", "encode", "<|endoftext|>", "--special", "--tokenizer", tokenizer}).out;
+  const auto shown = [&](const Words& more) {
+    Words words = command(hub("llama3"));
+    words.insert(words.end(), {"--input", at("rows.jsonl"), "--append-eod"});
+    words.insert(words.end(), more.begin(), more.end());
+    const Said said = witan(words);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return witan({"data", "inspect", at("out_text_document"), "--tokens", "--documents", "0-1"}).out;
+  };
+  EXPECT_EQ(shown({}), whole.substr(0, whole.size() - 1) + " " + end + begin + end);
+  EXPECT_EQ(shown({"--tokenizer-hf-include-special-tokens"}), shown({}));
+  EXPECT_EQ(shown({"--no-special-tokens"}), bare.substr(0, bare.size() - 1) + " " + end + "\n");
+}
+
+// The shards name the tokenizer that they were made with.
+TEST_F(PrepareCommandTest, InspectShowsTextWithoutTheTokenizerBeingNamed) {
+  write_text(at("rows.jsonl"), "{\"text\": \"hello\"}\n");
+  Words words = command(hub("gpt2"));
+  words.insert(words.end(), {"--input", at("rows.jsonl")});
+  ASSERT_EQ(witan(words).code, 0);
+  EXPECT_EQ(witan({"data", "inspect", at("out_text_document"), "--document", "0"}).out, "hello\n");
 }
 
 TEST_F(PrepareCommandTest, TellsWhatItDidAndDoesItOnce) {

@@ -93,7 +93,8 @@ ExitCode prepare(Context& context, DataArgs args) {
   require<UsageError>(!args.chat.data.sft || !args.tokenizer.empty(),
                       "witan data --sft: give the tokenizer of the model that is fine-tuned: --tokenizer FILE");
   const auto tokenizer = make_tokenizer(args, sources, progress);
-  const TextEncoder encoder = text_encoder(tokenizer);
+  TextEncoder encoder = text_encoder(tokenizer);
+  if (!args.tokenizer.empty()) encoder.file = fs::absolute(args.tokenizer).string();
   TaskProgress tokenizing(progress, "tokenizing",
                           static_cast<double>(std::max<uint64_t>(total_bytes(sources.files), 1)), "B");
   RunConfig chat = args.chat;

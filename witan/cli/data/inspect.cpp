@@ -15,6 +15,7 @@
 #include "witan/data/corpus.h"
 #include "witan/data/indexed_dataset.h"
 #include "witan/data/npy_tokens.h"
+#include "witan/data/shard_manifest.h"
 #include "witan/data/shard_tokenizer.h"
 
 namespace witan::cli {
@@ -25,9 +26,14 @@ std::string prefix_of_shards(const std::string& path) {
 }
 
 std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name, std::FILE* err) {
-  const fs::path own = prefix_of_shards(path) + ".tokenizer.json";
-  if (name.empty() && !fs::exists(own)) return std::nullopt;
-  const fs::path used = name.empty() ? own : fs::path(name);
+  fs::path used = name.empty() ? fs::path(prefix_of_shards(path) + ".tokenizer.json") : fs::path(name);
+  if (name.empty() && !fs::exists(used)) {  // the one that they were made with, where it was
+    const auto made_with = tokenizer_of_manifest(prefix_of_shards(path));
+    if (!made_with || made_with->file.empty()) return std::nullopt;
+    used = made_with->file;
+    const fs::path without_pattern = made_with->file.substr(0, made_with->file.rfind('#'));
+    if (!fs::exists(used) && !fs::exists(without_pattern)) return std::nullopt;
+  }
   Tokenizer tokenizer = Tokenizer::load(used);
   if (const auto found = find_tokenizer_mismatch(path, tokenizer, used.string()))
     fmt::print(err, "warning: {}{}\n", found->message,
@@ -153,7 +159,9 @@ void show_of_shards(Context& context, const InspectDocumentsArgs& args, const st
   const auto data = open_tokens(args.path, tokenizer ? tokenizer->end_of_text() : std::nullopt);
   if (last_of(ranges) >= data->documents()) refuse_number(data->name(), data->documents(), last_of(ranges));
   if (!tokenizer && !args.tokens)
-    fmt::print(context.err, "no tokenizer lies beside the shards: give --tokenizer FILE to see text instead of ids\n");
+    fmt::print(context.err,
+               "no tokenizer lies beside the shards or where it lay when they were made: give --tokenizer FILE to see "
+               "text instead of ids\n");
   for (const DocumentRange& range : ranges)
     for (int64_t number = range.first; number <= range.last; ++number) {
       std::vector<int32_t> tokens(static_cast<size_t>(data->length(number)));
@@ -184,7 +192,7 @@ void show_of_text(Context& context, const InspectDocumentsArgs& args, const std:
         document.place += cat(":", read.origin.row);
         document.where["row"] = read.origin.row;
       }
-      if (tokenizer) document.tokens = tokenizer->encode(read.text);
+      if (tokenizer) document.tokens = tokenizer->encode_whole(read.text);
       show_document(context, args, document);
     }
     if (number++ == last) throw Enough{};
@@ -250,7 +258,8 @@ void add_data_inspect(CLI::App& data, Context& context) {
   add_option(*command, "--document,--documents", args->documents,
              "Numbers of documents, and ranges of them: 17 or 3,10-12 (default for text: 0)")
       .type_name("N");
-  add_option(*command, "--tokenizer", args->tokenizer, "Tokenizer (default: PREFIX.tokenizer.json)").type_name("FILE");
+  add_option(*command, "--tokenizer", args->tokenizer, "Tokenizer (default: the one that the shards were made with)")
+      .type_name("FILE");
   add_flag(*command, "--tokens", args->tokens, "Show the ids of the tokens, with --json beside the text");
   add_flag(*command, "--json", args->json, "A line of JSON for each document");
   add_text_args(*command, args->corpus);

@@ -36,8 +36,6 @@ constexpr std::array kRefusedFlags = {
         "--max-documents",
         "it belongs to --find-optimal-num-workers, which is refused; `witan data split` cuts a part of a corpus"},
     RefusedFlag{"--performance-dir", "it belongs to --find-optimal-num-workers, which is refused; leave it out"},
-    RefusedFlag{"--tokenizer-hf-include-special-tokens",
-                "tokens around every document are not added; --append-eod adds the one behind it"},
     RefusedFlag{"--tokenizer-sentencepiece-legacy",
                 "special tokens of one's own are not added to a SentencePiece model; put them into its tokenizer.json, "
                 "and give --tokenizer-type HuggingFaceTokenizer"},
@@ -61,15 +59,16 @@ struct MegatronPrepareArgs {
   PrepareOptions prepare;
   int workers = 0, partitions = 1;
   int64_t log_interval = 0;
-  bool keep_sequential = false;
+  bool keep_sequential = false, include_special = false;
   std::vector<Option> of_types;  // flags that go with --tokenizer-type
   std::array<std::vector<std::string>, kRefusedFlags.size()> refused;
   std::vector<Option> refused_options;
 };
 
 void check_tokenizer(const MegatronPrepareArgs& args) {
+  const bool told_by_content = !args.tokenizer.empty() || (args.tokens.type.empty() && !args.model.empty());
   require<UsageError>(
-      args.tokenizer.empty() != args.tokens.type.empty(),
+      told_by_content == args.tokens.type.empty(),
       "witan data prepare: give either --tokenizer FILE, or --tokenizer-type with the flags of its kind");
   for (size_t i = 0; i < args.of_types.size(); ++i)
     require<UsageError>(args.tokenizer.empty() || !args.of_types[i].given(), "witan data prepare: ", kFlagsOfTypes[i],
@@ -115,6 +114,10 @@ void check(const MegatronPrepareArgs& args) {
                       args.partitions,
                       " deals rows out to the partitions in turn, which changes their order: add "
                       "--keep-sequential-samples, or leave it out (all cores work on one file)");
+  require<UsageError>(
+      !args.include_special || !args.tokens.bare,
+      "witan data prepare: --tokenizer-hf-include-special-tokens and --no-special-tokens contradict each "
+      "other: leave one of them out");
   check_keys(args.json_keys);
 }
 
@@ -186,7 +189,8 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
   tokens.model = args.tokenizer.empty() ? args.model : args.tokenizer;
   tokens.vocab_file = args.vocab_file;
   tokens.merge_file = args.merge_file;
-  const TextEncoder encoder = megatron_encoder(tokens);
+  TextEncoder encoder = megatron_encoder(tokens);
+  if (!tokens.model.empty()) encoder.file = fs::absolute(tokens.model).string();
   const Sources sources = find_sources(paths_of(args.inputs), args.prepare.selection);
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_sources(args, sources.files);
@@ -209,6 +213,13 @@ void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
              "Kind of tokenizer in Megatron-LM's names: HuggingFaceTokenizer, SentencePieceTokenizer, "
              "GPTSentencePieceTokenizer, Llama2Tokenizer, GPT2BPETokenizer")
       .type_name("NAME")
+      .group(group);
+  add_flag(command, "--tokenizer-hf-include-special-tokens", args.include_special,
+           "Taken without any effect: what a tokenizer puts around texts is there without it")
+      .group(group);
+  add_flag(command, "--no-special-tokens", args.tokens.bare,
+           "Leave out what the tokenizer puts around texts, as Megatron-LM does without "
+           "--tokenizer-hf-include-special-tokens")
       .group(group);
   const std::array names = {&args.model, &args.vocab_file, &args.merge_file};
   static constexpr std::array kHelp = {"Its file, or the folder with it", "vocab.json of GPT2BPETokenizer",

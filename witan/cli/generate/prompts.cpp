@@ -28,7 +28,7 @@ std::vector<std::string> read_prompts(const PromptArgs& args, std::FILE* in) {
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
-  auto tokens = tokenizer.encode(prompt);
+  auto tokens = tokenizer.encode_prompt(prompt);
   if (!tokens.empty()) return tokens;
   const auto end_of_text = tokenizer.end_of_text();
   require<UsageError>(end_of_text.has_value(),

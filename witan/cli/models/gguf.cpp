@@ -86,7 +86,9 @@ void put_named_tokens(const Json& config, const Tokenizer& tokenizer, GgufMetada
     if (const auto id = tokenizer.end_of_text()) metadata.put_u32(end.gguf, *id);
   for (const NamedToken& around : kAddedAround) {
     const auto found = config.find(around.hf);
-    metadata.put_flag(around.gguf, found != config.end() && found->is_boolean() && found->get<bool>());
+    const bool first = &around == &kAddedAround[0];
+    metadata.put_flag(around.gguf, !(first ? tokenizer.spec().before : tokenizer.spec().after).empty() ||
+                                       (found != config.end() && found->is_boolean() && found->get<bool>()));
   }
 }
 

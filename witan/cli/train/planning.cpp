@@ -53,7 +53,7 @@ Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer) {
 std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer) {
   if (!tokenizer) return std::nullopt;
   const SamplePrompts prompts = sample_prompts(config, *tokenizer);
-  size_t tokens = tokenizer->encode(prompts.last, prompts.chat).size();
+  size_t tokens = prompt_ids(*tokenizer, prompts.last, prompts.chat).size();
   for (const std::string& prompt : prompts.interval)
     tokens = std::max(tokens, encode_sample_prompt(*tokenizer, prompt, prompts.chat).size());
   return static_cast<int64_t>(tokens);

@@ -106,10 +106,14 @@ TextEncoder megatron_encoder(const MegatronTokenizerOptions& options) {
   const Library library = options.type.empty() ? Library::sentencepiece : library_of(options.type);
   const auto tokenizer = std::make_shared<const Tokenizer>(load_tokenizer(options, library));
   TextEncoder encoder = text_encoder(tokenizer);
-  if (library != Library::sentencepiece) {
-    encoder.encode = encoder.encode_with_special;
-    encoder.hash += " with special tokens";
-  }
+  const bool special = library != Library::sentencepiece;
+  if (options.bare) encoder.hash = tokenizer->hash();
+  if (special) encoder.hash += " with special tokens";
+  // Megatron-LM puts an end of text behind the one that the tokenizer may have put there.
+  encoder.encode = [tokenizer, special, bare = options.bare](std::string_view text, std::vector<int32_t>& out) {
+    const auto tokens = bare ? tokenizer->encode(text, special) : tokenizer->encode_whole(text, special);
+    out.insert(out.end(), tokens.begin(), tokens.end());
+  };
   encoder.end_of_text = options.append_eod ? std::optional(eod_of(*tokenizer, options)) : std::nullopt;
   return encoder;
 }

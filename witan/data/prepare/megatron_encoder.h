@@ -15,12 +15,14 @@ struct MegatronTokenizerOptions {
   fs::path model = {};                        // a file or a folder
   fs::path vocab_file = {}, merge_file = {};  // of GPT2BPETokenizer
   bool append_eod = false;                    // behind each document with tokens
-  std::string eod_token = {};                 // what it is; empty: what megatron_eod() finds
+  bool bare = false;                          // without what the tokenizer puts around texts
+  std::string eod_token = {};                 // what --append-eod adds; empty: what megatron_eod() finds
 };
 
-// Texts are encoded without tokens around them. With types of Hugging Face's library, text that spells a special token
-// becomes that token, as there; with SentencePiece's, and without a type, it stays text. Throws ConfigError for a type
-// that is not known, not supported (both with the way out), or lacks its file; and what Tokenizer::load() throws.
+// Texts are encoded with what the tokenizer puts around them unless `bare`. With types of Hugging Face's library, text
+// that spells a special token becomes that token, as there; with SentencePiece's, and without a type, it stays text.
+// Throws ConfigError for a type that is not known, not supported (both with the way out), or lacks its file; and what
+// Tokenizer::load() throws.
 TextEncoder megatron_encoder(const MegatronTokenizerOptions& options);
 
 // The token that ends a document: `eos_token` of the tokenizer_config.json in the folder of the tokenizer; without one

@@ -156,7 +156,7 @@ DatasetStatistics text_statistics(const std::vector<Source>& sources, const Stat
       [&](std::string_view text) {
         MeasuredDocument measured;
         measure_words(text, measured);
-        if (options.tokenizer) measured.tokens = options.tokenizer->encode(text);
+        if (options.tokenizer) measured.tokens = options.tokenizer->encode_whole(text);
         return measured;
       },
       [&](const Work::Waiting& document, const MeasuredDocument& measured) {

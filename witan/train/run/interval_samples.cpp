@@ -41,8 +41,12 @@ SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer
   return prompts;
 }
 
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt, bool chat) {
+  return chat ? tokenizer.encode(prompt, /*allow_special=*/true) : tokenizer.encode_prompt(prompt);
+}
+
 std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt, bool chat) {
-  std::vector<int32_t> tokens = tokenizer.encode(prompt, chat);
+  std::vector<int32_t> tokens = prompt_ids(tokenizer, prompt, chat);
   if (!tokens.empty()) return tokens;
   const auto end_of_text = tokenizer.end_of_text();
   require<DataError>(end_of_text.has_value(),

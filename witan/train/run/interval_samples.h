@@ -29,7 +29,10 @@ struct SamplePrompts {
 // find_conversation_format() throw.
 SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer);
 
-// A prompt as tokens: an empty one is an end of text, behind which another begins. Throws DataError where the tokenizer
+// A prompt as tokens, of a conversation (`chat`) with its special tokens, otherwise as the tokenizer begins a text.
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt, bool chat);
+
+// The same, but an empty one is an end of text, behind which another begins. Throws DataError where the tokenizer
 // has no such token.
 std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt, bool chat = false);
 

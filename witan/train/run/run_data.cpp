@@ -365,8 +365,7 @@ double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenize
   double bytes = 0;
   for (const Batch& batch : batches)
     for (size_t i = 0; i < batch.targets.size(); ++i)
-      if (batch.loss_mask[i] > 0 && batch.targets[i] != tokenizer.end_of_text())
-        bytes += static_cast<double>(tokenizer.token_bytes(batch.targets[i]).size());
+      if (batch.loss_mask[i] > 0) bytes += static_cast<double>(tokenizer.text_bytes(batch.targets[i]));
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "witan/base/counted.h"
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
@@ -89,6 +90,12 @@ Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Sour
   progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, trained on ",
                     format_bytes(static_cast<double>(std::min(used, kTokenizerText))), " of text in ",
                     format_duration(progress.now() - start)));
+  if (tokenizer.vocab_size() < config.vocab_size)
+    progress.note(
+        cat("warning: the tokenizer has ", tokenizer.vocab_size(), " entries, not the ", config.vocab_size,
+            " that were asked for: no other pair occurs ", counted(config.min_frequency, "time"),
+            " in its words. For more entries give more text",
+            config.min_frequency > 1 ? ", or a smaller minimum (tokenizer_min_frequency, --min-frequency)" : ""));
   return tokenizer;
 }
 

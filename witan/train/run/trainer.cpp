@@ -138,7 +138,7 @@ class RankTrainer {
   std::string sample() {
     const auto& train = run_.config->train;
     if (!run_.config->writes_sample()) return {};
-    const auto prompt = run_.data.tokenizer->encode(prompts_.last, prompts_.chat);
+    const auto prompt = prompt_ids(*run_.data.tokenizer, prompts_.last, prompts_.chat);
     if (prompt.empty()) return {};
     GenerateOptions options;
     options.max_tokens = tokens_that_fit(engine_.model(), static_cast<int64_t>(prompt.size()), train.sample_tokens);

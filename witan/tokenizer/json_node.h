@@ -1,0 +1,79 @@
+// A value of a tokenizer.json with its place in the file, for messages.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+
+namespace witan {
+
+// No vocabulary comes near.
+inline constexpr uint64_t kTokenIdLimit = uint64_t{1} << 24;
+inline constexpr const char* kSupportedTokenizers =
+    "; Witan reads the models BPE (on bytes or on characters), Unigram, WordPiece and WordLevel, with the parts that "
+    "docs/formats/tokenizer_json.md lists";
+
+// One JSON value and its place in the file, for messages.
+class JsonNode {
+ public:
+  JsonNode(const Json& value, std::string source, std::string path)
+      : value_(&value), source_(std::move(source)), path_(std::move(path)) {}
+
+  // For messages alone: a place inside of `other`, whose value is elsewhere.
+  JsonNode(const JsonNode& other, std::string_view place)
+      : value_(other.value_), source_(other.source_), path_(cat(other.path_, place)) {}
+
+  const Json& json() const { return *value_; }
+  bool is_null() const { return value_->is_null(); }
+
+  template <class... Pieces>
+  [[noreturn]] void corrupt(Pieces&&... pieces) const {
+    throw CorruptionError(cat(source_, ": ", path_, " ", std::forward<Pieces>(pieces)...));
+  }
+  template <class... Pieces>
+  [[noreturn]] void unsupported(Pieces&&... pieces) const {
+    throw DataError(
+        cat(source_, ": ", path_, " ", std::forward<Pieces>(pieces)..., " is not supported", kSupportedTokenizers));
+  }
+
+  // Member `key` of an object; a missing one reads as null.
+  JsonNode operator[](const char* key) const {
+    static const Json null;
+    if (!value_->is_object()) corrupt("must be an object");
+    const auto found = value_->find(key);
+    return {found == value_->end() ? null : *found, source_, path_.empty() ? key : cat(path_, ".", key)};
+  }
+  JsonNode at(size_t index) const { return {(*value_)[index], source_, cat(path_, "[", index, "]")}; }
+
+  const Json& object() const { return checked(value_->is_object(), "an object"); }
+  const Json& array() const { return checked(value_->is_array(), "an array"); }
+  const std::string& text() const { return checked(value_->is_string(), "a text").get_ref<const std::string&>(); }
+  bool flag(bool otherwise) const {
+    return is_null() ? otherwise : checked(value_->is_boolean(), "true or false").get<bool>();
+  }
+  std::string text_or_empty() const { return is_null() ? std::string() : text(); }
+  std::string type() const { return (*this)["type"].text(); }
+  int32_t id() const { return checked_id(value_->is_number_unsigned() ? value_->get<uint64_t>() : kTokenIdLimit); }
+
+  int32_t checked_id(uint64_t id) const {
+    if (id >= kTokenIdLimit) corrupt("holds an id that is not a whole number from 0 to ", kTokenIdLimit - 1);
+    return static_cast<int32_t>(id);
+  }
+
+ private:
+  const Json& checked(bool holds, const char* what) const {
+    if (!holds) corrupt("must be ", what);
+    return *value_;
+  }
+
+  const Json* value_;
+  std::string source_, path_;
+};
+
+}  // namespace witan
