@@ -419,7 +419,9 @@ TEST(RouterBackward, PaddingHasNoGradientAndChangesNoOther) {
     const auto found = backward(route_padded(rank, logits, ids, 1, K, scores).out, logits, dw);
     EXPECT_TRUE(close(real_rows(found, ids), expected, 1e-14, 1e-13));
     for (size_t i = 0; i < found.size(); ++i) {
-      if (ids[i / static_cast<size_t>(E)] < 0) EXPECT_EQ(found[i], 0);
+      if (ids[i / static_cast<size_t>(E)] < 0) {
+        EXPECT_EQ(found[i], 0);
+      }
     }
   }
 }

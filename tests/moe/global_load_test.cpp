@@ -62,12 +62,13 @@ TEST(GlobalLoad, LossesHaveGradientsOfDifferences) {
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::sigmoid})
     testing::gradcheck(rank, "router",
                        [&](Tape& tape, const std::vector<Var>& in) {
-                         const Balance balance{
-                             {Over::micro_batch, Over::sequence, Over::global_batch}, 2, [&](const Tensor& counts, const Tensor&) {
-                               const Tensor sum = rank.stream.empty_like(counts);
-                               kernels::add(rank.stream, sum, before, counts);
-                               return sum;
-                             }};
+                         const Balance balance{{Over::micro_batch, Over::sequence, Over::global_batch},
+                                               2,
+                                               [&](const Tensor& counts, const Tensor&) {
+                                                 const Tensor sum = rank.stream.empty_like(counts);
+                                                 kernels::add(rank.stream, sum, before, counts);
+                                                 return sum;
+                                               }};
                          const RouterRecord record = ops::route(tape, in[0], {2, scores}, nullptr, balance).record;
                          return std::vector{record.loss(kBalanceLoss), record.loss("seq_load_balancing_loss"),
                                             record.loss(kGlobalLoss)};
