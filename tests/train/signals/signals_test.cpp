@@ -19,6 +19,14 @@ TEST(StopSignals, AskForAStopAndSayWhich) {
   }
 }
 
+TEST(StopSignals, TestsDoNotDependOnHowTheyWereStarted) {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+    struct sigaction now {};
+    ASSERT_EQ(sigaction(signal, nullptr, &now), 0);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << signal;
+  }
+}
+
 TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {
   const auto before = std::signal(SIGHUP, SIG_IGN);
   {
