@@ -13,22 +13,24 @@ if [[ -t 1 ]]; then
   exec ninja -C "build/$preset" -j "$jobs" "$@"
 fi
 echo "build: build/$preset, $jobs jobs"
+# shellcheck source=scripts/progress_lines.sh
+source scripts/progress_lines.sh
 # Device code that is not optimised is slow, as is known.
 known=''
 if [[ "${WITAN_CMAKE:-}" == *WITAN_CUDA_OPTIMISE=OFF* ]]; then known='^ptxas info .*Potential Performance Loss'; fi
-# ninja's status lines are "[DONE/ALL seconds] ..."; whatever else it prints is a message.
-NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$jobs" "$@" 2>&1 | awk -v known="$known" '
-  /^\[[0-9]+\/[0-9]+ [0-9.]+\] / {
-    split(substr($1, 2), of, "/")
-    seconds = $2 + 0
-    if (seconds - shown >= 30) {
-      shown = seconds
-      left = (of[2] - of[1]) * seconds / of[1]
-      printf "build: %d of %d steps (%d %%), %d s, about %d s left\n", of[1], of[2], 100 * of[1] / of[2], seconds, left
-      fflush()
-    }
-    next
-  }
-  known && $0 ~ known { next }
-  /^ninja: (Entering directory|no work to do)/ { next }
-  { print; fflush() }'
+
+done=0 all=0
+# ninja's status lines are "[DONE/ALL] ..."; whatever else it prints is a message.
+handle() {
+  if [[ $1 =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
+    done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+  elif [[ ! $1 =~ ^ninja:\ (Entering\ directory|no\ work\ to\ do) && ! (-n $known && $1 =~ $known) ]]; then
+    printf '%s\n' "$1"
+  fi
+}
+say() {
+  if ((done > 0)); then
+    echo "build: $done of $all steps ($((100 * done / all)) %), $SECONDS s, about $(((all - done) * SECONDS / done)) s left"
+  fi
+}
+NINJA_STATUS='[%f/%t] ' ninja -C "build/$preset" -j "$jobs" "$@" 2>&1 | each_line handle say

@@ -20,17 +20,17 @@ run=(ctest --test-dir "build/$1" --output-on-failure --parallel $((4 * cores + 2
 if [[ -t 1 ]]; then
   exec "${run[@]}" --progress
 fi
-"${run[@]}" | awk '
-  BEGIN { began = shown = systime() }
-  /^ *Start +[0-9]+:/ { next }
-  /^ *[0-9]+\/[0-9]+ Test +#.* Passed / {
-    split($1, of, "/")
-    now = systime()
-    if (now - shown >= 30) {
-      shown = now
-      printf "test: %d of %d tests (%d %%), %d s\n", of[1], of[2], 100 * of[1] / of[2], now - began
-      fflush()
-    }
-    next
-  }
-  { print; fflush() }'
+# shellcheck source=scripts/progress_lines.sh
+source scripts/progress_lines.sh
+done=0 all=0
+handle() {
+  if [[ $1 =~ ^\ *([0-9]+)/([0-9]+)\ Test\ +#.*\ Passed\  ]]; then
+    done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+  elif [[ ! $1 =~ ^\ *Start\ +[0-9]+: ]]; then
+    printf '%s\n' "$1"
+  fi
+}
+say() {
+  if ((done > 0)); then echo "test: $done of $all tests ($((100 * done / all)) %), $SECONDS s"; fi
+}
+"${run[@]}" | each_line handle say
