@@ -65,6 +65,16 @@ TEST(Progress, ShortTasksLeaveNoLinesInALog) {
   EXPECT_EQ(screen.shown(), "another\nlater\n");
 }
 
+TEST(Progress, LongWorkLeavesALineEveryHalfMinute) {
+  Screen screen;
+  ProgressOptions options = screen.options(false);
+  options.quiet_seconds = 2;
+  Progress progress(screen.out, options);
+  for (int second = 0; second <= 95; ++second, screen.now += 1)
+    progress.update(0.001 * second, says("at " + std::to_string(second) + " s"));
+  EXPECT_EQ(screen.shown(), "at 2 s\nat 32 s\nat 62 s\nat 92 s\n");
+}
+
 TEST(Progress, MilestonesStay) {
   Screen log;
   ProgressOptions options = log.options(false);

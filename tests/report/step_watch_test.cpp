@@ -97,35 +97,39 @@ TEST(StepWatch, SaysThatTheRunStopsThen) {
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then exits)  ")) << screen.line();
 }
 
-TEST(StepWatch, ALogHearsOfALongFirstStepAloneAndSeldom) {
+TEST(StepWatch, ALogIsNeverSilentForMoreThanHalfAMinute) {
   Screen screen;
-  Progress progress(screen.out, screen.options(false, 120));
+  ProgressOptions options = screen.options(false, 120);
+  options.quiet_seconds = 2;
+  Progress progress(screen.out, options);
   StepWatch watch(progress, by_hand(40));
+  const auto pass = [&](int seconds) {
+    for (int second = 0; second < seconds; ++second) {
+      screen.now += 1;
+      watch.look();
+    }
+  };
   watch.begin(Doing::set_up, 1);
-  screen.now += 60;
-  watch.look();
+  pass(35);
   watch.begin(Doing::step, 1);
-  for (int second = 0; second < 70; ++second) {
-    screen.now += 1;
-    watch.look();
-  }
+  pass(60);
   EXPECT_EQ(screen.shown(),
-            "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s\n"
-            "step 1/10  running for 20 s of 40 s expected  ETA 6 min 20 s\n"
-            "step 1/10  running for 40 s of 40 s expected  ETA 6 min 0 s\n");
-  screen.now += 280;  // no look for so long: this one makes up for all
-  watch.look();
-  EXPECT_TRUE(screen.shown().ends_with("ETA 6 min 0 s\nstep 1/10  running for 5 min 50 s of 40 s expected  ETA 50 s\n"))
-      << screen.shown();
-  screen.now += 10;
-  watch.look();
+            "step 1/10  setting up for 2 s\n"
+            "step 1/10  setting up for 32 s\n"
+            "step 1/10  running for 27 s of 40 s expected  ETA 6 min 13 s\n"
+            "step 1/10  running for 57 s of 40 s expected  ETA 5 min 43 s\n");
+  progress.milestone(0.1, [](int) { return std::string("the first step's line"); });
+  watch.finished({.step = 1, .total_steps = 10, .loss = 5});
+  watch.begin(Doing::evaluation, 1);
   const size_t before = screen.shown().size();
-  EXPECT_TRUE(screen.shown().ends_with("ETA 50 s\n")) << screen.shown();
-  watch.finished({.step = 1, .total_steps = 10});
+  pass(29);
+  EXPECT_EQ(screen.shown().substr(before), "the first step's line\n");
+  pass(1);
+  const std::string evaluating = screen.line();
+  EXPECT_TRUE(evaluating.starts_with("step 1/10  (validation for 30 s)  loss 5.000")) << evaluating;
   watch.begin(Doing::step, 2);
-  screen.now += 1000;
-  watch.look();
-  EXPECT_EQ(screen.shown().size(), before);
+  pass(30);
+  EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 for 30 s)  loss 5.000")) << screen.line();
 }
 
 // SIGSTOP or Ctrl-Z: looks of the watch did not come, and what goes on has not gone on for as long.

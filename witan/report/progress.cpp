@@ -120,7 +120,9 @@ void Progress::update(double fraction, const std::function<std::string(int width
     milestone_ = -1;
     said_at_ = now;
   }
-  if (milestone <= milestone_ || now - said_at_ < options_.quiet_seconds) return;
+  const double silence = now - said_at_;
+  const bool due = milestone > milestone_ && silence >= options_.quiet_seconds;
+  if (!due && silence < options_.longest_silence) return;
   milestone_ = milestone;
   said_at_ = now;
   say(out_, make(0) + "\n");

@@ -1,4 +1,5 @@
-// A progress line for people. On a terminal it is redrawn in place; in a log file only milestones are printed.
+// A progress line for people. On a terminal it is redrawn in place; a log file gets a line at milestones, and otherwise
+// every half minute.
 #pragma once
 
 #include <cstdio>
@@ -18,6 +19,7 @@ struct ProgressOptions {
   int width = 0;                // columns; 0: ask the terminal at every drawing
   int milestone_percent = 10;   // not on a terminal: a line each time that this much more is done,
   double quiet_seconds = 2;     // but not sooner than this after the last: short tasks leave no lines
+  double longest_silence = 30;  // seconds; a line of work that takes longer is printed without a milestone
   std::FILE* data = stdout;     // where print() goes
   std::function<double()> now;  // monotonic seconds; empty: the system's steady clock
 };
@@ -35,7 +37,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is only called when something is printed:
-  // on a terminal at most four times a second, with its width, otherwise at milestones, with 0 for no limit. A smaller
+  // on a terminal at most four times a second, with its width, otherwise when a line is due, with 0 for no limit. A smaller
   // fraction than before starts a new task. A line that is wider than the terminal is truncated.
   void update(double fraction, const std::function<std::string(int width)>& make);
   // A permanent line, also on a terminal, independent of milestones: for the first and the last step.

@@ -19,7 +19,6 @@ StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
     : progress_(progress),
       options_(std::move(options)),
       stop_clock_(options_.refresh_seconds),
-      next_in_log_(options_.first_log_seconds),
       ticker_(options_.refresh_seconds, [this] { look(); }) {}
 
 void StepWatch::begin(Doing what, int64_t step) {
@@ -62,12 +61,9 @@ void StepWatch::look_locked() {
   note_stop();
   if (doing_ == Doing::nothing) return;
   const double elapsed = progress_.now() - begun_;
-  const double done = static_cast<double>(step_ - 1) / static_cast<double>(std::max<int64_t>(options_.total_steps, 1));
-  if (!progress_.is_terminal()) {
-    if (line_ || doing_ != Doing::step || elapsed < next_in_log_) return;
-    while (next_in_log_ <= elapsed) next_in_log_ *= 2;
-    progress_.note(first_line(elapsed));
-  } else if (!line_) {
+  const int64_t steps_done = line_ ? line_->step : step_ - 1;
+  const double done = static_cast<double>(steps_done) / static_cast<double>(std::max<int64_t>(options_.total_steps, 1));
+  if (!line_) {
     progress_.update(done, [&](int) {
       mutex_.assert_held();
       return first_line(elapsed);

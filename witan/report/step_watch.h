@@ -1,5 +1,5 @@
-// Shows what a training run is doing between its lines: on a terminal the progress line is updated within a step,
-// including the first one; in a log file a long first step is reported at intervals.
+// Shows what a training run is doing between its lines. On a terminal the progress line is updated within a step,
+// including the first one; a log file gets a line whenever Progress has been silent for long.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@ struct StepWatchOptions {
   double step_seconds = 0;              // predicted; 0: unknown
   std::function<bool()> stopping = {};  // whether the run was asked to stop after the current step
   double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call look()
-  double first_log_seconds = 10;        // then after 2, 4, 8 ... times as long
 };
 
 // Thread-safe.
@@ -44,7 +43,7 @@ class StepWatch {
   // A step is finished; `line` is its status.
   void finished(TrainStatus line);
 
-  // Redraws the line if the terminal has not changed for a while, or prints one into the log if one is due.
+  // Redraws the line if the terminal has not changed for a while, or prints one into the log if it is due.
   void look();
   // Seconds for which the process was stopped since the last call, as the thread of the watch missed them.
   double stopped();
@@ -66,7 +65,6 @@ class StepWatch {
   double begun_ WITAN_GUARDED_BY(mutex_) = 0;
   StopClock stop_clock_ WITAN_GUARDED_BY(mutex_);
   std::optional<TrainStatus> line_ WITAN_GUARDED_BY(mutex_);  // of the last step; nothing before the first is finished
-  double next_in_log_ WITAN_GUARDED_BY(mutex_);               // seconds after a step began
   Ticker ticker_;                                             // last: its thread ends first
 };
 

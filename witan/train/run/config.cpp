@@ -30,7 +30,10 @@ Fields TrainConfig::fields() {
       Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
       Field{"full_validation", &full_validation,
             "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
-      Field{"log_interval", &log_interval, "Write a line of metrics.jsonl every N steps"}.at_least(1),
+      Field{"log_interval", &log_interval,
+            "Write a line of metrics.jsonl every N steps and, if N > 1 and the output is not a terminal, a progress line, "
+            "which otherwise comes every 30 s there"}
+          .at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
       Field{"exit_interval", &exit_interval,
             "Save and end with exit code 75, to be resumed, at each multiple of N steps (0: go on to the last step)"}
