@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <string>
 
 namespace witan {
 namespace {
@@ -25,6 +28,21 @@ TEST(StopSignals, TestsDoNotDependOnHowTheyWereStarted) {
     ASSERT_EQ(sigaction(signal, nullptr, &now), 0);
     EXPECT_EQ(now.sa_handler, SIG_DFL) << signal;
   }
+}
+
+TEST(StopSignals, SayWhichSignalCameAndFromWhom) {
+  const StopSignals signals(StopSignals::Answer::stop);
+  EXPECT_EQ(StopSignals::cause(), "");
+  ::kill(::getpid(), SIGTERM);
+  EXPECT_EQ(StopSignals::cause(), "SIGTERM from process " + std::to_string(::getpid()) + " (test_train)");
+  // Another process, which has ended by now.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::kill(::getppid(), SIGUSR2);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(StopSignals::cause(), "SIGUSR2 from process " + std::to_string(child));
 }
 
 TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {

@@ -168,8 +168,8 @@ void Recorder::warn_of_repetition(const TrainState& state) {
     const SourceUse& now = (*uses_)[i];
     if (now.epochs <= 1 || before[i].epochs > 1) continue;
     const SourceUse end = train_->use_of(config_->train.train_iters * batch)[i];
-    warn(fmt::format("step {}: {} was read once, and is read again from here on: {:.2f} times by the end of the run",
-                     state.step, now.name, end.epochs));
+    warn(fmt::format("step {}: the second epoch of {} begins; the run ends after {:.2f}", state.step, now.name,
+                     end.epochs));
   }
 }
 
@@ -288,10 +288,13 @@ TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event)
 void Recorder::show(const TrainState& state, const StepEvent& event, bool stays) {
   const TrainStatus status = status_of(state, event);
   watch_.finished(status);
+  const int64_t interval = config_->train.log_interval;
   const bool last = state.step == config_->train.train_iters;
+  // An interval of one step is the default: its lines would flood a log, which then gets one every half minute.
+  const bool logged = !progress_.is_terminal() && interval > 1 && state.step % interval == 0;
   const double done = static_cast<double>(state.step) / static_cast<double>(config_->train.train_iters);
   const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
-  if (stays || last || state.step == first_step_)
+  if (stays || last || logged || state.step == first_step_)
     progress_.milestone(done, line);
   else
     progress_.update(done, line);
@@ -368,6 +371,11 @@ void Recorder::rewound(int64_t step) {
 void Recorder::ends(RunEnd why, bool saves) {
   const std::string key(key_of(why));
   const bool told = key.empty() && StopSignals::requested();  // by the signal's handler
+  if (told && !StopSignals::restarts()) {
+    const std::string cause = "stopped by " + StopSignals::cause();
+    progress_.note(cause);
+    log_.info(cause);
+  }
   if (told && saves) return;
   const std::string who = told ? "stopping" : key.empty() ? "Another process was asked to stop" : key;
   const std::string rewound =

@@ -4,14 +4,20 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
+#include <fstream>
 #include <string_view>
+
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
+constexpr pid_t kKernel = -1;  // the terminal's, not a process'
 // Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
 std::atomic<int> received = 0;
+std::atomic<pid_t> sender = kKernel;
 std::atomic<bool> for_restart = false;
 std::atomic<bool> any_saved = false;
 std::atomic<StopSignals::Answer> current = StopSignals::Answer::end;
@@ -47,6 +53,7 @@ void on_signal(int signal, siginfo_t* info, void* /*context*/) {
   if (!restart && (received == 0 || signal == SIGINT))
     say("\nFinishing this step and saving; Ctrl-C again quits without saving\n");
   for_restart = restart;
+  sender = info->si_code <= 0 ? info->si_pid : kKernel;  // SI_USER, SI_QUEUE, SI_TKILL
   received = signal;
 }
 
@@ -85,6 +92,18 @@ void StopSignals::saved() {
 
 RunEnd StopSignals::asked() {
   return end_by(received);
+}
+
+std::string StopSignals::cause() {
+  const int signal = received;
+  if (signal == 0) return "";
+  const std::string name = cat("SIG", ::sigabbrev_np(signal));
+  const pid_t from = sender;
+  if (from == kKernel) return name + (signal == SIGHUP ? ": the terminal was closed" : " from the terminal");
+  if (from == 0) return name + " from a process outside of this container";
+  std::string program;  // whose process may have ended by now
+  std::getline(std::ifstream(cat("/proc/", from, "/comm")), program);
+  return cat(name, " from process ", from, program.empty() ? "" : cat(" (", program, ")"));
 }
 
 void StopSignals::send_restart(pid_t process) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <string>
 
 #include "witan/train/run/run_end.h"
 
@@ -34,6 +35,8 @@ class StopSignals {
   static void saved();
   // How that ends a run: none, interrupted after SIGINT, preempted after the others.
   static RunEnd asked();
+  // The signal that asked and, as far as it is known, who sent it: "SIGTERM from process 4711 (timeout)". Empty: none.
+  static std::string cause();
   // Asks another process to save its run and end, as its supervisor starts it again: nothing is said of the end.
   static void send_restart(pid_t process);
   // Whether asked() is because of that.
