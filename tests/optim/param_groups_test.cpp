@@ -86,10 +86,10 @@ TEST(ParamGroups, RefuseWhatCannotWork) {
   EXPECT_EQ(refusal(R"([{kind = "head", lr = 1e-5}])"),
             "[[optimizer.groups]] 1 (kind = head): min_lr = 0.0001 is above lr = 1e-05; lower min_lr");
   EXPECT_EQ(refusal(R"([{kind = "head", learning_rate = 1}])"),
-            "--optimizer-groups: table 1 of optimizer_groups: there is no key learning_rate");
+            "--optimizer-groups: table 1 of optimizer_groups: there is no key learning_rate (did you mean lr?)");
   EXPECT_THAT(refusal(R"([{kind = "head", adam_beta_1 = 0.5}])"), HasSubstr("(did you mean adam_beta1?)"));
   EXPECT_THAT(refusal(R"([{kind = "head", optimizer = "adan"}])"), HasSubstr("must be one of adam, sgd"));
-  EXPECT_THAT(refusal(R"([{kind = "head", lr = "fast"}])"), HasSubstr("lr must be number"));
+  EXPECT_THAT(refusal(R"([{kind = "head", lr = "fast"}])"), HasSubstr("lr must be a number, not"));
   EXPECT_THAT(refusal("{kind = "), HasSubstr("--optimizer-groups: not valid TOML"));
   EXPECT_THAT(refusal("norms"), HasSubstr("--optimizer-groups"));
 }

@@ -25,6 +25,7 @@ struct ParserAssertion {};
 
 #include "witan/base/error.h"
 #include "witan/base/file.h"
+#include "witan/base/other_flags.h"
 #include "witan/base/text.h"
 #include "witan/base/toml_lines.h"
 #include "witan/base/toml_text.h"
@@ -91,7 +92,10 @@ const Field& find_field(const Fields& fields, std::string_view key, std::string_
     if (field.name == key) return field;
   std::vector<std::string> names;
   for (const auto& field : fields) names.push_back(field.name);
-  throw ConfigError(cat(origin, ": there is no key ", clipped(key), suggestion(key, names)));
+  const std::string other = other_key(key);
+  const bool meant_other = std::ranges::find(names, other) != names.end();
+  throw ConfigError(cat(origin, ": there is no key ", clipped(key),
+                        meant_other ? cat(" (did you mean ", other, "?)") : suggestion(key, names)));
 }
 
 // [1, 0] as the text "[1,0]", or nothing for an array of anything but whole numbers.
@@ -107,6 +111,24 @@ std::optional<std::string> text_of(const toml::array& array) {
 // A text with a bound is a list of numbers, with commas between them. One number alone need not be quoted in a file.
 bool lists_numbers(const Field& field) {
   return std::holds_alternative<std::string*>(field.value) && std::isfinite(field.least);
+}
+
+// "a number", as errors have it.
+std::string kind_of(const Field& field) {
+  if (std::holds_alternative<bool*>(field.value)) return "true or false";
+  if (std::holds_alternative<int64_t*>(field.value)) return "a whole number";
+  if (std::holds_alternative<double*>(field.value)) return "a number";
+  if (std::holds_alternative<std::vector<TableKeys>*>(field.value)) return "an array of tables";
+  return field.choices.empty() ? "text in quotes" : "one of " + field.type_name();
+}
+
+// A value as errors have it.
+std::string shown(const toml::node& node) {
+  if (const auto* text = node.as_string()) return clipped(cat("\"", text->get(), "\""));
+  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  return node.is_table() ? "a table" : "a date or time";
 }
 
 // What a field is set from; the node's type must be the field's.
@@ -126,7 +148,7 @@ std::string text_of(const toml::node& node, const Field& field, const std::strin
     if (const auto* integer = node.as_integer()) return std::to_string(integer->get());
     if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   }
-  throw ConfigError(cat(origin, ": ", field.name, " must be ", field.type_name()));
+  throw ConfigError(cat(origin, ": ", field.name, " must be ", kind_of(field), ", not ", shown(node)));
 }
 
 bool is_tables(const Field& field) {
