@@ -1,39 +1,11 @@
 #include "witan/cli/presets.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-
-// As in report/assets.cpp: the assembler takes the files in as they are.
-#define WITAN_EMBED(symbol, file)                                            \
-  asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol \
-      "_end:\n.byte 0\n.previous\n"                                          \
-      ".global " #symbol "_begin\n.global " #symbol "_end\n");               \
-  extern "C" const char symbol##_begin[];                                    \
-  extern "C" const char symbol##_end[];
-
-WITAN_EMBED(witan_preset_deepseek_v2_lite, WITAN_RECIPES "presets/deepseek-v2-lite.toml")
-WITAN_EMBED(witan_preset_deepseek_v3, WITAN_RECIPES "presets/deepseek-v3.toml")
-WITAN_EMBED(witan_preset_gpt_oss_120b, WITAN_RECIPES "presets/gpt-oss-120b.toml")
-WITAN_EMBED(witan_preset_gpt_oss_20b, WITAN_RECIPES "presets/gpt-oss-20b.toml")
-WITAN_EMBED(witan_preset_gpt2_124m, WITAN_RECIPES "presets/gpt2-124m.toml")
-WITAN_EMBED(witan_preset_llama2_7b, WITAN_RECIPES "presets/llama2-7b.toml")
-WITAN_EMBED(witan_preset_llama3_8b, WITAN_RECIPES "presets/llama3-8b.toml")
-WITAN_EMBED(witan_preset_megatron_moe_4b, WITAN_RECIPES "reference/moe.toml")
-WITAN_EMBED(witan_preset_mixtral_8x22b, WITAN_RECIPES "presets/mixtral-8x22b.toml")
-WITAN_EMBED(witan_preset_mixtral_8x7b, WITAN_RECIPES "presets/mixtral-8x7b.toml")
-WITAN_EMBED(witan_preset_moonlight_16b_a3b, WITAN_RECIPES "presets/moonlight-16b-a3b.toml")
-WITAN_EMBED(witan_preset_nanogpt_dense, WITAN_RECIPES "presets/nanogpt-dense.toml")
-WITAN_EMBED(witan_preset_nanogpt_moe, WITAN_RECIPES "presets/nanogpt-moe.toml")
-WITAN_EMBED(witan_preset_olmo2_7b, WITAN_RECIPES "presets/olmo2-7b.toml")
-WITAN_EMBED(witan_preset_olmo3_7b, WITAN_RECIPES "presets/olmo3-7b.toml")
-WITAN_EMBED(witan_preset_olmoe_1b_7b, WITAN_RECIPES "presets/olmoe-1b-7b.toml")
-WITAN_EMBED(witan_preset_qwen3_235b_a22b, WITAN_RECIPES "presets/qwen3-235b-a22b.toml")
-WITAN_EMBED(witan_preset_qwen3_30b_a3b, WITAN_RECIPES "presets/qwen3-30b-a3b.toml")
-WITAN_EMBED(witan_preset_qwen3_8b, WITAN_RECIPES "presets/qwen3-8b.toml")
+#include "witan/cli/args/recipes.h"
 
 namespace witan::cli {
 
@@ -43,27 +15,18 @@ std::string_view Preset::summary() const {
 }
 
 std::span<const Preset> presets() {
-  static const auto all = std::to_array<Preset>({
-      {"deepseek-v2-lite", {witan_preset_deepseek_v2_lite_begin, witan_preset_deepseek_v2_lite_end}},
-      {"deepseek-v3", {witan_preset_deepseek_v3_begin, witan_preset_deepseek_v3_end}},
-      {"gpt-oss-120b", {witan_preset_gpt_oss_120b_begin, witan_preset_gpt_oss_120b_end}},
-      {"gpt-oss-20b", {witan_preset_gpt_oss_20b_begin, witan_preset_gpt_oss_20b_end}},
-      {"gpt2-124m", {witan_preset_gpt2_124m_begin, witan_preset_gpt2_124m_end}},
-      {"llama2-7b", {witan_preset_llama2_7b_begin, witan_preset_llama2_7b_end}},
-      {"llama3-8b", {witan_preset_llama3_8b_begin, witan_preset_llama3_8b_end}},
-      {"megatron-moe-4b", {witan_preset_megatron_moe_4b_begin, witan_preset_megatron_moe_4b_end}},
-      {"mixtral-8x22b", {witan_preset_mixtral_8x22b_begin, witan_preset_mixtral_8x22b_end}},
-      {"mixtral-8x7b", {witan_preset_mixtral_8x7b_begin, witan_preset_mixtral_8x7b_end}},
-      {"moonlight-16b-a3b", {witan_preset_moonlight_16b_a3b_begin, witan_preset_moonlight_16b_a3b_end}},
-      {"nanogpt-dense", {witan_preset_nanogpt_dense_begin, witan_preset_nanogpt_dense_end}},
-      {"nanogpt-moe", {witan_preset_nanogpt_moe_begin, witan_preset_nanogpt_moe_end}},
-      {"olmo2-7b", {witan_preset_olmo2_7b_begin, witan_preset_olmo2_7b_end}},
-      {"olmo3-7b", {witan_preset_olmo3_7b_begin, witan_preset_olmo3_7b_end}},
-      {"olmoe-1b-7b", {witan_preset_olmoe_1b_7b_begin, witan_preset_olmoe_1b_7b_end}},
-      {"qwen3-235b-a22b", {witan_preset_qwen3_235b_a22b_begin, witan_preset_qwen3_235b_a22b_end}},
-      {"qwen3-30b-a3b", {witan_preset_qwen3_30b_a3b_begin, witan_preset_qwen3_30b_a3b_end}},
-      {"qwen3-8b", {witan_preset_qwen3_8b_begin, witan_preset_qwen3_8b_end}},
-  });
+  static const std::vector<Preset> all = [] {
+    constexpr std::string_view kFolder = "recipes/presets/", kEnding = ".toml";
+    std::vector<Preset> found;
+    for (const Recipe& recipe : recipes()) {
+      if (recipe.name == "recipes/reference/moe.toml") found.push_back({"megatron-moe-4b", recipe.text});
+      if (!recipe.name.starts_with(kFolder)) continue;
+      const std::string_view file = recipe.name.substr(kFolder.size());
+      found.push_back({file.substr(0, file.size() - kEnding.size()), recipe.text});
+    }
+    std::ranges::sort(found, {}, &Preset::name);
+    return found;
+  }();
   return all;
 }
 

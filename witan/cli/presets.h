@@ -1,5 +1,4 @@
-// Recipes of known models, embedded into the binary when it is built: the files of recipes/ themselves, so that
-// --preset NAME says the same as --config with that file, wherever the binary is.
+// Recipes of known models by short names: --preset NAME says the same as --config with the file.
 #pragma once
 
 #include <span>

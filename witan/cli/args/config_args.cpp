@@ -96,7 +96,7 @@ std::string ConfigArgs::preset() const {
 }
 
 std::string ConfigArgs::file() const {
-  return file_->count() > 0 ? find_recipe(file_->results().front(), "--config ") : "";
+  return file_->count() > 0 ? file_->results().front() : "";
 }
 
 std::set<std::string> ConfigArgs::apply_preset() const {
@@ -106,7 +106,7 @@ std::set<std::string> ConfigArgs::apply_preset() const {
 }
 
 std::set<std::string> ConfigArgs::apply_file() const {
-  return file().empty() ? std::set<std::string>() : read_toml(fields_, file());
+  return file().empty() ? std::set<std::string>() : parse_toml(fields_, read_recipe(file(), "--config "), file());
 }
 
 std::map<std::string, int64_t> ConfigArgs::preset_lines() const {
@@ -115,7 +115,8 @@ std::map<std::string, int64_t> ConfigArgs::preset_lines() const {
 }
 
 std::map<std::string, int64_t> ConfigArgs::file_lines() const {
-  return file().empty() ? std::map<std::string, int64_t>() : lines_of_keys(fields_, read_file(file()), file());
+  if (file().empty()) return {};
+  return lines_of_keys(fields_, read_recipe(file(), "--config "), file());
 }
 
 }  // namespace witan::cli

@@ -1,24 +1,27 @@
-// Recipes by the names that the documentation has for them, recipes/reference/dense.toml: those of the source tree,
-// which an installed program has in its share folder.
+// Recipes: the files of recipes/, embedded into the binary when it is built, so that the names that the documentation has
+// for them, recipes/reference/dense.toml, work from any folder and wherever the binary is.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
-
-#include "witan/base/file.h"
 
 namespace witan::cli {
 
-// The folder "recipes" that belongs to this program: PREFIX/share/witan/recipes of PREFIX/bin/witan, or that of the
-// source tree in which it was built. Empty where there is none.
-fs::path recipes_folder();
+struct Recipe {
+  std::string_view name;  // "recipes/reference/dense.toml"
+  std::string_view text;
+};
 
-// The path as it is if there is such a file, or if it is no path below recipes/; else the program's own recipe of that
-// name. Throws ConfigError, saying where the recipes are, where there is none either; `flag`: what stands
-// before the path on the command line, "--config ".
-std::string find_recipe(const std::string& path, const std::string& flag);
+std::span<const Recipe> recipes();
 
-// "recipes/default.toml" and all others of that folder that end so (".toml"), sorted.
-std::vector<std::string> recipe_names(const std::string& ending);
+// The text of the file or, for a path below recipes/ where there is no file, that of the recipe of this name. Throws
+// ConfigError, naming similar recipes, if there is neither; `flag`: what stands before the path on the command line,
+// "--config ".
+std::string read_recipe(const std::string& path, const std::string& flag);
+
+// "recipes/default.toml" and all others whose names end so (".toml"), sorted.
+std::vector<std::string> recipe_names(std::string_view ending);
 
 }  // namespace witan::cli

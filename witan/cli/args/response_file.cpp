@@ -9,7 +9,6 @@ namespace witan::cli {
 namespace {
 
 constexpr size_t kMostWords = 65536;
-constexpr uint64_t kMostBytes = 1 << 20;
 
 class Splitter {
  public:
@@ -118,11 +117,10 @@ class Splitter {
 
 std::string read_list(const std::string& path) {
   try {
-    return read_file(find_recipe(path, "@"), kMostBytes);
+    return read_recipe(path, "@");
   } catch (const ConfigError& e) {
-    throw UsageError(e.what());
-  } catch (const IoError& e) {
-    throw UsageError(cat("@", clipped(path), ": ", e.what()));
+    const std::string why = e.what();
+    throw UsageError(why.starts_with('@') ? why : cat("@", clipped(path), ": ", why));
   }
 }
 

@@ -46,10 +46,9 @@ NamedConfig from_preset(const std::string& name) {
   return named;
 }
 
-NamedConfig from_file(const std::string& name) {
-  const std::string path = find_recipe(name, "");
+NamedConfig from_file(const std::string& path) {
   NamedConfig named{path, {}};
-  const std::set<std::string> keys = read_toml(named.config.fields(), path);
+  const std::set<std::string> keys = parse_toml(named.config.fields(), read_recipe(path, ""), path);
   expand_mesh(named.config.parallel, keys, path);
   return named;
 }
