@@ -111,6 +111,22 @@ TEST_F(RunConfigTest, AWarmupThatDoesNotEndIsWarnedOf) {
   EXPECT_FALSE(warned({"--train-iters", "20"})) << "the default";
 }
 
+TEST_F(RunConfigTest, AKeyThatIsSetToNothingIsNotSaidToBeIdle) {
+  const auto warnings = [&](const std::vector<std::string>& words) {
+    const cli::GivenConfig one = given(words);
+    return cli::config_warnings(one, resolve(one.config, {}));
+  };
+  const std::vector<std::string> tensor = {"--ranks", "2", "--tensor-model-parallel-size", "2", "--sample-tokens"};
+  const auto with = [&](const char* tokens) {
+    auto words = tensor;
+    words.emplace_back(tokens);
+    return words;
+  };
+  EXPECT_EQ(warnings(with("0")), std::vector<std::string>());
+  EXPECT_EQ(warnings(with("8")).size(), 1u);
+  EXPECT_EQ(warnings({"--num-experts", "0", "--moe-aux-loss-coeff", "0"}), std::vector<std::string>());
+}
+
 // The value is the one that was given, not what became of it.
 TEST_F(RunConfigTest, AnIdleTimeoutIsNamedAsGiven) {
   const cli::GivenConfig one =

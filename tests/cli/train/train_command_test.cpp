@@ -361,9 +361,16 @@ TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
   ASSERT_EQ(train({"--run", "mine"}).code, 0);
   const Said another = train();
   EXPECT_EQ(another.code, 0) << another.err;
-  EXPECT_TRUE(another.err.starts_with("run          default, a new one on " + (own_ / "text").string() +
+  const std::string folder = (own_ / "runs").string();
+  EXPECT_TRUE(another.err.starts_with("run          new run " + folder + "/default on " + (own_ / "text").string() +
                                       "; the latest run is mine: --run mine resumes that one\n"))
       << another.err;
+  const Said again = train({"--train-iters", "4"});
+  EXPECT_TRUE(again.err.starts_with("run          resuming " + folder + "/default at step 2\n")) << again.err;
+  const Said fresh = train({"--fresh"});
+  EXPECT_TRUE(fresh.err.starts_with("run          new run " + folder + "/default on " + (own_ / "text").string() +
+                                    "; the one of this name will be archived\n"))
+      << fresh.err;
   EXPECT_FALSE(contains(train().err, "the latest run is")) << "now it is this one";
   EXPECT_FALSE(contains(train({"--run", "mine"}).err, "the latest run is")) << "as was asked for";
 }
@@ -414,8 +421,8 @@ TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
   EXPECT_EQ(assumed(plan({"--lr", "0.1"})), 0) << "the run's tokenizer is there";
   const Said other = plan({"--tokenizer-vocab-size", "4000"});
   EXPECT_EQ(assumed(other), 4000) << other.err;
-  EXPECT_TRUE(contains(other.err, "`witan train` would refuse to resume " + (own_ / "runs/default").string() +
-                                      " with tokenizer_vocab_size = 4000 (was 300)"))
+  EXPECT_TRUE(contains(other.err, "shown for a new run (--run NAME): " + (own_ / "runs/default").string() +
+                                      " has another configuration (tokenizer_vocab_size = 4000 (was 300))"))
       << other.err;
   EXPECT_FALSE(contains(other.err, "planned for the run")) << other.err;
   EXPECT_EQ(assumed(plan({"--data", own_ / "other.txt"})), 4096);

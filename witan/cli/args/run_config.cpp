@@ -275,11 +275,15 @@ std::string values_from(const GivenConfig& given, ValueSource source, const std:
 }
 
 // Whether the call asks for something by this key: by a value that is not the default, which files spell out as well,
-// or by a number on the command line.
+// or by a number on the command line. A number of 0 and a switch that is off ask for nothing.
 bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
   const ValueSource source = given.source(field.name);
   if (source != ValueSource::file && source != ValueSource::flag) return false;
-  const bool number = std::holds_alternative<int64_t*>(field.value) || std::holds_alternative<double*>(field.value);
+  const auto* integer = std::get_if<int64_t*>(&field.value);
+  const auto* real = std::get_if<double*>(&field.value);
+  const auto* on = std::get_if<bool*>(&field.value);
+  if ((integer && **integer == 0) || (real && **real == 0) || (on && !**on)) return false;
+  const bool number = integer || real;
   return field.text() != usual.text() || (number && source == ValueSource::flag);
 }
 
@@ -331,8 +335,8 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   if (other == OtherRun::leave && !given.changes.empty()) {
     say(context.err,
         fmt::format(
-            "planned as a new run (--run NAME) with this command's options: `witan train` would refuse to resume {} "
-            "with {}",
+            "shown for a new run (--run NAME): {} has another configuration ({}), so that `witan train` would refuse "
+            "to resume it with these options",
             given.run.string(), fmt::join(given.changes, ", ")));
     given = alone;
     given.saved.reset();

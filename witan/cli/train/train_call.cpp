@@ -186,8 +186,12 @@ ExitCode TrainCall::run() {
   ProgressOptions lines = progress_options(context_.err);
   lines.data = context_.out;
   Progress progress(context_.err, lines);
-  if (leads() && !given_.said("run") && given_.config.train.run == RunConfig().train.run)
-    announce_run(given_.config, given_.saved.has_value(), progress);
+  if (leads())
+    announce_run(given_.config,
+                 !given_.saved    ? RunBegin::anew
+                 : options_.fresh ? RunBegin::archived
+                                  : RunBegin::resumed,
+                 given_.said("run") || given_.config.train.run != RunConfig().train.run, progress);
   meet();
   if (const std::string warning = binding_warning(world(), launch_); !warning.empty()) warn(warning, progress);
   if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));

@@ -21,12 +21,18 @@
 namespace witan::cli {
 namespace {
 
-std::string command_for(const Context& context, const RunConfig& config, std::string_view command) {
+// The command, for a run that is not the default one with its name. With `anywhere` it names the folder of runs in
+// full: a resume command must not begin another run where it is given in another folder.
+enum class Given : uint8_t { here, anywhere };
+std::string command_for(const Context& context, const RunConfig& config, std::string_view command,
+                        Given given = Given::here) {
   const RunConfig defaults;
   const bool supervised = command == "train" && !context.supervised_by.empty();
   std::string line = cat(context.program, " ", supervised ? context.supervised_by + " " : "", command);
   if (config.train.run != defaults.train.run) line += " --run " + shell_word(config.train.run);
-  if (config.train.runs_folder != defaults.train.runs_folder)
+  if (given == Given::anywhere)
+    line += " --runs-folder " + shell_word(fs::absolute(config.train.runs_folder).lexically_normal().string());
+  else if (config.train.runs_folder != defaults.train.runs_folder)
     line += " --runs-folder " + shell_word(config.train.runs_folder);
   return line;
 }
@@ -207,15 +213,25 @@ void suggest_commands(const Context& context, RunConfig config, bool best, Progr
 
 }  // namespace
 
-void announce_run(const RunConfig& config, bool exists, Progress& progress) {
-  const std::string latest = latest_run(config.train.runs_folder);
-  if (latest.empty() || latest == config.train.run) return;
+void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress& progress) {
+  const fs::path folder = fs::path(config.train.runs_folder) / config.train.run;
   const DataConfig& data = config.data;
   const std::string text = data.reads_shards() ? clipped(data.data_path.empty() ? data.train_data_path : data.data_path)
                            : data.data.empty() ? "the built-in text"
                                                : data.data;
-  progress.note(fmt::format("run          {}, {} on {}; the latest run is {}: --run {} resumes that one",
-                            config.train.run, exists ? "resumed," : "a new one", text, latest, latest));
+  const auto checkpoints = step_folders(folder / "checkpoints");
+  std::string line = "run          ";
+  if (begin != RunBegin::resumed)
+    line += fmt::format("new run {} on {}{}", folder.string(), text,
+                        begin == RunBegin::archived ? "; the one of this name will be archived" : "");
+  else if (checkpoints.empty())
+    line += fmt::format("{} from its beginning, on {}: it has saved nothing yet", folder.string(), text);
+  else
+    line += fmt::format("resuming {} at step {}", folder.string(), checkpoints.front().first);
+  const std::string latest = latest_run(config.train.runs_folder);
+  if (!named && !latest.empty() && latest != config.train.run)
+    line += fmt::format("; the latest run is {}: --run {} resumes that one", latest, shell_word(latest));
+  progress.note(line);
 }
 
 std::optional<std::string> schedule_warning(const RunConfig& saved, const RunConfig& now, int64_t done) {
@@ -297,8 +313,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
   else if (result.end == RunEnd::finished)
     progress.note("continue     " + longer(context, config, validation, config->train.train_iters));
   else
-    progress.note(fmt::format("resume       {}   (saved at step {} of {})", command_for(context, config, "train"),
-                              result.step, config->train.train_iters));
+    progress.note(fmt::format("resume       {}   (saved at step {} of {})",
+                              command_for(context, config, "train", Given::anywhere), result.step,
+                              config->train.train_iters));
   suggest_commands(context, *config, best && best->step != result.step, progress);
   progress.note("the report   " + command_for(context, config, "report"));
 }

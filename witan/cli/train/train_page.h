@@ -14,8 +14,10 @@
 
 namespace witan::cli {
 
-// Which run this is, where the call names none and another run is the latest. `exists`: it is resumed.
-void announce_run(const RunConfig& config, bool exists, Progress& progress);
+// The first line: the run's folder, and whether it is new or resumed, and from where. A call that does not name its run
+// (`named`) hears of a later one.
+enum class RunBegin : uint8_t { anew, resumed, archived };
+void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress& progress);
 
 // Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
 // surprise. `saved`: the run's configuration until now.
