@@ -36,7 +36,9 @@ TEST(FormatCount, NeverRoundsToATousandOfAUnit) {
 }
 
 TEST(FormatDuration, ChangesUnitWithSize) {
-  EXPECT_EQ(format_duration(0), "0 ms");
+  EXPECT_EQ(format_duration(0), "0 s");
+  EXPECT_EQ(format_duration(9.44e-9), "0 s");
+  EXPECT_EQ(format_duration(9.4e-8), "9.4e-05 ms");
   EXPECT_EQ(format_duration(0.0123), "12.3 ms");
   EXPECT_EQ(format_duration(0.1096), "110 ms");
   EXPECT_EQ(format_duration(0.99949), "999 ms");

@@ -36,7 +36,7 @@ TEST(Ledger, SaysWhatWentWhere) {
   const std::string summary = some_ledger().summary();
   EXPECT_THAT(summary, HasSubstr("2 tensors of hf, 10 elements (BF16, U8), 16 B"));
   EXPECT_THAT(summary, HasSubstr("mask: computed"));
-  EXPECT_THAT(summary, HasSubstr("1 source tensors went into the target, 1 are noted above; none is left over"));
+  EXPECT_THAT(summary, HasSubstr("1 of 2 tensors were written; the other 1 is explained above"));
 }
 
 TEST(Ledger, DamageIsNamed) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "witan/base/error.h"
 #include "witan/base/io_error.h"
 
 namespace witan {
@@ -24,6 +25,8 @@ void create_folders(const fs::path& folder) {
   const fs::path parent = folder.parent_path();
   create_folders(parent);
   const bool made = fs::create_directory(folder, error);
+  if (error && fs::exists(fs::symlink_status(folder)))
+    throw IoError(cat("cannot create the folder ", folder.string(), ": a file of this name is there"));
   if (error) throw_io_error("cannot create the folder", folder, error.value());
   if (made) fsync_folder(parent);
 }

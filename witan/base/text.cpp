@@ -92,6 +92,7 @@ std::string format_count(double count) {
 
 std::string format_duration(double seconds) {
   if (!(std::abs(seconds) < 1e12)) return "unknown";
+  if (std::abs(seconds) < 5e-8) return "0 s";  // less than any clock here shows
   if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (seconds < 59.95) return fmt::format("{:.3g} s", seconds);
   const auto total = static_cast<int64_t>(std::llround(seconds));

@@ -89,8 +89,10 @@ std::string Ledger::summary() const {
   int64_t moved = 0;
   for (const LedgerEntry& entry : source) moved += entry.others.empty() ? 0 : 1;
   text += notes_summary(source) + notes_summary(target);
-  text += cat("accounted    ", moved, " source tensors went into the target, ",
-              static_cast<int64_t>(source.size()) - moved, " are noted above; none is left over\n");
+  const int64_t noted = static_cast<int64_t>(source.size()) - moved;
+  text += noted == 0 ? cat("checked      all ", moved, " tensors were written\n")
+                     : cat("checked      ", moved, " of ", source.size(), " tensors were written; the other ", noted,
+                           noted == 1 ? " is" : " are", " explained above\n");
   if (!files.empty()) {
     text += "carried      ";
     for (size_t i = 0; i < files.size(); ++i) text += (i == 0 ? "" : ", ") + files[i].name;

@@ -121,12 +121,12 @@ Fields ModelConfig::fields() {
       Field{"fp8_format", &fp8_format,
             "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
             "shared experts, forward and backward; none: they have dtype"}
-          .one_of({"none", "e4m3", "hybrid"}),
+          .one_of({"none", "e4m3"}),
       Field{
           "fp8_recipe", &fp8_recipe,
           "How they are scaled: blockwise has a float32 scale for each 128 numbers along the sum, of weights for each "
           "128 by 128"}
-          .one_of({"blockwise", "tensorwise", "delayed", "mxfp8"}),
+          .one_of({"blockwise"}),
       Field{"fp8_keep_weights", &fp8_keep_weights,
             "Convert weights to 8 bits once a step instead of once a micro-batch and pass; takes 2 bytes for each of "
             "them"},

@@ -109,7 +109,7 @@ std::string key_figures(const Metrics& m) {
                       ? "all active for every token"
                       : format_count(static_cast<double>(m.run->active_parameters)) + " active per token");
   if (const auto peak = peak_memory(m.memory))
-    out += figure("Peak memory", format_bytes(static_cast<double>(*peak)), "arena of the rank with the largest");
+    out += figure("Peak memory", format_bytes(static_cast<double>(*peak)), "largest rank's memory");
   return out + "</dl>\n";
 }
 

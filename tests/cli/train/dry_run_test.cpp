@@ -105,7 +105,7 @@ TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
   EXPECT_EQ(everything(), before);
   expect_fails(with_text({"--run", "a", "--seed", "5"}), 3, "was started with another configuration");
   const auto lock = RunLock::take(folder_ / "runs/a");
-  expect_fails(with_text({"--run", "a"}), 3, "another process is training");
+  expect_fails(with_text({"--run", "a"}), 3, "another process trains or imports");
 }
 
 TEST_F(DryRunTest, NamesWhatHasNoText) {

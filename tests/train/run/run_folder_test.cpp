@@ -56,7 +56,7 @@ TEST(RunFolder, ARunHasOneProcess) {
   const TempFolder folder;
   const RunFolder mine(folder.path().string(), "taken");
   const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path().string(), "taken"); });
-  EXPECT_NE(message.find("another process is training"), std::string::npos) << message;
+  EXPECT_NE(message.find("another process trains or imports"), std::string::npos) << message;
 }
 
 TEST(RunFolder, ArchivesWithoutOverwriting) {

@@ -143,10 +143,10 @@ MegatronSection megatron_moe_flags() {
           same("--moe-shared-expert-intermediate-size"),
           same_truth("--moe-shared-expert-gate"),
           same_truth("--moe-shared-expert-overlap"),
-          refused("--moe-extended-tp", "Megatron-LM has deprecated it: use `--expert-tensor-parallel-size`"),
+          refused("--moe-extended-tp", "deprecated by Megatron-LM: use `--expert-tensor-parallel-size`"),
           same("--expert-tensor-parallel-size"),
           refused("--moe-layer-recompute",
-                  "Megatron-LM has deprecated it: use `--recompute-granularity selective --recompute-modules moe`"),
+                  "deprecated by Megatron-LM: use `--recompute-granularity selective --recompute-modules moe`"),
           refused("--moe-use-upcycling", upcycling),
           refused("--moe-upcycling-granularity", upcycling, Takes::one),
       }};

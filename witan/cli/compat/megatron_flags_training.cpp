@@ -6,7 +6,7 @@ namespace witan::cli {
 
 MegatronSection megatron_training_flags() {
   const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
-  const std::string gone = "Megatron-LM has deprecated it: ";
+  const std::string gone = "deprecated by Megatron-LM: ";
   const std::string spikes =
       "`skip_step_sigma = 6`: losses and gradient norms are compared with the last steps', and spikes are skipped, or "
       "what `on_spike` says";
@@ -15,7 +15,7 @@ MegatronSection megatron_training_flags() {
       {
           same("--micro-batch-size"),
           same("--global-batch-size"),
-          refused("--batch-size", gone + "use `--micro-batch-size`", Takes::one),
+          refused("--batch-size", gone + "use `--micro-batch-size` or `--global-batch-size`", Takes::one),
           refused("--rampup-batch-size", "the global batch size is constant; leave it out", Takes::some),
           refused("--step-batch-size-schedule", "the global batch size is constant; leave it out", Takes::some),
           refused("--decrease-batch-size-if-needed", "the global batch size is constant; leave it out"),
@@ -68,7 +68,7 @@ MegatronSection megatron_learning_rate_flags() {
                     "`lr_warmup_iters`: divided by `global_batch_size`; refused with a remainder"),
               ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
                     "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number"),
-              refused("--warmup", "Megatron-LM has deprecated it: use `--lr-warmup-fraction`", Takes::one),
+              refused("--warmup", "deprecated by Megatron-LM: use `--lr-warmup-fraction`", Takes::one),
               same("--lr-warmup-init"),
               same("--lr-wsd-decay-style"),
               same("--lr-wsd-decay-iters"),
@@ -129,7 +129,7 @@ MegatronSection megatron_distributed_flags() {
   return {"Ranks",
           {
               same("--tensor-model-parallel-size"),
-              refused("--model-parallel-size", "Megatron-LM has deprecated it: use `--tensor-model-parallel-size`",
+              refused("--model-parallel-size", "deprecated by Megatron-LM: use `--tensor-model-parallel-size`",
                       Takes::one),
               same("--pipeline-model-parallel-size"),
               refused("--pipeline-model-parallel-layout", pipeline, Takes::one),

@@ -46,7 +46,7 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
   const auto bytes = static_cast<double>(corpus.text_bytes), tokens = static_cast<double>(data.tokens);
   fmt::print(out, "shards        {0}.bin, {0}.idx{1}\n", data.prefix.string(), data.reused ? " (reused)" : "");
   fmt::print(out, "documents     {}{}\n", corpus.documents,
-             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones skipped") : "");
+             corpus.empty_documents > 0 ? cat("; skipped ", counted(corpus.empty_documents, "empty document")) : "");
   fmt::print(out, "text          {}\n", format_bytes(bytes));
   fmt::print(out, "tokens        {} (vocabulary of {}, {:.3f} bytes per token)\n", data.tokens, encoder.vocab_size,
              bytes / std::max(tokens, 1.0));

@@ -25,7 +25,7 @@ std::vector<double> parse_fractions(const std::string& text) {
     char* rest = nullptr;
     fractions.push_back(std::strtod(word.c_str(), &rest));
     require<UsageError>(!word.empty() && *rest == '\0', "--fractions ", clipped(text), ": ", clipped(word),
-                        " is no number; give shares such as 0.98,0.01,0.01");
+                        " is not a number; give shares such as 0.98,0.01,0.01");
     begin = end + 1;
   }
   double sum = 0;

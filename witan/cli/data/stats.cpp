@@ -78,7 +78,7 @@ void print_frequent(std::FILE* out, const DatasetStatistics& found, const StatsS
 void print_dataset(std::FILE* out, const DatasetStatistics& found, const StatsSubject& subject) {
   const CorpusStatistics& corpus = found.corpus;
   fmt::print(out, "documents     {}{}\n", found.documents,
-             corpus.empty_documents > 0 ? cat(", and ", corpus.empty_documents, " empty ones skipped") : "");
+             corpus.empty_documents > 0 ? cat("; skipped ", counted(corpus.empty_documents, "empty document")) : "");
   if (found.parts.size() > 1) fmt::print(out, "files         {}\n", found.parts.size());
   if (found.has_text) fmt::print(out, "text          {}\n", format_bytes(static_cast<double>(found.bytes.sum())));
   if (found.has_text && found.has_tokens)

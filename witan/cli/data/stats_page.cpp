@@ -52,7 +52,7 @@ std::string stats_figures(const DatasetStatistics& found, const StatsSubject& su
   std::string out = "<dl class=\"figures\">\n";
   const CorpusStatistics& corpus = found.corpus;
   std::string documents;
-  if (corpus.empty_documents > 0) documents = cat(count_text(corpus.empty_documents), " empty ones skipped");
+  if (corpus.empty_documents > 0) documents = cat(count_text(corpus.empty_documents), " empty skipped");
   if (corpus.bad_rows > 0)
     documents += cat(documents.empty() ? "" : ", ", count_text(corpus.bad_rows), " of ", corpus.rows, " rows unusable");
   out += key_figure("Documents", count_text(found.documents), documents);

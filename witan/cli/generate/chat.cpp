@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "witan/base/counted.h"
 #include "witan/base/file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -95,7 +96,7 @@ class Conversation {
     try {
       require<UsageError>(!file.empty(), "/save needs the name of a file");
       write_file_atomically(file, all.dump() + "\n");
-      fmt::print(context_.err, "{} messages in {}\n", messages_.size(), file);
+      fmt::print(context_.err, "saved {} in {}\n", counted(messages_.size(), "message"), file);
     } catch (const Error& error) {
       fmt::print(context_.err, "{}\n", error.what());
     }

@@ -108,7 +108,7 @@ void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokeni
 }  // namespace
 
 void require_usable_folder(const fs::path& run_folder) {
-  require<ConfigError>(!is_training(run_folder), "another process is training ", run_folder.string(),
+  require<ConfigError>(!is_training(run_folder), "another process trains or imports ", run_folder.string(),
                        ": wait for it, or pick another name with --run");
   std::error_code error;
   fs::path there = fs::absolute(run_folder, error).lexically_normal();

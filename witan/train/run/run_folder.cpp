@@ -27,7 +27,7 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
   check_new_name(runs_folder, name);
   create_folders(path_);
   lock_ = RunLock::take(path_);
-  require<ConfigError>(lock_.has_value(), "another process is training ", place_.string(),
+  require<ConfigError>(lock_.has_value(), "another process trains or imports ", place_.string(),
                        ": wait for it, or pick another name with --run");
   for (const fs::path& written : {path_, path_ / "data"}) AtomicFile::remove_left_overs(written);
 }

@@ -13,8 +13,8 @@ std::optional<RunConfig> saved_config(const fs::path& run_folder) {
     } catch (const ConfigError& error) {
       const auto copy = latest_checkpoint(run_folder / "checkpoints", warnings);
       if (!copy) throw;
-      throw ConfigError(cat(error.what(), "; ", (copy->folder / "config.toml").string(),
-                            " is the run's own, should the file be damaged"));
+      throw ConfigError(cat(error.what(), "; if the file is damaged, an intact copy is ",
+                            (copy->folder / "config.toml").string(), ": copy it over ", path.string()));
     }
     return config;
   }
