@@ -173,7 +173,7 @@ inline serve::ServedModel served(Parrot& parrot, int64_t most_tokens = 1000) {
                            .defaults = {},
                            .most_tokens = most_tokens,
                            .make_engine = [&parrot] { return std::make_unique<ParrotEngine>(parrot); }};
-  model.encode_chat = [](const serve::ChatRequest& request) {
+  model.encode_chat = [](const serve::ChatRequest& request, int64_t) {
     std::vector<int32_t> tokens;
     for (const auto& message : request.messages)
       for (const char byte : nlohmann::json::parse(message.json)["content"].get<std::string>())

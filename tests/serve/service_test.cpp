@@ -437,7 +437,9 @@ TEST_F(ServiceTest, PromptsThatAreTooLongAreRefusedWithTheLimit) {
   EXPECT_EQ(answer.code(), "context_length_exceeded");
   EXPECT_EQ(post(kCompletions, {{"prompt", "abcdefgh"}, {"max_tokens", 2}}).status, 200);
   EXPECT_EQ(complete({{"prompt", "abcdefgh"}})["usage"]["completion_tokens"], 2) << "what fits";
-  expect_refusal(post(kCompletions, {{"prompt", "abcdefghijk"}}), 400, "10 tokens");
+  answer = post(kCompletions, {{"prompt", "abcdefghijk"}});
+  expect_refusal(answer, 400, "the prompt has more than the 10 tokens");
+  EXPECT_EQ(answer.code(), "context_length_exceeded");
 }
 
 TEST_F(ServiceTest, ModelsWithoutATemplateSaySo) {

@@ -98,6 +98,53 @@ TEST(Tokenizer, LiteralTextIsFoundAgainBehindTheNormalizer) {
   EXPECT_EQ(encoded(tokenizer, text, {{3, 3 + message.size()}}), expected);
 }
 
+// Of texts whose bytes say nothing of how many tokens they have, too.
+TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
+  using Kind = NormalizerStep::Kind;
+  BpeTrainerConfig config;
+  config.vocab_size = 400;
+  BpeTrainer trainer(config);
+  trainer.add("the cat sat on the mat and the cat sat on the hat; e\u0301e\u0301 \u00e9\u00e9 then 1234 1234");
+  const TokenizerSpec plain = trainer.train().spec();
+  std::vector<TokenizerSpec> specs(5, plain);
+  specs[1].normalizers = {{Kind::nfc}};
+  specs[2].normalizers = {{.kind = Kind::replace, .pattern = "the cat", .content = ""}, {.kind = Kind::strip}};
+  specs[3].patterns.insert(specs[3].patterns.begin(), SplitStep(" +"));
+  specs[3].patterns[0].behavior = SplitBehavior::removed;
+  AddedToken swallows{0, "<x>"};
+  swallows.special = false;
+  swallows.lstrip = swallows.rstrip = true;
+  add(specs[4], swallows);
+  std::mt19937 random(1);
+  for (const TokenizerSpec& spec : specs) {
+    const Tokenizer tokenizer(spec);
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (size_t n = random() % 60; n > 0; --n)
+        text += std::array{"the cat", "e\u0301", "      ", "<x>", "7", "; "}[random() % 6];
+      const auto tokens = static_cast<int64_t>(tokenizer.encode(text).size());
+      EXPECT_TRUE(tokenizer.fits(text, tokens)) << text;
+      if (tokens > 0) {
+        EXPECT_FALSE(tokenizer.fits(text, tokens - 1)) << text;
+      }
+    }
+  }
+}
+
+// The end of a text that is too long is not looked at: here it could not be encoded.
+TEST(Tokenizer, TextsThatDoNotFitAreEncodedNoFurther) {
+  TokenizerSpec spec;
+  spec.model = TokenizerSpec::Model::unigram;
+  spec.byte_level = false;
+  spec.tokens = {"a", " "};
+  spec.scores = {-1, -1};
+  spec.patterns = {SplitStep(" ")};
+  const Tokenizer tokenizer(spec);
+  EXPECT_THROW(tokenizer.encode("a a b"), DataError);
+  EXPECT_FALSE(tokenizer.fits("a a b", 2));
+  EXPECT_TRUE(tokenizer.fits("a a", 3));
+}
+
 TEST(Tokenizer, OrdinaryAddedTokensAlways) {
   TokenizerSpec spec = byte_spec();
   const int32_t spaces = add(spec, {0, "    ", false});

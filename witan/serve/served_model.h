@@ -17,9 +17,9 @@ namespace witan::serve {
 struct ServedModel {
   std::string name;  // as requests call it
   Tokenizer tokenizer;
-  // A conversation as the model's chat template writes it, up to where the answer begins, in tokens. Throws DataError
-  // for what the template refuses. Empty: there is no template.
-  std::function<std::vector<int32_t>(const ChatRequest& request)> encode_chat;
+  // A conversation as the model's chat template writes it, up to where the answer begins, in tokens; nothing if there
+  // are surely more than `most_tokens`. Throws DataError for what the template refuses. Empty: there is no template.
+  std::function<std::optional<std::vector<int32_t>>(const ChatRequest& request, int64_t most_tokens)> encode_chat;
   std::string no_chat;                    // without a template: why, and the way out
   std::optional<ToolFormat> tool_format;  // how it calls tools; nothing: not in a way that can be read
   GenerationConfig defaults;              // and the tokens that end a text

@@ -139,9 +139,15 @@ HttpResponse Service::model(const std::string& name) const {
   return {200, json.dump()};
 }
 
+void Service::refuse_long(const char* member) const {
+  throw ApiError(400, cat("the prompt has more than the ", model_.most_tokens, " tokens that this server has room for"),
+                 member, "context_length_exceeded");
+}
+
 std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt) const {
   const Tokenizer& tokenizer = model_.tokenizer;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (!tokenizer.fits(*text, model_.most_tokens, true)) refuse_long("prompt");
     auto tokens = tokenizer.encode_prompt(*text, true);  // lm-eval begins texts with "<|endoftext|>" or the like
     // What follows an end of text is the beginning of another.
     if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
@@ -253,7 +259,9 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
         "this model's chat template has no tools, or writes calls in a form that this server cannot read: it reads "
         "<tool_call> with JSON (Hermes, Qwen) and Llama 3's JSON",
         "tools", "unsupported_value");
-  auto tokens = model_.encode_chat(request);
+  auto encoded = model_.encode_chat(request, model_.most_tokens);
+  if (!encoded) refuse_long("messages");
+  auto& tokens = *encoded;
   if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t otherwise = model_.defaults.max_new_tokens.value_or(model_.most_tokens);

@@ -47,6 +47,7 @@ class Service {
   void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   void chat(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
+  [[noreturn]] void refuse_long(const char* member) const;  // a prompt that was not tokenized to its end
   std::vector<int32_t> encode(const CompletionRequest::Prompt& prompt) const;
   GenerationRequest generation(const SamplingRequest& request, std::vector<int32_t> prompt, int64_t max_tokens) const;
   int64_t tokens_to_generate(const SamplingRequest& request, int64_t prompt_tokens, int64_t otherwise) const;

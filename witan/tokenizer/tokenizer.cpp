@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <utility>
 #include <variant>
 
@@ -123,6 +124,41 @@ std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decode
   return bytes;
 }
 
+// Canonical composition shortens a text to a third at most (unicode.org/faq/normalization.html); a margin is added.
+constexpr int64_t kMostComposed = 4;
+
+// Whether no character of a vocabulary of characters is unknown: runs of unknown ones may become one token.
+bool has_all_bytes(const TokenizerSpec& spec) {
+  std::bitset<256> found;
+  for (const std::string& token : spec.tokens)
+    if (const auto byte = byte_of_token(token)) found.set(static_cast<uint8_t>(*byte));
+  return spec.byte_fallback && found.all();
+}
+
+// Text that may vanish, or of any length become one token, has no limit.
+int64_t most_bytes_of_a_token(const TokenizerSpec& spec) {
+  const bool by_words = spec.model != TokenizerSpec::Model::bpe && spec.model != TokenizerSpec::Model::unigram;
+  if (by_words || !spec.sentencepiece.empty() || (!spec.byte_level && !has_all_bytes(spec))) return 0;
+  int64_t shrinks = 1;
+  for (const NormalizerStep& step : spec.normalizers) {
+    using Kind = NormalizerStep::Kind;
+    if (step.kind == Kind::nfc || step.kind == Kind::nfd)
+      shrinks *= kMostComposed;
+    else if (step.kind == Kind::replace ? step.regex || step.content.size() < step.pattern.size()
+                                        : step.kind != Kind::prepend)
+      return 0;
+  }
+  if (std::ranges::any_of(spec.patterns, [](const SplitStep& s) { return s.behavior == SplitBehavior::removed; }) ||
+      std::ranges::any_of(spec.added, [](const AddedToken& token) { return token.lstrip || token.rstrip; }))
+    return 0;
+  size_t longest = 1;
+  for (const std::string& token : spec.tokens) longest = std::max(longest, token.size());
+  return static_cast<int64_t>(longest) * shrinks;
+}
+
+// Thrown and caught within fits().
+struct TooManyTokens {};
+
 using Model = std::variant<Bpe, UnigramModel, WordModel, SentencePiece>;
 
 Model model_of(const TokenizerSpec& spec) {
@@ -146,6 +182,7 @@ struct Tokenizer::Tables {
   TokenMap tokens;
   AddedTokenMatcher raw_matcher, normalized_matcher;  // before and after normalisation
   std::optional<int32_t> end_of_text;
+  int64_t most_bytes;  // of a text that become one token; 0: there is no limit
 
   explicit Tables(TokenizerSpec given)
       : spec(std::move(given)),
@@ -154,7 +191,8 @@ struct Tokenizer::Tables {
         model(model_of(spec)),
         decoder(spec.decoding),
         bytes(bytes_of_tokens(spec, decoder)),
-        tokens(map_of_tokens(spec, bytes_of())) {
+        tokens(map_of_tokens(spec, bytes_of())),
+        most_bytes(most_bytes_of_a_token(spec)) {
     for (auto name = kEndOfText.rbegin(); name != kEndOfText.rend(); ++name)
       for (const AddedToken& token : spec.added)
         if (token.text == *name) end_of_text = token.id;
@@ -200,21 +238,36 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool allow_special
 }
 
 void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special) const {
-  encode_to(text, out, allow_special, {});
+  encode_until(text, out, allow_special, {}, [] {});
 }
 
 void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const {
-  encode_to(text, out, true, literal);
+  encode_until(text, out, true, literal, [] {});
 }
 
-void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special,
-                          std::span<const TextSpan> literal) const {
+bool Tokenizer::fits(std::string_view text, int64_t most_tokens, bool allow_special) const {
+  const auto most = static_cast<size_t>(most_tokens);
+  if (tables_->most_bytes > 0 && text.size() / static_cast<size_t>(tables_->most_bytes) > most) return false;
+  std::vector<int32_t> ids;
+  try {
+    encode_until(text, ids, allow_special, {}, [&] {
+      if (ids.size() > most) throw TooManyTokens{};
+    });
+  } catch (const TooManyTokens&) {
+    return false;
+  }
+  return true;
+}
+
+template <class Check>
+void Tokenizer::encode_until(std::string_view text, std::vector<int32_t>& out, bool allow_special,
+                             std::span<const TextSpan> literal, Check check) const {
   const Tables& t = *tables_;
-  const auto token = [&](int32_t id) { out.push_back(id); };
+  const auto token = [&](int32_t id) { out.push_back(id), check(); };
   if (const auto* sentencepiece = std::get_if<SentencePiece>(&t.model))
     return cut(
-        text, t.raw_matcher, allow_special, literal, [&](std::string_view piece) { sentencepiece->encode(piece, out); },
-        token);
+        text, t.raw_matcher, allow_special, literal,
+        [&](std::string_view piece) { sentencepiece->encode(piece, out), check(); }, token);
   PiecesSink words;
   const auto one_by_one = [&](const auto* model) {
     return [model, &out](const Pieces& pieces) {

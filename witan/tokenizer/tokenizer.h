@@ -38,6 +38,10 @@ class Tokenizer {
   // With special tokens, but for those that a byte of `literal` belongs to: what a chat template writes, of which the
   // messages' own text is literal. The spans are in order and apart from each other.
   void encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const;
+  // Whether encode() gives at most so many tokens, found with little more work than for a text that just fits: a text
+  // of more bytes than so many tokens stand for is not looked at, and others up to the first pre-token beyond. Only a
+  // normalizer sees all of them.
+  bool fits(std::string_view text, int64_t most_tokens, bool allow_special = false) const;
 
   // The tokens of a whole text: those of encode() between the ones that this tokenizer puts around every text, such as
   // the beginning of text of Llama (add_special_tokens = True of Hugging Face's tokenizers).
@@ -76,8 +80,10 @@ class Tokenizer {
   const TokenizerSpec& spec() const;
 
  private:
-  void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special,
-                 std::span<const TextSpan> literal) const;
+  // encode_to() with a check after each piece, which may throw.
+  template <class Check>
+  void encode_until(std::string_view text, std::vector<int32_t>& out, bool allow_special,
+                    std::span<const TextSpan> literal, Check check) const;
 
   struct Tables;
   std::shared_ptr<const Tables> tables_;

@@ -46,11 +46,23 @@ std::string ChatFormat::render(std::span<const ChatMessage> messages, const std:
 
 std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, const std::string& tools,
                                         const std::string& variables) const {
-  RenderedChat rendered = prompt(messages, tools, variables);
+  return encode(prompt(messages, tools, variables));
+}
+
+std::vector<int32_t> ChatFormat::encode(RenderedChat rendered) const {
   if (content_special_tokens_) rendered.given.clear();
   std::vector<int32_t> tokens;
   tokenizer_.encode_to(rendered.text, tokens, rendered.given);
   return tokens;
+}
+
+std::optional<std::vector<int32_t>> ChatFormat::encode_within(int64_t most_tokens,
+                                                              std::span<const ChatMessage> messages,
+                                                              const std::string& tools,
+                                                              const std::string& variables) const {
+  RenderedChat rendered = prompt(messages, tools, variables);
+  if (!tokenizer_.fits(rendered.text, most_tokens, true)) return {};
+  return encode(std::move(rendered));
 }
 
 void ChatFormat::add_stop_tokens(std::vector<int32_t>& tokens) const {

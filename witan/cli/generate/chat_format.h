@@ -30,6 +30,10 @@ class ChatFormat {
                      const std::string& variables = {}) const;
   std::vector<int32_t> encode(std::span<const ChatMessage> messages, const std::string& tools = {},
                               const std::string& variables = {}) const;
+  // Nothing if there are surely more than `most_tokens`, which is found without encoding them all.
+  std::optional<std::vector<int32_t>> encode_within(int64_t most_tokens, std::span<const ChatMessage> messages,
+                                                    const std::string& tools = {},
+                                                    const std::string& variables = {}) const;
   // Adds the tokens that end an answer: the one that the model's folder names, and what the template writes behind one.
   void add_stop_tokens(std::vector<int32_t>& tokens) const;
 
@@ -39,6 +43,7 @@ class ChatFormat {
 
   RenderedChat prompt(std::span<const ChatMessage> messages, const std::string& tools,
                       const std::string& variables) const;
+  std::vector<int32_t> encode(RenderedChat rendered) const;
 
   FoundChatTemplate found_;
   Tokenizer tokenizer_;

@@ -101,8 +101,8 @@ serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const Trained
   format->add_stop_tokens(served.defaults.stop_tokens);
   served.tool_format = serve::find_tool_format(
       [&](const auto& messages, const auto& tools) { return format->render(messages_of(messages), json_text(tools)); });
-  served.encode_chat = [format = *format](const serve::ChatRequest& request) {
-    return format.encode(request.messages, request.tools, request.template_variables);
+  served.encode_chat = [format = *format](const serve::ChatRequest& request, int64_t most_tokens) {
+    return format.encode_within(most_tokens, request.messages, request.tools, request.template_variables);
   };
   return served;
 }
