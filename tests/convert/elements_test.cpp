@@ -106,7 +106,7 @@ TEST(Elements, BlocksOfFloat8HaveTheirScales) {
   std::vector<std::byte> values;
   for (const unsigned one : bits) values.push_back(static_cast<std::byte>(one));
   const std::vector<float> scales = {1, 2, 4, 0.5F, 8, 16};
-  const auto found = floats_of(dequantise_fp8_blocks(values, std::as_bytes(std::span(scales)), 3, 5, 2));
+  const auto found = floats_of(dequantise_fp8_blocks(values, Element::f32, std::as_bytes(std::span(scales)), 3, 5, 2));
   for (size_t i = 0; i < plain.size(); ++i)
     EXPECT_EQ(static_cast<double>(found[i]), plain[i] * static_cast<double>(scales[i / 10 * 3 + i % 5 / 2])) << i;
 }

@@ -118,11 +118,8 @@ class GgufReader {
         return out.integers.push_back(number<int32_t>());
       case GgufType::i64:
         return out.integers.push_back(number<int64_t>());
-      case GgufType::u64: {
-        const auto value = number<uint64_t>();
-        if (value > static_cast<uint64_t>(INT64_MAX)) corrupt("\"", clipped(key), "\" is ", value, ", too large");
-        return out.integers.push_back(static_cast<int64_t>(value));
-      }
+      case GgufType::u64:
+        return out.integers.push_back(static_cast<int64_t>(number<uint64_t>()));
       case GgufType::flag: {
         const auto value = number<uint8_t>();
         if (value > 1) corrupt("\"", clipped(key), "\" is neither true nor false but ", int{value});
@@ -233,6 +230,11 @@ void GgufMetadata::refuse(std::string_view key, const char* what) const {
   throw CorruptionError(cat(source_, ": ", clipped(key), " must be ", what));
 }
 
+// Whether an int64_t cannot hold one of its integers.
+static bool is_huge(const GgufValue& value) {
+  return value.type == GgufType::u64 && std::ranges::any_of(value.integers, [](int64_t bits) { return bits < 0; });
+}
+
 // Where it is an array, all of its entries must be one.
 const GgufValue* GgufMetadata::single(std::string_view key) const {
   const GgufValue* value = find(key);
@@ -251,13 +253,16 @@ std::optional<int64_t> GgufMetadata::integer(std::string_view key) const {
   const GgufValue* value = single(key);
   if (value == nullptr) return std::nullopt;
   if (value->integers.empty() || value->type == GgufType::flag) refuse(key, "a whole number");
+  if (is_huge(*value)) refuse(key, "a whole number below 2^63");
   return value->integers.front();
 }
 
 std::optional<double> GgufMetadata::number(std::string_view key) const {
   const GgufValue* value = single(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->integers.empty() && value->type != GgufType::flag) return static_cast<double>(value->integers.front());
+  if (!value->integers.empty() && value->type != GgufType::flag)
+    return is_huge(*value) ? static_cast<double>(static_cast<uint64_t>(value->integers.front()))
+                           : static_cast<double>(value->integers.front());
   if (value->numbers.empty()) refuse(key, "a number");
   const double found = value->numbers.front();
   if (value->type != GgufType::f32) return found;
@@ -286,6 +291,7 @@ std::vector<int64_t> GgufMetadata::integers(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return {};
   if (!value->array || !value->numbers.empty() || !value->texts.empty()) refuse(key, "an array of whole numbers");
+  if (is_huge(*value)) refuse(key, "an array of whole numbers below 2^63");
   return value->integers;
 }
 

@@ -22,7 +22,7 @@ enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, flag, text, ar
 struct GgufValue {
   GgufType type = GgufType::u32;  // of an array its elements'
   bool array = false;
-  std::vector<int64_t> integers = {};  // flags too
+  std::vector<int64_t> integers = {};  // flags too; of a u64 above 2^63 - 1 its bits
   std::vector<double> numbers = {};
   std::vector<std::string> texts = {};  // any bytes
 };

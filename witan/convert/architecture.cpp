@@ -205,11 +205,17 @@ constexpr TensorRule kGpt2Rules[] = {
     {.witan = "mlp.down_proj.bias", .other = "transformer.h.{l}.mlp.c_proj.bias"},
 };
 
-constexpr std::string_view kFrequencies = "model.layers.{l}.self_attn.rotary_emb.inv_freq";
+// Frequencies, sines and cosines of a module "rotary_emb", which versions of transformers keep in each layer's
+// attention, in the model, or there by type of layers.
+bool is_of_rotary_positions(std::string_view name) {
+  const size_t at = name.find("rotary_emb");
+  if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) return false;
+  return name.ends_with("inv_freq") || name.ends_with("cos_cached") || name.ends_with("sin_cached");
+}
 
 std::vector<Architecture> make_architectures() {
   const auto llama_like = [](std::string_view type, std::string_view name) {
-    return Architecture{type, name, "model.", {kModelRules, kPreNormRules, kAttentionRules, kMlpRules}, {kFrequencies}};
+    return Architecture{type, name, "model.", {kModelRules, kPreNormRules, kAttentionRules, kMlpRules}, {}};
   };
   std::vector<Architecture> all = {
       llama_like("llama", "LlamaForCausalLM"),
@@ -432,18 +438,19 @@ ExpertStorage default_storage(const Architecture& architecture) {
 }
 
 bool is_computed(const Architecture& architecture, std::string_view name) {
-  return std::ranges::any_of(architecture.computed, [&](std::string_view pattern) {
-    for (const bool bare : {false, true}) {
-      std::string_view shape = pattern;
-      if (bare) shape.remove_prefix(architecture.prefix.size());
-      const size_t mark = shape.find("{l}");
-      const std::string_view before = shape.substr(0, mark), after = shape.substr(mark + 3);
-      if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) continue;
-      const std::string_view number = name.substr(before.size(), name.size() - before.size() - after.size());
-      if (number.find_first_not_of("0123456789") == std::string_view::npos) return true;
-    }
-    return false;
-  });
+  return is_of_rotary_positions(name) || std::ranges::any_of(architecture.computed, [&](std::string_view pattern) {
+           for (const bool bare : {false, true}) {
+             std::string_view shape = pattern;
+             if (bare) shape.remove_prefix(architecture.prefix.size());
+             const size_t mark = shape.find("{l}");
+             const std::string_view before = shape.substr(0, mark), after = shape.substr(mark + 3);
+             if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))
+               continue;
+             const std::string_view number = name.substr(before.size(), name.size() - before.size() - after.size());
+             if (number.find_first_not_of("0123456789") == std::string_view::npos) return true;
+           }
+           return false;
+         });
 }
 
 std::string name_in_layer(const Architecture& architecture, NameStyle style, std::string_view pattern, int64_t layer) {

@@ -43,7 +43,7 @@ struct Architecture {
   std::string_view name;        // of its "architectures"
   std::string_view prefix;      // of all names but the head's; files saved from a bare model lack it
   std::vector<std::span<const TensorRule>> rules;
-  // Tensors that other programs save beside weights and compute again: masks, inverse frequencies. With {l}.
+  // Tensors that other programs save beside weights and compute again, but those of rotary positions. With {l}.
   std::vector<std::string_view> computed;
 };
 

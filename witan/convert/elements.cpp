@@ -155,8 +155,9 @@ int64_t count_non_finite(Element type, std::span<const std::byte> elements) {
   }
 }
 
-std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, std::span<const std::byte> scales,
-                                             int64_t rows, int64_t columns, int64_t block) {
+std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, Element scale_type,
+                                             std::span<const std::byte> scales, int64_t rows, int64_t columns,
+                                             int64_t block) {
   std::array<float, 256> table{};
   for (size_t bits = 0; bits < table.size(); ++bits)
     table[bits] = static_cast<float>(from_e4m3(static_cast<uint8_t>(bits)));
@@ -164,8 +165,8 @@ std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, 
   std::vector<std::byte> out(values.size() * sizeof(bf16));
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t first = 0; first < columns; first += block) {
-      const auto at = static_cast<size_t>(row / block * across + first / block);
-      const float scale = load<float>(scales.data() + at * sizeof(float));
+      const int64_t at = row / block * across + first / block;
+      const auto scale = static_cast<float>(load_as_double(scale_type, scales.data() + at * size_of(scale_type)));
       for (int64_t column = first; column < std::min(first + block, columns); ++column) {
         const auto i = static_cast<size_t>(row * columns + column);
         const bf16 value(table[static_cast<size_t>(values[i])] * scale);

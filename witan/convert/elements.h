@@ -33,8 +33,9 @@ int64_t count_non_finite(Element type, std::span<const std::byte> elements);
 
 // A matrix [rows, columns] in float8 (E4M3), of which each block of `block` x `block` elements has a float32 scale that
 // multiplies it, scales [ceil(rows / block), ceil(columns / block)], as bfloat16: DeepSeek-V3's weights.
-std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, std::span<const std::byte> scales,
-                                             int64_t rows, int64_t columns, int64_t block);
+std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, Element scale_type,
+                                             std::span<const std::byte> scales, int64_t rows, int64_t columns,
+                                             int64_t block);
 
 // Of OCP's Microscaling formats (v1.0, section 5.3) MXFP4: groups of 32 elements in float4 (E2M1), two in a byte, the
 // first in its lower half; a group's scale is 2^(scale - 127). As bfloat16, which holds every such value but those

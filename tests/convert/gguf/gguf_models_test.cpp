@@ -209,16 +209,50 @@ TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
               HasSubstr("cannot be what this one is: window_rope_scaling = false, not true"));
 }
 
-// Of these llama.cpp reads an output matrix, and takes no embedding for it.
-TEST_F(GgufFiles, TiedHeadsAreRefusedWhereLlamaCppHasNone) {
+// Of these llama.cpp reads an output matrix, and takes no embedding for it: the file has the embedding twice.
+TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceWhereLlamaCppReadsTheirOwn) {
   for (const char* model : {"olmo2", "olmo3_yarn", "gpt_oss", "deepseek_v3"}) {
-    HfWeights hf(golden(model));
-    ModelConfig tied = hf.model();
-    EXPECT_NO_THROW(write_gguf_config(hf.architecture(), tied, hf.positions())) << model;
-    tied.untie_embeddings_and_output_weights = false;
-    EXPECT_THAT(test::message_of<ConfigError>([&] { write_gguf_config(hf.architecture(), tied, hf.positions()); }),
-                HasSubstr("has no tied output layer"))
-        << model;
+    SCOPED_TRACE(model);
+    testing::OwnTensors tensors = testing::tensors_in(golden(model));
+    tensors.erase("lm_head.weight");
+    Json config = Json::parse(read_file(golden(model) / kHfConfig));
+    config["tie_word_embeddings"] = true;
+    testing::write_model(folder_ / model, model, tensors);
+    testing::write_text(folder_ / model / kHfConfig, config.dump());
+    HfWeights hf(folder_ / model);
+    CheckpointWeights weights = imported(hf);
+    const fs::path path = exported(weights, {&hf.architecture(), hf.positions()}, cat(model, ".gguf"));
+    const Bytes written = tensors_of_file(path);
+    EXPECT_EQ(written.at("output.weight"), written.at("token_embd.weight"));
+    GgufWeights again(path);
+    EXPECT_THAT(differences(again.model(), hf.model()),
+                ElementsAre(HasSubstr("untie_embeddings_and_output_weights = true, not false")));
+    for (const auto& [name, shape] : hf.weights())
+      EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape)) << name;
+  }
+}
+
+// Of the others llama.cpp takes the embedding where there is no output matrix, and reads one that is there.
+TEST_F(GgufFiles, UntiedHeadsGoOutAndComeBack) {
+  for (const char* model : {"llama", "gpt2", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(model);
+    testing::OwnTensors tensors = testing::tensors_in(golden(model));
+    testing::OwnTensor head =
+        tensors.at(std::string(model) == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight");
+    head.bytes[5] ^= std::byte{1};
+    tensors["lm_head.weight"] = head;
+    Json config = Json::parse(read_file(golden(model) / kHfConfig));
+    config["tie_word_embeddings"] = false;
+    config["use_sliding_window"] = false;
+    config.erase("layer_types");
+    testing::write_model(folder_ / model, model, tensors);
+    testing::write_text(folder_ / model / kHfConfig, config.dump());
+    HfWeights hf(folder_ / model);
+    CheckpointWeights weights = imported(hf);
+    GgufWeights again(exported(weights, {&hf.architecture(), hf.positions()}, cat(model, ".gguf")));
+    EXPECT_THAT(differences(again.model(), hf.model()), IsEmpty());
+    for (const auto& [name, shape] : hf.weights())
+      EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape)) << name;
   }
 }
 

@@ -162,7 +162,7 @@ TEST(HfConfig, ActivationsGoByTheirNames) {
 
 // Newer configurations list them for every architecture.
 TEST(HfConfig, TypesOfLayersThatAreAllFullSayNothing) {
-  for (const char* type : {"olmo2", "llama", "mistral", "mixtral", "olmoe", "deepseek_v3"}) {
+  for (const char* type : {"olmo2", "llama", "mixtral", "olmoe", "deepseek_v3"}) {
     const Json config = config_of(type);
     const int64_t layers = config["num_hidden_layers"];
     const Json full = with(config, {{"layer_types", std::vector<std::string>(layers, "full_attention")}});
@@ -179,9 +179,9 @@ TEST(HfConfig, DeepSeekMayHaveNoExperts) {
     const ModelConfig model = read_hf_config(config_of(std::string(type) + "_dense").dump(), "config.json").model;
     EXPECT_EQ(model.moe.num_experts, 0);
     Json unnamed = config_of(std::string(type) + "_dense");
-    for (const char* key : {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
-                            "first_k_dense_replace"})
-      unnamed.erase(key);
+    for (const char* key : {"num_experts_per_tok", "moe_intermediate_size", "n_shared_experts"}) unnamed.erase(key);
+    unnamed["n_routed_experts"] = nullptr;
+    unnamed["first_k_dense_replace"] = 0;
     EXPECT_THAT(differences(read_hf_config(unnamed.dump(), "a").model, model), ::testing::IsEmpty());
     const Json written = Json::parse(write_hf_config(*find_architecture(type), model, 128, "float32"));
     EXPECT_EQ(written["first_k_dense_replace"], 3);
@@ -206,7 +206,8 @@ TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
 }
 
 TEST(HfConfig, WhatCannotBeSaidIsNamed) {
-  const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2");
+  const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
+             olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2");
   const auto rope = [&](const Json& value) { return with(llama, {{"rope_parameters", value}}); };
   const std::vector<std::pair<Json, std::string>> cases = {
       {with(llama, {{"model_type", "mamba"}}), "model_type = mamba: Witan cannot represent models of this type"},
@@ -219,7 +220,14 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
       {with(llama, {{"some_new_feature", 3}}), "some_new_feature = 3: Witan does not know what this key asks for"},
       {with(llama, {{"hidden_size", "16"}}), "hidden_size = \"16\": must be a whole number"},
       {with(llama, {{"hidden_size", -16}}), "hidden_size = -16: must be a whole number"},
-      {with(llama, {{"hidden_size", nullptr}}), "hidden_size is missing"},
+      {with(llama, {{"rope_parameters", {{"rope_type", "linear"}}}}), "rope_parameters: factor is missing"},
+      {with(olmoe, {{"clip_qkv", 0}}), "clip_qkv = 0: values are clamped to this bound"},
+      {with(gpt_oss, {{"swiglu_limit", 0.0}}), "swiglu_limit = 0.0: values are clamped to this bound"},
+      {with(qwen2, {{"use_sliding_window", false}}), "layers of sliding_attention need use_sliding_window = true"},
+      {with(llama, {{"layer_types", {"full_attention", "sliding_attention"}}}),
+       "one kind of layers, whatever this key says"},
+      {rope({{"rope_type", "linear"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}}),
+       "partial_rotary_factor = 0.5: transformers' models of this type rotate every channel"},
       {with(llama, {{"num_key_value_heads", 3}}), "num_query_groups = 3 does not divide num_attention_heads = 4"},
       {rope({{"rope_type", "proportional"}, {"factor", 4.0}}), "rope_parameters: rope_type = \"proportional\": "},
       {rope({{"rope_type", "longrope"}, {"factor", 4.0}}), "rope_parameters: short_factor = absent: longrope needs"},

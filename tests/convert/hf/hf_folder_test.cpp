@@ -174,6 +174,36 @@ TEST_F(HfFolders, BareNamesAndMasksAreKnown) {
   EXPECT_THAT(weights.notes().at("h.0.attn.bias"), HasSubstr("computed by the model"));
 }
 
+// Versions of transformers kept what rotary positions are computed with in each layer, in the model, or by type of
+// layers.
+TEST_F(HfFolders, TensorsOfRotaryPositionsAreComputed) {
+  OwnTensors with = all_;
+  const std::vector<std::string> names = {
+      "model.rotary_emb.inv_freq", "model.rotary_emb.original_inv_freq", "model.layers.0.self_attn.rotary_emb.inv_freq",
+      "model.layers.1.self_attn.rotary_emb.cos_cached", "model.rotary_emb.sliding_attention_inv_freq"};
+  for (const std::string& name : names) with[name] = {{"", "F32", {4}, 16}, std::vector<std::byte>(16)};
+  write_model(folder_.path(), "mixtral", with);
+  const HfWeights weights(folder_.path());
+  for (const std::string& name : names) EXPECT_THAT(weights.notes().at(name), HasSubstr("computed by the model"));
+  with["model.rotary_embedding.weight"] = with[names[0]];
+  write_model(folder_.path(), "mixtral", with);
+  EXPECT_THAT(error(), HasSubstr("no place for: \"model.rotary_embedding.weight\""));
+}
+
+// Numbers in a config.json are compared with the folder before anything is made of that many.
+TEST_F(HfFolders, MoreLayersOrExpertsThanTensorsAreRefusedFirst) {
+  Json config = Json::parse(read_file(golden("mixtral") / kHfConfig));
+  const auto refused = [&](const char* key, int64_t count) {
+    Json larger = config;
+    larger[key] = count;
+    write_model(folder_.path(), "mixtral", all_);
+    write_text(folder_ / kHfConfig, larger.dump());
+    return error();
+  };
+  EXPECT_THAT(refused("num_hidden_layers", 90000), HasSubstr(" tensors, fewer than the 90000 layers that its config"));
+  EXPECT_THAT(refused("num_local_experts", 60000), HasSubstr(" tensors, fewer than the 60000 experts that its config"));
+}
+
 // transformers v5 can save a layer's experts as one tensor.
 TEST_F(HfFolders, FusedExpertsAreTheSameWeights) {
   OwnTensors fused;

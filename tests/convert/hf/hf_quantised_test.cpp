@@ -64,6 +64,18 @@ TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
       const double value = row == 3 && column == 13 ? -2 : 1;
       EXPECT_EQ(found[row * 16 + column], value * static_cast<double>(by[row / 12 * 2 + column / 12]));
     }
+  // 1, 2, 4 and 8 in other dtypes are the same scales.
+  const std::map<std::string, std::vector<uint16_t>> halves = {{"BF16", {0x3F80, 0x4000, 0x4080, 0x4100}},
+                                                               {"F16", {0x3C00, 0x4000, 0x4400, 0x4800}}};
+  for (const auto& [dtype, bits] : halves) {
+    OwnTensors other = tensors;
+    other[scales] = of_shape(dtype.c_str(), {2, 2}, 2);
+    std::memcpy(other[scales].bytes.data(), bits.data(), 8);
+    write(config, other);
+    std::vector<double> again(256);
+    HfWeights(folder_.path()).read("layers.0.attention.q_proj.weight", 0, 256, again.data());
+    EXPECT_EQ(again, found) << dtype;
+  }
   tensors[scales].info.shape = {1, 4};
   write(config, tensors);
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("\"" + name + "\" needs the scales \"" + scales + "\", F32 [2, 2]"));

@@ -57,14 +57,19 @@ TEST(HfRope, LayersWithAWindowRotateAsBeforeTheContextWasStretched) {
   EXPECT_DOUBLE_EQ(layers[3].attention.rope.scaling.magnitude, 0.1 * std::log(4.0) + 1);
 }
 
-// The released models': rope_theta is of both types, rope_scaling of full_attention.
+// As in the released models, whose rope_theta is the default, so that versions of transformers agree on it.
 TEST(HfRope, RopeScalingIsOfLayersWithFullAttention) {
   Json scaling = olmo3_with()["rope_parameters"]["full_attention"];
   scaling.erase("rope_theta");
-  const ModelConfig before = olmo3({{"rope_parameters", nullptr}, {"rope_theta", 1e4}, {"rope_scaling", scaling}});
-  EXPECT_THAT(differences(before, olmo3()), IsEmpty());
-  const AttentionConfig plain = olmo3({{"rope_parameters", nullptr}, {"rope_theta", 7e3}}).attention;
-  EXPECT_EQ(plain.rotary_base, 7e3);
+  const ModelConfig before = olmo3({{"rope_parameters", nullptr}, {"rope_theta", 5e5}, {"rope_scaling", scaling}});
+  scaling["rope_theta"] = 5e5;
+  EXPECT_THAT(differences(before, olmo3(rope_of_types(scaling, Json::object()))), IsEmpty());
+  EXPECT_THAT(olmo3_refusal({{"rope_parameters", nullptr}, {"rope_theta", 7e3}}),
+              HasSubstr("rope_theta = 7000.0: transformers takes it for all layers before v5"));
+  scaling["type"] = scaling["rope_type"];
+  scaling.erase("rope_type");
+  EXPECT_THAT(olmo3_refusal({{"rope_parameters", nullptr}, {"rope_scaling", scaling}}), HasSubstr("by rope_type"));
+  const AttentionConfig plain = olmo3({{"rope_parameters", nullptr}, {"rope_theta", 5e5}}).attention;
   EXPECT_EQ(plain.rope_scaling_type, "none");
   EXPECT_EQ(plain.window_rotary_base, 0);
   EXPECT_TRUE(plain.window_rope_scaling);

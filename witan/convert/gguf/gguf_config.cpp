@@ -68,6 +68,10 @@ class GgufConfigReader {
 
   Json read() {
     out_["model_type"] = model_type();
+    const int64_t layers = integer("block_count");
+    require<ConfigError>(layers <= facts_.tensors.value_or(layers), metadata_.source(), ": ", key("block_count"), " = ",
+                         layers, ": the file has ", facts_.tensors.value_or(0),
+                         " tensors, fewer than layers; it is cut, or its keys are another model's");
     out_["vocab_size"] = facts_.vocab_size;
     out_["tie_word_embeddings"] = facts_.tied;
     if (name_ == "gpt2")
@@ -262,12 +266,11 @@ class GgufConfigReader {
     out_["routed_scaling_factor"] = number("expert_weights_scale", 1.0);
     out_["norm_topk_prob"] = metadata_.flag(key("expert_weights_norm")).value_or(false);
     const int64_t groups = integer("expert_group_count", 1), chosen = integer("expert_group_used_count", 1);
-    if (groups > 1) {
-      require<ConfigError>(out_["model_type"] == "deepseek_v3", metadata_.source(), ": ", key("expert_group_count"),
-                           " = ", groups, ": llama.cpp scores groups of experts as DeepSeek-V3 does, not as V2");
-      out_["n_group"] = groups;
-      out_["topk_group"] = chosen;
-    }
+    require<ConfigError>(groups <= 1 || out_["model_type"] == "deepseek_v3", metadata_.source(), ": ",
+                         key("expert_group_count"), " = ", groups,
+                         ": llama.cpp scores groups of experts as DeepSeek-V3 does, not as V2");
+    out_["n_group"] = std::max<int64_t>(groups, 1);
+    out_["topk_group"] = std::max<int64_t>(chosen, 1);
     only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
   }
 
@@ -421,11 +424,6 @@ class GgufConfigWriter {
   GgufMetadata out_;
 };
 
-// llama.cpp's architectures that read an output matrix of their own.
-bool needs_own_head(std::string_view name) {
-  return name == "olmoe" || name == "olmo2" || name == "gpt-oss" || name == "deepseek2";
-}
-
 }  // namespace
 
 HfModel read_gguf_config(const GgufMetadata& metadata, const GgufFacts& facts) {
@@ -433,16 +431,22 @@ HfModel read_gguf_config(const GgufMetadata& metadata, const GgufFacts& facts) {
   return read_hf_config(config.dump(), metadata.source());
 }
 
+bool gguf_copies_head(const Architecture& architecture, const ModelConfig& model) {
+  const std::string_view name = gguf_architecture(architecture);
+  return !model.untie_embeddings_and_output_weights &&
+         (name == "olmoe" || name == "olmo2" || name == "gpt-oss" || name == "deepseek2");
+}
+
 GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
-  const Json hf = parse_json(write_hf_config(architecture, model, positions, "float32"), "config.json");
-  GgufMetadata out = GgufConfigWriter(architecture, model, hf).write();
-  const bool tied = !model.untie_embeddings_and_output_weights;
-  const std::string what = cat("llama.cpp's model of type ", gguf_architecture(architecture));
-  require<ConfigError>(!tied || !needs_own_head(gguf_architecture(architecture)), what,
-                       " has no tied output layer (untie_embeddings_and_output_weights = false): export --format hf");
+  ModelConfig written = model;
+  if (gguf_copies_head(architecture, model)) written.untie_embeddings_and_output_weights = true;
+  const Json hf = parse_json(write_hf_config(architecture, written, positions, "float32"), "config.json");
+  GgufMetadata out = GgufConfigWriter(architecture, written, hf).write();
+  const bool tied = !written.untie_embeddings_and_output_weights;
   const HfModel again = read_gguf_config(out, {model.vocab_size, tied, llama3_factors(model)});
-  const auto different = differences(again.model, model);
-  require<ConfigError>(different.empty(), what, " cannot be what this one is: ", different.empty() ? "" : different[0]);
+  const auto different = differences(again.model, written);
+  require<ConfigError>(different.empty(), "llama.cpp's model of type ", gguf_architecture(architecture),
+                       " cannot be what this one is: ", different.empty() ? "" : different[0]);
   return out;
 }
 

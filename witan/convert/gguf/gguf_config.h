@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,12 +18,18 @@ struct GgufFacts {
   int64_t vocab_size = 0;                // rows of token_embd.weight
   bool tied = false;                     // there is no output.weight
   std::vector<float> rope_factors = {};  // of rope_freqs.weight: what each frequency is divided by; empty: none
+  std::optional<int64_t> tensors = {};   // how many there are
 };
 
 // Reads the keys of the file's architecture, untrusted: as a config.json that says the same, whose errors it gives.
 // Throws ConfigError naming an architecture that Witan does not know, or a key with a value that it cannot represent,
 // keys of unknown meaning included; CorruptionError for keys of another type.
 HfModel read_gguf_config(const GgufMetadata& metadata, const GgufFacts& facts);
+
+// Whether a file has a tied model's embedding a second time, as its output matrix: llama.cpp reads one of its own in
+// some architectures, and knows no tied models of these. Witan reads such a file as an untied model that computes the
+// same.
+bool gguf_copies_head(const Architecture& architecture, const ModelConfig& model);
 
 // The keys of a file which reads as this model, meant for so many positions. Throws ConfigError naming the key that
 // llama.cpp's architecture cannot have as the model has it.

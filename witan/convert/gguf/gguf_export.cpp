@@ -34,6 +34,7 @@ class GgufExporter {
     const auto order = gguf_tensors(*how.architecture, weights.model(), LatentStorage::divided, model_tensors_);
     links_ =
         inverse_links(gguf_links(*how.architecture, weights.model(), LatentStorage::divided, model_tensors_), order);
+    if (gguf_copies_head(*how.architecture, weights.model())) copy_head();
     factors_ = llama3_factors(weights.model());
     if (!factors_.empty())
       tensors_.push_back({kRopeFactors, {static_cast<int64_t>(factors_.size())}, ggml_type("F32")});
@@ -66,6 +67,13 @@ class GgufExporter {
   }
 
  private:
+  void copy_head() {
+    Link copy = *std::ranges::find(links_, kGgufEmbedding, &Link::name);
+    copy.name = kGgufHead;
+    for (SharedBox& piece : copy.pieces) piece.to.name = copy.name;
+    links_.push_back(std::move(copy));
+  }
+
   // Where there was no file of this name and the last step fails, making the folder durable, there is none again: the
   // same command can be given once more.
   void commit(AtomicFile& file) const {

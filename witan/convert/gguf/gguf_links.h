@@ -19,6 +19,7 @@ namespace witan {
 // divided into keys, transposed, and values.
 enum class LatentStorage : bool { joined, divided };
 
+inline constexpr const char *kGgufEmbedding = "token_embd.weight", *kGgufHead = "output.weight";
 inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // of Llama 3.1's positions, which are computed
 
 // Both as in architecture.h. Throws ConfigError for a parameter that llama.cpp's architecture has no place for.

@@ -12,7 +12,6 @@
 namespace witan {
 namespace {
 
-constexpr const char* kTokenEmbedding = "token_embd.weight";
 constexpr std::string_view kReadTypes[] = {"F32", "F16", "BF16", "F64", "Q8_0", "MXFP4"};
 
 Shape shape_of(const GgufTensor& tensor) {
@@ -23,11 +22,12 @@ Shape shape_of(const GgufTensor& tensor) {
 
 GgufFacts facts_in(const GgufParts& file) {
   GgufFacts facts;
-  const auto* embedding = file.find(kTokenEmbedding);
-  require<CheckpointError>(embedding != nullptr, file.path().string(), " has no tensor \"", kTokenEmbedding,
+  const auto* embedding = file.find(kGgufEmbedding);
+  require<CheckpointError>(embedding != nullptr, file.path().string(), " has no tensor \"", kGgufEmbedding,
                            "\": it holds no model", file.tensors().empty() ? ", only a vocabulary" : "");
   facts.vocab_size = embedding->info.dims.front();
-  facts.tied = file.find("output.weight") == nullptr;
+  facts.tied = file.find(kGgufHead) == nullptr;
+  facts.tensors = static_cast<int64_t>(file.tensors().size());
   const auto* factors = file.find(kRopeFactors);
   if (factors == nullptr) return facts;
   require<CheckpointError>(factors->info.type->name == "F32", file.path().string(), ": \"", kRopeFactors, "\" is ",

@@ -8,6 +8,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/convert/hf/hf_activation.h"
+#include "witan/convert/hf/hf_defaults.h"
 #include "witan/convert/hf/hf_keys.h"
 #include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/hf/hf_settings.h"
@@ -25,7 +26,7 @@ std::string layer_list(const std::vector<bool>& layers) {
 class HfReader {
  public:
   HfReader(const Json& json, const std::string& where, HfModel& out)
-      : keys_(json, where), to_(out.model, json, where), out_(out) {}
+      : keys_(json, where, &hf_defaults(out.architecture->model_type)), to_(out.model, json, where), out_(out) {}
 
   void read() {
     const std::string type = out_.architecture->model_type.data();
@@ -41,10 +42,10 @@ class HfReader {
   void llama_like(const std::string& type) {
     common();
     if (type != "gpt_oss") read_hf_activation(keys_, to_, "hidden_act", "silu", true);
-    if (type != "olmo3") read_hf_rope(keys_, to_, {type == "mixtral" ? 1e6 : 10000.0, out_.positions});
+    if (type != "olmo3") read_hf_rope(keys_, to_, out_.positions);
     for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"})
       if (type == dense) to_.set("num_experts", int64_t{0});
-    if (type == "mistral") every_window();
+    if (type == "mistral") mistral();
     if (type == "mixtral") mixtral();
     if (type == "qwen2") to_.set("add_qkv_bias", true);
     if (type == "qwen3" || type == "qwen3_moe") to_.set("qk_layernorm", true);
@@ -57,7 +58,8 @@ class HfReader {
     if (type == "deepseek_v2") deepseek_v2();
     if (type == "deepseek_v3") deepseek_v3();
     if (type != "gpt_oss") biases(type);
-    if (type != "gpt_oss" && type != "olmo3" && !type.starts_with("qwen")) full_attention();
+    if (type == "llama" || type == "mixtral" || type == "olmoe" || type == "olmo2" || type.starts_with("deepseek"))
+      full_attention();
   }
 
   // Of all but GPT-2.
@@ -70,14 +72,14 @@ class HfReader {
     to_.set("vocab_size", keys_.integer("vocab_size"));
     to_.set("ffn_hidden_size", keys_.integer("intermediate_size"));
     to_.set("num_attention_heads", heads);
-    to_.set("num_query_groups", keys_.integer("num_key_value_heads", heads));
-    const int64_t head_dim = keys_.integer("head_dim", 0);
-    latent_ = keys_.has("kv_lora_rank");
+    to_.set("num_query_groups", keys_.nullable_integer("num_key_value_heads").value_or(heads));
+    const int64_t head_dim = keys_.nullable_integer("head_dim").value_or(0);
+    latent_ = out_.architecture->model_type.starts_with("deepseek");
     if (!latent_ && head_dim > 0 && head_dim * heads != hidden_) to_.set("kv_channels", head_dim);
-    to_.set("norm_epsilon", keys_.number("rms_norm_eps", 1e-6));
-    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", false));
+    to_.set("norm_epsilon", keys_.number("rms_norm_eps"));
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings"));
     training_keys("attention_dropout");
-    out_.positions = keys_.integer("max_position_embeddings", 4096);
+    out_.positions = keys_.integer("max_position_embeddings");
   }
 
   // Where transformers passes over layer_types, only types that say nothing are taken.
@@ -102,8 +104,8 @@ class HfReader {
   }
 
   void training_keys(const char* attention_dropout) {
-    if (const double std = keys_.number("initializer_range", 0.02); std > 0) to_.set("init_method_std", std);
-    if (const double dropout = keys_.number(attention_dropout, 0.0); dropout > 0) to_.set("attention_dropout", dropout);
+    if (const double std = keys_.number("initializer_range"); std > 0) to_.set("init_method_std", std);
+    if (const double dropout = keys_.number(attention_dropout); dropout > 0) to_.set("attention_dropout", dropout);
   }
 
   // `sees` W tokens, its own included, in the layers that are windowed.
@@ -147,18 +149,26 @@ class HfReader {
     keys_.only("router_jitter_noise", 0.0, "Mixtral multiplies what experts read too, Witan what the router reads");
     every_window();
   }
+  // Where it has layer_types, transformers makes the model that it calls Ministral.
+  void mistral() {
+    const auto sees = keys_.nullable_integer("sliding_window");
+    window(sees.value_or(0), windowed_layers([&](int64_t) { return sees.has_value(); }));
+  }
   void every_window() {
-    window(keys_.integer("sliding_window", 0),
-           std::vector<bool>(static_cast<size_t>(layers_), keys_.has("sliding_window")));
+    const auto sees = keys_.nullable_integer("sliding_window");
+    window(sees.value_or(0), std::vector<bool>(static_cast<size_t>(layers_), sees.has_value()));
   }
 
-  // Windows of some layers or of none; of Qwen3-MoE, of all or of none, whatever these keys say of its layers.
-  void qwen(bool every_layer) {
-    const bool slides = keys_.flag("use_sliding_window", false);
-    const int64_t from = keys_.integer("max_window_layers", layers_), sees = keys_.integer("sliding_window", 0);
+  // Qwen3's MoE has windows in all layers or in none, whatever layer_types says; the others in those that it names.
+  void qwen(bool moe) {
+    const auto sees = keys_.nullable_integer("sliding_window");
+    const bool slides = keys_.flag("use_sliding_window") && sees;
+    const int64_t from = keys_.integer("max_window_layers", 0);
     std::vector<bool> windowed = windowed_layers([&](int64_t layer) { return slides && layer >= from; });
-    if (every_layer) windowed.assign(windowed.size(), slides && keys_.has("sliding_window"));
-    window(sees, windowed);
+    if (moe) windowed.assign(windowed.size(), slides);
+    if (!slides && std::ranges::find(windowed, true) != windowed.end())
+      keys_.refuse("layer_types", "layers of sliding_attention need use_sliding_window = true and a sliding_window");
+    window(sees.value_or(0), windowed);
   }
 
   void qwen3_moe() {
@@ -166,8 +176,8 @@ class HfReader {
             keys_.integer("num_experts_per_tok"));
     keys_.find("num_experts");
     to_.set("moe_ffn_hidden_size", keys_.integer("moe_intermediate_size"));
-    softmax_router(keys_.flag("norm_topk_prob", false));
-    const int64_t step = keys_.integer("decoder_sparse_step", 1);
+    softmax_router(keys_.flag("norm_topk_prob"));
+    const int64_t step = keys_.integer("decoder_sparse_step");
     std::vector<bool> moe;
     for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
     if (const Json* dense = keys_.find("mlp_only_layers"))
@@ -188,10 +198,10 @@ class HfReader {
   void olmoe() {
     experts(keys_.has("num_local_experts") ? keys_.integer("num_local_experts") : keys_.integer("num_experts"),
             keys_.integer("num_experts_per_tok"));
-    softmax_router(keys_.flag("norm_topk_prob", false));
+    softmax_router(keys_.flag("norm_topk_prob"));
     to_.set("qk_layernorm", true);
     to_.set("qk_layernorm_full_width", true);
-    if (const double bound = keys_.number("clip_qkv", 0.0); bound > 0) to_.set("clip_qkv", bound);
+    if (keys_.find("clip_qkv")) to_.set("clip_qkv", bound("clip_qkv"));
   }
 
   void olmo2() {
@@ -200,11 +210,18 @@ class HfReader {
     to_.set("norm_placement", "post");
   }
 
+  // 0 turns a bound off in Witan, and makes all values 0 in transformers.
+  double bound(const char* key) {
+    const double value = keys_.number(key);
+    if (value <= 0) keys_.refuse(key, "values are clamped to this bound, which must be positive");
+    return value;
+  }
+
   // Layers of OLMo 2, of which those with a window rotate as they did before the context was stretched.
   void olmo3() {
     const std::vector<bool> windowed = windowed_layers([](int64_t layer) { return (layer + 1) % 4 != 0; });
-    window(keys_.integer("sliding_window", 4096), windowed);
-    read_hf_rope_of_layer_types(keys_, to_, {500000.0, out_.positions}, windowed);
+    window(keys_.nullable_integer("sliding_window").value_or(0), windowed);
+    read_hf_rope_of_layer_types(keys_, to_, out_.positions, windowed);
   }
 
   void gpt_oss() {
@@ -213,31 +230,32 @@ class HfReader {
     keys_.only("hidden_act", "silu", "gpt_oss's layers have a function of their own");
     for (const char* key : {"add_bias_linear", "moe_expert_add_bias", "moe_router_add_bias"}) to_.set(key, true);
     to_.set("softmax_type", "learnable");
-    to_.set("activation_func_clamp_value", keys_.number("swiglu_limit", 7.0));
-    to_.set("glu_activation_scale", keys_.number("swiglu_alpha", 1.702));
+    to_.set("activation_func_clamp_value", bound("swiglu_limit"));
+    to_.set("glu_activation_scale", keys_.number("swiglu_alpha"));
     to_.set("glu_linear_offset", 1.0);
-    window(keys_.integer("sliding_window", 128), windowed_layers([](int64_t layer) { return layer % 2 == 0; }));
+    window(keys_.nullable_integer("sliding_window").value_or(0),
+           windowed_layers([](int64_t layer) { return layer % 2 == 0; }));
   }
 
   // What V2 and V3 share.
   void deepseek() {
     to_.set("multi_latent_attention", true);
-    if (const int64_t rank = keys_.integer("q_lora_rank", 0); rank > 0) to_.set("q_lora_rank", rank);
+    if (const auto rank = keys_.nullable_integer("q_lora_rank")) to_.set("q_lora_rank", *rank);
     to_.set("kv_lora_rank", keys_.integer("kv_lora_rank"));
     const int64_t nope = keys_.integer("qk_nope_head_dim"), rotary = keys_.integer("qk_rope_head_dim");
     to_.set("qk_head_dim", nope);
     to_.set("qk_pos_emb_head_dim", rotary);
     to_.set("v_head_dim", keys_.integer("v_head_dim"));
     keys_.only("qk_head_dim", nope + rotary, "must be qk_nope_head_dim + qk_rope_head_dim");
-    if (keys_.flag("rope_interleave", true)) to_.set("rotary_interleaved", true);
+    keys_.only("head_dim", rotary, "must be qk_rope_head_dim, the channels that rotate");
   }
 
   // Its MoE layers; false where it has none, as without experts: what is said of them says nothing then.
   bool deepseek_experts() {
-    const int64_t dense = keys_.integer("first_k_dense_replace", 0), step = keys_.integer("moe_layer_freq", 1);
+    const int64_t dense = keys_.integer("first_k_dense_replace"), step = keys_.integer("moe_layer_freq", 1);
     std::vector<bool> moe;
     for (int64_t layer = 0; layer < layers_; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
-    if (!keys_.has("n_routed_experts") || std::ranges::count(moe, true) == 0) {
+    if (keys_.is_null("n_routed_experts") || std::ranges::count(moe, true) == 0) {
       to_.set("num_experts", int64_t{0});
       for (const char* key :
            {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
@@ -246,17 +264,17 @@ class HfReader {
       return false;
     }
     experts(keys_.integer("n_routed_experts"), keys_.integer("num_experts_per_tok"));
-    const int64_t size = keys_.integer("moe_intermediate_size"), shared = keys_.integer("n_shared_experts", 0);
+    const int64_t size = keys_.integer("moe_intermediate_size"), shared = keys_.integer("n_shared_experts");
     to_.set("moe_ffn_hidden_size", size);
     if (shared > 0) to_.set("moe_shared_expert_intermediate_size", shared * size);
-    if (const double scale = keys_.number("routed_scaling_factor", 1.0); scale != 1)
+    if (const double scale = keys_.number("routed_scaling_factor"); scale != 1)
       to_.set("moe_router_topk_scaling_factor", scale);
     moe_layers(moe, "first_k_dense_replace");
     return true;
   }
 
   void groups(int64_t scores) {
-    const int64_t count = keys_.integer("n_group", 1), chosen = keys_.integer("topk_group", 1);
+    const int64_t count = keys_.integer("n_group"), chosen = keys_.integer("topk_group");
     if (count <= 1) return;
     to_.set("moe_router_num_groups", count);
     to_.set("moe_router_group_topk", chosen);
@@ -265,11 +283,13 @@ class HfReader {
 
   void deepseek_v2() {
     deepseek();
+    to_.set("rotary_interleaved", true);
+    keys_.find("rope_interleave");  // it has no effect there
     if (!deepseek_experts()) return;
     keys_.only("norm_topk_prob", false, "transformers' DeepSeek-V2 does not divide by the sum, whatever this says");
     keys_.only("scoring_func", "softmax", "DeepSeek-V2's scores are a softmax");
     to_.set("moe_router_pre_softmax", true);
-    const std::string method = keys_.text("topk_method", "greedy");
+    const std::string method = keys_.text("topk_method");
     if (method == "group_limited_greedy")
       groups(1);
     else if (method != "greedy")
@@ -280,13 +300,14 @@ class HfReader {
 
   void deepseek_v3() {
     deepseek();
-    out_.mtp_layers = keys_.integer("num_nextn_predict_layers", 0);
+    if (keys_.truthy("rope_interleave")) to_.set("rotary_interleaved", true);
+    out_.mtp_layers = keys_.integer("num_nextn_predict_layers");
     if (!deepseek_experts()) return;
     keys_.only("scoring_func", "sigmoid", "DeepSeek-V3's scores are sigmoids");
     keys_.only("topk_method", "noaux_tc", "DeepSeek-V3 chooses by scores with a bias");
     to_.set("moe_router_score_function", "sigmoid");
     to_.set("moe_router_enable_expert_bias", true);
-    to_.set("moe_router_norm_topk_prob", keys_.flag("norm_topk_prob", true) ? "true" : "false");
+    to_.set("moe_router_norm_topk_prob", keys_.truthy("norm_topk_prob") ? "true" : "false");
     groups(2);
   }
 
@@ -305,16 +326,16 @@ class HfReader {
     to_.set("num_experts", int64_t{0});
     to_.set("normalization", "LayerNorm");
     to_.set("norm_bias", true);
-    to_.set("norm_epsilon", keys_.number("layer_norm_epsilon", 1e-5));
+    to_.set("norm_epsilon", keys_.number("layer_norm_epsilon"));
     to_.set("add_bias_linear", true);
     read_hf_activation(keys_, to_, "activation_function", "gelu_new", false);
-    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings", true));
+    to_.set("untie_embeddings_and_output_weights", !keys_.flag("tie_word_embeddings"));
     keys_.only("scale_attn_weights", true, "Witan divides logits of attention by the root of a head's channels");
     if (keys_.flag("scale_attn_by_inverse_layer_idx", false)) to_.set("scale_attn_by_inverse_layer_idx", true);
     keys_.only("add_cross_attention", false, "Witan has no cross attention");
     training_keys("attn_pdrop");
-    const double dropout = keys_.number("resid_pdrop", 0.1);
-    if (keys_.number("embd_pdrop", 0.1) != dropout)
+    const double dropout = keys_.number("resid_pdrop");
+    if (keys_.number("embd_pdrop") != dropout)
       keys_.refuse("embd_pdrop", "Witan drops embeddings and the residual stream with one probability: resid_pdrop");
     if (dropout > 0) to_.set("hidden_dropout", dropout);
   }

@@ -12,21 +12,27 @@
 
 namespace witan {
 
-// Every message begins with `where` and names the key and its value. A null counts as absent. Throws ConfigError; what
-// is absent takes `otherwise`, and is refused without one.
+// Every message begins with `where` and names the key and its value. A key that is absent or null has its value in
+// `defaults`, else `otherwise`, and is refused without either. Throws ConfigError.
 class HfKeys {
  public:
-  // Keeps the object. Throws ConfigError if it is none.
-  HfKeys(const Json& object, std::string where);
+  // Keeps both objects. Throws ConfigError unless they are objects.
+  HfKeys(const Json& object, std::string where, const Json* defaults = nullptr);
 
-  // Null where it is absent or null.
+  // Null where there is no value, not even by default.
   const Json* find(const char* key);
-  bool has(const char* key) const;  // does not ask for it
+  bool has(const char* key) const;      // given, and not null; does not ask for it
+  bool is_null(const char* key) const;  // given as null
+  bool is_default(const char* key);     // or absent
 
   int64_t integer(const char* key, std::optional<int64_t> otherwise = {});  // at least 0
   double number(const char* key, std::optional<double> otherwise = {});
   bool flag(const char* key, std::optional<bool> otherwise = {});
   std::string text(const char* key, std::optional<std::string> otherwise = {});
+
+  // Of keys whose null differs from their default, because Python's None is no number and not true.
+  std::optional<int64_t> nullable_integer(const char* key);
+  bool truthy(const char* key, std::optional<bool> otherwise = {});
 
   // Refuses any value but this one, and takes an absent key for it.
   void only(const char* key, const Json& value, const char* why);
@@ -40,6 +46,7 @@ class HfKeys {
   T absent(const char* key, std::optional<T> otherwise) const;
 
   const Json& object_;
+  const Json* defaults_;
   std::string where_;
   std::set<std::string> asked_;
 };

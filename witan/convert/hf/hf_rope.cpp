@@ -54,7 +54,7 @@ const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
   to.set("beta_fast", scaling.number("beta_fast", 32.0));
   to.set("beta_slow", scaling.number("beta_slow", 1.0));
   read_magnitude(scaling, to);
-  return scaling.flag("truncate", true) ? "yarn" : "yarn_unrounded";
+  return scaling.truthy("truncate", true) ? "yarn" : "yarn_unrounded";
 }
 
 std::string longrope_list(HfKeys& scaling, const char* key) {
@@ -74,8 +74,15 @@ void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int6
   if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
 }
 
+// What stands beside an object, for those that do not say it themselves.
+struct RopeBeside {
+  double theta = 0;
+  int64_t positions = 0;  // max_position_embeddings
+  int64_t original = 0;   // original_max_position_embeddings; 0: there is none
+};
+
 // One object: a rope_parameters, a part of it, or a rope_scaling.
-void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& defaults) {
+void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
   scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
@@ -106,7 +113,7 @@ void read_object(HfKeys scaling, const HfSettings& to, const HfRopeDefaults& def
 struct LayerTypeRope {
   const Json* object;  // null: it is not given
   std::string where;
-  HfRopeDefaults defaults;
+  RopeBeside defaults;
 
   void read(const HfSettings& to) const {
     static const Json kPlain = Json::object();
@@ -150,18 +157,21 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 
 }  // namespace
 
-void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults) {
-  const char* name = keys.has(kJoined) ? kJoined : kScaling;
-  const double theta = keys.number("rope_theta", defaults.theta);
+// transformers takes rope_scaling, where it says something, before rope_parameters.
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions) {
+  const Json *scaling = keys.find(kScaling), *joined = keys.find(kJoined);
+  const bool scaled = scaling && !scaling->empty();
+  const double theta = keys.number("rope_theta");
   const int64_t original = keys.integer("original_max_position_embeddings", 0);
   keys.only(kPartial, 1.0, kWholeHeads);
-  const LayerTypeRope rope{keys.find(name), cat(keys.where(), ": ", name), {theta, defaults.positions, original}};
+  const LayerTypeRope rope{
+      scaled ? scaling : joined, cat(keys.where(), ": ", scaled ? kScaling : kJoined), {theta, positions, original}};
   rope.read(to);
 }
 
-void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults,
+void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
                                  const std::vector<bool>& windowed) {
-  const HfRopeDefaults beside{keys.number("rope_theta", defaults.theta), defaults.positions};
+  const RopeBeside beside{keys.number("rope_theta"), positions};
   keys.only(kPartial, 1.0, kWholeHeads);
   LayerTypeRope of_full{nullptr, cat(keys.where(), ": ", kScaling), beside};
   LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside};
@@ -174,10 +184,19 @@ void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRop
     types.finish();
   } else {
     of_full.object = keys.find(kScaling);
+    if (of_full.object && of_full.object->contains("type") && !of_full.object->contains("rope_type"))
+      keys.refuse(kScaling, "name it by rope_type: transformers passes over type in models of this type");
   }
+  const bool own_theta = of_windowed.object && of_windowed.object->contains("rope_theta");
+  if (!own_theta && !keys.is_default("rope_theta") && std::ranges::find(windowed, true) != windowed.end())
+    keys.refuse("rope_theta",
+                "transformers takes it for all layers before v5, and for those with full attention alone "
+                "since then: give it in rope_parameters for each of the two types");
   const bool some_full = std::ranges::find(windowed, false) != windowed.end();
   (some_full ? of_full : of_windowed).read(to);
   if (some_full && std::ranges::find(windowed, true) != windowed.end()) read_windowed(of_windowed, of_full, to);
+  require<ConfigError>(to.model().attention.rope_scaling_type != "yarn_unrounded", keys.where(),
+                       ": truncate = false: models of this type round YaRN's bounds, whatever it says");
 }
 
 Out hf_rope(const AttentionConfig& attention) {

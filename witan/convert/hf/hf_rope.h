@@ -12,22 +12,15 @@
 
 namespace witan {
 
-// What a file that does not say otherwise means.
-struct HfRopeDefaults {
-  double theta = 10000;
-  int64_t positions = 0;  // max_position_embeddings
-  int64_t original = 0;   // original_max_position_embeddings beside rope_parameters; 0: there is none
-};
-
-// Of an architecture whose layers all rotate alike. Throws ConfigError.
-void read_hf_rope(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults);
+// Of an architecture whose layers all rotate alike. `positions`: max_position_embeddings. Throws ConfigError.
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 
 // Of an architecture whose layers with a window, those of layer_types = sliding_attention, rotate by themselves, as
 // OLMo 3's: rope_parameters has an object for each of the two types. A rope_scaling is of full_attention alone, and the
 // rope_theta beside it of both, as in transformers before v5, which wrote such files. Throws ConfigError; for positions
 // of windowed layers that are stretched otherwise than the others' or not at all, too.
-void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, const HfRopeDefaults& defaults,
+void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
                                  const std::vector<bool>& windowed);
 nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);
 

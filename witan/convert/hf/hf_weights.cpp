@@ -11,6 +11,7 @@ namespace witan {
 namespace {
 
 constexpr std::string_view kScaleSuffix = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
+constexpr std::string_view kMxScaleTypes[] = {"U8"}, kFp8ScaleTypes[] = {"F32", "BF16", "F16", "F8_E8M0"};
 constexpr int64_t kMxGroup = 32, kMxBytes = 16;
 
 std::string read_config_text(const fs::path& folder) {
@@ -48,16 +49,26 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   if (hf_.model.attention.max_position_embeddings == 0 && hf_.model.attention.learned_positions())
     hf_.model.attention.max_position_embeddings = hf_.positions;
   if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
+  require_tensors_for(hf_.model.num_layers + hf_.model.mtp_num_layers, "layers");
   list_tensors(hf_.model);
   const Architecture& architecture = *hf_.architecture;
   change_style() = style_of(
       architecture, [&](const std::string& name) { return folder_.find(name) != nullptr; }, tensors());
+  if (style().storage == ExpertStorage::single) require_tensors_for(hf_.model.moe.num_experts, "experts");
   const int64_t vocabulary = hf_.model.vocab_size;
   for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
     used_.emplace(name, shape);
   set_links(link_model(architecture, style(), tensors(), vocabulary));
   check_tensors(mtp);
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
+}
+
+// Before anything is listed: a number in a config.json would take time and memory that the folder's size does not
+// bound.
+void HfWeights::require_tensors_for(int64_t count, const char* of_what) const {
+  require<CheckpointError>(count <= static_cast<int64_t>(folder_.tensors().size()), folder_.path().string(), " has ",
+                           folder_.tensors().size(), " tensors, fewer than the ", count, " ", of_what, " that its ",
+                           kHfConfig, " asks for: files are missing, or ", kHfConfig, " is another model's");
 }
 
 // transformers writes num_nextn_predict_layers beside weights that it has left out.
@@ -165,18 +176,19 @@ void HfWeights::check_tied_copy(const PlacedTensor& head) {
 Element HfWeights::element_of_source(const std::string& name) const {
   const PlacedTensor& tensor = *folder_.find(name);
   const std::string where = (folder_.path() / folder_.shard_of(name)).string() + ": \"" + clipped(name) + '"';
-  const auto with = [&](const std::string& scales, std::string_view dtype, const Shape& shape) {
+  const auto with = [&](const std::string& scales, std::span<const std::string_view> dtypes, const Shape& shape) {
     const PlacedTensor* found = folder_.find(scales);
-    require<CheckpointError>(found != nullptr && found->info.dtype == dtype && found->info.shape == shape, where,
-                             " needs the scales \"", scales, "\", ", dtype, " ", shape,
-                             ": they are missing, or of another shape or dtype");
+    require<CheckpointError>(
+        found != nullptr && std::ranges::find(dtypes, found->info.dtype) != dtypes.end() && found->info.shape == shape,
+        where, " needs the scales \"", scales, "\", ", dtypes.front(), " ", shape,
+        ": they are missing, or of another shape or dtype");
     return Element::bf16;
   };
   const Shape& shape = tensor.info.shape;
   if (name.ends_with(kBlocks) && tensor.info.dtype == "U8") {
     Shape groups;
     for (int dim = 0; dim + 1 < shape.dims(); ++dim) groups.append(shape[dim]);
-    return with(name.substr(0, name.size() - kBlocks.size()) + std::string(kScales), "U8", groups);
+    return with(name.substr(0, name.size() - kBlocks.size()) + std::string(kScales), kMxScaleTypes, groups);
   }
   const Element element = element_from_name(tensor.info.dtype, where);
   if (element != Element::f8_e4m3 && element != Element::f8_e8m0) return element;
@@ -184,7 +196,7 @@ Element HfWeights::element_of_source(const std::string& name) const {
                        tensor.info.dtype, " ", shape, ", but ", kHfConfig,
                        " has no quantization_config that says by which scales it is multiplied");
   const auto blocks = [&](int64_t size) { return (size + hf_.fp8_block - 1) / hf_.fp8_block; };
-  return with(name + std::string(kScaleSuffix), "F32", {blocks(shape[0]), blocks(shape[1])});
+  return with(name + std::string(kScaleSuffix), kFp8ScaleTypes, {blocks(shape[0]), blocks(shape[1])});
 }
 
 std::vector<ForeignWeights::Source> HfWeights::sources() const {
@@ -203,11 +215,12 @@ HeldTensor HfWeights::hold(const std::string& name) {
   if (known == dequantised_.end()) {
     const std::string scales =
         mx ? name.substr(0, name.size() - kBlocks.size()) + std::string(kScales) : name + std::string(kScaleSuffix);
-    const std::span<const std::byte> by = folder_.find(scales)->bytes;
+    const PlacedTensor& by = *folder_.find(scales);
+    const Shape& shape = tensor.info.shape;
     known = dequantised_
-                .emplace(name, mx ? dequantise_mxfp4(tensor.bytes, by)
-                                  : dequantise_fp8_blocks(tensor.bytes, by, tensor.info.shape[0], tensor.info.shape[1],
-                                                          hf_.fp8_block))
+                .emplace(name, mx ? dequantise_mxfp4(tensor.bytes, by.bytes)
+                                  : dequantise_fp8_blocks(tensor.bytes, element_from_name(by.info.dtype, scales),
+                                                          by.bytes, shape[0], shape[1], hf_.fp8_block))
                 .first;
   }
   return {element, known->second};

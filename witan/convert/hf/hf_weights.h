@@ -39,6 +39,7 @@ class HfWeights : public ForeignWeights {
  private:
   bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;
   Element element_of_source(const std::string& name) const;
+  void require_tensors_for(int64_t count, const char* of_what) const;
   bool holds_mtp_layers() const;
   void check_tensors(MtpLayers mtp);
   void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
