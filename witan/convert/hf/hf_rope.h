@@ -17,9 +17,10 @@ void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 
 // Of an architecture whose layers with a window, those of layer_types = sliding_attention, rotate by themselves, as
-// OLMo 3's: rope_parameters has an object for each of the two types. A rope_scaling is of full_attention alone, and the
-// rope_theta beside it of both, as in transformers before v5, which wrote such files. Throws ConfigError; for positions
-// of windowed layers that are stretched otherwise than the others' or not at all, too.
+// OLMo 3's: rope_parameters has an object for each of the two types. A rope_scaling is of full_attention alone, as in
+// transformers before v5, which wrote such files. Throws ConfigError; for positions of windowed layers that are
+// stretched otherwise than the others' or not at all, and for a rope_theta beside these objects over whose layers
+// versions of transformers disagree, too.
 void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
                                  const std::vector<bool>& windowed);
 nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);
