@@ -3,6 +3,7 @@
 #include <array>
 
 #include "witan/kernels/attention_cost.h"
+#include "witan/kernels/attention_path.h"
 
 namespace witan::kernels {
 namespace {
@@ -44,6 +45,10 @@ CallShape shape_of(const AttentionInputs& in) {
   return {in.q.size(1), in.k.size(1), in.q.size(3), in.q.size(0) * in.q.size(2)};
 }
 
+AttentionPath path_of(Stream& stream, const AttentionInputs& in, bool backward) {
+  return stream.plans_for_cuda() ? attention_path(in, backward) : AttentionPath{OwnAttention::suited};
+}
+
 }  // namespace
 
 double visible_pairs(const AttentionInputs& in) {
@@ -54,7 +59,8 @@ double visible_pairs(const AttentionInputs& in) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (head_size(in.q) + head_size(in.v)),
                   bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
-  WITAN_LAUNCH_SHAPED(stream, attention_forward, cost, shape_of(in), y, lse, in);
+  const AttentionPath path = path_of(stream, in, false);
+  WITAN_LAUNCH_NAMED(stream, attention_forward, counted_name(path.own, false), cost, shape_of(in), y, lse, in);
 }
 
 // Five products: s again, dy v^T, and one for each gradient; those of dy v^T and dv are of hd_v.
@@ -62,7 +68,12 @@ void attention_backward(Stream& stream, const AttentionGradients& to, const Tens
                         const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (3 * head_size(in.q) + 2 * head_size(in.v)),
                   bytes_of(to.dq, to.dk, to.dv, dy, y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
-  WITAN_LAUNCH_SHAPED(stream, attention_backward, cost, shape_of(in), to, dy, y, lse, in);
+  const AttentionPath path = path_of(stream, in, true);
+  AttentionInputs given = in;
+  if (path.workspace > 0)
+    given.workspace = stream.empty({path.workspace / size_of(DType::i32)}, DType::i32, MemoryTag::workspace);
+  WITAN_LAUNCH_NAMED(stream, attention_backward, counted_name(path.own, true), cost, shape_of(in), to, dy, y, lse,
+                     given);
 }
 
 // Four operations an element, and a few a row.

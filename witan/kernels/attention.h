@@ -48,6 +48,7 @@ struct AttentionInputs {
   AttentionHints hints = {};
   AttentionBlock block = {};
   int64_t window = 0;  // positions that a query sees, itself included; 0: all up to its own
+  Tensor workspace = {};  // of a library on a GPU, where Stream::scratch does not hold it (kernels/attention_path.h)
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)

@@ -60,14 +60,17 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
 #define WITAN_LAUNCH(stream, name, cost, ...) WITAN_LAUNCH_SHAPED(stream, name, cost, ::witan::CallShape{}, __VA_ARGS__)
 // The same with the shape of the call.
 #define WITAN_LAUNCH_SHAPED(stream, name, cost, shape, ...) \
-  ::witan::kernels::charge(                                 \
-      stream, #name, cost,                                  \
-      [&] {                                                 \
-        if ((stream).is_cuda())                             \
-          WITAN_CALL_CUDA(name, stream, __VA_ARGS__);       \
-        else                                                \
-          ::witan::kernels::cpu::name(stream, __VA_ARGS__); \
-      },                                                    \
+  WITAN_LAUNCH_NAMED(stream, name, #name, cost, shape, __VA_ARGS__)
+// And counted under a name of its own.
+#define WITAN_LAUNCH_NAMED(stream, name, counted, cost, shape, ...) \
+  ::witan::kernels::charge(                                         \
+      stream, counted, cost,                                        \
+      [&] {                                                         \
+        if ((stream).is_cuda())                                     \
+          WITAN_CALL_CUDA(name, stream, __VA_ARGS__);               \
+        else                                                        \
+          ::witan::kernels::cpu::name(stream, __VA_ARGS__);         \
+      },                                                            \
       shape)
 
 // Bytes that reading or writing each tensor once moves.

@@ -133,6 +133,7 @@ std::string gpu_section(const Plan& plan) {
   if (!plan.on_gpu) return "";
   std::string out = cat("\nOn GPUs\n  the step is ", format_capture(plan), "\n");
   if (plan.exchanges_rows) out += cat("  tokens for experts ", format_exchange(plan), "\n");
+  for (const std::string& slow : plan.slow_paths()) out += cat("  slow: ", slow, "\n");
   return out;
 }
 
@@ -339,7 +340,8 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
                    {"exchange", !plan.exchanges_rows ? "none"
                                 : plan.peers         ? "peer memory"
                                                      : "NCCL"},
-                   {"exchange_by_hosts", plan.rows_by_hosts}};
+                   {"exchange_by_hosts", plan.rows_by_hosts},
+                   {"slow_paths", plan.slow_paths()}};
   json["fits"] = usable == 0 || plan.needed_bytes() <= usable;
   if (timing) {
     json["step_seconds"] = timing->step.seconds;

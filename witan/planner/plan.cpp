@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/attention_path.h"
 #include "witan/model/freeze.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/disk.h"
@@ -203,12 +205,21 @@ std::string Plan::why_eager() const {
   return "";
 }
 
+std::vector<std::string> Plan::slow_paths() const {
+  std::set<std::string> found;
+  for (const RankPlan& rank : ranks)
+    for (const auto& [kind, cost] : rank.calls) found.insert(kernels::slow_path(kind.name));
+  found.erase("");
+  return {found.begin(), found.end()};
+}
+
 RunPlan run_plan(const Plan& plan) {
   RunPlan promised;
   for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
   promised.resident_bytes = plan.resident_bytes();
   promised.on_gpu = plan.on_gpu;
   promised.step_flops = plan.step_flops;
+  promised.slow_paths = plan.slow_paths();
   return promised;
 }
 

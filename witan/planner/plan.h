@@ -61,6 +61,7 @@ struct Plan {
   int64_t arena_bytes() const;  // the most that any rank needs
   // Of GPUs: why a step is not one recorded graph; empty where it is one on all ranks.
   std::string why_eager() const;
+  std::vector<std::string> slow_paths() const;  // sentences, of kernels in a step that others would be faster than
   int64_t resident_bytes()
       const;  // the most that the process takes of the host: the reserve, and arenas that lie there
   // What the memory that may run out must have: a GPU's where arenas are there, else the host's.

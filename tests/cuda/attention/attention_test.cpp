@@ -5,6 +5,7 @@
 #include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
+#include "witan/kernels/attention_path.h"
 #include "witan/kernels/cuda/attention/attention_backend.h"
 #include "witan/kernels/cuda/attention/cudnn_attention.h"
 #include "witan/tensor/cuda/stream.h"
@@ -277,6 +278,24 @@ TEST_F(Cudnn, LargeBatchesRunInParts) {
   const Results own = on_gpu(kOwn, size, in, dy), got = on_gpu(kDefault, size, in, dy);
   for (const auto part : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
     EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
+}
+
+// Whose smallest part, one group of one row, needs more than the stream's scratch has: of 32768 positions for dq in
+// float32 and dk and dv of each head, and where the backward is to repeat, of 8192 for the gradient of scores.
+TEST_F(Cudnn, LongSequencesTakeAWorkspaceOfTheirOwn) {
+  for (const auto& [size, repeatable] :
+       {std::pair(Size{1, 32768, 16, 2, 128}, false), {Size{1, 8192, 8, 1, 128}, true}}) {
+    SCOPED_TRACE(::testing::Message() << size);
+    const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
+    auto in = to_gpu(inputs(size, DType::bf16));
+    in.hints.repeatable = repeatable;
+    ASSERT_GT(kernels::attention_path(in, true).workspace, kernels::kLibraryScratch);
+    EXPECT_EQ(kernels::cuda::attention_backend(gpu(), in), cat("cudnn ", kernels::cuda::cudnn::version()));
+    const Results own = on_gpu(kOwn, size, in, dy), got = on_gpu(kDefault, size, in, dy);
+    for (const auto part : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
+      EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
+    EXPECT_NE(values(to_host(got.dk)), values(to_host(own.dk))) << "not cuDNN's";
+  }
 }
 
 // cuDNN's backward then forms its sums in one order.

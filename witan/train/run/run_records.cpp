@@ -41,6 +41,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   for (const std::string& warning : data.warnings) recorder_->log_warning(warning);
   for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
+  for (const std::string& slow : plan.slow_paths) recorder_->warn(slow);
 
   if (config->train.sample_tokens > 0 && !config->writes_sample())
     progress.note("sample       none: no rank holds the whole model; generate text with `witan generate`");

@@ -6,12 +6,12 @@
 #include <compare>
 #include <limits>
 #include <map>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/mutex.h"
+#include "witan/kernels/attention_path.h"
 #include "witan/kernels/elementwise.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
@@ -29,9 +29,6 @@ namespace {
 
 namespace fe = cudnn_frontend;
 using Attributes = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-constexpr int64_t kLeastSequence = 64;                                           // shorter ones are not worth a plan
-constexpr int64_t kWorkspaceBytes = Stream::kScratchBytes - (int64_t{1} << 20);  // what a plan may take
 
 // cuDNN's library, and those that it and its frontend open by their bare names, which succeeds once they are loaded.
 struct Loaded {
@@ -71,6 +68,7 @@ struct Problem {
   int64_t hd, hd_v;
   int64_t window;                 // 0: none
   int64_t row_queries, row_keys;  // tokens of a row in their tensors
+  int64_t room;                   // bytes of workspace
   float scale;
   auto operator<=>(const Problem&) const = default;
   int64_t rep() const { return H / G; }
@@ -197,10 +195,10 @@ Plan fitting_plan(cudnnHandle_t handle, const Problem& p) {
   int64_t rows = p.B, groups = p.G;
   for (;;) {
     Plan plan = build(handle, p, rows, groups);
-    if (!plan.graph || plan.scratch() <= kWorkspaceBytes) return plan;
+    if (!plan.graph || plan.scratch() <= p.room) return plan;
     if (rows == 1 && groups == 1) return {};
     int64_t& part = rows > 1 ? rows : groups;
-    part = divisor(part, std::min(part - 1, part * kWorkspaceBytes / plan.scratch()));
+    part = divisor(part, std::min(part - 1, part * p.room / plan.scratch()));
   }
 }
 
@@ -243,55 +241,13 @@ bool aligned(std::initializer_list<Tensor> tensors) {
   return std::ranges::all_of(tensors, [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; });
 }
 
-// The pairs of a block where they are what cuDNN can be told: a square, causal by index, or a rectangle.
-struct Pairs {
-  bool causal = false;
-  int64_t first_query = 0, keys = 0;  // queries from that one on, and so many keys
-  int64_t window = 0;                 // by index, of a square
-};
-
-// Whether `tokens` tokens stand at positions without a gap.
-bool consecutive(const PositionRuns& positions, int64_t tokens) {
-  return positions.at(tokens - 1) - positions.at(0) == tokens - 1;
+bool applies(Stream& stream, const AttentionPath& path) {
+  return path.own == OwnAttention::no && witan::cuda::properties(stream.device().index).major >= 8 &&
+         loaded().why_none.empty();
 }
 
-std::optional<Pairs> pairs_of(const AttentionInputs& in) {
-  const auto& [queries, keys, ids, length] = in.block;
-  const int64_t Sq = in.q.size(1), Sk = in.k.size(1);
-  // A window that hides no pair of the block is none; one by position is one by index where positions have no gap.
-  const bool windowed = in.window > 0 && queries.at(Sq - 1) - keys.at(0) >= in.window;
-  if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
-  // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
-  if (queries == keys && Sq == Sk) return Pairs{true, 0, Sk, windowed ? in.window : 0};
-  const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) {
-    return keys.before(queries.at(query) + 1, Sk);
-  };
-  // Of each run, which see more and more: all see the same if the first and the last do.
-  const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
-  const int64_t first = split > 0 ? seen(0) : seen(split), second = split < Sq ? seen(split) : first;
-  if ((split > 0 && seen(split - 1) != first) || (split < Sq && seen(Sq - 1) != second)) return {};
-  if (first != 0 && first != second) return {};
-  return Pairs{false, first == second ? 0 : split, second};
-}
-
-bool head_sizes_apply(int64_t hd, int64_t hd_v) {
-  const int64_t most = hd == hd_v ? 128 : 256;
-  return hd % 8 == 0 && hd_v % 8 == 0 && std::max(hd, hd_v) <= most;
-}
-
-bool applies(Stream& stream, const AttentionInputs& in) {
-  if (size_of(in.q.dtype()) != 2 || in.dropout.on()) return false;
-  if (!head_sizes_apply(in.q.size(3), in.v.size(3))) return false;
-  if (in.q.elements() == 0 || in.k.elements() == 0 || in.v.elements() == 0 ||
-      (!in.hints.one_sequence_per_row && in.sequence_ids.defined()))
-    return false;
-  const auto pairs = pairs_of(in);
-  return pairs && in.q.size(1) - pairs->first_query >= kLeastSequence && pairs->keys >= kLeastSequence &&
-         witan::cuda::properties(stream.device().index).major >= 8 && loaded().why_none.empty();
-}
-
-Problem problem_of(const AttentionInputs& in, bool backward) {
-  const Pairs pairs = *pairs_of(in);
+Problem problem_of(const AttentionInputs& in, const AttentionPath& path, bool backward) {
+  const AttentionPairs pairs = *library_pairs(in);
   const int64_t Sq = in.q.size(1);
   return {.dtype = in.q.dtype(),
           .backward = backward,
@@ -307,6 +263,7 @@ Problem problem_of(const AttentionInputs& in, bool backward) {
           .window = pairs.window,
           .row_queries = Sq,
           .row_keys = in.k.size(1),
+          .room = std::max(path.workspace, kLibraryScratch),
           .scale = static_cast<float>(in.scale)};
 }
 
@@ -315,17 +272,17 @@ using Places = std::map<Operand, Tensor>;
 // One call in its parts.
 class Call {
  public:
-  Call(Stream& stream, const Problem& problem, Places places)
-      : stream_(stream), p_(problem), places_(std::move(places)) {}
+  Call(Stream& stream, const Problem& problem, Places places, const Tensor& workspace = {})
+      : stream_(stream), p_(problem), places_(std::move(places)), workspace_(workspace) {}
 
   // False where there is no plan.
   bool run() {
     OfDevice& device = of_device(stream_);
     const MutexLock lock(device.turn);
     const Plan& plan = device.plan(p_);
-    if (!plan.graph) return false;
+    if (!plan.graph || (plan.scratch() > kLibraryScratch && !workspace_.defined())) return false;
     check(fe::detail::set_stream(device.handle, witan::cuda::native(stream_)), "its stream");
-    scratch_ = plan.scratch() > 0 ? stream_.scratch(plan.scratch()) : nullptr;
+    if (plan.scratch() > 0) scratch_ = workspace_.defined() ? workspace_.raw() : stream_.scratch(plan.scratch());
     write_unseen();
     for (int64_t row = 0; row < p_.B; row += plan.rows)
       for (int64_t group = 0; group < p_.G; group += plan.groups) run(device, plan, row, group);
@@ -384,21 +341,23 @@ class Call {
   Stream& stream_;
   const Problem p_;
   const Places places_;
+  const Tensor workspace_;  // undefined: the stream's scratch holds it
   std::byte* scratch_ = nullptr;
 };
 
 }  // namespace
 
 bool attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
-  if (in.hints.batch_invariant || !lse.defined() || !applies(stream, in) || !aligned({in.q, in.k, in.v, y}))
-    return false;
-  return Call(stream, problem_of(in, false), {{kQ, in.q}, {kK, in.k}, {kV, in.v}, {kY, y}, {kLse, lse}}).run();
+  const AttentionPath path = attention_path(in, false);
+  if (!lse.defined() || !applies(stream, path) || !aligned({in.q, in.k, in.v, y})) return false;
+  return Call(stream, problem_of(in, path, false), {{kQ, in.q}, {kK, in.k}, {kV, in.v}, {kY, y}, {kLse, lse}}).run();
 }
 
 bool attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
-  if (!applies(stream, in) || !aligned({in.q, in.k, in.v, y, dy, to.dq, to.dk, to.dv})) return false;
-  return Call(stream, problem_of(in, true),
+  const AttentionPath path = attention_path(in, true);
+  if (!applies(stream, path) || !aligned({in.q, in.k, in.v, y, dy, to.dq, to.dk, to.dv})) return false;
+  return Call(stream, problem_of(in, path, true),
               {{kQ, in.q},
                {kK, in.k},
                {kV, in.v},
@@ -407,15 +366,17 @@ bool attention_backward(Stream& stream, const AttentionGradients& to, const Tens
                {kDy, dy},
                {kDq, to.dq},
                {kDk, to.dk},
-               {kDv, to.dv}})
+               {kDv, to.dv}},
+              in.workspace)
       .run();
 }
 
 bool has_attention(Stream& stream, const AttentionInputs& in) {
-  if (in.hints.batch_invariant || !applies(stream, in)) return false;
+  const AttentionPath forward = attention_path(in, false), backward = attention_path(in, true);
+  if (!applies(stream, forward) || !applies(stream, backward)) return false;
   OfDevice& device = of_device(stream);
   const MutexLock lock(device.turn);
-  return device.plan(problem_of(in, false)).graph && device.plan(problem_of(in, true)).graph;
+  return device.plan(problem_of(in, forward, false)).graph && device.plan(problem_of(in, backward, true)).graph;
 }
 
 std::string version() {

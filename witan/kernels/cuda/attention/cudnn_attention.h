@@ -14,8 +14,8 @@
 
 namespace witan::kernels::cuda::cudnn {
 
-// False: nothing was done, because the call is not one of those above, no library was found, or no plan's workspace
-// fits into Stream::scratch. Shapes and the machine alone decide.
+// False: nothing was done, because the call is not one of those above (kernels/attention_path.h), no library was found,
+// or no plan's workspace fits into Stream::scratch or in.workspace. Shapes and the machine alone decide.
 bool attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
 bool attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in);
