@@ -1,8 +1,10 @@
 #include "witan/cli/supervise/rank_processes.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +17,6 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/processes/launch.h"
-#include "witan/comm/processes/socket.h"
 #include "witan/serve/secret.h"
 #include "witan/train/signals/signals.h"
 
@@ -25,9 +26,18 @@ namespace {
 constexpr const char* kThisProgram = "/proc/self/exe";  // also where its file has been replaced since
 constexpr const char* kLoopback = "127.0.0.1";
 
-// One that nobody listens at a moment ago.
-int free_port() {
-  return local_end(listen_at({kLoopback, 0})).port;
+// A socket at a free port, which the system then gives to nobody else: rank 0 may listen there (SO_REUSEADDR) as long
+// as this socket does not.
+Socket reserve_port() {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  require<IoError>(socket.open() && ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                       ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0,
+                   "no port of this host is free for the ranks to meet: ", std::strerror(errno));
+  return socket;
 }
 
 // This process's variables, but for those that say what `own` say, and for what another launcher's would say.
@@ -71,8 +81,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 }  // namespace
 
-RankProcesses::RankProcesses(const JobCall& call) {
-  const int port = free_port();
+RankProcesses::RankProcesses(const JobCall& call) : reserved_(reserve_port()) {
+  const int port = local_end(reserved_).port;
   const std::string secret = serve::new_secret();
   for (int rank = 0; rank < call.ranks; ++rank) start(call, rank, port, secret);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "witan/cli/supervise/verdict.h"
+#include "witan/comm/processes/socket.h"
 
 namespace witan::cli {
 
@@ -56,6 +57,7 @@ class RankProcesses {
   void start(const JobCall& call, int rank, int port, const std::string& secret);
   void end_the_others();
 
+  Socket reserved_;  // the port at which rank 0 listens
   std::vector<Process> processes_;
   std::optional<Clock::time_point> over_;  // since when a rank has failed, or rank 0 has ended
   int pressed_ = 0;                        // signals that the others were sent for it
