@@ -130,7 +130,9 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
       count(out.counts, out.ids);
       std::vector<double> sums = token_sums<A>(out, 1);
       dispatch_scores(scoring.scores, [&]<class Score>() { sums.back() = entropy_sum<A, Score>(out, logits); });
-      write_means<A>(out, sums.data(), out.counts, T, K);
+      RouterOutputs of_rows = out;
+      of_rows.tokens = {};  // which count_tokens() has not counted yet
+      write_means<A>(of_rows, sums.data(), out.counts, T, K);
     }
   });
 }
