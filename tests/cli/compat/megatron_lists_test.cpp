@@ -34,6 +34,7 @@ RunConfig expected(const std::string& name) {
   config.model.mlp.ffn_hidden_size = 1792;
   config.model.moe.num_experts = 0;
   config.model.moe.moe_aux_loss_coeff = "0";
+  config.model.moe.moe_global_load = "so_far";
   config.data.seq_length = 2048;
   config.optimizer.lr = 6e-4;
   config.optimizer.min_lr = 6e-5;

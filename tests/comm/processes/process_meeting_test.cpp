@@ -375,14 +375,14 @@ TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
 
 // A failure says which rank failed: one that is none is not believed, and what follows is.
 TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
-  constexpr uint32_t kFailed = 2;
+  constexpr uint32_t kFailed = 2, kUnknown = 4;
   const auto words = [](uint32_t kind, uint32_t rank) {
     std::string text(2 * sizeof(uint32_t), '\0');
     std::memcpy(text.data(), &kind, sizeof kind);
     std::memcpy(text.data() + sizeof kind, &rank, sizeof rank);
     return text + "all is lost";
   };
-  for (const auto& payload : {words(kFailed, 1 << 20), words(kFailed, ~uint32_t{0}), words(kFailed + 1, 1)})
+  for (const auto& payload : {words(kFailed, 1 << 20), words(kFailed, ~uint32_t{0}), words(kUnknown, 1)})
     EXPECT_THAT(said_of(frame(kFailure, 0, payload.size(), payload)), HasSubstr("is lost: its connection ended"));
   EXPECT_THAT(said_of(frame(kFailure, 0, 4, "four")), HasSubstr("is lost: its connection ended"));
 }
