@@ -100,7 +100,7 @@ TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
 
 // Every name that is offered for another one is one of ours, or the offer would never be made.
 TEST(RunTest, NamesOfOtherProgramsStandForFlagsOfTrain) {
-  for (const auto& [other, ours] : cli::other_flags())
+  for (const auto& [other, ours] : other_flags())
     expect_refusal({"train", std::string(other), "3"}, 2, {" (did you mean " + std::string(ours) + "?)"});
 }
 

@@ -42,7 +42,8 @@ TEST(Soap, KeepsWhatIsOfTheBasesAsStateOfTheMatrix) {
 }
 
 // Gradients a few roundings apart, of one rank or two, with rows that begin later: whatever a factor's rank, the update
-// is continuous. The noise is 1e-15 of the gradient.
+// is continuous. The noise is 1e-15 of the gradient, and grows by the inverse of the least gap between eigenvalues that
+// have vectors of their own, 1e5, where bases are renewed; a basis that roundings decide differs by 1e-2.
 TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
   const auto values_after_updates = [](double noise, int64_t rank, int64_t frequency) {
     Rank rank_of_test;
@@ -67,7 +68,7 @@ TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
   for (const int64_t rank : {1, 2})
     for (const int64_t frequency : {1, 3})
       EXPECT_TRUE(testing::close(values_after_updates(1e-15, rank, frequency), values_after_updates(0, rank, frequency),
-                                 1e-10, 1e-10))
+                                 1e-7, 1e-7))
           << "rank " << rank << ", bases every " << frequency;
 }
 

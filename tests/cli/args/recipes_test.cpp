@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/cli_support.h"
 #include "support/program.h"
@@ -17,6 +18,8 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
 
 const fs::path kTree = WITAN_SOURCE_DIR;
 

@@ -385,9 +385,9 @@ TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
   const auto scaling = [](const char* settings) {
     return refused([&](AttentionConfig& c) { c = config_with(settings); });
   };
-  EXPECT_EQ(
-      scaling("rotary_scaling_factor=4"),
-      "rotary_scaling_factor = 4 stretches nothing, as rope_scaling_type = none; set it to yarn, llama3 or linear");
+  EXPECT_EQ(scaling("rotary_scaling_factor=4"),
+            "rotary_scaling_factor = 4 stretches nothing, as rope_scaling_type = none; set it to yarn, llama3, linear, "
+            "longrope or dynamic");
   EXPECT_EQ(
       scaling("rope_scaling_type=linear;position_embedding_type=none"),
       "rope_scaling_type = linear changes rotary positions, and position_embedding_type = none has none: set it to "
@@ -398,7 +398,7 @@ TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
   EXPECT_EQ(scaling("rope_scaling_type=llama3;rope_low_freq_factor=4"),
             "rope_high_freq_factor = 4 must be above rope_low_freq_factor = 4; Llama 3.1's are 4 and 1");
   for (const auto& [key, text] :
-       std::vector<std::pair<std::string, std::string>>{{"rope_scaling_type", "dynamic"},
+       std::vector<std::pair<std::string, std::string>>{{"rope_scaling_type", "cubic"},
                                                         {"rotary_scaling_factor", "0.5"},
                                                         {"original_max_position_embeddings", "0"},
                                                         {"beta_slow", "0"},
