@@ -282,7 +282,8 @@ bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
   const auto* integer = std::get_if<int64_t*>(&field.value);
   const auto* real = std::get_if<double*>(&field.value);
   const auto* on = std::get_if<bool*>(&field.value);
-  if ((integer && **integer == 0) || (real && **real == 0) || (on && !**on)) return false;
+  const auto* text = std::get_if<std::string*>(&field.value);
+  if ((integer && **integer == 0) || (real && **real == 0) || (on && !**on) || (text && **text == "0")) return false;
   const bool number = integer || real;
   return field.text() != usual.text() || (number && source == ValueSource::flag);
 }
