@@ -82,6 +82,25 @@ TEST(Thrift, RefusesNestingSizesAndTypesBeyondTheBytes) {
   expect_refused(std::string("\x16\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01\x00", 13));  // 77 bits
 }
 
+// fastparquet writes empty lists as a byte of zero, without a type.
+TEST(Thrift, EmptyListsNeedNoType) {
+  const std::string bytes("\x19\x00\x1A\x00\x15\x08\x00", 7);  // {1: [], 2: set(), 3: i32 4}
+  for (const bool skip_all : {false, true}) {
+    ThriftReader in(bytes);
+    std::vector<int> ids;
+    in.fields([&](const Field& field) {
+      ids.push_back(field.id);
+      if (field.id == 1 && !skip_all)
+        in.list(field, Type::i64, [] { ADD_FAILURE() << "the list is empty"; });
+      else
+        in.skip(field);
+    });
+    EXPECT_EQ(ids, (std::vector<int>{1, 2, 3}));
+  }
+  expect_refused(std::string("\x19\x10\x00\x00", 4));  // an element without a type
+  expect_refused(std::string("\x19\x1D\x00\x00", 4));  // and one of type 13
+}
+
 TEST(Thrift, RefusesAFieldOfAnotherType) {
   const std::string bytes = example();
   ThriftReader in(bytes);
