@@ -58,6 +58,8 @@ TEST_F(SourcesTest, KnowsTables) {
   put(folder_ / "f.tgz", "");
   put(folder_ / "g.tar.zst", "");
   put(folder_ / "h.mds.zstd", "");
+  put(folder_ / "I.JSONL", "{}");
+  put(folder_ / "J.TAR.GZ", "");
   std::vector<std::pair<std::string, std::string>> kinds;
   for (const Source& source : find_sources({folder_.path()}).files)
     kinds.emplace_back(source.path.filename().string(), name_of(source.kind));
@@ -65,6 +67,8 @@ TEST_F(SourcesTest, KnowsTables) {
   EXPECT_EQ(kinds, (std::vector<std::pair<std::string, std::string>>{{"1234", "parquet"},
                                                                      {"5678", "arrow"},
                                                                      {"9", "jsonl"},
+                                                                     {"I.JSONL", "jsonl"},
+                                                                     {"J.TAR.GZ", "webdataset"},
                                                                      {"a.parquet", "parquet"},
                                                                      {"b.arrow", "arrow"},
                                                                      {"d.feather", "arrow"},

@@ -20,8 +20,10 @@
 #include "witan/base/glob.h"
 #include "witan/base/text.h"
 #include "witan/data/decompress.h"
+#include "witan/data/encoding.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tar/tar_reader.h"
+#include "witan/data/tar/webdataset.h"
 
 namespace witan {
 namespace {
@@ -29,6 +31,7 @@ namespace {
 constexpr size_t kLeastPodFiles = 150;
 
 SourceKind kind_of_name(fs::path path) {
+  path = ascii_lower_case(path.filename().string());
   if (path.extension() == ".parquet") return SourceKind::parquet;
   if (path.extension() == ".arrow" || path.extension() == ".feather") return SourceKind::arrow;
   if (path.extension() == ".tgz") return SourceKind::webdataset;
@@ -119,7 +122,8 @@ bool has_samples(const fs::path& path) try {
   tar::TarReader archive(*bytes);
   tar::Member member;
   for (int i = 0; i < kLooked && archive.next(member); ++i)
-    if (member.name.ends_with(".txt") || member.name.ends_with(".json")) return true;
+    if (const std::string name = ascii_lower_case(member.name); name.ends_with(".txt") || name.ends_with(".json"))
+      return true;
   return false;
 } catch (const tables::Damaged&) {
   return true;
@@ -154,8 +158,7 @@ bool is_bookkeeping(const fs::path& path) {
 
 // What a dataset's repository says of itself, beside its rows.
 bool is_paper(const fs::path& path) {
-  std::string name = path.filename().string();
-  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  const std::string name = ascii_lower_case(path.filename().string());
   return std::ranges::any_of(std::array{"readme", "license", "licence", "notice", "citation"},
                              [&](const std::string& paper) {
                                return name == paper || name.starts_with(paper + ".") || name.starts_with(paper + "_") ||

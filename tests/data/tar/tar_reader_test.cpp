@@ -80,6 +80,20 @@ TEST(TarReader, ExtensionsOfWholeBlocksHaveNoPadding) {
   EXPECT_EQ(members_of(file('L', "long", name + '\0') + file('0', "a", "1")), (Members{{name, "1"}}));
 }
 
+// As Python's tarfile, which the package webdataset reads with, takes a block of zeros: POSIX has two of them at the
+// end, and writers that have written one alone, or other bytes behind it.
+TEST(TarReader, EndsAtABlockOfZerosForGood) {
+  const std::string first = file('0', "a", "1"), mark(512, '\0');
+  for (const std::string& behind : {std::string(), file('0', "b", "2") + mark + mark, std::string(600, 'x')}) {
+    test::BytesInMemory bytes(first + mark + behind);
+    TarReader reader(bytes);
+    Member member;
+    ASSERT_TRUE(reader.next(member));
+    EXPECT_EQ(member.name, "a");
+    for (int again = 0; again < 3; ++again) EXPECT_FALSE(reader.next(member));
+  }
+}
+
 TEST(TarReader, NumbersMayBeBinary) {
   std::string size(12, '\0');
   size[0] = '\x80';

@@ -77,6 +77,28 @@ TEST(Webdataset, KnowsTheNamesOfEveryFormat) {
   }
 }
 
+// The package webdataset makes endings lower-case before it looks at them.
+TEST(Webdataset, EndingsCountInEitherCase) {
+  std::string bytes = read_file(golden_table("webdataset.tar"));
+  size_t renamed = 0;
+  for (size_t block = 0; block + 512 <= bytes.size(); block += 512) {
+    const std::string name = bytes.substr(block, bytes.find('\0', block) - block);
+    if (!name.starts_with("000/") || !name.ends_with(".txt")) continue;
+    bytes.replace(block + name.size() - 3, 3, "TXT");
+    unsigned sum = 0;
+    for (size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(bytes[block + i]);
+    std::string digits(6, '0');
+    for (size_t i = 6; i-- > 0; sum /= 8) digits[i] = static_cast<char>('0' + sum % 8);
+    bytes.replace(block + 148, 8, digits + std::string("\0 ", 2));
+    ++renamed;
+  }
+  ASSERT_GE(renamed, 3u);
+  const TempFolder folder;
+  put(folder / "a.tar", bytes);
+  EXPECT_EQ(samples_of(folder / "a.tar", {}), samples_of(golden_table("webdataset.tar"), {}));
+  EXPECT_EQ(samples_of(folder / "a.tar", {.text = "SEG.txt"})[3], "not this");
+}
+
 void read_all_samples(const std::string& bytes) {
   const auto reader = read_webdataset("a.tar", std::make_unique<test::BytesInMemory>(bytes), {.row_bytes = 1 << 12});
   for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());

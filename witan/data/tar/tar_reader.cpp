@@ -128,7 +128,7 @@ std::string TarReader::read_extension(uint64_t bytes) {
 
 bool TarReader::next(Member& member) {
   Said said;
-  for (Header header; read_header(header);) {
+  for (Header header; !at_end_ && read_header(header);) {
     if (header.type == 'L') {
       said.path = until_nul(read_extension(header.bytes));
       continue;
@@ -149,6 +149,7 @@ bool TarReader::next(Member& member) {
     }
     if (header.type != 'g' && header.type != 'K') said = {};
   }
+  at_end_ = true;
   return false;
 }
 

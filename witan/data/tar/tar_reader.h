@@ -21,7 +21,8 @@ class TarReader {
  public:
   explicit TarReader(ByteReader& bytes) : bytes_(bytes) {}
 
-  // The next regular file; what else there is, links and folders, is passed over. False at the end.
+  // The next regular file; what else there is, links and folders, is passed over. False at the end mark, a block of
+  // zeros, and from then on: what stands behind it is no part of the archive.
   bool next(Member& member);
   // The current file's contents, as far as `most` bytes; once for each.
   void read(std::string& contents, uint64_t most);
@@ -36,6 +37,7 @@ class TarReader {
   ByteReader& bytes_;
   uint64_t left_ = 0;  // of the current member, with its padding
   uint64_t in_member_ = 0;
+  bool at_end_ = false;
 };
 
 }  // namespace witan::tar

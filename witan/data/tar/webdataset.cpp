@@ -16,22 +16,29 @@
 namespace witan {
 namespace {
 
-// "shard/000012.seg.json" is the file of the ending "seg.json" of the sample "shard/000012".
+// "shard/000012.seg.json" is the file of the ending "seg.json" of the sample "shard/000012". Endings are in lower case,
+// as the package webdataset makes them.
 struct SampleName {
-  std::string_view sample, ending;
+  std::string_view sample;
+  std::string ending;
 };
 
 SampleName split_name(std::string_view name) {
   const size_t base = name.rfind('/') + 1;  // 0 without a folder
   const size_t dot = name.find('.', base);
   if (dot == name.npos || dot == base) return {};  // no ending, or hidden
-  return {name.substr(0, dot), name.substr(dot + 1)};
+  return {name.substr(0, dot), ascii_lower_case(name.substr(dot + 1))};
 }
 
 class WebdatasetRows final : public TableReader {
  public:
   WebdatasetRows(std::string name, std::unique_ptr<ByteReader> bytes, const TableColumns& columns)
-      : name_(std::move(name)), bytes_(std::move(bytes)), archive_(*bytes_), columns_(columns), parser_(columns.text) {}
+      : name_(std::move(name)),
+        bytes_(std::move(bytes)),
+        archive_(*bytes_),
+        columns_(columns),
+        text_ending_(ascii_lower_case(columns.text)),
+        parser_(columns.text) {}
 
   bool next(TableCell& cell) override {
     return tables::named([&] { return find_next(cell); },
@@ -69,7 +76,7 @@ class WebdatasetRows final : public TableReader {
   }
 
   void take(std::string_view ending) {
-    const bool exact = ending == columns_.text && !columns_.whole;
+    const bool exact = ending == text_ending_ && !columns_.whole;
     const bool is_text =
         columns_.json.empty() && (exact || (ending == "txt" && (columns_.text == "text" || columns_.whole) && !text_));
     if (!is_text && ending != "json") return;
@@ -141,6 +148,7 @@ class WebdatasetRows final : public TableReader {
   std::unique_ptr<ByteReader> bytes_;
   tar::TarReader archive_;
   TableColumns columns_;
+  std::string text_ending_;
   JsonlParser parser_;
   tar::Member member_;
   bool waiting_ = false;                    // whether the member is a file that was not taken
@@ -150,6 +158,13 @@ class WebdatasetRows final : public TableReader {
 };
 
 }  // namespace
+
+std::string ascii_lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& letter : lower)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return lower;
+}
 
 std::unique_ptr<TableReader> open_webdataset(const fs::path& path, const TableColumns& columns) {
   return read_webdataset(path.string(), open_bytes(path), columns);

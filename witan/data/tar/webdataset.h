@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "witan/base/file.h"
 #include "witan/data/decompress.h"
@@ -19,5 +20,8 @@ std::unique_ptr<TableReader> open_webdataset(const fs::path& path, const TableCo
 // The same of any bytes; `name` is for messages.
 std::unique_ptr<TableReader> read_webdataset(std::string name, std::unique_ptr<ByteReader> bytes,
                                              const TableColumns& columns);
+
+// `text` with A to Z as a to z: endings of names count the same in either case.
+std::string ascii_lower_case(std::string_view text);
 
 }  // namespace witan
