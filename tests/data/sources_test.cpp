@@ -237,6 +237,38 @@ TEST_F(SourcesTest, SaysWhatItCannotUse) {
   EXPECT_THROW(find_sources({"/dev/null"}), DataError);
 }
 
+// Before any row is read: each line of such a file would be an unusable row.
+TEST_F(SourcesTest, RowsInUtf16AreRefusedWithTheCommandThatConvertsThem) {
+  const std::string rows("{\0\"\0t\0\"\0:\0\x31\0}\0\n\0", 16);
+  for (const std::string& bytes : {rows, "\xFF\xFE" + rows}) {
+    const fs::path file = put(folder_ / "in/a.jsonl", bytes);
+    for (const fs::path& named : {file, folder_ / "in"})
+      EXPECT_THAT(message_of<DataError>([&] { find_sources({named}); }),
+                  AllOf(HasSubstr("a.jsonl: this is UTF-16 (little-endian): "), HasSubstr("`iconv -f utf-16"),
+                        HasSubstr("> a.utf8.jsonl`")));
+  }
+  const fs::path packed = put(folder_ / "a.jsonl.gz", gzip(rows));
+  EXPECT_THAT(message_of<DataError>([&] { find_sources({packed}); }),
+              AllOf(HasSubstr("`zcat "), HasSubstr(" | iconv -f utf-16le -t utf-8 > a.utf8.jsonl`")));
+  const fs::path text = put(folder_ / "a.txt", std::string("h\0i\0\n\0", 6));
+  EXPECT_THAT(message_of<DataError>([&] { find_sources({text}); }),
+              AllOf(HasSubstr("a.txt: this is UTF-16"), HasSubstr("iconv -f utf-16le -t utf-8 ")));
+}
+
+TEST_F(SourcesTest, AnArrayOfRowsIsRefusedWithTheCommandThatConvertsIt) {
+  for (const char* text :
+       {"[\n  {\n    \"text\": \"a\"\n  }\n]", "\xEF\xBB\xBF [{\"text\": \"a\"}, {\"text\": \"b\"}]"}) {
+    const fs::path file = put(folder_ / "in/a.json", text);
+    for (const fs::path& named : {file, folder_ / "in"})
+      EXPECT_THAT(message_of<DataError>([&] { find_sources({named}); }),
+                  AllOf(HasSubstr("a.json: this is one JSON array, but rows are objects, one on each line: "),
+                        HasSubstr("`jq -c '.[]' "), HasSubstr("> a.rows.jsonl`")));
+  }
+  // Single bad rows are left to the quarantine.
+  put(folder_ / "in/a.json", "[1, 2]\n{\"text\": \"a\"}");
+  EXPECT_EQ(names(find_sources({folder_ / "in"})), std::vector<std::string>{"in/a.json:rows"});
+}
+
 TEST_F(SourcesTest, NamesTheCompressionsThatAreNotRead) {
   const std::pair<std::string, const char*> heads[] = {
       {{"\xFD\x37zXZ\0", 6}, "this is xz-compressed, which is not read: "},

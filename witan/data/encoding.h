@@ -1,4 +1,4 @@
-// Guesses the encoding of text that is not UTF-8, and says how to convert it.
+// Guesses the encoding of text that is not UTF-8 from its bytes, and says how to convert it.
 #pragma once
 
 #include <string>
@@ -19,8 +19,18 @@ enum class Encoding {
 // only in the meaning of their bytes, which no program can see.
 Encoding guess_encoding(std::string_view text, size_t at);
 
+// The command that writes what `program` makes of the file, unpacked, under another name in the current folder:
+// "zcat notes.txt.gz | iconv -f latin1 -t utf-8 > notes.utf8.txt" with the mark ".utf8". `extension`: of that name, if
+// not the file's.
+std::string rewrite_command(const fs::path& path, std::string_view program, std::string_view mark,
+                            std::string_view extension = {});
+
 // The end of a message about such a byte of `path`: the probable encoding, the command that converts the file, and the
 // flag that reads it as it is.
 std::string explain_invalid_utf8(const fs::path& path, std::string_view text, size_t at);
+
+// "UTF-16 (little-endian): convert it to UTF-8 (`iconv ...`)", or UTF-32, where the first bytes of `path`, `head`, begin
+// with a byte-order mark or make text as such; else "".
+std::string explain_wide_text(const fs::path& path, std::string_view head);
 
 }  // namespace witan

@@ -51,7 +51,7 @@ std::string head_of(const fs::path& path) {
 }
 
 // Why a file that begins so is no text, and what to do about it; empty: it may be text.
-std::string why_no_text(std::string_view head) {
+std::string why_no_text(const fs::path& path, std::string_view head) {
   constexpr const char* kCompressed = "-compressed, which is not read: unpack it, or recompress it with zstd or gzip";
   constexpr const char* kArchive = ", which is not read: unpack it, and give the folder of its files";
   const auto begins = [&](std::string_view magic) { return head.starts_with(magic); };
@@ -62,9 +62,8 @@ std::string why_no_text(std::string_view head) {
   if (begins("7z\xBC\xAF\x27\x1C")) return cat("a 7z archive", kArchive);
   if (begins("Rar!\x1A\x07")) return cat("a rar archive", kArchive);
   if (begins("%PDF-")) return "a PDF, which is not read: extract its text, as with pdftotext";
-  if (begins("\xFF\xFE") || begins("\xFE\xFF")) return "UTF-16: convert it to UTF-8 with iconv";
-  if (head.find('\0') == std::string::npos) return "";
-  return "a binary file (it has NUL bytes), not text; if it is UTF-16, convert it with iconv";
+  if (std::string wide = explain_wide_text(path, head); !wide.empty()) return wide;
+  return head.find('\0') == std::string::npos ? "" : "a binary file (it has NUL bytes), not text";
 }
 
 // What a path may have been meant for that is not there.
@@ -99,20 +98,34 @@ std::vector<fs::path> paths_like(const std::string& pattern) {
   return paths;
 }
 
+// Why no line of a file of rows that begins so can be used, and what to do about it; empty: some may.
+std::string why_no_rows(const fs::path& path, std::string_view head) {
+  if (std::string wide = explain_wide_text(path, head); !wide.empty()) return wide;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlank = " \t\r\n";
+  if (head.starts_with(kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
+  const size_t open = head.find_first_not_of(kBlank);
+  if (open == head.npos || head[open] != '[') return "";
+  const size_t item = head.find_first_not_of(kBlank, open + 1);
+  if (item == head.npos || head[item] != '{') return "";
+  return cat("one JSON array, but rows are objects, one on each line: convert it (`",
+             rewrite_command(path, "jq -c '.[]'", ".rows", ".jsonl"), "`)");
+}
+
 // The kind, and why it is no text after all.
 struct Look {
   SourceKind kind = SourceKind::text;
   std::string binary = {};
 };
 
-// What has no telling name is looked into.
+// Files of text and of rows are looked into, tables are known by their names.
 Look look_at(const fs::path& path) {
   const SourceKind kind = kind_of_name(path);
-  if (kind != SourceKind::text) return {kind};
+  if (is_table(kind)) return {kind};
   const std::string head = head_of(path);
+  if (kind == SourceKind::jsonl) return {kind, why_no_rows(path, head)};
   if (head.starts_with("PAR1")) return {SourceKind::parquet};
   if (head.starts_with("ARROW1")) return {SourceKind::arrow};
-  return {kind, why_no_text(head)};
+  return {kind, why_no_text(path, head)};
 }
 
 // Whether an archive may be one of samples: archives of anything else lie in folders, too. What is damaged may be.
@@ -315,6 +328,8 @@ class Finder {
     if (::access(entry.path().c_str(), R_OK) != 0) return skip(Why::unreadable);
     if (is_bookkeeping(entry.path())) return skip(Why::bookkeeping);
     const Look look = look_at(entry.path());
+    require<DataError>(look.binary.empty() || look.kind != SourceKind::jsonl, entry.path().string(), ": this is ",
+                       look.binary, ", or move it out of the folder");
     if (!look.binary.empty() || (look.kind == SourceKind::webdataset && !has_samples(entry.path())))
       return skip(Why::binary);
     in_folder_.emplace_back(entry.path(), describe(entry.path(), look.kind));
