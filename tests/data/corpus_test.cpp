@@ -151,6 +151,23 @@ TEST_F(Corpus, QuarantinesBrokenRowsAndGoesOn) {
                           HasSubstr("longer than 100 bytes")));
 }
 
+// A file whose rows all lack a text, among others that have them.
+TEST_F(Corpus, QuarantinesRowsOfANullColumnAndGoesOn) {
+  for (const char* table : {"other_nulls.parquet", "other_nulls.arrow"}) {
+    options_.quarantine = elsewhere_ / "bad.jsonl";
+    options_.bad_row_share = 0.5;
+    const TempFolder folder;
+    put(folder / table, read_file(golden(cat("tables/", table))));
+    put(folder / "z.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
+    std::vector<std::string> documents;
+    const auto statistics = read_corpus(find_sources({folder.path()}).files, options_,
+                                        [&](const Document& document) { documents.emplace_back(document.text); });
+    EXPECT_THAT(documents, ElementsAre("a", "b", "c")) << table;
+    EXPECT_EQ(statistics.bad_rows, 3);
+    EXPECT_THAT(read_file(options_.quarantine), AllOf(HasSubstr(table), HasSubstr("the text is null")));
+  }
+}
+
 TEST_F(Corpus, StopsWhenTooManyRowsAreBroken) {
   options_.quarantine = elsewhere_ / "bad.jsonl";
   put(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"txt\": \"two\"}\n");

@@ -35,6 +35,21 @@ TEST(ArrowReader, WritesRowsOfNestedColumns) {
     EXPECT_EQ(rows_of(*open_arrow(path, all_columns())), expected) << path;
 }
 
+// A writer that sees no value gives the column the type of null.
+TEST(ArrowReader, ColumnsOfTheNullTypeHoldNulls) {
+  const fs::path path = golden_table("other_nulls.arrow");
+  const Json nulls(3, Json());
+  EXPECT_EQ(texts_of(*open_arrow(path, {})), nulls);
+  EXPECT_EQ(texts_of(*open_arrow(path, {.text = "meta.a"})), nulls);
+  EXPECT_EQ(texts_of(*open_arrow(path, {.text = "text.inner"})), nulls) << "a struct, had it values";
+  EXPECT_EQ(lists_of(*open_arrow(path, {.text = "tags"})), Json::parse(R"([[""], [""], ["", ""]])"));
+  const auto whole = open_arrow(path, {.text = "", .whole = true});
+  EXPECT_TRUE(whole->left_out().empty());
+  EXPECT_EQ(rows_of(*whole), rows_in("other_nulls.jsonl"));
+  EXPECT_EQ(rows_of(*open_arrow(path, {.json = {"text", "tags"}})),
+            Json::parse(R"([{"tags": []}, {}, {"tags": [null, null]}])"));
+}
+
 TEST(ArrowReader, RefusesColumnsByName) {
   const fs::path path = golden_table("stream_zstd.arrow");
   const auto refusal = [&](const TableColumns& columns) {

@@ -56,6 +56,31 @@ TEST(ParquetReader, TellsHowFarItIs) {
   EXPECT_EQ(reader->offset(), fs::file_size(path));
 }
 
+// Written by fastparquet, expected by pyarrow.
+TEST(ParquetReader, ReadsFilesOfFastparquet) {
+  const fs::path path = golden_table("other_fastparquet.parquet");
+  const Json expected = rows_in("other_fastparquet.jsonl");
+  EXPECT_EQ(rows_of(*open_parquet(path, {.text = "", .whole = true})), expected);
+  Json texts = Json::array();
+  for (const Json& row : expected) texts.push_back(row["text"]);
+  EXPECT_EQ(texts_of(*open_parquet(path, {})), texts);
+}
+
+// A writer that sees no value gives the column the type of null.
+TEST(ParquetReader, ColumnsOfTheNullTypeHoldNulls) {
+  const fs::path path = golden_table("other_nulls.parquet");
+  const Json nulls(3, Json());
+  EXPECT_EQ(texts_of(*open_parquet(path, {})), nulls);
+  EXPECT_EQ(texts_of(*open_parquet(path, {.text = "meta.a"})), nulls);
+  EXPECT_EQ(texts_of(*open_parquet(path, {.text = "text.inner"})), nulls) << "a struct, had it values";
+  EXPECT_EQ(lists_of(*open_parquet(path, {.text = "tags"})), Json::parse(R"([[""], [""], ["", ""]])"));
+  const auto whole = open_parquet(path, {.text = "", .whole = true});
+  EXPECT_TRUE(whole->left_out().empty());
+  EXPECT_EQ(rows_of(*whole), rows_in("other_nulls.jsonl"));
+  EXPECT_EQ(rows_of(*open_parquet(path, {.json = {"text", "tags"}})),
+            Json::parse(R"([{"tags": []}, {}, {"tags": [null, null]}])"));
+}
+
 TEST(ParquetReader, RefusesColumnsByName) {
   const fs::path path = golden_table("zstd_plain_v1.parquet");
   const auto refusal = [&](const TableColumns& columns) {

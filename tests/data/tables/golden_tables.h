@@ -29,12 +29,17 @@ inline std::vector<fs::path> golden_tables(const std::string& suffix) {
   return found;
 }
 
+// The rows of a golden file of JSON Lines.
+inline Json rows_in(const std::string& name) {
+  Json rows = Json::array();
+  std::istringstream lines(read_file(golden_table(name)));
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line, name));
+  return rows;
+}
+
 // A line of expected.jsonl: {"text", "pages", "row"}.
 inline std::vector<Json> expected_rows() {
-  std::vector<Json> rows;
-  std::istringstream lines(read_file(golden_table("expected.jsonl")));
-  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line, "expected.jsonl"));
-  return rows;
+  return rows_in("expected.jsonl").get<std::vector<Json>>();
 }
 
 // The columns of the golden table that can be written as JSON, and some that cannot.
@@ -81,10 +86,7 @@ inline Json rows_of(TableReader& reader) {
 
 // The rows with all columns that JSON has a type for, nulls included, as pyarrow gives them (make_whole.py).
 inline Json expected_whole() {
-  Json rows = Json::array();
-  std::istringstream lines(read_file(golden_table("whole.jsonl")));
-  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line, "whole.jsonl"));
-  return rows;
+  return rows_in("whole.jsonl");
 }
 
 inline Json expected_column(const std::string& key) {

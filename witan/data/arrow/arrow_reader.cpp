@@ -213,6 +213,7 @@ class ArrowRows final : public TableReader {
         return write_struct(array, i);
       case ColumnKind::list:
         return write_list(array, i);
+      case ColumnKind::null:
       case ColumnKind::other:
         break;
     }

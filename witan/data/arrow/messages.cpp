@@ -72,7 +72,7 @@ struct Known {
 Known known_type(uint8_t type) {
   switch (type) {
     case kNull:
-      return {Layout::null, ColumnKind::other};
+      return {Layout::null, ColumnKind::null};
     case kUtf8:
     case kBinary:  // which older writers used for text
       return {Layout::bytes, ColumnKind::text};

@@ -127,7 +127,7 @@ class JsonRows final : public TableReader {
     ++group_;
   }
 
-  bool is_null(const Node& node) { return first(node).definition() < node.definition; }
+  bool is_null(const Node& node) { return first(node).definition() < node.definition || node.kind == Kind::null; }
 
   // Passes the one entry that each column below the node has where the node is null or an empty list.
   void pass(const Node& node) {

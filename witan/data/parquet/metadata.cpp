@@ -55,6 +55,7 @@ Meaning meaning_of_logical(ThriftReader& in) {
     if (id == 1 || id == 4 || id == 12) meaning = Meaning::text;
     if (id == 2) meaning = Meaning::map;
     if (id == 3) meaning = Meaning::list;
+    if (id == 11) meaning = Meaning::nothing;
     if (id != 10) return in.skip(field);
     meaning = Meaning::plain;  // an integer
     in.structure(field, [&](const Field& part) {

@@ -33,6 +33,7 @@ enum class Meaning : uint8_t {
   natural,   // an integer without sign
   list,      // of a group
   map,       // of a group
+  nothing,   // all are null
   something  // dates, decimals, half floats, BSON ...: no text, and no number as it stands
 };
 

@@ -16,6 +16,7 @@ constexpr int kMostNesting = 64;
 using Kind = tables::ColumnKind;
 
 Kind kind_of_leaf(const SchemaElement& element) {
+  if (element.meaning == Meaning::nothing) return Kind::null;
   const bool number = element.meaning == Meaning::plain || element.meaning == Meaning::natural;
   switch (*element.physical) {
     case Physical::byte_array:  // without a meaning: bytes, which older writers left unsaid for text

@@ -59,7 +59,7 @@ class TextRows final : public TableReader {
     cell.row = rows_before_ + rows_;
     cell.text = {};
     cell.reason.clear();
-    if (column_.has_value())
+    if (column_.has_value() && leaf_.meaning != Meaning::nothing)
       cell.text = column_.value().bytes;
     else if (leaf_.most_repetition == 0)
       cell.reason = "the text is null";

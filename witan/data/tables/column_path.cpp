@@ -17,6 +17,8 @@ const char* describe(ColumnKind kind) {
       return "structs (name a field of them, COLUMN.FIELD)";
     case ColumnKind::list:
       return "lists";
+    case ColumnKind::null:
+      return "nulls";
     case ColumnKind::other:
       break;
   }

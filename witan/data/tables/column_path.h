@@ -13,7 +13,8 @@
 
 namespace witan::tables {
 
-enum class ColumnKind : uint8_t { text, integer, natural, real, boolean, structure, list, other };
+// `null`: a type that has no values, as writers give a column in which they found none.
+enum class ColumnKind : uint8_t { text, integer, natural, real, boolean, structure, list, null, other };
 
 // "integers": what a column of the kind holds.
 const char* describe(ColumnKind kind);
@@ -24,7 +25,7 @@ template <class Column>
 const Column* find_column(const Column& column, std::string_view path) {
   const Column* at = &column;
   while (at->kind == ColumnKind::list) at = &at->children.front();
-  if (path.empty()) return at;
+  if (path.empty() || at->kind == ColumnKind::null) return at;  // whose fields are null, too
   if (at->kind != ColumnKind::structure) return nullptr;
   for (const Column& child : at->children)
     if (path == child.name) return find_column(child, {});
@@ -34,8 +35,8 @@ const Column* find_column(const Column& column, std::string_view path) {
   return nullptr;
 }
 
-// The same of the column of texts. Throws DataError with the columns that there are, or that it is not text; `file` is
-// for messages.
+// The same of the column of texts, all of which may be null. Throws DataError with the columns that there are, or that
+// it is not text; `file` is for messages.
 template <class Column>
 const Column& find_text_column(const Column& root, const TableColumns& wanted, const std::string& file) {
   const std::string& path = wanted.text;
@@ -45,8 +46,8 @@ const Column& find_text_column(const Column& root, const TableColumns& wanted, c
     for (const Column& child : root.children) names.push_back(child.name);
     refuse_column(file, wanted, names);
   }
-  require<DataError>(found->kind == ColumnKind::text, file, ": the column ", clipped(path), " holds ",
-                     describe(found->kind), ", not text; name another with ", wanted.option);
+  require<DataError>(found->kind == ColumnKind::text || found->kind == ColumnKind::null, file, ": the column ",
+                     clipped(path), " holds ", describe(found->kind), ", not text; name another with ", wanted.option);
   return *found;
 }
 

@@ -170,6 +170,18 @@ def write_others():
             writer.write_table(chat)
     pairs = pa.table({"conversations": [[{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}]] * 2})
     pq.write_table(pairs, HERE / "other_pairs.parquet", store_schema=False)
+    write_nulls()
+
+
+def write_nulls():
+    """Columns of the null type, as pyarrow infers them where it sees no value; other_nulls.jsonl has the rows."""
+    nulls = pa.table({"id": [1, 2, 3], "text": pa.nulls(3), "meta": [{"a": None, "n": 4}, None, {"a": None, "n": 5}],
+                      "tags": pa.array([[], None, [None, None]], pa.list_(pa.null()))})
+    pq.write_table(nulls, HERE / "other_nulls.parquet", compression="snappy", store_schema=False)
+    with pa.OSFile(str(HERE / "other_nulls.arrow"), "wb") as sink:
+        with pa.ipc.new_stream(sink, nulls.schema) as writer:
+            writer.write_table(nulls)
+    (HERE / "other_nulls.jsonl").write_text("".join(json.dumps(row) + "\n" for row in nulls.to_pylist()))
 
 
 def write_seeds():
