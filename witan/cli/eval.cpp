@@ -56,9 +56,12 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
                      flags_of_run(run.folder), " --data FILE`, or benchmarks with --tasks FILE");
   const RunData data = open_run_data(run);
   const TrainConfig& train = run.config->train;
+  const int64_t samples = args.all && data.held_out ? data.held_out->per_epoch() : evaluation_samples(data, train);
+  require<ConfigError>(samples > 0, "the run ", run.folder.string(),
+                       " makes no evaluations (eval_iters = 0): say what to evaluate it on with --data FILE",
+                       data.held_out ? ", or --all for its whole validation split" : "");
   TextBatches text;
-  text.batches = held_out_batches(data, args.all ? data.held_out->per_epoch() : evaluation_samples(data, train),
-                                  train.micro_batch_size);
+  text.batches = held_out_batches(data, samples, train.micro_batch_size);
   text.bytes = target_bytes(text.batches, *run.tokenizer);
   return text;
 }

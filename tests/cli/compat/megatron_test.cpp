@@ -488,7 +488,9 @@ TEST(Megatron, SharesOfTheSplitsAreKept) {
   EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
   EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.held_out_fraction, 0.1);
   EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.split, "90, 10");
-  EXPECT_TRUE(contains(config_refused({"--bf16", "--split", "100,0,0"}), "at least a millionth"));
+  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my", "--split", "100,0,0", "--eval-iters", "0"}).data.split,
+            "100,0,0");
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--split", "100,1e-9,0"}), "from a millionth"));
   for (const char* bad : {"", "a", "1,2,3,4", "1,-2", "0,0,0", "nan,1", "1,,2"})
     EXPECT_TRUE(contains(config_refused({"--bf16", "--split", bad}), "--split")) << bad;
 }

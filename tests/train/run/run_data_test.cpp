@@ -220,6 +220,29 @@ TEST_F(RunDataTest, MegatronsOrderDependsOnTheRunsLengthByItsEpochs) {
   EXPECT_NE(test::message_of<DataError>([&] { open_letters(); }).find("give weights"), std::string::npos);
 }
 
+TEST_F(RunDataTest, MegatronsSplitsNeedNoPartThatIsNotEvaluated) {
+  config_.data.data_samples = "megatron";
+  config_.train.train_iters = 6;
+  config_.data.split = "8,1,1";
+  const std::string with_evaluations = open_letters().fingerprint;
+  config_.train.eval_iters = 0;
+  EXPECT_EQ(open_letters().fingerprint, with_evaluations) << "training reads the same";
+  config_.data.split = "100,0,0";
+  const RunData data = open_letters();
+  EXPECT_EQ(data.held_out, nullptr);
+  EXPECT_TRUE(data.sets.empty());
+  EXPECT_EQ(evaluation_samples(data, config_.train), 0);
+  EXPECT_TRUE(held_out_batches(data, 0, 2).empty());
+  config_.train.full_validation = true;
+  const auto refusal = [&] { return test::message_of<DataError>([&] { open_letters(); }); };
+  EXPECT_NE(refusal().find("leaves nothing to evaluate on"), std::string::npos);
+  // A part that has a share and is evaluated must have sequences.
+  config_.train.full_validation = false;
+  config_.train.eval_iters = 1;
+  config_.data.split = "999999,500000,1";
+  EXPECT_NE(refusal().find("the test split has 0"), std::string::npos);
+}
+
 // Datasets of one letter each, in a folder and beside it.
 TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   const auto write = [&](const std::string& name, char letter, int documents) {

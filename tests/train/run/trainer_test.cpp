@@ -17,6 +17,18 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
+TEST_F(Trainer, TrainsWithoutEvaluations) {
+  RunConfig without = config("a");
+  without.train.eval_iters = 0;
+  const RunResult result = run(without);
+  EXPECT_EQ(result.step, 12);
+  EXPECT_FALSE(result.bits_per_byte.has_value());
+  const Metrics metrics = read_metrics(folder_ / "a" / "metrics.jsonl");
+  EXPECT_EQ(metrics.steps.size(), 12u);
+  EXPECT_TRUE(metrics.evals.empty());
+  EXPECT_TRUE(metrics.baselines.empty()) << "which is a figure beside that of an evaluation";
+}
+
 TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   const RunResult result = run(config("a"));
   EXPECT_EQ(result.end, RunEnd::finished);

@@ -426,9 +426,9 @@ void split(const GivenFlag& given, MegatronSettings& settings) {
   if (shares.size() > 3) given.refuse("must be up to three shares, of training, validation and test, as 969,30,1");
   shares.resize(3);
   const double all = shares[0] + shares[1] + shares[2], held_out = (shares[1] + shares[2]) / all;
-  if (!(held_out >= 1e-6 && held_out <= 0.5))
-    given.refuse("validation and test together must be at least a millionth and at most half of the data");
-  settings.set("held_out_fraction", fmt::format("{}", held_out), given);
+  if (all == 0 || (held_out != 0 && !(held_out >= 1e-6 && held_out <= 0.5)))
+    given.refuse("validation and test together must be nothing, or from a millionth to half of the data");
+  if (held_out != 0) settings.set("held_out_fraction", fmt::format("{}", held_out), given);
   settings.set("split", text, given);
 }
 

@@ -412,7 +412,8 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
   if (leads()) {
     require_room(config, plan, disk_state(*folder_, done), progress);
-    const Timing timing = quick_timing_of(plan, config, done, data_->held_out->per_epoch(), job);
+    const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
+    const Timing timing = quick_timing_of(plan, config, done, held_out, job);
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
     if (auto threads = too_many_threads(config->parallel, usable_cores())) told_.push_back(std::move(*threads));

@@ -94,7 +94,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   metrics_->append(run);
   if (laid_out_anew)
     for (const MemoryEvent& rank : plan_.memory) metrics_->append(rank);
-  if (before) return;
+  if (before || bigram_bits_per_byte == 0) return;  // without evaluations there is nothing to compare
   metrics_->append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 

@@ -27,7 +27,8 @@ Fields TrainConfig::fields() {
                                                                                                              1 << 24),
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
-      Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most"}.at_least(1),
+      Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most (0: no evaluations)"}
+          .at_least(0),
       Field{"full_validation", &full_validation,
             "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
       Field{"log_interval", &log_interval,
@@ -543,6 +544,11 @@ void RunConfig::validate() const {
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
   validate_expert_hosts(*this);
   validate_checks(*this);
+  for (const auto& [key, wanted] : {std::pair{"keep_best", train.keep_best > 0},
+                                    {"early_stopping_patience", train.early_stopping_patience > 0},
+                                    {"valid_data", !data.valid_data.empty()}})
+    require<ConfigError>(!wanted || train.eval_iters > 0 || train.full_validation, key,
+                         " needs evaluations, and eval_iters = 0 asks for none: set eval_iters, or leave out ", key);
   require<ConfigError>(train.early_stopping_patience == 0 || train.eval_interval > 0,
                        "early_stopping_patience = ", train.early_stopping_patience,
                        " counts evaluations, and eval_interval = 0 asks for none before the end: set eval_interval");

@@ -118,13 +118,14 @@ void DataConfig::validate() const {
       "data_weights, data_temperature, data_max_epochs and data_schedule mix datasets in Witan's order: ",
       megatron_samples() ? "data_samples = \"megatron\" takes weights in data_path"
                          : "name them with data or data_path");
-  if (megatron_samples())
-    validate_megatron();
-  else
-    require<ConfigError>(
-        train_data_path.empty() && valid_data_path.empty() && test_data_path.empty(),
-        "train_data_path, valid_data_path and test_data_path need data_samples = \"megatron\"; Witan's "
-        "order takes data_path and held_out_fraction");
+  if (megatron_samples()) return validate_megatron();
+  const megatron::Shares shares = megatron::parse_split(split);
+  require<ConfigError>(shares[1] || shares[2], "split = ", split,
+                       " holds nothing out, and data_samples = \"witan\" always holds out held_out_fraction of the "
+                       "tokens: leave split out");
+  require<ConfigError>(train_data_path.empty() && valid_data_path.empty() && test_data_path.empty(),
+                       "train_data_path, valid_data_path and test_data_path need data_samples = \"megatron\"; Witan's "
+                       "order takes data_path and held_out_fraction");
 }
 
 }  // namespace witan

@@ -227,7 +227,7 @@ RunData completed(RunData data, const RunConfig& config, Progress& progress) {
   std::ranges::move(warnings, std::back_inserter(data.warnings));
   if (config.data.megatron_samples())
     progress.note(cat("samples      in Megatron-Core's order: ", *data.train->size(), " to train on, ",
-                      *data.held_out->size(), " for validation"));
+                      data.held_out ? *data.held_out->size() : 0, " for validation"));
   if (data.train->packed()) {
     data.notes.push_back(describe_samples(*data.train, config.data));
     progress.note(data.notes.back());
@@ -309,7 +309,7 @@ int64_t evaluation_samples(const SampleSource& samples, const TrainConfig& confi
 }  // namespace
 
 int64_t evaluation_samples(const RunData& data, const TrainConfig& config) {
-  return evaluation_samples(*data.held_out, config, config.full_validation);
+  return data.held_out ? evaluation_samples(*data.held_out, config, config.full_validation) : 0;
 }
 
 int64_t evaluation_samples(const ValidationSet& set, const TrainConfig& config) {
@@ -318,6 +318,7 @@ int64_t evaluation_samples(const ValidationSet& set, const TrainConfig& config) 
 
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank,
                                     int64_t ranks) {
+  if (!data.held_out) return {};
   return evaluation_batches(*data.held_out, data.batch, samples, micro_batch_size, rank, ranks);
 }
 

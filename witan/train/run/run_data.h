@@ -20,7 +20,7 @@ namespace witan {
 
 struct RunData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const SampleSource> train, held_out;
+  std::shared_ptr<const SampleSource> train, held_out;  // the latter null in Megatron-Core's order without evaluations
   BatchOptions batch;
   std::string fingerprint;                 // of the tokens: a run resumes with those it began with
   std::vector<fs::path> shards = {};       // the prefixes of their files

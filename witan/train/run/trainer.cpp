@@ -239,7 +239,7 @@ class RankTrainer {
   // Whether this step is followed by an evaluation: at its interval, and where a checkpoint is to be compared by it.
   bool evaluates() const {
     const TrainConfig& train = run_.config->train;
-    return due(train.eval_interval) || (train.keep_best > 0 && saves());
+    return !held_out_.empty() && (due(train.eval_interval) || (train.keep_best > 0 && saves()));
   }
 
   LoaderOptions loader_options() const {
