@@ -120,6 +120,7 @@ TEST(Suggestion, IsAClauseOrNothing) {
 TEST(Clipped, KeepsMessagesShortAndPrintable) {
   EXPECT_EQ(clipped("plain \xC3\xA9"), "plain \xC3\xA9");
   EXPECT_EQ(clipped(std::string("a\0b\n\x7F\xFF", 6)), "a\\x00b\\x0A\\x7F\\xFF");
+  EXPECT_EQ(clipped("\xC2\x80\xC2\x9F\xC2\xA0"), "\\xC2\\x80\\xC2\\x9F\xC2\xA0") << "U+0080 to U+009F are controls";
   EXPECT_EQ(clipped("abcdef", 6), "abcdef");
   EXPECT_EQ(clipped("abcdefg", 6), "abcdef...");
   EXPECT_EQ(clipped("abcde\xC3\xA9", 6), "abcde...");  // no half characters

@@ -56,6 +56,19 @@ TEST(ErrorsTest, AUsersFaultIsOneLine) {
   EXPECT_FALSE(contains(report([] { throw std::bad_alloc(); }).text, "bug"));
 }
 
+// A name of a file can set a terminal's title or hide what precedes it.
+TEST(ErrorsTest, ControlCharactersOfInputDoNotReachTheTerminal) {
+  const auto text = [](const std::string& message) { return report([&] { throw DataError(message); }).text; };
+  EXPECT_EQ(text("\x1b]0;title\a.txt: it is\r empty\b\x7f"),
+            "witan: error: \\x1B]0;title\\x07.txt: it is\\x0D empty\\x08\\x7F\n");
+  EXPECT_EQ(text("\xC2\x9B"
+                 "31m \xFF"),
+            "witan: error: \\xC2\\x9B31m \\xFF\n")
+      << "U+009B, and no UTF-8";
+  EXPECT_EQ(text("Größe 专家:\n\tof two lines"), "witan: error: Größe 专家:\n\tof two lines\n");
+  EXPECT_EQ(report([] { throw std::out_of_range("\x1b[2J"); }).text.find('\x1b'), std::string::npos);
+}
+
 TEST(ErrorsTest, FailedFileOperationsAreNoBugs) {
   const Reported refused = report([] { std::filesystem::create_directory("/proc/witan/x"); });
   EXPECT_EQ(refused.code, ExitCode::data);

@@ -147,7 +147,9 @@ std::string clipped(std::string_view text, size_t most) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const size_t length = utf8_length(reinterpret_cast<const unsigned char*>(text.data()) + i, text.size() - i);
-    const bool shown = length > 1 || (length == 1 && byte >= 0x20 && byte != 0x7F);
+    // U+0080 to U+009F are controls, too, among them U+009B, with which terminals' commands may begin.
+    const bool high_control = length == 2 && byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool shown = length > 1 ? !high_control : length == 1 && byte >= 0x20 && byte != 0x7F;
     const std::string piece = shown ? std::string(text.substr(i, length)) : fmt::format("\\x{:02X}", byte);
     if (out.size() + piece.size() > most) return out + "...";
     out += piece;
