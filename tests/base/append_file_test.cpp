@@ -1,6 +1,9 @@
 #include "witan/base/append_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -34,6 +37,21 @@ TEST(AppendFile, SaysWhyItCannot) {
   AppendFile full("/dev/full");
   EXPECT_EQ(message_of<DiskFullError>([&] { full.append("x"); }),
             "cannot append to /dev/full: the disk is full; free some space and run the same command again");
+}
+
+TEST(AppendFile, FollowsNoLinkAndWaitsForNoReader) {
+  const TempFolder folder;
+  std::ofstream(folder / "outside") << "kept";
+  fs::create_symlink(folder / "outside", folder / "link");
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "link"); }).find("link: it is a link"),
+            std::string::npos);
+  fs::create_symlink(folder / "absent", folder / "dangling");
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "dangling"); }).find("it is a link"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder / "absent"));
+  EXPECT_EQ(read_file(folder / "outside"), "kept");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "pipe"); }).find("pipe: it is a pipe"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "support/flushed.h"
 #include "support/message_of.h"
@@ -83,6 +85,28 @@ TEST(ReadFile, SaysWhatIsWrong) {
             "cannot open " + (folder / "none").string() + ": No such file or directory");
   EXPECT_EQ(message_of<IoError>([&] { read_file(folder.path()); }),
             "cannot read " + folder.path().string() + ": it is a folder");
+}
+
+// Opening it would wait for a writer, which need never come.
+TEST(ReadFile, RefusesAPipeInAFolderAndReadsOneThatWasPassed) {
+  const test::TempFolder folder;
+  const fs::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink(pipe, folder / "link");
+  fs::create_symlink("/dev/zero", folder / "endless");
+  for (const char* name : {"pipe", "link", "endless"})
+    EXPECT_EQ(message_of<IoError>([&] { read_file(folder / name); }),
+              "cannot read " + (folder / name).string() +
+                  ": it is a pipe or a device, not a regular file; put a file in its place");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  std::thread writer([&] {
+    EXPECT_EQ(::write(ends[1], "passed", 6), 6);
+    ::close(ends[1]);
+  });
+  EXPECT_EQ(read_file("/dev/fd/" + std::to_string(ends[0])), "passed");
+  writer.join();
+  ::close(ends[0]);
 }
 
 TEST(AtomicFile, AppearsOnlyWhenCommitted) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <map>
@@ -54,6 +55,17 @@ TEST_F(Store, SaysWhatIsMissing) {
   fs::remove(saved / "shard-00001.safetensors");
   EXPECT_THAT(message_of<CheckpointError>([&] { open_checkpoint(saved); }),
               HasSubstr("shard-00001.safetensors: the manifest names this file, but: No such file"));
+}
+
+// Whoever opens it would wait for a writer.
+TEST_F(Store, APipeInPlaceOfTheManifestIsDamage) {
+  save_model(folder_.path(), 20, 1);
+  fs::create_directory(folder_ / "step-30");
+  ASSERT_EQ(::mkfifo((folder_ / "step-30/manifest.json").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<CheckpointError>([&] { open_checkpoint(folder_ / "step-30"); }),
+              AllOf(HasSubstr("no complete checkpoint"), HasSubstr("it is a pipe or a device")));
+  EXPECT_EQ(latest(), 20);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 30 is damaged and is skipped")));
 }
 
 TEST_F(Store, LatestIsTheNewestWholeOne) {

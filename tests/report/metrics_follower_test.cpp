@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
 #include "report/synthetic.h"
+#include "support/message_of.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -59,6 +61,13 @@ TEST(MetricsFollower, ATornLineIsReadOnceItIsWhole) {
 }
 
 // As a run does that resumes from a checkpoint.
+TEST(MetricsFollower, APipeIsRefusedWithoutWaitingForItsWriter) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "m.jsonl").c_str(), 0600), 0);
+  EXPECT_THAT(test::message_of<IoError>([&] { MetricsFollower(folder / "m.jsonl").read_more(); }),
+              HasSubstr("m.jsonl: it is not a regular file"));
+}
+
 TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";

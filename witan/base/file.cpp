@@ -33,14 +33,23 @@ void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
   }
 }
 
+// Where programs and shells pass a pipe on purpose: /dev/stdin, or /dev/fd/63 for <(...).
+bool is_meant_as_pipe(const fs::path& path) {
+  return path.native().starts_with("/dev/") || path.native().starts_with("/proc/");
+}
+
 }  // namespace
 
 std::string read_file(const fs::path& path, uint64_t limit) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // Opening a FIFO must not wait for a writer, which may never come.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (!file.is_open()) throw_io_error("cannot open", path, errno);
   struct stat status {};
   if (::fstat(file.fd(), &status) != 0) throw_io_error("cannot read", path, errno);
   require<IoError>(!S_ISDIR(status.st_mode), "cannot read ", path.string(), ": it is a folder");
+  require<IoError>(S_ISREG(status.st_mode) || is_meant_as_pipe(path), "cannot read ", path.string(),
+                   ": it is a pipe or a device, not a regular file; put a file in its place");
+  if (!S_ISREG(status.st_mode) && ::fcntl(file.fd(), F_SETFL, 0) != 0) throw_io_error("cannot read", path, errno);
   const auto expected = static_cast<size_t>(status.st_size);  // a hint: zero for pipes and /proc
   std::string text;
   for (;;) {

@@ -20,8 +20,11 @@ constexpr size_t kTailBytes = 512;               // enough for a step's line, wh
 
 // Open for reading, or not if there is no such file.
 Descriptor opened(const fs::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO must not block, but fail
   require<IoError>(file.is_open() || errno == ENOENT, "cannot read ", path.string(), ": ", std::strerror(errno));
+  struct stat status {};
+  require<IoError>(!file.is_open() || (::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode)), "cannot read ",
+                   path.string(), ": it is not a regular file");
   return file;
 }
 

@@ -22,6 +22,8 @@ std::string origin_line(const std::string& source) {
 }
 
 std::string origin_line_of(const fs::path& config_toml) {
+  std::error_code none;
+  if (!fs::is_regular_file(config_toml, none)) return "";  // a FIFO would wait for a writer
   std::ifstream file(config_toml);
   std::string line;
   return std::getline(file, line) && line.starts_with(kHead) ? line + '\n' : "";

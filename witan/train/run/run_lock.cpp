@@ -22,7 +22,7 @@ fs::path lock_of(const fs::path& run_folder) {
 }  // namespace
 
 std::optional<RunLock> RunLock::take(const fs::path& run_folder) {
-  const int fd = ::open(lock_of(run_folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(lock_of(run_folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd < 0) {
     const int why = errno;
     const std::string what = cat("cannot write to the run folder ", run_folder.string(), ": ", std::strerror(why), " (",
