@@ -36,6 +36,10 @@ inline MegatronRead read_words(std::vector<std::string> words) {
   return read;
 }
 
+inline std::string toml_of(RunConfig config) {
+  return write_toml(config.fields());
+}
+
 // The sizes that a command line of Megatron-LM must give.
 inline std::vector<std::string> small(const std::vector<std::string>& more) {
   std::vector<std::string> words = {

@@ -235,6 +235,7 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
   for (size_t i = 0; i < reader.given.size(); ++i)
     if (const auto& one = reader.given[i]; last[one.as.name] == i)
       (one.flag && one.flag == only_sign ? apply_as_mistake : apply)(one, settings, line);
+  for (const auto& ignored : settings.ignored()) line.harmless.push_back({ignored.flag, ignored.why});
   line.settings = settings.all();
   for (const auto& setting : line.settings) set_field(fields, setting.key, setting.text, setting.origin);
   return std::make_shared<const MegatronLine>(std::move(line));

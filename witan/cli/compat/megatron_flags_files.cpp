@@ -5,7 +5,8 @@
 namespace witan::cli {
 
 MegatronSection megatron_data_flags() {
-  const std::string files = "give the tokenizer as a tokenizer.json: `--tokenizer FILE`";
+  const std::string files =
+      "give the tokenizer as one file of any kind that Witan reads, such as a tokenizer.json: `--tokenizer FILE`";
   const std::string reading = "how files are read does not change the samples";
   return {"Data and tokenizer",
           {
@@ -52,17 +53,23 @@ MegatronSection megatron_data_flags() {
               harmless("--no-mmap-bin-files", reading),
               harmless("--no-create-attention-mask-in-dataloader", "masks are never materialised"),
               harmless("--dataloader-fast-cache-load", reading),
-              refused("--fim-data", "samples are the text itself; leave it out"),
+              refused("--fim-data",
+                      "samples are the text itself: rearrange its documents for filling in the middle before "
+                      "`witan data prepare`"),
               same_truth("--full-validation"),
               refused("--multiple-validation-sets", "give each set a name: `--valid-data NAME=FILE,NAME=FILE`"),
-              refused("--renormalize-blend-weights", "a blend's weights are those given; leave it out"),
+              refused("--renormalize-blend-weights",
+                      "a blend's weights are those given: give renormalized ones to `--data-path`"),
           }};
 }
 
 MegatronSection megatron_checkpoint_flags() {
   const std::string ours = "checkpoints are in Witan's own format";
-  const std::string whole = "checkpoints are complete, so that a run resumes bit for bit; leave it out";
-  const std::string other = "a run resumes from the newest checkpoint in its own folder; leave it out";
+  const std::string whole = "checkpoints are always complete, so that a run resumes bit for bit";
+  const std::string other = "give the checkpoint's folder to `--init-from`, which starts a new run from its weights";
+  const std::string convert =
+      "checkpoints are converted by commands of their own: `witan import FOLDER`, `witan export --format megatron "
+      "FOLDER`";
   return {
       "Checkpoints",
       {
@@ -74,12 +81,17 @@ MegatronSection megatron_checkpoint_flags() {
           ruled("--load", Takes::one, rules::load, "no effect if `--save` names the same folder; otherwise refused"),
           same_truth("--no-load-optim"),
           same_truth("--no-load-rng"),
-          refused("--no-save-optim", whole),
-          refused("--no-save-rng", whole),
+          harmless("--no-save-optim", whole),
+          harmless("--no-save-rng", whole),
           refused("--finetune", other),
           refused("--pretrained-checkpoint", other, Takes::one),
-          refused("--ckpt-step", other, Takes::one),
-          refused("--exit-on-missing-checkpoint", other),
+          refused(
+              "--ckpt-step",
+              "a run resumes from its newest checkpoint; `--init-from NAME@STEP` starts a new run from the weights of "
+              "another one",
+              Takes::one),
+          refused("--exit-on-missing-checkpoint",
+                  "a run without a checkpoint starts anew: `witan runs` says which runs have steps to resume from"),
           harmless("--use-checkpoint-args", "the run's own configuration is always read"),
           harmless("--no-initialization", "the loaded weights replace the initial ones"),
           harmless("--ckpt-format", ours, Takes::one),
@@ -94,8 +106,8 @@ MegatronSection megatron_checkpoint_flags() {
           harmless("--async-save", "how a checkpoint is written does not change its contents"),
           harmless("--non-persistent-save-interval", "only checkpoints of `--save-interval` are written", Takes::one),
           harmless("--non-persistent-ckpt-type", "only checkpoints of `--save-interval` are written", Takes::one),
-          refused("--ckpt-convert-format", "checkpoints are not converted; leave it out", Takes::one),
-          refused("--ckpt-convert-save", "checkpoints are not converted; leave it out", Takes::one),
+          refused("--ckpt-convert-format", convert, Takes::one),
+          refused("--ckpt-convert-save", convert, Takes::one),
       }};
 }
 

@@ -14,7 +14,8 @@ MegatronSection megatron_model_flags() {
               same("--hidden-size"),
               same("--ffn-hidden-size"),
               same("--num-attention-heads"),
-              same("--kv-channels"),
+              ruled("--kv-channels", Takes::one, rules::kv_channels,
+                    "`kv_channels`; no effect with `--multi-latent-attention`, as in Megatron-LM"),
               ruled("--group-query-attention", Takes::nothing, rules::group_query_attention,
                     "`num_query_groups = 1`, unless `--num-query-groups` is given; without it `num_attention_heads`"),
               ruled("--num-query-groups", Takes::one, rules::num_query_groups,
@@ -49,9 +50,10 @@ MegatronSection megatron_model_flags() {
               same("--normalization"),
               same("--norm-epsilon"),
               refused("--apply-layernorm-1p",
-                      "norm weights are initialised to one, not to zero with an added one; leave it out"),
+                      "norm weights are initialised to one, not to zero with an added one, which trains the same "
+                      "function: leave it out"),
               refused("--apply-residual-connection-post-layernorm",
-                      "the residual connection starts before the norm; leave it out"),
+                      "the residual connection starts before the norm, and models of the other kind are not supported"),
               same_truth("--qk-layernorm"),
               same_truth("--qk-l2-norm"),
               same("--softmax-type"),
@@ -81,13 +83,17 @@ MegatronSection megatron_model_flags() {
                     "other attention set the key in a file (`--config`)"),
               same("--mtp-num-layers"),
               same("--mtp-loss-scaling-factor"),
-              refused("--spec", "the other flags define the model; leave it out", Takes::some),
+              refused("--spec",
+                      "layers of Python modules are not read: describe the model by the other flags, or by keys of a "
+                      "TOML file (`--config`)",
+                      Takes::some),
               refused("--yaml-cfg", "YAML files are not read: give flags, or a TOML file with `--config`", Takes::one),
               same("--init-method-std"),
               refused("--init-method-xavier-uniform",
                       "initial weights are drawn from a normal distribution: `--init-method-std`"),
               same("--seed"),
-              refused("--data-parallel-random-init", "all ranks start with the same weights; leave it out"),
+              refused("--data-parallel-random-init",
+                      "replicas that start with different weights are not supported: all ranks have those of `--seed`"),
           }};
 }
 
@@ -154,6 +160,9 @@ MegatronSection megatron_moe_flags() {
 
 MegatronSection megatron_regularization_flags() {
   const std::string constant = "weight decay is constant: `--weight-decay`";
+  const std::string offloading =
+      "the optimizer's state stays in the memory of its rank: divide it (`--use-distributed-optimizer`), or narrow it "
+      "(`--exp-avg-dtype bf16`)";
   return {"Regularization and optimizer",
           {
               same("--attention-dropout"),
@@ -173,8 +182,8 @@ MegatronSection megatron_regularization_flags() {
               ruled("--exp-avg-sq-dtype", Takes::one, rules::exp_avg_sq_dtype, "`exp_avg_sq_dtype`: fp32 or bf16"),
               only("--main-params-dtype", {"fp32"}, "the optimizer's masters are float32"),
               ruled("--main-grads-dtype", Takes::one, rules::main_grads_dtype, "`gradient_dtype`: fp32 or bf16"),
-              harmless("--optimizer-cpu-offload", "there is no offloading"),
-              harmless("--optimizer-offload-fraction", "there is no offloading", Takes::one),
+              refused("--optimizer-cpu-offload", offloading),
+              only("--optimizer-offload-fraction", {"0"}, offloading),
           }};
 }
 

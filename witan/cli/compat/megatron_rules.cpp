@@ -202,6 +202,13 @@ void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) 
   if (!settings.has("--v-head-dim")) settings.set("v_head_dim", "128", given);
 }
 
+// Heads of latent attention have the sizes of --qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim.
+void kv_channels(const GivenFlag& given, MegatronSettings& settings) {
+  if (settings.has("--multi-latent-attention"))
+    return settings.ignore(given, "heads of latent attention have the size of --qk-head-dim");
+  settings.set("kv_channels", given.value(), given);
+}
+
 void v_head_dim(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--multi-latent-attention"))
     given.refuse(
@@ -254,7 +261,8 @@ void recompute_modules(const GivenFlag& given, MegatronSettings& settings) {
     if (std::ranges::find(kKnown, name) == kKnown.end())
       given.refuse(
           "recomputed by themselves are layernorm, moe_act, shared_experts, mlp and moe; core_attn needs no "
-          "recomputation");
+          "recomputation. Leave the others out if memory allows (witan plan), or take --recompute-granularity full, "
+          "which recomputes whole layers");
     modules += (modules.empty() ? "" : ",") + name;
   }
   settings.set("recompute_modules", modules, given);
@@ -460,7 +468,9 @@ void save(const GivenFlag& given, MegatronSettings& settings) {
     given.refuse("must end in a name, which becomes the name of the run");
   std::error_code unreadable;
   if (fs::exists(folder / "latest_checkpointed_iteration.txt", unreadable))
-    given.refuse("holds checkpoints of Megatron-LM, which Witan does not read: give another folder");
+    given.refuse(
+        "holds checkpoints of Megatron-LM, beside which Witan writes none: give another folder, and this one to "
+        "--init-from for a run from its weights");
   settings.set("run", name, given);
   settings.set("runs_folder", folder.has_parent_path() ? folder.parent_path().string() : ".", given);
 }
@@ -469,7 +479,9 @@ void load(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* saved = settings.value_of("--save");
   const auto plain = [](const std::string& path) { return (fs::path(path) / "").lexically_normal(); };
   if (!saved || plain(*saved) != plain(given.value()))
-    given.refuse("a run resumes from its own folder: give --save the same path, or remove --load");
+    given.refuse(
+        "a run resumes from its own folder: give --save the same path, or give --init-from a folder of Megatron-LM's "
+        "checkpoints, which starts a new run from their weights");
 }
 
 }  // namespace rules

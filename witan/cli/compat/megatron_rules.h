@@ -29,8 +29,16 @@ class MegatronSettings {
   // `flags`: all of the command line, each with its last values.
   explicit MegatronSettings(std::map<std::string, GivenFlag> flags) : flags_(std::move(flags)) {}
 
+  struct Ignored {
+    std::string flag, why;
+  };
+
   void set(const std::string& key, const std::string& text, const GivenFlag& by);
   const std::vector<Setting>& all() const { return settings_; }
+
+  // Accepts a flag that has no effect beside the others of the line, as in Megatron-LM.
+  void ignore(const GivenFlag& given, const std::string& why) { ignored_.push_back({given.name, why}); }
+  const std::vector<Ignored>& ignored() const { return ignored_; }
 
   bool has(const std::string& flag) const;
   // The last value of a flag, or null.
@@ -41,6 +49,7 @@ class MegatronSettings {
  private:
   std::map<std::string, GivenFlag> flags_;
   std::vector<Setting> settings_;
+  std::vector<Ignored> ignored_;
 };
 
 // The MegatronFlag::Rule of each flag, by its name.
@@ -52,6 +61,7 @@ void group_query_attention(const GivenFlag& given, MegatronSettings& settings);
 void num_query_groups(const GivenFlag& given, MegatronSettings& settings);
 void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings);
+void kv_channels(const GivenFlag& given, MegatronSettings& settings);
 void v_head_dim(const GivenFlag& given, MegatronSettings& settings);
 void interpolation_factor(const GivenFlag& given, MegatronSettings& settings);
 void use_rope_scaling(const GivenFlag& given, MegatronSettings& settings);
