@@ -12,6 +12,7 @@
 namespace witan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -51,9 +52,12 @@ TEST(Page, ARunThatRecordedNothingHasItsName) {
 TEST(Page, TheLabelsOfAComparisonStayWhileItsValuesAreScrolled) {
   const Metrics m = synthetic::run(5, 0, 0);
   const PageParts parts = comparison_parts({{"a", m}, {"b", m}}, {{"Latest", {{"step", {"5", "5"}}}}});
-  EXPECT_THAT(parts.summary, ContainsRegex("<div class=\"card scroll\"><table>\n<thead><tr><th></th><th>a</th>"));
-  EXPECT_THAT(std::string(assets::kStyleCss),
-              HasSubstr(".scroll th:first-child, .scroll td:first-child { position: sticky; left: 0;"));
+  EXPECT_THAT(parts.summary,
+              ContainsRegex("<div class=\"card scroll compared\"><table>\n<thead><tr><th></th><th>a</th>"));
+  EXPECT_THAT(
+      std::string(assets::kStyleCss),
+      AllOf(HasSubstr(".scroll th:first-child, .scroll td:first-child { position: sticky; left: 0;"),
+            HasSubstr("  .compared th, .compared td { min-width: 92px; padding-left: 8px; white-space: normal;")));
 }
 
 TEST(Page, PartsAreJson) {

@@ -1,12 +1,14 @@
 // The page's scripts, as node runs them: what they compute, not what they draw.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "report/synthetic.h"
+#include "witan/base/error.h"
 #include "witan/base/file.h"
 #include "witan/report/assets.h"
 #include "witan/report/plot_history.h"
@@ -58,6 +60,49 @@ TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
   EXPECT_GT(average[98], 0) << "98 steps behind the last 8";
   for (size_t i = 99; i < 150; ++i) EXPECT_EQ(average[i], 0) << i;
   EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "what was forgotten does not come back";
+}
+
+// A longer average would have the losses of a run's start in it at its end.
+TEST_F(PageScripts, SmoothingReachesOverATenthOfTheLongestRun) {
+  const auto spans = [](const std::string& runs) { return value_of("(data.runs = " + runs + ", smoothingSpans())"); };
+  EXPECT_EQ(spans("[]"), json::array({10}));
+  EXPECT_EQ(spans("[{steps: [1, 40]}]"), json::array({10}));
+  EXPECT_EQ(spans("[{steps: [1, 999]}, {steps: [1, 1000]}]"), json::array({10, 30, 100}));
+  EXPECT_EQ(spans("[{steps: [1, 200000]}]"), json::array({10, 30, 100, 300, 1000, 3000, 10000}));
+}
+
+// On a plot as wide as a phone has, and on a wide one.
+TEST_F(PageScripts, AnAxisHasTwoTicksAtLeast) {
+  const std::string ranges =
+      "[[1, 20], [1, 40], [1, 80], [1, 100], [1, 640], [1, 1000], [950, 1040], [1, 30000], [17, 23]]";
+  for (const char* axis : {"step", "tokens", "time"})
+    for (const char* log : {"false", "true"}) {
+      const std::string ticks = cat("(view.axis = '", axis, "', view.logX = ", log, ", ", ranges,
+                                    ".flatMap(([a, b]) => [250, 1000].map((wide) => xTicks(view.logX ? Math.log10(a) : "
+                                    "a, view.logX ? Math.log10(b) : b, wide).length)))");
+      for (const json& count : value_of(ticks)) {
+        EXPECT_GE(count.get<int>(), 2) << axis << ", log " << log << ": " << value_of(ticks);
+        EXPECT_LE(count.get<int>(), 26) << axis << ", log " << log;
+      }
+    }
+  EXPECT_EQ(value_of("xTicks(1, 80, 250).map(({v}) => v)"), json::array({20, 40, 60, 80}));
+}
+
+// 5 % of the curves' height above and below, also where they span less than 1.
+TEST_F(PageScripts, ALogarithmicAxisIsTheCurvesRange) {
+  const std::string chart = "{title: 'Loss', series: [{name: 'a'}, {name: 'b'}]}";
+  const auto range = [&](const std::string& points) {
+    return value_of("(view.range = [1, 3], logRange(" + chart + ", " + points + "))");
+  };
+  const json narrow = range("[[[1, 3.5], [2, 3.6], [9, 70]], [[1, 3.55]]]");
+  ASSERT_EQ(narrow.size(), 2u);
+  const double pad = std::pow(3.6 / 3.5, 0.05);
+  EXPECT_NEAR(narrow[0].get<double>(), 3.5 / pad, 1e-9);
+  EXPECT_NEAR(narrow[1].get<double>(), 3.6 * pad, 1e-9);
+  const json equal = range("[[[1, 2], [3, 2]], []]");
+  EXPECT_LT(equal[0].get<double>(), 2);
+  EXPECT_GT(equal[1].get<double>(), 2);
+  EXPECT_EQ(range("[[[9, 2]], []]"), nullptr);
 }
 
 TEST_F(PageScripts, ALogarithmicAxisNeedsAValueAboveZeroInTheVisibleRange) {

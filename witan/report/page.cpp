@@ -22,8 +22,9 @@ std::string chart_sections(const std::vector<Chart>& charts, const std::optional
 
 std::string table_section(const ComparisonTable& table, const std::vector<ComparedRun>& runs) {
   if (table.rows.empty()) return "";
-  std::string out = fmt::format("<section>\n<h2>{}</h2>\n<div class=\"card scroll\"><table>\n<thead><tr><th></th>",
-                                escape_html(table.title));
+  std::string out =
+      fmt::format("<section>\n<h2>{}</h2>\n<div class=\"card scroll compared\"><table>\n<thead><tr><th></th>",
+                  escape_html(table.title));
   for (const ComparedRun& run : runs) out += "<th>" + escape_html(run.name) + "</th>";
   out += "</tr></thead>\n<tbody>\n";
   for (const ComparisonTable::Row& row : table.rows) {

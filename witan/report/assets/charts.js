@@ -135,6 +135,13 @@ function movingAverage(points, span) {
   });
 }
 
+// The spans that smoothing offers: up to a tenth of the longest run, since an average that reaches further back has the
+// losses of another stage of training in it, and lies far above the last ones.
+function smoothingSpans() {
+  const steps = Math.max(0, ...data.runs.map((run) => run.steps[1] - run.steps[0] + 1));
+  return [10, 30, 100, 300, 1000, 3000, 10000].filter((span) => span === 10 || 10 * span <= steps);
+}
+
 // What a smoothed series is made of: its own raw points, or the faint series before it; null: it is none.
 function rawPoints(chart, i) {
   const before = chart.series[i - 1];
@@ -183,6 +190,22 @@ function plottedPoints(chart, log) {
     }
     return points;
   });
+}
+
+// The range of a logarithmic y axis: the values in the visible range of x, with as much room below and above on paper
+// (dygraphs' own padding turns the axis round where they span less than 1). null: there are none.
+function logRange(chart, plotted) {
+  const [left, right] = view.range;
+  let low = Infinity, high = 0;
+  plotted.forEach((points, i) => {
+    if (!isShown(chart, chart.series[i])) return;
+    for (const [x, y] of points) {
+      if (x >= left && x <= right) [low, high] = [Math.min(low, y), Math.max(high, y)];
+    }
+  });
+  if (!(low <= high)) return null;
+  const pad = Math.max(Math.pow(high / low, 0.05), 1.0001);
+  return [low / pad, high * pad];
 }
 
 // dygraphs wants one table: a row per x, null where a series has no point.
@@ -257,34 +280,51 @@ function seriesOptions(chart) {
   return options;
 }
 
-// Ticks of the x axis: round numbers of its unit.
-function xTicks(low, high, pixels) {
-  const most = Math.max(Math.floor(pixels / 80), 2);
-  const ticks = [];
-  if (view.logX && view.axis === "time") {
-    const marks = [0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400].map(Math.log10);
-    return marks.filter((x) => x >= low && x <= high).map((v) => ({v, label: formatX(v)}));
-  }
-  if (view.logX) {
-    const digits = (high - low) * 3 <= most ? [1, 2, 5] : [1];
-    const every = Math.max(Math.ceil((high - low) / most), 1);
+// Round numbers of the x axis' unit on a logarithmic axis, as their logarithms.
+function logTicks(low, high, most) {
+  const within = (marks) => marks.filter((x) => x >= low && x <= high);
+  const powers = (digits, every) => {
+    const marks = [];
     for (let power = Math.floor(low); power <= high; power += every) {
-      for (const digit of digits) ticks.push(power + Math.log10(digit));
+      for (const digit of digits) marks.push(power + Math.log10(digit));
     }
-    return ticks.filter((x) => x >= low && x <= high).map((v) => ({v, label: formatX(v)}));
-  }
+    return within(marks);
+  };
+  const times = [0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400].map(Math.log10);
+  const few = view.axis === "time" ? within(times) : powers([1], Math.max(Math.ceil((high - low) / most), 1));
+  const fine = few.length < 2 || (view.axis !== "time" && (high - low) * 3 <= most);
+  return fine ? powers([1, 2, 5], 1) : few;
+}
+
+// Round numbers of the x axis' unit.
+function linearTicks(low, high, most) {
   const rough = (high - low) / most;
   const power = Math.pow(10, Math.floor(Math.log10(rough)));
-  let steps = [1, 2, 5, 10].map((digit) => digit * power);
+  let sizes = [0.5, 1, 2, 5, 10].map((digit) => digit * power);
   if (view.axis === "time" && rough > 1) {
-    steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, ...steps];
+    sizes = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+      ...sizes.filter((size) => size > 86400)];
   }
-  let step = steps.find((size) => size >= rough) || 10 * power;
-  if (view.axis === "step") step = Math.max(step, 1);
-  for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
-    ticks.push({v, label: view.axis === "time" ? formatTime(v) : formatNumber(v)});
+  const multiples = (size) => {
+    const step = view.axis === "step" ? Math.max(size, 1) : size, ticks = [];
+    for (let v = Math.ceil(low / step) * step; v <= high; v += step) ticks.push(v);
+    return ticks;
+  };
+  const at = sizes.findIndex((size) => size >= rough);
+  const ticks = multiples(sizes[at]);
+  return ticks.length < 2 && at > 0 ? multiples(sizes[at - 1]) : ticks;
+}
+
+// Ticks of the x axis: two at least, since one alone gives no scale.
+function xTicks(low, high, pixels) {
+  const most = Math.max(Math.floor(pixels / 80), 2);
+  if (!view.logX) {
+    const label = view.axis === "time" ? formatTime : formatNumber;
+    return linearTicks(low, high, most).map((v) => ({v, label: label(v)}));
   }
-  return ticks;
+  let ticks = logTicks(low, high, most);
+  if (ticks.length < 2) ticks = linearTicks(Math.pow(10, low), Math.pow(10, high), most).map(Math.log10);
+  return ticks.map((v) => ({v, label: formatX(v)}));
 }
 
 const kEdge = 4;  // pixels beside the visible range: half a dot, which would be cut where the plot ends
@@ -355,7 +395,7 @@ class ChartPlot {
       gridLineColor: themeColour("--rule"),
       axisLineColor: themeColour("--rule"),
       dateWindow: this.window(),
-      valueRange: null,
+      valueRange: this.log ? logRange(this.chart, this.plotted) : null,
       logscale: this.log,
       includeZero: this.chart.zero && !this.log,
       xlabel: kAxes[view.axis].name,

@@ -84,14 +84,16 @@ function addExports(figure, plot) {
   figure.querySelector("figcaption").append(box);
 }
 
+function option(value, text) {
+  const made = element("option", "", text);
+  made.value = value;
+  return made;
+}
+
 function choice(name, options, change) {
   const label = element("label", "", name + " ");
   const select = element("select", "");
-  for (const [value, text] of options) {
-    const option = element("option", "", text);
-    option.value = value;
-    select.append(option);
-  }
+  select.append(...options.map(([value, text]) => option(value, text)));
   select.addEventListener("change", () => change(select.value));
   label.append(select);
   return label;
@@ -104,6 +106,17 @@ function check(name, change) {
   box.addEventListener("change", () => change(box.checked));
   label.append(box, " " + name);
   return label;
+}
+
+// Those of a run that goes on become more.
+function listSpans() {
+  const select = document.getElementById("smoothing");
+  for (const span of select ? smoothingSpans() : []) {
+    const value = String(span);
+    if (![...select.options].some((known) => known.value === value)) {
+      select.append(option(value, span.toLocaleString("en") + " steps"));
+    }
+  }
 }
 
 // Links to the sections, which may have changed.
@@ -123,7 +136,10 @@ function makeControls() {
   const axes = [["step", "step"]];
   if (data.runs.every((run) => run.tokens_per_step > 0)) axes.push(["tokens", "tokens"]);
   axes.push(["time", "training time"]);
-  const spans = [10, 30, 100, 300, 1000, 3000, 10000].map((span) => [String(span), span.toLocaleString("en") + " steps"]);
+  const smoothing = choice("smoothing", [["auto", "automatic"], ["none", "none"]], (value) => changeAxes(() => {
+    view.smoothing = Number(value) || value;
+  }));
+  smoothing.querySelector("select").id = "smoothing";
   const reset = element("button", "reset", "Reset zoom");
   reset.type = "button";
   reset.disabled = true;
@@ -133,9 +149,7 @@ function makeControls() {
       choice("x axis", axes, (value) => changeAxes(() => { view.axis = value; })),
       check("log x", (on) => changeAxes(() => { view.logX = on; })),
       check("log y", (on) => changeAxes(() => { view.logY = on; })),
-      choice("smoothing", [["auto", "automatic"], ["none", "none"], ...spans], (value) => changeAxes(() => {
-        view.smoothing = Number(value) || value;
-      })),
+      smoothing,
       reset, element("span", "hint", "drag across a chart to zoom; click a curve\u2019s name to hide it"));
   bar.append(row, element("nav", ""));
   const showReset = () => { reset.disabled = !view.isZoomed(); };
@@ -147,4 +161,5 @@ function makeControls() {
 if (data.charts.length > 0) makeControls(); else document.getElementById("controls").append(element("nav", ""));
 drawCharts();
 listSections();
+listSpans();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view.redraw());

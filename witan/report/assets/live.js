@@ -78,6 +78,7 @@ function putUpdate(update) {
     drawCharts();
   }
   if (otherRest || !samePlaces) listSections();
+  listSpans();
 }
 
 async function ask() {
