@@ -1,5 +1,6 @@
 // witan report: what it shows of runs, and where it writes their pages.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -130,6 +131,28 @@ TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {
   EXPECT_THAT(said.out, HasSubstr("report        " + page.string() + "\n"));
   EXPECT_THAT(read_text(page), StartsWith("<!DOCTYPE html>"));
   EXPECT_FALSE(fs::exists(runs_ / "a/report.html"));
+}
+
+TEST_F(ReportTest, OnlyItsOwnPagesAreOverwritten) {
+  make("a", 20);
+  make("b", 20);
+  const fs::path notes = folder_ / "notes.txt", page = folder_ / "page.html", pipe = folder_ / "pipe";
+  write_text(notes, "mine");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string at = runs_.string();
+  for (const fs::path& other : {notes, pipe}) {
+    expect_refusal({"report", "a", "--output", other, "--runs-folder", at}, 2,
+                   {"--output " + other.string(), "is no page of this command", "name a new file"});
+    expect_refusal({"report", "a", "--json", "--output", other, "--runs-folder", at}, 2, {"name a new file"});
+    expect_refusal({"runs", "compare", "a", "b", "--report", other, "--runs-folder", at}, 2,
+                   {"--report " + other.string(), "is no page of this command", "name a new file"});
+  }
+  expect_refusal({"report", "a", "--output", runs_, "--runs-folder", at}, 2, {"is a folder", "report.html"});
+  EXPECT_EQ(read_text(notes), "mine");
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(report({"a", "--output", page}).code, 0);
+    EXPECT_EQ(runs({"compare", "a", "b", "--report", page}).code, 0);
+  }
 }
 
 // The keys of an object and of the objects in it, "training.loss"; those of lists' objects "checkpoints.step".

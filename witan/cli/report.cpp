@@ -125,6 +125,7 @@ ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSu
 ExitCode write(Context& context, const ReportArgs& args) {
   require<UsageError>(args.output != "-",
                       "witan report: --output is a file, and the page is not printed; --json prints the figures");
+  if (!args.output.empty()) require_own_page(args.output, "witan report: --output");
   const fs::path run = find_run(args.runs_folder, args.run);
   require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
@@ -169,7 +170,8 @@ void add_report(CLI::App& app, Context& context) {
                                   [&context, args] { return write(context, *args); });
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
-  add_option(*command, "--output", args->output, "Write the page to this file (default: report.html of the run)")
+  add_option(*command, "--output", args->output,
+             "Write the page to this file, which is new or an earlier page (default: report.html of the run)")
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print the figures as JSON, and write no page without --output");
 }

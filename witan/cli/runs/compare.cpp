@@ -16,6 +16,7 @@
 #include "witan/cli/runs/text_curves.h"
 #include "witan/report/charts.h"
 #include "witan/report/comparison.h"
+#include "witan/report/html.h"
 #include "witan/report/metrics_scan.h"
 
 namespace witan::cli {
@@ -162,6 +163,7 @@ void write_page(const std::string& path, const std::vector<Compared>& runs,
 }
 
 ExitCode compare(Context& context, const CompareArgs& args) {
+  if (!args.report.empty()) require_own_page(args.report, "witan runs compare: --report");
   const std::vector<Compared> runs = read_runs(args, context.err);
   const std::vector<KeyDifference> differences = differences_of(runs);
   if (!args.report.empty()) write_page(args.report, runs, differences);
@@ -191,7 +193,9 @@ void add_runs_compare(CLI::App& runs, Context& context) {
       [&context, args] { return compare(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs, 2 to 8").type_name("").required();
   add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
-  add_option(*command, "--report", args->report, "Write the charts of all of them to this HTML file").type_name("FILE");
+  add_option(*command, "--report", args->report,
+             "Write the charts of all of them to this HTML file, which is new or an earlier page")
+      .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
 }
 
