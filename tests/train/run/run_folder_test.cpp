@@ -52,6 +52,20 @@ TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
   EXPECT_NO_THROW(RunFolder(folder.path(), "a@best")) << "one that is there is resumed";
 }
 
+// `witan runs` and `witan watch` pass over hidden folders.
+TEST(RunFolder, ANewRunIsNotHidden) {
+  const TempFolder folder;
+  for (const char* name : {".x", ".mine.fresh"}) {
+    const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path(), name); });
+    EXPECT_NE(message.find("does not begin with a dot"), std::string::npos) << message;
+    EXPECT_NE(message.find("another name with --run"), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(folder / name));
+  }
+  fs::create_directory(folder / ".old");
+  std::ofstream(folder / ".old" / "config.toml") << "old";
+  EXPECT_NO_THROW(RunFolder(folder.path(), ".old")) << "one that is there is resumed";
+}
+
 TEST(RunFolder, ARunHasOneProcess) {
   const TempFolder folder;
   const RunFolder mine(folder.path().string(), "taken");

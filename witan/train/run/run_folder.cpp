@@ -38,6 +38,9 @@ void check_new_name(const fs::path& runs_folder, const std::string& name) {
   require<ConfigError>(known || name.find('@') == std::string::npos, "run = \"", name,
                        "\": a new run's name has no @, which stands before a checkpoint of a run, as in mine@best or "
                        "mine@300; pick another name with --run");
+  require<ConfigError>(known || !name.starts_with('.'), "run = \"", name,
+                       "\": a new run's name does not begin with a dot, since commands that list runs pass over hidden "
+                       "folders; pick another name with --run");
 }
 
 RunFolder::~RunFolder() {
