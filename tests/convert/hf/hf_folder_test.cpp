@@ -57,6 +57,15 @@ TEST_F(HfFolders, ShardsAreReadAsOneFileIs) {
   EXPECT_NO_THROW(HfWeights weights(folder_.path()));
 }
 
+// By a name of the hub a model may be fetched.
+TEST_F(HfFolders, NamesOfTheHubAreFetchedFirst) {
+  EXPECT_THAT(test::message_of<CheckpointError>([] { HfFolder("Nobody/No-Such_model-0.6B"); }),
+              HasSubstr("to fetch it: `witan data fetch --model Nobody/No-Such_model-0.6B`, then give "
+                        "models/No-Such_model-0.6B"));
+  for (const char* other : {"model", "/abs/model", "./model", "../model", "a/b/c", "a b/c", "a/", "a/model$"})
+    EXPECT_EQ(way_to_fetch(other), "") << other;
+}
+
 TEST_F(HfFolders, DamagedIndexesAreNamed) {
   write_shards();
   const Json good = index_;

@@ -97,6 +97,12 @@ TEST_F(InitialWeightsOf, ARunGoOnUnderEveryLayout) {
 }
 
 // Modules of multi-token prediction go on like layers, or begin anew behind a model that has none.
+TEST(OpenWeights, OfANameOfTheHubSaysHowToFetchIt) {
+  std::vector<std::string> warnings;
+  EXPECT_THAT(message_of<CheckpointError>([&] { open_weights("Nobody/none-0.6B", "runs", "init_from: ", warnings); }),
+              ::testing::HasSubstr("`witan data fetch --model Nobody/none-0.6B`"));
+}
+
 TEST_F(InitialWeightsOf, AModelWithMultiTokenPrediction) {
   RunConfig source = source_config({"pipeline=2"});
   source.model.mtp_num_layers = 2;

@@ -1,6 +1,7 @@
 #include "witan/convert/hf/hf_folder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -62,11 +63,26 @@ bool is_adapter_folder(const fs::path& folder) {
   return fs::exists(folder / "adapter_config.json", error) && !is_hf_folder(folder);
 }
 
+std::string way_to_fetch(const std::string& name) {
+  const auto is_word = [](std::string_view word) {
+    return !word.empty() && word[0] != '.' && std::ranges::all_of(word, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+    });
+  };
+  const size_t slash = name.find('/');
+  std::error_code error;
+  if (slash == std::string::npos || fs::exists(name, error)) return "";
+  if (!is_word(std::string_view(name).substr(0, slash)) || !is_word(std::string_view(name).substr(slash + 1)))
+    return "";
+  return cat("; of a model of the Hugging Face hub, to fetch it: `witan data fetch --model ", name,
+             "`, then give models/", name.substr(slash + 1));
+}
+
 HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   require<CheckpointError>(fs::exists(folder_, error), folder_.string(),
                            " does not exist: give the folder of a model, ",
-                           "with config.json and safetensors files, or a .gguf file");
+                           "with config.json and safetensors files, or a .gguf file", way_to_fetch(folder_.string()));
   require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(), " is no folder and does not begin as a ",
                            "GGUF file does: give the folder of a model, with config.json and safetensors files, or an "
                            "intact .gguf file");

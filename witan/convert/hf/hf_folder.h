@@ -22,6 +22,10 @@ bool is_hf_folder(const fs::path& folder);
 // Whether it is one of PEFT's, with adapters and no model. HfFolder refuses it.
 bool is_adapter_folder(const fs::path& folder);
 
+// How to fetch a model that is named as on the Hugging Face hub, OWNER/NAME, "; to fetch it: ..."; empty for other text
+// and for what lies there.
+std::string way_to_fetch(const std::string& name);
+
 class HfFolder {
  public:
   // Opens and maps every shard. Throws CheckpointError that names what is wrong, where and what to do: no weights

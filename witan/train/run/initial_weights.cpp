@@ -58,7 +58,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
   throw CheckpointError(cat(
       asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
       "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(),
-      ", of that name; NAME@best and NAME@STEP name a checkpoint of a run"));
+      ", of that name; NAME@best and NAME@STEP name a checkpoint of a run", way_to_fetch(where)));
 }
 
 std::optional<fs::path> tokenizer_of(const WeightSource& source) {
