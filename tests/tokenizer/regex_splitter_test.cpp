@@ -21,7 +21,8 @@ TEST(RegexSplitter, LeavesPosixRegularExpressionsToTheCLibrary) {
   }
 }
 
-// Oniguruma gives up at so many retries of one match that this takes seconds, for each of several matches.
+// Oniguruma gives up at so many retries of one match that this takes seconds, for each of several matches, and counts a
+// retry of 500 steps as one of a single step.
 TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
   const auto message = [](const std::string& pattern, const std::string& text) {
     try {
@@ -36,6 +37,12 @@ TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
   std::string words;
   for (int i = 0; i < 100; ++i) words += std::string(24, 'a') + "!";
   EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "all matches together";
+  EXPECT_THAT(message("(?:a?){500}(?:[a{2}]{50}){10}b(?!c)", std::string(3000, 'a') + "bc"),
+              ::testing::HasSubstr("gave up"));
+  words.clear();
+  for (int i = 0; i < 5'000; ++i) words += std::string(16, 'a') + "!";
+  EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "many matches of little each";
+  EXPECT_EQ(message("a{500}b", std::string(1 << 14, 'a')), "") << "steps that no retry repeats";
   EXPECT_EQ(message("c(?=d)|b", std::string(1 << 20, 'c')), "") << "the budget grows with the text";
 }
 

@@ -2,8 +2,12 @@
 
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -12,11 +16,13 @@
 namespace witan {
 namespace {
 
-// Retries of one match, tried with one bound after the other: the last is the reference's own.
-constexpr std::array<unsigned long, 5> kRetries = {100'000, 400'000, 1'600'000, 6'400'000, 10'000'000};
-// What a text may take of bounds that were not enough, which is at least a quarter of all retries, and more for each of
-// its bytes: about a second.
-constexpr unsigned long kRetriesOfText = 10'000'000, kRetriesOfByte = 16;
+// A match may take as many retries as in the reference, and a text as many as take about a second, and more for each of
+// its bytes. A pattern of which a retry takes more than kStepsOfRetry steps may take fewer.
+constexpr unsigned long kRetriesOfMatch = 10'000'000, kRetriesOfText = 10'000'000, kRetriesOfByte = 16;
+constexpr unsigned long kStepsOfRetry = 8, kMostSteps = 1'000'000'000;
+// Oniguruma does not say how many retries a search took. Therefore a search begins with this bound and is repeated with
+// four times as many, and only the bounds that were not enough count.
+constexpr unsigned long kRetriesOfSearch = 128;
 constexpr unsigned kStackOfMatch = 6'000'000;  // places to return to: 300 MiB
 
 const OnigUChar* bytes_of(std::string_view text) {
@@ -59,36 +65,94 @@ size_t length_of_character(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// The length of a repetition's bounds at the beginning of `text`, or 0, and how often it repeats at least.
+std::pair<size_t, unsigned long> repetition(std::string_view text) {
+  const size_t end = text.find_first_not_of("0123456789,", 1);
+  if (end == std::string_view::npos || end == 1 || text[end] != '}') return {0, 1};
+  unsigned long times = 1;
+  std::from_chars(text.data() + 1, text.data() + end, times);
+  return {end + 1, std::clamp(times, 1UL, kMostSteps)};
+}
+
+// About the most steps of a match between two places to return to, of an expression that with_own_unicode() gave: what
+// is optional leaves such a place, and what is repeated {n} times need not. Each place takes one retry at most.
+unsigned long steps_of_retry(std::string_view regex) {
+  struct Group {
+    unsigned long longest = 0, branch = 0, last = 0;  // of its branches; of this one, and of the last part of it
+    void add(unsigned long steps) { branch = std::min(branch + (last = steps), kMostSteps); }
+    void end_branch() { longest = std::max(longest, std::exchange(branch, 0)), last = 0; }
+  };
+  std::vector<Group> groups(1);
+  size_t brackets = 0;
+  for (size_t at = 0, length = 1; at < regex.size(); at += length) {
+    const char c = regex[at];
+    length = 1;
+    if (c == '\\') {
+      length = 2;
+      if (regex.substr(at + 1).starts_with("x{") || regex.substr(at + 1).starts_with("o{"))
+        length = std::min(regex.find('}', at), regex.size()) + 1 - at;
+      if (brackets == 0) groups.back().add(1);
+    } else if (c == '[') {
+      if (brackets++ == 0) groups.back().add(1);
+    } else if (brackets > 0) {
+      brackets -= c == ']';
+    } else if (regex.substr(at).starts_with("(?#")) {
+      length = std::min(regex.find(')', at), regex.size()) + 1 - at;
+    } else if (c == '(') {
+      length = regex.substr(at).starts_with("(?") ? 3 : 1;
+      groups.emplace_back();
+    } else if (c == ')' && groups.size() > 1) {
+      groups.back().end_branch();
+      const unsigned long steps = groups.back().longest;
+      groups.pop_back();
+      groups.back().add(steps);
+    } else if (c == '|') {
+      groups.back().end_branch();
+    } else if (const auto [bounds, times] = c == '{' ? repetition(regex.substr(at)) : std::pair(0UL, 1UL); bounds > 0) {
+      length = bounds;
+      Group& group = groups.back();
+      const unsigned long once = group.last, all = std::min(once * times, kMostSteps);
+      group.branch = std::min(group.branch - std::min(once, group.branch) + all, kMostSteps);
+      group.last = all;
+    } else if (c != '?' && c != '*' && c != '+') {
+      groups.back().add(1);
+    }
+  }
+  groups.front().end_branch();
+  return groups.front().longest;
+}
+
 // Searches of one text, within a budget that is the same on every machine.
 class BoundedSearch {
  public:
-  explicit BoundedSearch(size_t bytes) : of_bytes_(kRetriesOfByte * bytes), left_(kRetriesOfText + of_bytes_) {
+  // `cost`: of a retry, by which the budget is divided.
+  BoundedSearch(size_t bytes, unsigned long cost)
+      : first_(kRetriesOfSearch / cost + 2), left_(kRetriesOfText / cost + (kRetriesOfByte / cost + 2) * bytes) {
     onig_initialize_match_param(limits_.get());
     onig_set_match_stack_limit_size_of_match_param(limits_.get(), kStackOfMatch);
+    onig_set_retry_limit_in_match_of_match_param(limits_.get(), kRetriesOfMatch / cost + 1);
   }
   int find(regex_t* regex, std::string_view text, size_t from, OnigRegion* region) {
     const OnigUChar *begin = bytes_of(text), *end = begin + text.size();
-    for (const unsigned long retries : kRetries) {
-      onig_set_retry_limit_in_match_of_match_param(limits_.get(), retries);
-      onig_set_retry_limit_in_search_of_match_param(limits_.get(), retries + of_bytes_);
+    for (unsigned long retries = std::min(first_, left_);; retries = std::min(4 * retries, left_)) {
+      onig_set_retry_limit_in_search_of_match_param(limits_.get(), retries);
       const int found =
           onig_search_with_param(regex, begin, end, begin + from, end, region, ONIG_OPTION_NONE, limits_.get());
-      const bool gave_up = found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-      if (!gave_up || retries >= left_) return found;
+      if (found != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || retries >= left_) return found;
       left_ -= retries;
     }
-    return ONIGERR_RETRY_LIMIT_IN_MATCH_OVER;
   }
 
  private:
   std::unique_ptr<OnigMatchParam, FreeParameters> limits_{allocated(onig_new_match_param())};
-  unsigned long of_bytes_, left_;
+  unsigned long first_, left_;
 };
 
 }  // namespace
 
 struct RegexSplitter::Code {
   regex_t* compiled = nullptr;
+  unsigned long cost = 1;  // of a retry
   ~Code() { onig_free(compiled); }
 };
 
@@ -106,6 +170,7 @@ RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)) {
                              ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
   require<DataError>(error == ONIG_NORMAL, "the split pattern \"", clipped(regex_, 200),
                      "\" does not compile: ", message_of(error, &info));
+  code_->cost = std::max(steps_of_retry(translated) / kStepsOfRetry, 1UL);
 }
 
 RegexSplitter::~RegexSplitter() = default;
@@ -122,7 +187,7 @@ void RegexSplitter::each(std::string_view text,
   const size_t bad = find_invalid_utf8(text);
   const std::string valid = bad == std::string_view::npos ? std::string() : with_control_characters(text, bad);
   const std::string_view subject = valid.empty() ? text : valid;
-  BoundedSearch search(subject.size());
+  BoundedSearch search(subject.size(), code_->cost);
   const std::unique_ptr<OnigRegion, FreeRegion> region(allocated(onig_region_new()));
 
   size_t done = 0;                             // pieces reach up to here
