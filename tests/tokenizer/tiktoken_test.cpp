@@ -49,6 +49,8 @@ TEST(Tiktoken, NamesWhatIsBroken) {
   EXPECT_EQ(message("YQ== 16777216\n"), "r.tiktoken: line 1, \"YQ== 16777216\", " + end);
   EXPECT_EQ(message("YQ== -1\n"), "r.tiktoken: line 1, \"YQ== -1\", " + end);
   EXPECT_EQ(message("YQ== 1\nYg== 1\n"), "r.tiktoken: line 2 gives the id 1 again");
+  EXPECT_EQ(message("= 1\nYg== 1\n"), "r.tiktoken: line 2 gives the id 1 again");
+  EXPECT_EQ(message("= 1\n= 2\n"), "r.tiktoken: line 2 gives the empty token again");
   EXPECT_EQ(message("YQ== 0\nYg== 70000\n"),
             "r.tiktoken: line 2 gives the id 70000 in a file of 3 lines: get the file again");
   EXPECT_EQ(message("YQ== 1\nYQ== 2\n"), "r.tiktoken: the token 2, \"a\", appears twice");

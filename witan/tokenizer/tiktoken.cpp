@@ -236,8 +236,10 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
     require<CorruptionError>(id < most, source, ": line ", number, " gives the id ", id, " in a file of ", lines,
                              " lines: get the file again");
     if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
-    require<CorruptionError>(spec.tokens[id].empty() && (!rank->first.empty() || !spec.empty_token), source, ": line ",
-                             number, " gives the id ", id, ", or its token, again");
+    require<CorruptionError>(spec.tokens[id].empty() && rank->second != spec.empty_token, source, ": line ", number,
+                             " gives the id ", id, " again");
+    require<CorruptionError>(!rank->first.empty() || !spec.empty_token, source, ": line ", number,
+                             " gives the empty token again");
     if (rank->first.empty())
       spec.empty_token = rank->second;  // Whisper's last rank
     else
