@@ -270,12 +270,12 @@ void Tokenizer::encode_until(std::string_view text, std::vector<int32_t>& out, b
         [&](std::string_view piece) { sentencepiece->encode(piece, out), check(); }, token);
   PiecesSink words;
   const auto one_by_one = [&](const auto* model) {
-    return [model, &out](const Pieces& pieces) {
-      pieces.each([&](std::string_view piece) { model->encode(piece, out); });
+    return [model, &out, &check](const Pieces& pieces) {
+      pieces.each([&](std::string_view piece) { model->encode(piece, out), check(); });
     };
   };
   if (const auto* bpe = std::get_if<Bpe>(&t.model))
-    words = [bpe, &out](const Pieces& pieces) { bpe->encode_words(pieces, out); };
+    words = [bpe, &out, &check](const Pieces& pieces) { bpe->encode_words(pieces, out), check(); };
   else if (const auto* unigram = std::get_if<UnigramModel>(&t.model))
     words = one_by_one(unigram);
   else
