@@ -82,8 +82,13 @@ std::string concatenated(const std::vector<std::string>& tokens) {
   return text;
 }
 
-bool looks_at_one_token(DecoderStep::Kind kind) {
-  return kind != DecoderStep::Kind::byte_fallback && kind != DecoderStep::Kind::fuse;
+bool looks_at_one_token(const DecoderStep& step) {
+  return step.kind != DecoderStep::Kind::byte_fallback && step.kind != DecoderStep::Kind::fuse;
+}
+
+// A space before a token for a byte makes text of it that is no byte.
+bool sets_tokens_apart(const DecoderStep& step) {
+  return step.kind == DecoderStep::Kind::word_piece || step.kind == DecoderStep::Kind::join;
 }
 
 }  // namespace
@@ -120,9 +125,10 @@ Decoder::Decoder(const std::vector<DecoderStep>& steps) {
       regex = std::make_shared<const RegexSplitter>(step.pattern);
     steps_.push_back({step, std::move(regex)});
   }
-  auto at =
-      std::find_if_not(steps.begin(), steps.end(), [](const auto& step) { return looks_at_one_token(step.kind); });
-  if (at != steps.end() && at->kind == DecoderStep::Kind::byte_fallback) ++at;
+  auto at = std::find_if_not(steps.begin(), steps.end(), looks_at_one_token);
+  if (at != steps.end() && at->kind == DecoderStep::Kind::byte_fallback &&
+      std::none_of(steps.begin(), at, sets_tokens_apart))
+    ++at;
   if (at != steps.end() && at->kind == DecoderStep::Kind::fuse) {
     ++at;
     if (at != steps.end() && at->kind == DecoderStep::Kind::strip && at->pattern == " " && at->stop == 0) {

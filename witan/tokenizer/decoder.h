@@ -19,7 +19,8 @@ class Decoder {
   explicit Decoder(const std::vector<DecoderStep>& steps);
 
   // Whether the text is what every token becomes on its own, one after the other, without leading_spaces(). All
-  // decoders of published language models are of this kind. Text of others is known only with all tokens.
+  // decoders of published language models are of this kind. Text of others is known only with all tokens: where tokens
+  // of bytes are set apart, whether a byte is a character depends on whether any other stands beside it.
   bool by_token() const { return by_token_; }
   // The bytes of one token of such a text; `first`: no token stands before it. Of another: about what it adds to it.
   std::string piece(std::string_view token, bool first) const;

@@ -24,7 +24,7 @@ size_t incomplete_utf8_suffix(std::string_view text) {
 
 std::string StreamingDecoder::push(int32_t id) {
   if (!tokenizer_.decodes_by_token()) return push_whole(id);
-  const bool first = std::exchange(begins_text_, begins_text_ && tokenizer_.token_bytes(id).empty());
+  const bool first = std::exchange(begins_text_, begins_text_ && !tokenizer_.has_token(id));
   withheld_ += first ? tokenizer_.first_token_bytes(id) : std::string(tokenizer_.token_bytes(id));
   std::string text = std::exchange(withheld_, {});
   for (; spaces_ > 0 && text.starts_with(' '); --spaces_) text.erase(0, 1);

@@ -120,7 +120,8 @@ std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decode
   if (spec.byte_level) return {};
   std::vector<std::string> bytes(spec.tokens.size());
   for (size_t id = 0; id < bytes.size(); ++id)
-    if (!spec.tokens[id].empty()) bytes[id] = decoder.piece(spec.tokens[id], false);
+    if (!spec.tokens[id].empty() || static_cast<int32_t>(id) == spec.empty_token)
+      bytes[id] = decoder.piece(spec.tokens[id], false);
   return bytes;
 }
 
@@ -205,7 +206,6 @@ struct Tokenizer::Tables {
   }
 
   const std::vector<std::string>& bytes_of() const { return spec.byte_level ? spec.tokens : bytes; }
-  bool is_used(int32_t id) const { return !spec.tokens[static_cast<size_t>(id)].empty() || id == spec.empty_token; }
 
   void encode_words(std::string_view text, const PiecesSink& sink, size_t beginning) const {
     if (!spec.prefix_space || text.starts_with(' ')) return pretokenizer.split_pieces(text, sink, beginning);
@@ -331,8 +331,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   if (!decodes_by_token()) {
     std::vector<std::string> tokens;
     for (const int32_t id : ids) {
-      token_bytes(id);  // throws for an id outside the vocabulary
-      if (tables_->is_used(id)) tokens.push_back(spec().tokens[static_cast<size_t>(id)]);
+      if (has_token(id)) tokens.push_back(spec().tokens[static_cast<size_t>(id)]);
     }
     return tables_->decoder.text_of(std::move(tokens));
   }
@@ -343,7 +342,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
       text += first_token_bytes(id);
     else
       text += token_bytes(id);
-    first = first && !tables_->is_used(id);
+    first = first && !has_token(id);
   }
   return text.substr(std::min({leading_spaces(), text.find_first_not_of(' '), text.size()}));
 }
@@ -356,9 +355,14 @@ size_t Tokenizer::leading_spaces() const {
   return tables_->decoder.leading_spaces();
 }
 
-std::string_view Tokenizer::token_bytes(int32_t id) const {
+bool Tokenizer::has_token(int32_t id) const {
   require<DataError>(id >= 0 && id < vocab_size(), "the token id ", id, " is outside the vocabulary of ", vocab_size(),
                      " tokens: are these tokens from another tokenizer?");
+  return !spec().tokens[static_cast<size_t>(id)].empty() || id == spec().empty_token;
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  has_token(id);  // throws for an id outside the vocabulary
   if (const auto* sentencepiece = std::get_if<SentencePiece>(&tables_->model))
     if (id == sentencepiece->model().unk) return sentencepiece->model().unk_surface;
   return tables_->bytes_of()[static_cast<size_t>(id)];
@@ -366,7 +370,7 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 
 std::string Tokenizer::first_token_bytes(int32_t id) const {
   const std::string_view bytes = token_bytes(id);
-  if (spec().byte_level || !spec().sentencepiece.empty() || !tables_->is_used(id)) return std::string(bytes);
+  if (spec().byte_level || !spec().sentencepiece.empty() || !has_token(id)) return std::string(bytes);
   return tables_->decoder.piece(spec().tokens[static_cast<size_t>(id)], true);
 }
 

@@ -58,6 +58,8 @@ class Tokenizer {
   bool decodes_by_token() const;
   // At most so many spaces at the beginning are left out by decode().
   size_t leading_spaces() const;
+  // Whether a token uses this id, even one without text. Throws DataError for an id outside the vocabulary.
+  bool has_token(int32_t id) const;
   // The bytes of one token that stands behind others, valid while a copy of the tokenizer lives; empty for an id that
   // no token uses. Throws DataError for an id outside the vocabulary.
   std::string_view token_bytes(int32_t id) const;
