@@ -80,6 +80,7 @@ RunConfig expected_mixtral() {
   config.model.attention.max_position_embeddings = 32768;
   config.model.mlp.ffn_hidden_size = 14336;
   config.model.moe.num_experts = 8;
+  config.model.moe.moe_global_load = "so_far";
   config.data.seq_length = 2048;
   config.optimizer.lr = 1e-4;
   config.optimizer.min_lr = 1e-5;
