@@ -38,7 +38,7 @@ TEST(Megatron, RecipesOfLatentAttentionPlan) {
       "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-dtype fp32\n"
       "--moe-permute-fusion --no-save-optim --async-save --ckpt-format torch_dist --dist-ckpt-strictness log_all\n"
       "--bf16 --enable-experimental --recompute-granularity selective --attention-backend fused\n"
-      "--te-rng-tracker --auto-detect-ckpt-format --account-for-embedding-in-pipeline-split --vocab-size 500\n"
+      "--te-rng-tracker --auto-detect-ckpt-format --account-for-embedding-in-pipeline-split --vocab-size 5000\n"
       "--seq-length 32 --max-position-embeddings 32 --num-attention-heads 4 --micro-batch-size 1\n");
   const Said said = witan({"plan", "@" + (folder / "latent.args").string(), "--gpus", "2", "--gpu", "h100",
                            "--runs-folder", folder.path().string()});
