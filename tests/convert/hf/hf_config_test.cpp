@@ -264,7 +264,7 @@ TEST(HfConfig, WhatWitansKeysRefuseIsNamedAsTheFileHasIt) {
       {with(llama, {{"rms_norm_eps", -1.0}}), "rms_norm_eps = -1.0: Witan cannot represent this model: norm_epsilon"},
       {yarn({{"factor", 0.5}}), "factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"},
       {yarn({{"beta_fast", 1.0}, {"beta_slow", 2.0}}), "beta_fast = 1.0, beta_slow = 2.0: Witan cannot represent"},
-      {with(deepseek, {{"qk_rope_head_dim", 3}, {"qk_head_dim", nullptr}}),
+      {with(deepseek, {{"qk_rope_head_dim", 3}, {"qk_head_dim", nullptr}, {"head_dim", nullptr}}),
        "qk_rope_head_dim = 3: Witan cannot represent this model: "},
       {with(deepseek, {{"topk_group", 7}}), "topk_group = 7: Witan cannot represent this model: "},
   };
