@@ -285,7 +285,7 @@ TEST(PeftTargets, MlpsBesideExpertsAreNamedAsParameters) {
   import_weights(source, folder / "base", {}, Json::object());
   ModelConfig config = source.model();
   config.lora_rank = 2;
-  config.lora_target_modules = "q_proj,up_proj";
+  config.lora_target_modules = "q_proj,gate_proj,up_proj";
   Rank rank;
   Alone alone;
   Transformer model(rank.stream, config, 0, alone);
@@ -294,7 +294,8 @@ TEST(PeftTargets, MlpsBesideExpertsAreNamedAsParameters) {
   export_peft(weights, *source.hf().architecture, "", folder / "out");
   const auto written = nlohmann::json::parse(read_file(folder / "out/adapter_config.json"));
   EXPECT_EQ(written["target_modules"], nlohmann::json::array({"q_proj"}));
-  EXPECT_EQ(written["target_parameters"], nlohmann::json::array({"mlp.up_proj.weight", "mlp.experts.gate_up_proj"}));
+  EXPECT_EQ(written["target_parameters"],
+            nlohmann::json::array({"mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.experts.gate_up_proj"}));
 }
 
 TEST(PeftRefusals, NameWhatIsInAnotherForm) {
