@@ -93,12 +93,13 @@ LATER = {
 MODELS |= LATER
 
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
-RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 --num-query-groups 2 "
+RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 "
        "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
        "--lr-warmup-iters 0 --save-interval 4 --sample-tokens 0 --eval-interval 0 --tokenizer-vocab-size 300 "
        "--device cpu --ranks 1")
-DENSE = "--num-experts 0 "
-EXPERTS = "--num-experts 6 --moe-router-topk 3 --moe-ffn-hidden-size 8 "
+GROUPS = "--num-query-groups 2 "
+DENSE = GROUPS + "--num-experts 0 "
+EXPERTS = GROUPS + "--num-experts 6 --moe-router-topk 3 --moe-ffn-hidden-size 8 "
 LATENT = ("--multi-latent-attention true --kv-lora-rank 12 --qk-head-dim 8 --qk-pos-emb-head-dim 4 --v-head-dim 6 "
           "--rotary-interleaved true ")
 EXPORTS = {
@@ -109,8 +110,8 @@ EXPORTS = {
     "qwen3": DENSE + "--qk-layernorm true --rope-scaling-type linear --rotary-scaling-factor 4",
     "mistral": DENSE + "--window-size 5,0",
     "olmo2": DENSE + "--qk-layernorm true --qk-layernorm-full-width true --norm-placement post",
-    "gpt2": DENSE + "--add-bias-linear true --normalization LayerNorm --norm-bias true --swiglu false "
-            "--gelu-tanh true --position-embedding-type learned_absolute --num-query-groups 4 "
+    "gpt2": "--num-experts 0 --num-query-groups 4 --add-bias-linear true --normalization LayerNorm --norm-bias true "
+            "--swiglu false --gelu-tanh true --position-embedding-type learned_absolute "
             "--scale-attn-by-inverse-layer-idx true",
     "mixtral": EXPERTS + "--window-size 5,0",
     "qwen3_moe": EXPERTS + "--qk-layernorm true --window-size 5,0 --moe-layer-freq [0,1]",
