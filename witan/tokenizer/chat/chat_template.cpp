@@ -25,7 +25,8 @@ Value checked_text(const std::string& text, const char* what) {
   return Value::text(text);
 }
 
-// Templates make control tokens of roles, such as <|user|>; a plain word spells none by itself.
+// Templates make control tokens of roles, such as <|user|>, and may write the names of members; a plain word spells
+// none by itself.
 bool is_plain_word(const std::string& text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -41,7 +42,7 @@ Value value_of(const ChatMessage& message) {
   jinja::Entries entries;
   for (const auto& [key, held] : *value.entries()) {
     const bool word = *key.string() == "role" && held.string() && is_plain_word(*held.string());
-    entries.emplace_back(key, word ? held : given(held));
+    entries.emplace_back(is_plain_word(*key.string()) ? key : given(key), word ? held : given(held));
   }
   return Value::dict(std::move(entries));
 }

@@ -118,7 +118,7 @@ def main():
     golden = {"templates": [{"name": name, "source": source, "cases": cases_of(source)} for name, source in templates.items()]}
     sources = BLOCKS + ["{{ " + e + " }}" for line in EXPRESSIONS for e in split_expressions(line)]
     sources += MORE_BLOCKS + ["{{ " + e + " }}" for e in MORE_EXPRESSIONS]
-    golden["variables"] = VARIABLES
+    golden["variables"] = json.dumps(VARIABLES, ensure_ascii=False)  # in a string, which keeps integers of any size
     golden["snippets"] = [{"source": s, "expected": rendered(s, **VARIABLES)} for s in sources]
     out.write_text(json.dumps(golden, ensure_ascii=False, indent=0) + "\n")
     print(len(golden["templates"]), "templates,", len(sources), "snippets,", out.stat().st_size, "bytes")
