@@ -176,7 +176,7 @@ TEST_F(DataCommandTest, UsesAGivenTokenizer) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "vocabulary of 280")) << said.out;
   EXPECT_FALSE(std::filesystem::exists(at("my.tokenizer.json")));
-  EXPECT_FALSE(contains(witan({"data", "--inspect", at("my")}).out, "first text"));
+  EXPECT_TRUE(contains(witan({"data", "--inspect", at("my")}).out, "first text")) << "by the tokenizer that made them";
   EXPECT_TRUE(contains(witan({"data", "--inspect", at("my"), "--tokenizer", at("tok.json")}).out, "first text"));
 }
 

@@ -115,7 +115,7 @@ TEST_F(RowsCommandTest, SaysWhatIsMissing) {
   expect_refusal({"data", "split"}, 2, {"witan data split: give files or folders"});
   expect_refusal({"data", "split", at("rows.jsonl")}, 2, {"witan data split: give the file to write: --output"});
   expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", "0.5,half"}, 2,
-                 {"half is no number"});
+                 {"half is not a number"});
   expect_refusal({"data", "shuffle", at("rows.jsonl"), "--output", at("x"), "--memory", "some"}, 3, {"some"});
   expect_refusal({"data", "merge", at("none.jsonl"), "--output", at("x")}, 4, {"there is no file or folder"});
   EXPECT_TRUE(contains(witan({"data", "shuffle", "--help"}).out, "witan data shuffle"));

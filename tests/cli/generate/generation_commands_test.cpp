@@ -144,7 +144,7 @@ TEST_F(GenerationCommands, ARunWhoseConfigurationIsLostIsARun) {
   write_text(empty / "config.toml", "garbage = = 3\n");
   const Said damaged = run({"train", "--run", "empty", "--dry-run"});
   EXPECT_EQ(damaged.code, 3);
-  EXPECT_THAT(damaged.err, AllOf(HasSubstr("not valid TOML"), HasSubstr("step-4/config.toml is the run's own")));
+  EXPECT_THAT(damaged.err, AllOf(HasSubstr("not valid TOML"), HasSubstr("step-4/config.toml: copy it over ")));
   for (const fs::path& copy : {lost, empty, bare}) fs::remove_all(copy);
 }
 
