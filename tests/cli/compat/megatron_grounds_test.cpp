@@ -25,7 +25,8 @@ void for_each_of(FlagKind kind, Check check) {
 // The keys that `flag` sets in a line of these words, with their values.
 std::map<std::string, std::string> set_by(const std::string& flag, const Words& words) {
   std::map<std::string, std::string> keys;
-  for (const auto& setting : cli::read_megatron_line(words)->settings)
+  const auto line = cli::read_megatron_line(words);
+  for (const auto& setting : line->settings)
     if (setting.by == flag) keys[setting.key] = setting.text;
   return keys;
 }

@@ -224,15 +224,17 @@ Value as_float(const Value& input, const Arguments& arguments, Work&) {
   return otherwise ? *otherwise : Value::Variant(0.0);
 }
 
+__extension__ typedef __int128 Wide;
+
 // Python's round(): to even where both neighbours are as near.
 Value round_integer(int64_t number, int64_t places) {
   if (places >= 0) return Value::integer(number);
   if (places < -18) return Value::integer(0);
-  __int128 unit = 1;
+  Wide unit = 1;
   for (int64_t i = 0; i > places; --i) unit *= 10;
-  const __int128 rest = ((number % unit) + unit) % unit, below = number - rest;
+  const Wide rest = ((number % unit) + unit) % unit, below = number - rest;
   const bool up = 2 * rest > unit || (2 * rest == unit && (below / unit) % 2 != 0);
-  const __int128 rounded = below + (up ? unit : 0);
+  const Wide rounded = below + (up ? unit : 0);
   require<DataError>(rounded <= INT64_MAX && rounded >= INT64_MIN, "round: the result is beyond 64 bits");
   return Value::integer(static_cast<int64_t>(rounded));
 }
