@@ -278,7 +278,8 @@ void add_doctor(CLI::App& app, Context& context) {
       [&context, state] {
         if (state->gpu) return doctor_gpu(context, state->json);
         ProgressOptions options = progress_options(context.err);
-        options.quiet_seconds = std::numeric_limits<double>::infinity();  // a terminal alone is told how far it is
+        // Only a terminal is told how far it is.
+        options.quiet_seconds = options.longest_silence = std::numeric_limits<double>::infinity();
         Progress progress(context.err, options);
         const Findings found = examine(progress);
         (state->json ? print_json : print_text)(context.out, found);
