@@ -369,7 +369,7 @@ TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
   EXPECT_TRUE(again.err.starts_with("run          resuming " + folder + "/default at step 2\n")) << again.err;
   const Said fresh = train({"--fresh"});
   EXPECT_TRUE(fresh.err.starts_with("run          new run " + folder + "/default on " + (own_ / "text").string() +
-                                    "; the one of this name will be archived\n"))
+                                    "; the present run of this name will be kept\n"))
       << fresh.err;
   EXPECT_FALSE(contains(train().err, "the latest run is")) << "now it is this one";
   EXPECT_FALSE(contains(train({"--run", "mine"}).err, "the latest run is")) << "as was asked for";

@@ -223,7 +223,7 @@ void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress&
   std::string line = "run          ";
   if (begin != RunBegin::resumed)
     line += fmt::format("new run {} on {}{}", folder.string(), text,
-                        begin == RunBegin::archived ? "; the one of this name will be archived" : "");
+                        begin == RunBegin::archived ? "; the present run of this name will be kept" : "");
   else if (checkpoints.empty())
     line += fmt::format("{} from its beginning, on {}: it has saved nothing yet", folder.string(), text);
   else
