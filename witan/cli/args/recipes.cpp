@@ -17,7 +17,7 @@
 
 // CMakeLists.txt lists the files: RECIPE(symbol, name below recipes/).
 #define RECIPE(symbol, name) WITAN_EMBED(symbol, WITAN_RECIPES name)
-#include "recipes.inc"
+#include <recipes.inc>
 #undef RECIPE
 
 namespace witan::cli {
@@ -31,7 +31,7 @@ constexpr uint64_t kMostBytes = 1 << 20;
 std::span<const Recipe> recipes() {
 #define RECIPE(symbol, name) {"recipes/" name, {symbol##_begin, symbol##_end}},
   static const auto all = std::to_array<Recipe>({
-#include "recipes.inc"
+#include <recipes.inc>
   });
 #undef RECIPE
   return all;
