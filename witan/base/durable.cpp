@@ -25,7 +25,7 @@ void create_folders(const fs::path& folder) {
   const fs::path parent = folder.parent_path();
   create_folders(parent);
   const bool made = fs::create_directory(folder, error);
-  if (error && fs::exists(fs::symlink_status(folder)))
+  if (error == std::errc::file_exists)
     throw IoError(cat("cannot create the folder ", folder.string(), ": a file of this name is there"));
   if (error) throw_io_error("cannot create the folder", folder, error.value());
   if (made) fsync_folder(parent);
