@@ -161,7 +161,7 @@ constexpr const char* kCalls =
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}<end>{% endfor "
     "%}";
 
-// What tables and OpenAI's API write as JSON in strings is what it stands for, as in requests that are served.
+// JSON in strings, as tables and OpenAI's API have it, is decoded as the server decodes it.
 TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
   const std::string decoded =
       R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls":

@@ -183,7 +183,7 @@ void fill_adapters(Transformer& model) {
   }
 }
 
-// What a training forward and generation make of one text, whose steps generation takes token by token at the end.
+// Compares the training forward with generation on one text, whose last tokens are decoded one by one.
 void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, double tolerance) {
   Rank rank;
   Alone alone;

@@ -51,7 +51,7 @@ struct Refusal {
 // Content-Length, or the transfer coding `chunked` alone, or are empty.
 std::optional<Refusal> framing_error(const FramingLines& lines);
 
-// A request target split into its parts (sections 3.2.1, 3.2.2 and 3.2.4). Nothing: it is none of these forms.
+// Splits a request target into its parts (sections 3.2.1, 3.2.2 and 3.2.4). Returns nothing for any other form.
 struct RequestTarget {
   std::string_view path, query;
   std::optional<std::string_view> host;  // of a target that is a whole URL, where it stands for the Host line

@@ -80,7 +80,7 @@ struct SplitStep {
 // One step of what makes text of tokens where the vocabulary is one of characters.
 struct DecoderStep {
   // replace `pattern` by `content`; strip up to `start` and `stop` times `pattern` from the ends of each token;
-  // metaspace: `pattern` stands for a space; word_piece: tokens with the prefix `pattern` go on with a word;
+  // metaspace: `pattern` stands for a space; word_piece: the prefix `pattern` marks tokens within a word;
   // byte_fallback: <0x0A> is the byte 10; fuse: all tokens become one; join: a space between tokens
   enum class Kind { replace, strip, metaspace, word_piece, byte_fallback, fuse, join };
   Kind kind = Kind::fuse;
@@ -101,7 +101,7 @@ struct TokenizerSpec {
   std::optional<int32_t> empty_token;  // the id of a token without text, which stands for nothing
   std::vector<Merge> merges;           // by rank: the first is applied first
   std::vector<uint32_t> merge_ranks;   // of each merge; empty: its place. Of equal ranks the leftmost goes first
-  std::string word_prefix;             // word_piece: of tokens that go on with a word
+  std::string word_prefix;             // word_piece: of tokens within a word
   int64_t longest_word = 0;            // word_piece: in characters; longer ones are unknown
   std::vector<double> scores;          // unigram: log probability of each token
   std::vector<AddedToken> added;       // by id

@@ -1,4 +1,4 @@
-// What docs/megatron.md says of each flag, compared with what the flag does.
+// Holds each flag's row of docs/megatron.md to what the flag does.
 #include <map>
 #include <set>
 

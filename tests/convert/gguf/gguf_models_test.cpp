@@ -209,7 +209,7 @@ TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
               HasSubstr("cannot be what this one is: window_rope_scaling = false, not true"));
 }
 
-// Of these llama.cpp reads an output matrix, and takes no embedding for it: the file has the embedding twice.
+// llama.cpp needs an output matrix for these models, so that a tied embedding is written twice.
 TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceWhereLlamaCppReadsTheirOwn) {
   for (const char* model : {"olmo2", "olmo3_yarn", "gpt_oss", "deepseek_v3"}) {
     SCOPED_TRACE(model);
@@ -232,7 +232,7 @@ TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceWhereLlamaCppReadsTheirOwn) {
   }
 }
 
-// Of the others llama.cpp takes the embedding where there is no output matrix, and reads one that is there.
+// For the others llama.cpp reads the output matrix if there is one, and uses the embedding otherwise.
 TEST_F(GgufFiles, UntiedHeadsGoOutAndComeBack) {
   for (const char* model : {"llama", "gpt2", "qwen2", "qwen3"}) {
     SCOPED_TRACE(model);

@@ -280,7 +280,7 @@ TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
               HasSubstr("weight_block_size = [128,64]: "));
 }
 
-// Of latent attention every head has keys of its own, whatever num_query_groups says; transformers fails with fewer.
+// Latent attention has keys for every head, whatever num_query_groups says; transformers fails with fewer.
 TEST(HfConfig, HeadsOfLatentAttentionAreAllWritten) {
   ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
   model.attention.num_query_groups = 2;

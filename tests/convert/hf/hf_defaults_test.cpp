@@ -30,7 +30,7 @@ class HfDefaults : public ::testing::TestWithParam<std::string> {
   }
 
   static HfModel read(const Json& config) { return read_hf_config(config.dump(), "config.json"); }
-  // What the two differ in, in everything that is read.
+  // The differences between two models in everything that a config.json sets.
   static std::vector<std::string> different(const HfModel& a, const HfModel& b) {
     std::vector<std::string> all = differences(a.model, b.model);
     if (a.model.attention.attention_dropout != b.model.attention.attention_dropout)
@@ -85,7 +85,7 @@ TEST_P(HfDefaults, KeysThatOlderVersionsWriteAreRead) {
     }
 }
 
-// Of programs around transformers, and settings of generation and training that are not defaults.
+// These keys come from programs around transformers, or set generation and training.
 TEST_P(HfDefaults, KeysThatChangeNothingArePassedOver) {
   const Json harmless = {{"is_llama_config", true},
                          {"transformers.js_config", {{"dtype", "q4"}}},

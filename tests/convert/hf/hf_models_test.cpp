@@ -62,7 +62,7 @@ class HfModels : public ::testing::TestWithParam<std::string> {
     return *model_;
   }
 
-  // Of one sequence.
+  // The logits of one sequence.
   std::vector<double> logits_of(const std::string& tokens) {
     const auto wide = expected<int64_t>(tokens);
     const std::vector<int32_t> ids(wide.begin(), wide.end()), zeros(wide.size());

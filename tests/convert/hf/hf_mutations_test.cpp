@@ -103,7 +103,7 @@ TEST_P(HfMutations, AreTheModelOfTransformersOrRefused) {
     if (change.size() > 1)
       for (const Json& key : change[1]) config.erase(key);
     const auto found = logits(config);
-    // What is only absent or null, and makes no difference, is no ground to refuse a file; dropouts must go together.
+    // A key that is absent or null and changes nothing must not be refused, except GPT-2's dropouts, which go together.
     const bool lacking = std::ranges::all_of(change[0], [](const Json& value) { return value.is_null(); });
     EXPECT_TRUE(found || outcome != 0 || !lacking || change.dump().find("_pdrop") != std::string::npos)
         << change << " is refused";

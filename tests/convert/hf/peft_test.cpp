@@ -61,7 +61,7 @@ PeftName peft_name(const std::string& witan, const std::string& factor) {
   return {here + module + last + ".lora_" + factor + ".weight", false};
 }
 
-// What a checkpoint of the model has of it, or one of the model without adapters.
+// The tensors that a checkpoint of the model holds, with or without its adapters.
 std::vector<StateTensor> stored_of(const Transformer& model, bool adapters) {
   std::vector<StateTensor> state;
   for (const Parameter* parameter : model.parameters())

@@ -280,8 +280,8 @@ TEST_F(Cudnn, LargeBatchesRunInParts) {
     EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
 }
 
-// Whose smallest part, one group of one row, needs more than the stream's scratch has: of 32768 positions for dq in
-// float32 and dk and dv of each head, and where the backward is to repeat, of 8192 for the gradient of scores.
+// The smallest part of these calls, one group of one row, needs more than the stream's scratch: at 32768 positions for
+// dq in float32 and each head's dk and dv, and in a repeatable backward at 8192 for the gradient of the scores.
 TEST_F(Cudnn, LongSequencesTakeAWorkspaceOfTheirOwn) {
   for (const auto& [size, repeatable] :
        {std::pair(Size{1, 32768, 16, 2, 128}, false), {Size{1, 8192, 8, 1, 128}, true}}) {

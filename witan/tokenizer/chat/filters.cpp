@@ -141,7 +141,7 @@ Value as_markup(const Value& input, const Arguments& arguments, Work&) {
 
 // ---- of numbers
 
-// A number as Python writes it, without its sign and with _ only between digits; nothing: it is none.
+// The digits of a number in Python's notation, without its sign; _ may stand between digits. Nothing if malformed.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -199,7 +199,7 @@ MarkedText percent_one(std::string_view& text, const Value& value) {
   return format_number(real ? Value::integer(fmt::format("{:.0f}", std::trunc(*real))) : value, spec);
 }
 
-// A field of braces: its name, which may go on with .attribute and [item], !r or !s, and :format.
+// A field of braces: its name with any .attribute and [item], then !r or !s, and :format.
 class BraceFields {
  public:
   explicit BraceFields(const Arguments& arguments) : arguments_(arguments) {}
