@@ -1,5 +1,6 @@
 #include "witan/data/loader.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -166,14 +167,23 @@ TEST(Loader, WaitsForSeveralReadsAtOnce) {
   EXPECT_TRUE(meeting->met());
 }
 
+// What the loader measures of one wait is the machine's as well, which may be busy: of many waits the longest, or the
+// shortest, says whether it measured.
 TEST(Loader, MeasuresItsWaits) {
-  Loader loader(troubled(30, 0), {});
-  loader.next();
-  EXPECT_GT(loader.waited_seconds(), 0.01);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  const double before = loader.waited_seconds();
-  loader.next();
-  EXPECT_LT(loader.waited_seconds() - before, 0.025);
+  constexpr int kTries = 20;
+  double longest = 0, shortest = 60;
+  for (int i = 0; i < kTries; ++i) {
+    Loader loader(troubled(30, 0), {});
+    loader.next();
+    const double before = loader.waited_seconds();
+    longest = std::max(longest, before);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // meanwhile the next batch is made
+    loader.next();
+    shortest = std::min(shortest, loader.waited_seconds() - before);
+    if (longest > 0.01 && shortest < 0.01) break;
+  }
+  EXPECT_GT(longest, 0.01);
+  EXPECT_LT(shortest, 0.01);
 }
 
 TEST(Loader, RefusesSizesThatDoNotDivide) {

@@ -56,9 +56,12 @@ TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
   PatientDeadline deadline(kSeconds, &hold);
   hold.hear(1, true);
   sleep_for(1.1 * kSeconds);
+  const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(deadline.expired());
   hold.hear(1, false);
-  EXPECT_FALSE(deadline.expired());
+  const bool expired = deadline.expired();
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  EXPECT_TRUE(!expired || passed.count() >= kSeconds) << "a busy machine may take the whole time to look again";
   sleep_for(1.1 * kSeconds);
   EXPECT_TRUE(deadline.expired());
 }
