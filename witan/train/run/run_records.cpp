@@ -6,6 +6,7 @@
 #include "witan/base/log.h"
 #include "witan/base/resident.h"
 #include "witan/report/metrics_scan.h"
+#include "witan/tensor/cuda_survey.h"
 #include "witan/train/record/memory_file.h"
 #include "witan/train/trace/step_tracer.h"
 
@@ -26,6 +27,13 @@ std::string truncate_or_repair(const fs::path& events, int64_t step) {
   }
 }
 
+// Without cuBLASLt or cuDNN a run computes the same, several times slower; several GPUs without NCCL have failed before.
+void warn_of_missing_libraries(Recorder& recorder) {
+  for (const cuda::LibraryState& library : cuda::libraries())
+    if (!library.missing.empty() && library.name != "NCCL")
+      recorder.warn(cat(library.name, " is for ", library.purpose, ", so that this run is slow: ", library.missing));
+}
+
 }  // namespace
 
 RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
@@ -42,6 +50,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   for (const std::string& note : data.notes) recorder_->note(note);
   if (const auto slow = slow_vocabulary(*config)) recorder_->warn(*slow);
   for (const std::string& slow : plan.slow_paths) recorder_->warn(slow);
+  if (plan.on_gpu) warn_of_missing_libraries(*recorder_);
 
   if (config->train.sample_tokens > 0 && !config->writes_sample())
     progress.note("sample       none: no rank holds the whole model; generate text with `witan generate`");
