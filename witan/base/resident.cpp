@@ -1,5 +1,7 @@
 #include "witan/base/resident.h"
 
+#include <malloc.h>
+
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -23,6 +25,7 @@ std::optional<Resident> read_resident() {
 }
 
 void restart_resident_peak() {
+  ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";  // proc(5)
 }
 
