@@ -162,7 +162,7 @@ Ended SmallRuns::train(const Prepared& prepared, const fs::path& run, const Faul
     std::FILE* quiet = std::fopen("/dev/null", "w");
     Progress progress(quiet, progress_options(quiet));
     const RunFolder folder(run.parent_path(), kRun);
-    RunStart start = find_start(folder);
+    RunStart start = find_start(folder, config.train);
     if (start.step() == config.train.train_iters) return;
     const RunData data = prepared.from_text ? prepare_run_data(config, folder, progress) : data_;
     if (prepared.from_text) start.config = config_to_save(config);

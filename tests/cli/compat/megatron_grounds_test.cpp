@@ -110,7 +110,6 @@ TEST(MegatronGrounds, WhatChangesTheTrainingOrItsMemoryIsRefusedWithAWayOut) {
     refused(words, {"activations stay in the memory of their rank", "--recompute-granularity"});
   refused({"--recompute-modules", "mla_up_proj"}, {"--recompute-granularity full"});
   refused({"--freeze-all-layers"}, {"--freeze PATTERNS"});
-  refused({"--finetune"}, {"--init-from"});
   refused({"--ckpt-convert-format", "torch_dist"}, {"witan import", "witan export --format megatron"});
 }
 
@@ -126,7 +125,8 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
   write_text(folder / "splits", R"({"train": ["a"]})");
   write_text(folder / "tokenizer.json", "{}");
   const std::string file = folder / "tokenizer.json";
-  const std::string here = folder / "mine";
+  const std::string here = folder / "mine", own = folder / "own";
+  fs::create_directories(folder / "own/checkpoints/step-3");
   return {
       {"--kv-channels", {"8"}, {"kv_channels"}},
       {"--group-query-attention", {}, {"num_query_groups"}},
@@ -176,7 +176,11 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--tokenizer-type", {"HuggingFaceTokenizer"}, {}},
       {"--tokenizer-model", {file}, {"tokenizer"}},
       {"--save", {here}, {"run", "runs_folder"}},
-      {"--load", {here, "--save", here}, {}},
+            {"--load", {own}, {"init_from", "init_state"}},
+      {"--finetune", {"--load", own}, {}},  // it says what --load does
+      {"--pretrained-checkpoint", {own}, {"init_from"}},
+      {"--ckpt-step", {"2", "--load", own, "--finetune"}, {}},
+      {"--no-load-optim", {}, {"no_load_optim"}},
   };
 }
 

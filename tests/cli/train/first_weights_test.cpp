@@ -164,5 +164,50 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
   EXPECT_EQ(same.code, 0) << same.err;
 }
 
+// A run that goes on with another one's training ends as that one does, and is resumed from its own checkpoints.
+TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
+  write_text(folder_ / "four.toml", "train_iters = 4\nsave_interval = 1\nkeep_last = 9\n");
+  done({"train", "--config", folder_ / "four.toml", "--run", "one", "--data", folder_ / "text.txt", "--device", "cpu",
+        "--ranks", "2", "--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "4", "--hidden-size",
+        "32", "--ffn-hidden-size", "32", "--num-layers", "2", "--num-experts", "4", "--tokenizer-vocab-size", "300",
+        "--held-out-fraction", "0.2", "--sample-tokens", "0"});
+  const Said shown = run({"config", "show", "--run", "two", "--init-from", "one@2", "--init-state", "training"});
+  EXPECT_THAT(shown.out, ::testing::ContainsRegex("train_iters = 4 +# init_from = one@2"));
+  const Said tried =
+      done({"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--dry-run"});
+  EXPECT_THAT(tried.err, HasSubstr("would go on from step 2 of one@2"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/two"));
+  const Said begun =
+      done({"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu"});
+  EXPECT_THAT(begun.err, HasSubstr("step 2 of 4"));
+  for (const char* name : {"shard-00000.safetensors", "shard-00001.safetensors"})
+    EXPECT_EQ(file(cat("runs/two/checkpoints/step-4/", name)), file(cat("runs/one/checkpoints/step-4/", name))) << name;
+  fs::rename(folder_ / "runs/one", folder_ / "runs/gone");
+  EXPECT_THAT(done({"train", "--run", "two", "--train-iters", "5"}).err, HasSubstr("step 4 of 5"));
+}
+
+TEST_F(FirstWeights, ABranchNeedsTrainingThatCanGoOn) {
+  train_small("one", {"--ranks", "1"});
+  done({"export", "--run", "one", "--format", "hf", folder_ / "hf"});
+  done({"import", folder_ / "hf", "--run", "imported"});
+  const auto refusal = [&](std::vector<std::string> more, bool dry) {
+    more.insert(more.begin(), {"train", "--run", "two", "--init-state", "training", "--device", "cpu"});
+    if (dry) more.emplace_back("--dry-run");
+    const Said said = run(more);
+    EXPECT_EQ(said.code, 3) << said.err;
+    return said.err;
+  };
+  for (const bool dry : {false, true}) {
+    EXPECT_THAT(refusal({}, dry), HasSubstr("name that run by init_from"));
+    EXPECT_THAT(refusal({"--init-from", "imported"}, dry), HasSubstr("has weights alone"));
+    EXPECT_THAT(refusal({"--init-from", folder_ / "hf"}, dry), HasSubstr("there is none of that name"));
+    EXPECT_THAT(refusal({"--init-from", "one"}, dry), HasSubstr("has done 2 steps, and train_iters = 2 leaves none"));
+  }
+  write_text(folder_ / "other.txt", some_text(300));
+  const Said other = run({"train", "--run", "two", "--init-from", "one", "--init-state", "training", "--train-iters", "3",
+                          "--device", "cpu", "--data", folder_ / "other.txt"});
+  EXPECT_THAT(other.err, HasSubstr("init_state = weights"));
+}
+
 }  // namespace
 }  // namespace witan::test

@@ -83,7 +83,7 @@ class Conversing : public ::testing::Test {
     const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
     write_file_atomically(folder.config(), config_to_save(resolved));
     const Plan plan = make_plan(resolved);
-    return train(resolved, run_plan(plan), data, find_start(folder),
+    return train(resolved, run_plan(plan), data, find_start(folder, config.train),
                  RunEvent{.name = config.train.run,
                           .started = "2026-01-01T00:00:00Z",
                           .config_hash = "h",

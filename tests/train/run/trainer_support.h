@@ -59,7 +59,7 @@ class Trainer : public ::testing::Test {
       const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
       write_file_atomically(folder.config(), config_to_save(resolved));
       const Plan plan = make_plan(resolved);
-      RunStart start = find_start(folder);
+      RunStart start = find_start(folder, config.train);
       start.aids = aids_;
       result = train(resolved, run_plan(plan), data, start,
                      RunEvent{.name = config.train.run,

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,7 @@
 #include "witan/train/run/idle_keys.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/run_folder.h"
+#include "witan/train/run/run_start.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/upcycle.h"
 
@@ -227,6 +230,33 @@ void take_model(GivenConfig& given, std::FILE* err) {
   if (const auto tokenizer = tokenizer_of(*source)) take_tokenizer(given, *tokenizer);
 }
 
+// Keys of the run on disk whose training a new one goes on with that are not its training: where it is, where it came
+// from, its layout, and what it writes beside checkpoints.
+bool is_of_one_run(const Field& field) {
+  constexpr std::array<std::string_view, 7> kKeys = {"run",     "runs_folder",   "init_from",    "init_state",
+                                                     "upcycle", "record_routes", "replay_routes"};
+  constexpr std::array<std::string_view, 3> kSections = {"parallel", "log", "load"};
+  return std::ranges::find(kKeys, field.name) != kKeys.end() ||
+         std::ranges::find(kSections, field.section) != kSections.end();
+}
+
+// A new run that goes on with another one's training (init_state = training) takes all that the call does not say.
+void take_training(GivenConfig& given) {
+  TrainConfig train = given.config.train;
+  if (!train.branches() || train.init_from.empty() || given.saved) return;
+  train.train_iters = std::numeric_limits<int64_t>::max();  // how many there are is yet to be taken
+  std::vector<std::string> warnings;  // said when the run is about to start from it (find_start)
+  RunConfig before = config_of(find_branched(train, warnings));
+  const Fields theirs = before.fields(), ours = given.config.fields();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const std::string& name = ours[i].name;
+    if (is_of_one_run(ours[i]) || given.source(name) != ValueSource::witan_default) continue;
+    if (ours[i].text() == theirs[i].text()) continue;
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
+    given.sources[name] = ValueSource::first_weights;
+  }
+}
+
 // So does one whose experts are made of a dense model, but for all that says how its tokens are routed.
 void take_dense_model(GivenConfig& given) {
   const TrainConfig& train = given.config.train;
@@ -349,6 +379,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
                       given.run.string()));
   } else {
     if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
+    if (!line || !line->defaults) take_training(given);
   }
   if (!given.saved || other == OtherRun::replace) {
     take_model(given, context.err);

@@ -66,7 +66,6 @@ MegatronSection megatron_data_flags() {
 MegatronSection megatron_checkpoint_flags() {
   const std::string ours = "checkpoints are in Witan's own format";
   const std::string whole = "checkpoints are always complete, so that a run resumes bit for bit";
-  const std::string other = "give the checkpoint's folder to `--init-from`, which starts a new run from its weights";
   const std::string convert =
       "checkpoints are converted by commands of their own: `witan import FOLDER`, `witan export --format megatron "
       "FOLDER`";
@@ -78,20 +77,21 @@ MegatronSection megatron_checkpoint_flags() {
                 "of Megatron-LM"),
           same("--save-interval"),
           renamed("--persistent-save-interval", "save_interval"),
-          ruled("--load", Takes::one, rules::load, "no effect if `--save` names the same folder; otherwise refused"),
-          same_truth("--no-load-optim"),
+          ruled("--load", Takes::one, rules::load,
+                "no effect if `--save` names the same folder; else `init_from`: with `--finetune` its weights, without "
+                "it the training of a run of Witan (`init_state = training`). A run that `--save` has begun resumes"),
+          ruled("--no-load-optim", Takes::nothing, rules::no_load_optim,
+                "`no_load_optim = true`; no effect where weights alone are taken"),
           same_truth("--no-load-rng"),
           harmless("--no-save-optim", whole),
           harmless("--no-save-rng", whole),
-          refused("--finetune", other),
-          refused("--pretrained-checkpoint", other, Takes::one),
-          refused(
-              "--ckpt-step",
-              "a run resumes from its newest checkpoint; `--init-from NAME@STEP` starts a new run from the weights of "
-              "another one",
-              Takes::one),
-          refused("--exit-on-missing-checkpoint",
-                  "a run without a checkpoint starts anew: `witan runs` says which runs have steps to resume from"),
+          ruled("--finetune", Takes::nothing, rules::finetune,
+                "with `--load`, `init_from`: training begins at step 0 with the weights; refused where `--save` names "
+                "the same folder, and it has checkpoints"),
+          ruled("--pretrained-checkpoint", Takes::one, rules::pretrained_checkpoint,
+                "`init_from`, where `--load` has no checkpoint"),
+          ruled("--ckpt-step", Takes::one, rules::ckpt_step, "the step of the checkpoint that `--load` names"),
+          harmless("--exit-on-missing-checkpoint", "`--load` without a checkpoint is refused"),
           harmless("--use-checkpoint-args", "the run's own configuration is always read"),
           harmless("--no-initialization", "the loaded weights replace the initial ones"),
           harmless("--ckpt-format", ours, Takes::one),

@@ -460,29 +460,5 @@ void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
 }
 
-void save(const GivenFlag& given, MegatronSettings& settings) {
-  fs::path folder = fs::path(given.value()).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // a/b/ is a/b
-  const std::string name = folder.filename().string();
-  if (name.empty() || name == "." || name == "..")
-    given.refuse("must end in a name, which becomes the name of the run");
-  std::error_code unreadable;
-  if (fs::exists(folder / "latest_checkpointed_iteration.txt", unreadable))
-    given.refuse(
-        "holds checkpoints of Megatron-LM, beside which Witan writes none: give another folder, and this one to "
-        "--init-from for a run from its weights");
-  settings.set("run", name, given);
-  settings.set("runs_folder", folder.has_parent_path() ? folder.parent_path().string() : ".", given);
-}
-
-void load(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string* saved = settings.value_of("--save");
-  const auto plain = [](const std::string& path) { return (fs::path(path) / "").lexically_normal(); };
-  if (!saved || plain(*saved) != plain(given.value()))
-    given.refuse(
-        "a run resumes from its own folder: give --save the same path, or give --init-from a folder of Megatron-LM's "
-        "checkpoints, which starts a new run from their weights");
-}
-
 }  // namespace rules
 }  // namespace witan::cli

@@ -97,6 +97,10 @@ void tokenizer_type(const GivenFlag& given, MegatronSettings& settings);
 void tokenizer_model(const GivenFlag& given, MegatronSettings& settings);
 void save(const GivenFlag& given, MegatronSettings& settings);
 void load(const GivenFlag& given, MegatronSettings& settings);
+void pretrained_checkpoint(const GivenFlag& given, MegatronSettings& settings);
+void finetune(const GivenFlag& given, MegatronSettings& settings);
+void ckpt_step(const GivenFlag& given, MegatronSettings& settings);
+void no_load_optim(const GivenFlag& given, MegatronSettings& settings);
 }  // namespace rules
 
 // A pattern of layers (base/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when it is

@@ -50,6 +50,7 @@ void keep_first_weights(GivenConfig& given) {
                          ", give the new run a name of its own (--run NAME), or start over with `witan train --fresh`");
     now = then;
   }
+  given.config.train.init_state = begun.init_state;
 }
 
 }  // namespace witan::cli

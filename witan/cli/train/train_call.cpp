@@ -283,7 +283,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
     if (old->empty()) old.reset();
   }
   folder_.emplace(train.runs_folder, train.run, old ? Access::stage : Access::own);
-  start_.emplace(find_start(*folder_));
+  start_.emplace(find_start(*folder_, train));
   const int64_t done = start_->step();
   if (done >= train.train_iters || has_stopped_early(*start_, train)) {
     complete_run(train, done, progress);
@@ -292,7 +292,7 @@ std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progre
   }
   // Before text is read, which may take long.
   if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
-  if (done == 0) tell_first_weights(expected, progress);
+  if (done == 0 || start_->branches) tell_first_weights(expected, progress);
   open_replayed_routes(expected);  // refuses what each rank would
   warn_of_schedule(expected, done, progress);
   data_.emplace(prepare_run_data(expected, *folder_, progress));
@@ -307,17 +307,19 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   std::error_code none;
   if (fs::is_directory(path, none) && !options_.fresh) {
     folder_.emplace(train.runs_folder, train.run, RunFolder::Access::share);
-    start_.emplace(find_start(*folder_));
+    start_.emplace(find_start(*folder_, train));
     for (const std::string& warning : start_->warnings) progress.note("warning: " + warning);
   }
-  const int64_t done = start_ ? start_->step() : 0;
+  std::vector<std::string> warnings;  // tell_first_weights() gives them
+  const bool branches = start_ ? start_->branches : train.branches();
+  const int64_t done = start_ ? start_->step() : branches ? find_branched(train, warnings).step : 0;
   if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
     say_done(expected, done, progress);
     return ExitCode::done;
   }
-  if (done == 0) tell_first_weights(expected, progress);
+  if (done == 0 || branches) tell_first_weights(expected, progress);
   open_replayed_routes(expected);
-  const FoundData data = find_data(expected, path, done > 0);
+  const FoundData data = find_data(expected, path, done > 0 && !branches);
   if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();
   const ResolvedConfig config = resolve(given, facts);
   const Plan plan = plan_of(config, data.tokenizer.get());
@@ -332,6 +334,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   progress.note(
       fmt::format("dry run      {} would {}{}; nothing was written", path.string(),
                   options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
+                  : branches ? fmt::format("go on from step {} of {}", done, train.init_from)
                   : done > 0                                               ? fmt::format("resume from step {}", done)
                                                                            : "start",
                   fmt::format(", to train for {} tokens",
@@ -342,7 +345,12 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
 void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
   folder_.emplace(expected->train.runs_folder, expected->train.run, RunFolder::Access::share);
   start_.emplace(RunStart{*folder_, {}, {}, {}});
-  if (step > 0) start_->from = open_checkpoint(folder_->checkpoints() / step_folder_name(step));
+  const fs::path own = folder_->checkpoints() / step_folder_name(step);
+  std::vector<std::string> warned;  // by rank 0
+  if (step > 0 && (!expected->train.branches() || fs::exists(own)))
+    start_->from = open_checkpoint(own);
+  else if (step > 0)
+    start_->from = find_branched(expected->train, warned), start_->branches = true;
   data_.emplace(open_prepared_run_data(expected, *folder_));
 }
 

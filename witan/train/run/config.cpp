@@ -110,6 +110,10 @@ Fields TrainConfig::fields() {
           "init_from", &init_from,
           "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, a GGUF "
           "file, a checkpoint of Megatron-LM, the name of a run, its folder, or a checkpoint's; empty: random weights"},
+      Field{"init_state", &init_state,
+            "What init_from takes of a run: its weights, for training that begins at step 0; or its training, which goes "
+            "on from that step with its optimizer, its place in the data and its configuration"}
+          .one_of({"weights", "training"}),
   };
 }
 
@@ -376,6 +380,8 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   require<ConfigError>(train.upcycle.empty() || train.init_from.empty(), "upcycle = ", train.upcycle,
                        " and init_from = ", train.init_from,
                        " both say where the first weights come from: give one (upcycling reads imported runs too)");
+  require<ConfigError>(!train.branches() || !train.init_from.empty(),
+                       "init_state = training goes on with the training of another run: name that run by init_from");
   require<ConfigError>(train.upcycle.empty() || moe.num_experts > 0, "upcycle = ", train.upcycle,
                        " makes experts of a dense model's layers, and num_experts = 0: set num_experts");
   require<ConfigError>(train.record_routes.empty() || train.record_routes != train.replay_routes,

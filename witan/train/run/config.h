@@ -97,8 +97,11 @@ struct TrainConfig {
   double upcycle_noise = 0;         // relative to the standard deviation of a dense matrix
   double upcycle_drop_ratio = 0.5;  // of upcycle_method = "drop"
   std::string init_from;            // a run or a Hugging Face folder whose weights a new run starts from
+  std::string init_state = "weights";  // weights | training: what of a run init_from takes
 
   Fields fields();
+  // Whether a new run goes on where another one was, instead of beginning at its weights.
+  bool branches() const { return init_state == "training"; }
   // Whether a step may be followed by an older checkpoint (on_nan, on_spike).
   bool rewinds() const { return on_nan == "rewind" || on_spike == "rewind"; }
   // Whether a line of metrics is due after `step`. A checkpoint ends an interval too: a run that resumes from it has no

@@ -74,8 +74,11 @@ TrainState StateLoader::resume(const Checkpoint& from) {
                      run_.config->data.megatron_samples()
                          ? ", or the length of the run, which Megatron-Core's order of samples depends on (train_iters)"
                          : "",
-                     ", so the run would resume with different samples. Restore the text, train the new "
-                     "one under another name (--run NAME), or start over (--fresh)");
+                     ", so the run would resume with different samples. ",
+                     run_.start.branches ? "Give the text that it was trained on, or train on another one from its "
+                                           "weights (init_state = weights)"
+                                         : "Restore the text, train the new one under another name (--run NAME), or "
+                                           "start over (--fresh)");
   take_up_rewinds(run_.start.folder, state, leads());
   return state;
 }

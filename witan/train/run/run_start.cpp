@@ -5,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/report/metrics_scan.h"
+#include "witan/train/run/named_checkpoint.h"
 
 namespace witan {
 namespace {
@@ -32,7 +33,21 @@ std::optional<std::string> lost_checkpoints(const fs::path& run) {
              " was saved, but there is none in checkpoints. Restore one from a copy, or start over with --fresh");
 }
 
-RunStart find_start(const RunFolder& folder) {
+Checkpoint find_branched(const TrainConfig& train, std::vector<std::string>& warnings) {
+  const std::string asked = cat("init_from = ", train.init_from, ": ");
+  std::optional<Checkpoint> from = checkpoint_of_name(train.init_from, train.runs_folder);
+  for (const fs::path& path : {fs::path(train.init_from), fs::path(train.runs_folder) / train.init_from})
+    if (!from) from = checkpoint_in(path, asked, warnings);
+  require<ConfigError>(from && !from->scalars.contains(kImported), asked,
+                       "init_state = training goes on from a run's checkpoint, which has an optimizer's state; ",
+                       from ? "this run was imported, and has weights alone" : "there is none of that name",
+                       ". Take weights alone with init_state = weights");
+  require<ConfigError>(from->step < train.train_iters, asked, from->folder.string(), " has done ", from->step,
+                       " steps, and train_iters = ", train.train_iters, " leaves none: set a larger train_iters");
+  return std::move(*from);
+}
+
+RunStart find_start(const RunFolder& folder, const TrainConfig& train) {
   RunStart start{folder, {}, {}, {}};
   require_folder_or_none(folder.checkpoints());
   start.from = latest_checkpoint(folder.checkpoints(), start.warnings);
@@ -43,6 +58,8 @@ RunStart find_start(const RunFolder& folder) {
   if (!start.from)
     if (const auto lost = lost_checkpoints(folder.path())) throw CheckpointError(*lost);
   require<ConfigError>(!start.from || !start.from->scalars.contains(kImported), not_resumable(folder.place()));
+  start.branches = !start.from && train.branches();
+  if (start.branches) start.from = find_branched(train, start.warnings);
   return start;
 }
 

@@ -34,14 +34,18 @@ struct RunStart {
   std::string config = {};            // written to config.toml once every rank is ready to train; empty: nothing is
   RunAids aids = {};
   std::vector<std::string> told = {};  // what people were warned of before train.log was open, which is to have it too
+  bool branches = false;               // `from` is another run's (init_state = training), and this one has none yet
   int64_t step() const { return from ? from->step : 0; }
 };
 // A scalar of checkpoints that hold imported weights alone.
 inline constexpr const char* kImported = "imported";
 // Throws CheckpointError when there are checkpoints and none is whole, or none where there must have been one
 // (lost_checkpoints): a run must not quietly begin again over them; ConfigError when it was imported, which is no
-// training to resume.
-RunStart find_start(const RunFolder& folder);
+// training to resume, and where init_state = training names no training that goes on.
+RunStart find_start(const RunFolder& folder, const TrainConfig& train);
+// The checkpoint that a new run goes on from with init_state = training. Throws as find_start() does, and ConfigError
+// where no step is left to do.
+Checkpoint find_branched(const TrainConfig& train, std::vector<std::string>& warnings);
 // Of a run's folder that has no checkpoint: that its metrics.jsonl records one, and what to do. Nothing of a run that
 // ended before its first one, which begins again.
 std::optional<std::string> lost_checkpoints(const fs::path& run);

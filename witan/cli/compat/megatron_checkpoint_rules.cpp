@@ -1,0 +1,134 @@
+// Rules for where a run writes, and what it begins with: --save, --load, --pretrained-checkpoint, --finetune and their
+// like, which mean what they mean in Megatron-LM (megatron/training/checkpointing.py), but for one thing: the same
+// command given again resumes the run in --save, where Megatron-LM would begin again with what --load names.
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+
+#include "witan/base/error.h"
+#include "witan/base/file.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/step_folders.h"
+#include "witan/cli/compat/megatron_rules.h"
+#include "witan/convert/megatron/megatron_folder.h"
+
+namespace witan::cli::rules {
+namespace {
+
+enum class Holds : uint8_t { nothing, own_run, megatron, other };
+
+Holds held_by(const std::string& path) {
+  std::error_code none;
+  if (!step_folders(fs::path(path) / "checkpoints").empty()) return Holds::own_run;
+  if (is_megatron_folder(path)) return Holds::megatron;
+  return fs::exists(path, none) && !fs::is_empty(path, none) ? Holds::other : Holds::nothing;
+}
+
+fs::path plain(const std::string& path) {
+  return (fs::path(path) / "").lexically_normal();
+}
+
+// The folder with the checkpoints that a run begins with, and how.
+struct Source {
+  std::string folder;
+  bool weights_alone = false;
+};
+
+bool names_its_own(const MegatronSettings& settings) {
+  const std::string *save = settings.value_of("--save"), *load = settings.value_of("--load");
+  return save && load && plain(*save) == plain(*load);
+}
+
+// Refuses what Megatron-LM would not find, or quietly train without.
+std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& settings) {
+  const std::string *load = settings.value_of("--load"), *before = settings.value_of("--pretrained-checkpoint");
+  if (before && held_by(*before) == Holds::nothing)
+    given.refuse(cat("--pretrained-checkpoint ", clipped(*before), " has no checkpoint: give the folder that has"));
+  const bool own = names_its_own(settings);
+  if (load && !own && held_by(*load) != Holds::nothing) return Source{*load, settings.has("--finetune")};
+  if (before) return Source{*before, true};
+  if (load && !own)
+    given.refuse(cat("--load ", clipped(*load),
+                     " has no checkpoint, without which Megatron-LM would train from random weights: give the folder "
+                     "that has, or leave --load out for random weights"));
+  return std::nullopt;
+}
+
+// What stands behind the flags that say where a run begins; the same for each of them.
+void begin_with(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* save = settings.value_of("--save");
+  const bool resumes = save && held_by(*save) == Holds::own_run;
+  const auto source = source_of(given, settings);
+  if (!source) {
+    if (!settings.has("--finetune")) return;
+    if (!resumes) return settings.ignore(given, "there is no checkpoint to take weights from");
+    given.refuse(
+        "Megatron-LM would begin again at step 0 over the checkpoints of --save: give --save a folder of its own, and "
+        "--load this one");
+  }
+  if (resumes && !names_its_own(settings))
+    settings.ignore(given, "the run in --save has checkpoints of its own, and resumes from them");
+  const Holds held = held_by(source->folder);
+  if (!source->weights_alone && held != Holds::own_run && !resumes)
+    given.refuse(cat(clipped(source->folder),
+                     " is not a run of Witan: its weights are read, and its optimizer's state is not, with which "
+                     "Megatron-LM would go on. Add --finetune to train from its weights at step 0"));
+  std::string from = plain(source->folder).parent_path().string();
+  if (settings.value_of("--ckpt-step")) {
+    const int64_t step = settings.count_of("--ckpt-step", given);
+    from += held == Holds::own_run ? fmt::format("@{}", step) : fmt::format("/iter_{:07}", step);
+  }
+  settings.set("init_from", from, given);
+  if (!source->weights_alone) settings.set("init_state", "training", given);
+}
+
+}  // namespace
+
+void save(const GivenFlag& given, MegatronSettings& settings) {
+  fs::path folder = fs::path(given.value()).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // a/b/ is a/b
+  const std::string name = folder.filename().string();
+  if (name.empty() || name == "." || name == "..")
+    given.refuse("must end in a name, which becomes the name of the run");
+  if (is_megatron_folder(folder))
+    given.refuse(
+        "holds checkpoints of Megatron-LM, beside which Witan writes none: give --save another folder, and --load this "
+        "one with --finetune, which trains from its weights");
+  settings.set("run", name, given);
+  settings.set("runs_folder", folder.has_parent_path() ? folder.parent_path().string() : ".", given);
+}
+
+void load(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* save = settings.value_of("--save");
+  if (settings.has("--exit-on-missing-checkpoint") && names_its_own(settings) && held_by(*save) == Holds::nothing)
+    given.refuse("has no checkpoint, and --exit-on-missing-checkpoint asks for one");
+  begin_with(given, settings);
+}
+
+void pretrained_checkpoint(const GivenFlag& given, MegatronSettings& settings) {
+  begin_with(given, settings);
+}
+
+void finetune(const GivenFlag& given, MegatronSettings& settings) {
+  begin_with(given, settings);
+}
+
+void ckpt_step(const GivenFlag& given, MegatronSettings& settings) {
+  if (!source_of(given, settings))
+    given.refuse("a run resumes from its newest checkpoint: give --load its folder and --save another one, whose run "
+                 "goes on from that step");
+  settings.count_of("--ckpt-step", given);
+}
+
+// Of the checkpoint that --load names: a run that resumes from its own keeps its optimizer.
+void no_load_optim(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* save = settings.value_of("--save");
+  const auto source = source_of(given, settings);
+  if (source && source->weights_alone) return settings.ignore(given, "weights alone are taken");
+  if (source && save && held_by(*save) == Holds::own_run)
+    return settings.ignore(given, "the run in --save resumes with its own state");
+  settings.set("no_load_optim", "true", given);
+}
+
+}  // namespace witan::cli::rules
