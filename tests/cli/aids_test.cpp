@@ -1,6 +1,7 @@
 // What a person looks at ranks with: differences that are named before a run begins, debuggers, traces.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/cli_support.h"
 #include "support/free_port.h"
@@ -66,6 +67,24 @@ TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
   Words longer = words({"--ranks", "2", "--trace-steps", "4"});
   *(std::ranges::find(longer, "--train-iters") + 1) = "6";
   expect_refusal(longer, 3, {"--trace-steps 4: the run goes from step 5 to step 6"});
+}
+
+// The same command again, as a script gives it, has no such steps left, and trains on.
+TEST_F(AidsTest, MegatronsProfilerTracesWhatACallComesTo) {
+  Words args = words({"--ranks", "1", "--no-megatron", "--profile", "--profile-step-start", "2", "--profile-step-end", "9"});
+  EXPECT_EQ(witan(args).code, 0);
+  const auto steps_traced = [&] {
+    std::set<std::string> names;
+    for (const Json& event : Json::parse(read_text(run() / "trace.json"))["traceEvents"])
+      if (const std::string name = event["name"]; name.starts_with("step ")) names.insert(name);
+    return names;
+  };
+  EXPECT_EQ(steps_traced(), (std::set<std::string>{"step 3", "step 4"}));
+  *(std::ranges::find(args, "--train-iters") + 1) = "6";
+  *(std::ranges::find(args, "--profile-step-end") + 1) = "4";
+  const Said again = witan(args);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(steps_traced(), (std::set<std::string>{"step 3", "step 4"})) << "the trace stays";
 }
 
 TEST_F(AidsTest, ATraceOfProcessesIsOne) {

@@ -46,11 +46,8 @@ constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ra
                                                                    {"--output-dir", kFolder},
                                                                    {"--out-dir", kFolder},
                                                                    {"--wandb", kCharts},
-                                                                   {"--wandb-project", kCharts},
                                                                    {"--wandb-name", kCharts},
                                                                    {"--wandb-run-name", kCharts},
-                                                                   {"--wandb-exp-name", kCharts},
-                                                                   {"--wandb-entity", kCharts},
                                                                    {"--wandb-save-dir", kCharts},
                                                                    {"--report-to", kCharts}};
 

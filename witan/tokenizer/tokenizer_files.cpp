@@ -80,6 +80,16 @@ bool begins_with_object(std::string_view text) {
 
 }  // namespace
 
+std::optional<fs::path> merges_beside(const fs::path& vocabulary) {
+  constexpr std::string_view kVocabulary = "vocab.json", kMerges = "merges.txt";
+  std::string name = vocabulary.filename().string();
+  if (!name.ends_with(kVocabulary)) return std::nullopt;
+  name.replace(name.size() - kVocabulary.size(), kVocabulary.size(), kMerges);
+  std::error_code none;
+  const fs::path merges = vocabulary.parent_path() / name;
+  return fs::is_regular_file(merges, none) ? std::optional(merges) : std::nullopt;
+}
+
 TokenizerSpec read_tokenizer(const fs::path& given) {
   fs::path path = given;
   std::string pattern;
@@ -97,8 +107,8 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   if (looks_like_ranks(bytes)) return with_config(parse_tiktoken(bytes, source, pattern), path.parent_path());
   require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kNone);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
-  if (const fs::path merges = path.parent_path() / "merges.txt"; path.filename() == "vocab.json" && fs::exists(merges))
-    return with_config(parse_vocab_and_merges(bytes, source, read_file(merges, kFileLimit), merges.string(), pattern),
+  if (const auto merges = merges_beside(path))
+    return with_config(parse_vocab_and_merges(bytes, source, read_file(*merges, kFileLimit), merges->string(), pattern),
                        path.parent_path());
   return parse_tokenizer_json(bytes, source);
 }

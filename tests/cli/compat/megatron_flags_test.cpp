@@ -208,8 +208,10 @@ TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
     EXPECT_TRUE(contains(format, tag)) << tag;
   }
   EXPECT_TRUE(contains(format, "`world-size`"));
-  for (const char* flag : {"--wandb-project", "--wandb-exp-name", "--wandb-save-dir", "--wandb-entity"})
+  for (const char* flag : {"--wandb-project", "--wandb-exp-name", "--wandb-entity"}) {
     EXPECT_TRUE(contains(why(flag), "docs/formats/tensorboard.md")) << flag;
+    EXPECT_TRUE(contains(format, cat("config[\"", cli::find_megatron_flag(flag)->key, "\"]"))) << flag;
+  }
   EXPECT_TRUE(contains(format, "wandb.init("));
 }
 

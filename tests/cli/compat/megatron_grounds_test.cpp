@@ -123,7 +123,7 @@ struct Ruled {
 std::vector<Ruled> ruled_lines(const TempFolder& folder) {
   write_text(folder / "blend", "1 a 2 b");
   write_text(folder / "splits", R"({"train": ["a"]})");
-  write_text(folder / "tokenizer.json", "{}");
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) write_text(folder / name, "{}");
   const std::string file = folder / "tokenizer.json";
   const std::string here = folder / "mine", own = folder / "own";
   fs::create_directories(folder / "own/checkpoints/step-3");
@@ -175,6 +175,11 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--split", {"90,10"}, {"held_out_fraction", "split"}},
       {"--tokenizer-type", {"HuggingFaceTokenizer"}, {}},
       {"--tokenizer-model", {file}, {"tokenizer"}},
+      {"--vocab-file", {folder / "vocab.json", "--merge-file", folder / "merges.txt"}, {"tokenizer"}},
+      {"--merge-file", {folder / "merges.txt", "--vocab-file", folder / "vocab.json"}, {}},
+      {"--moe-token-dropping", {"--moe-expert-capacity-factor", "1", "--num-experts", "2"}, {}},
+      {"--moe-use-megablocks-dmoe", {"--num-experts", "2"}, {}},
+      {"--profile", {}, {}},
       {"--save", {here}, {"run", "runs_folder"}},
             {"--load", {own}, {"init_from", "init_state"}},
       {"--finetune", {"--load", own}, {}},  // it says what --load does

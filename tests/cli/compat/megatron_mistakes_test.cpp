@@ -34,9 +34,9 @@ TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
             "the warm-up is counted in steps: --lr-warmup-iters N. command line: --lr-warmup-fraction 0.1: needs "
             "--lr-decay-iters or --train-iters as well"},
            {{"--quick-geglu"}, "did you mean --swiglu true --glu-activation-scale 1.702? --quick-geglu makes this"},
-           {{"--wandb-project", "mine"},
+           {{"--wandb-save-dir", "mine"},
             "docs/formats/tensorboard.md has a script that uploads the curves and the configuration of a run. "
-            "--wandb-proj"}}) {
+            "--wandb-save-dir"}}) {
     Words words = {"train", "--data", "my.txt", "--hidden-size", "64"};
     words.insert(words.end(), flags.begin(), flags.end());
     expect_refusal(words, 3, {said});

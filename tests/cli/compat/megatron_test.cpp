@@ -549,7 +549,52 @@ TEST(Megatron, TokenizersAreFilesOfAnyKind) {
               std::string(folder / "x.model"));
   EXPECT_EQ(config_of({"--tokenizer-model", folder / "x.model"}).data.tokenizer, std::string(folder / "x.model"));
   EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "TikTokenizer"}), "--tokenizer FILE"));
-  EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "--tokenizer FILE"));
+  for (const char* name : {"vocab.json", "merges.txt", "gpt2-vocab.json", "gpt2-merges.txt"})
+    write_text(folder / name, "");
+  const auto of_gpt2 = [&](const std::string& vocabulary, const std::string& merges) {
+    return Words{"--tokenizer-type", "GPT2BPETokenizer",  "--vocab-file",
+                 folder / vocabulary, "--merge-file", folder / merges};
+  };
+  EXPECT_EQ(config_of(of_gpt2("vocab.json", "merges.txt")).data.tokenizer, std::string(folder / "vocab.json"));
+  EXPECT_EQ(config_of(of_gpt2("gpt2-vocab.json", "gpt2-merges.txt")).data.tokenizer,
+            std::string(folder / "gpt2-vocab.json"));
+  EXPECT_TRUE(contains(config_refused(of_gpt2("gpt2-vocab.json", "merges.txt")), "into one folder"));
+  EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "needs --merge-file"));
+  EXPECT_TRUE(contains(config_refused({"--merge-file", "m.txt"}), "needs --vocab-file"));
+  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "GPT2BPETokenizer"}), "needs --vocab-file and --merge-file"));
+}
+
+TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
+  const Words experts = {"--num-experts", "4"};
+  const auto with = [&](Words more) {
+    more.insert(more.end(), experts.begin(), experts.end());
+    return more;
+  };
+  EXPECT_EQ(config_of(with({"--moe-token-dropping", "--moe-expert-capacity-factor", "1.5"}))
+                .model.moe.moe_expert_capacity_factor,
+            1.5);
+  EXPECT_TRUE(contains(config_refused(with({"--moe-token-dropping"})), "--moe-expert-capacity-factor"));
+  EXPECT_EQ(config_of(with({"--moe-use-megablocks-dmoe"})).model.moe.moe_expert_capacity_factor, 0);
+  EXPECT_TRUE(contains(config_refused(with({"--moe-use-megablocks-dmoe", "--moe-expert-capacity-factor", "1"})),
+                       "dropless experts have no capacity"));
+  EXPECT_EQ(config_of(with({"--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
+            "none");
+}
+
+// Of steps that Megatron-LM counts from 0 on: it starts after the one, and stops after the other.
+TEST(Megatron, TheProfilerTracesSteps) {
+  const auto profiled = [](const Words& more) { return cli::read_megatron_line(small(more))->profiled; };
+  EXPECT_FALSE(profiled({"--bf16", "--profile-step-start", "3"}));
+  const auto usual = profiled({"--profile"});
+  ASSERT_TRUE(usual);
+  EXPECT_EQ(usual->first, 11);
+  EXPECT_EQ(usual->last, 12);
+  const auto said = profiled({"--profile", "--profile-step-start", "0", "--profile-step-end", "2", "--profile-ranks", "0", "1"});
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->first, 1);
+  EXPECT_EQ(said->last, 2);
+  EXPECT_TRUE(contains(config_refused({"--profile", "--profile-step-start", "12"}), "above --profile-step-start"));
+  EXPECT_TRUE(contains(config_refused({"--profile", "--profile-step-end", "x"}), "a whole number"));
 }
 
 TEST(Megatron, TheFolderOfCheckpointsIsTheRuns) {

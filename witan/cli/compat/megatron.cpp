@@ -237,6 +237,7 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
       (one.flag && one.flag == only_sign ? apply_as_mistake : apply)(one, settings, line);
   for (const auto& ignored : settings.ignored()) line.harmless.push_back({ignored.flag, ignored.why});
   line.settings = settings.all();
+  line.profiled = settings.profiled();
   for (const auto& setting : line.settings) set_field(fields, setting.key, setting.text, setting.origin);
   return std::make_shared<const MegatronLine>(std::move(line));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ struct MegatronLine {
   std::string instead;            // "did you mean --dtype bfloat16?", if nothing else identified it
   std::string name;               // of the run, unless --run is given
   bool defaults = true;           // Megatron-LM's defaults apply; --no-megatron: Witan's
+  std::optional<StepRange> profiled;  // of --profile: steps to trace, as far as a call comes to them
 };
 
 // The arguments after `witan plan` or `witan train`, with their response files read. Null if they are ordinary Witan

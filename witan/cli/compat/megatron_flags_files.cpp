@@ -27,12 +27,14 @@ MegatronSection megatron_data_flags() {
               harmless("--mock-data", "without data the default text is read"),
               ruled("--tokenizer-type", Takes::one, rules::tokenizer_type,
                     "nothing for `HuggingFaceTokenizer`, `SentencePieceTokenizer`, `GPTSentencePieceTokenizer`, "
-                    "`Llama2Tokenizer` and `NullTokenizer`; others are refused: " +
+                    "`Llama2Tokenizer`, `NullTokenizer` and, with `--vocab-file` and `--merge-file`, `GPT2BPETokenizer`; "
+                    "others are refused: " +
                         files),
               ruled("--tokenizer-model", Takes::one, rules::tokenizer_model,
                     "`tokenizer`: a file of any kind, or the folder that contains it"),
-              refused("--vocab-file", files, Takes::one),
-              refused("--merge-file", files, Takes::one),
+              ruled("--vocab-file", Takes::one, rules::vocab_file,
+                    "`tokenizer`, with `--merge-file` beside it: `gpt2-vocab.json` and `gpt2-merges.txt`"),
+              ruled("--merge-file", Takes::one, rules::merge_file, "the merges of `--vocab-file`"),
               refused("--tiktoken-pattern", files, Takes::one),
               refused("--tiktoken-num-special-tokens", files, Takes::one),
               refused("--tiktoken-special-tokens", files, Takes::some),
@@ -112,8 +114,8 @@ MegatronSection megatron_checkpoint_flags() {
 }
 
 MegatronSection megatron_logging_flags() {
-  const std::string wandb =
-      "a run uploads nothing: a script of docs/formats/tensorboard.md uploads its curves and its configuration";
+  const std::string uploaded = "read by the script of docs/formats/tensorboard.md, which uploads a run";
+  const std::string local = "a run uploads nothing, and has its files in its own folder";
   const std::string boards = "TensorBoard's files contain it";
   const std::string steps = "TensorBoard's files have the steps of `--log-interval`";
   const std::string timers =
@@ -122,7 +124,7 @@ MegatronSection megatron_logging_flags() {
   const std::string arenas =
       "TensorBoard's files contain `mem-max-allocated-bytes` of each rank at the end of a run, and with `log_format = "
       "megatron` rank 0's memory";
-  const std::string profiler = "`--trace-steps` traces steps";
+  const std::string traced = "of `--profile`, which traces every rank, on CPUs and GPUs";
   const std::string memory = "what is live when memory runs out is written in every run";
   const std::string watcher = "there is no such monitoring";
   return {"Logging",
@@ -144,15 +146,17 @@ MegatronSection megatron_logging_flags() {
               harmless("--log-validation-ppl-to-tensorboard", boards),
               harmless("--log-memory-to-tensorboard", arenas),
               harmless("--log-world-size-to-tensorboard", boards),
-              harmless("--wandb-project", wandb, Takes::one),
-              harmless("--wandb-exp-name", wandb, Takes::one),
-              harmless("--wandb-save-dir", wandb, Takes::one),
-              harmless("--wandb-entity", wandb, Takes::one),
-              harmless("--profile", profiler),
-              harmless("--profile-step-start", profiler, Takes::one),
-              harmless("--profile-step-end", profiler, Takes::one),
-              harmless("--profile-ranks", profiler, Takes::some),
-              harmless("--use-pytorch-profiler", profiler),
+              renamed("--wandb-project", "wandb_project", uploaded),
+              renamed("--wandb-exp-name", "wandb_exp_name", uploaded),
+              renamed("--wandb-entity", "wandb_entity", uploaded),
+              harmless("--wandb-save-dir", local, Takes::one),
+              ruled("--profile", Takes::nothing, rules::profile,
+                    "`--trace-steps`, of the steps after `--profile-step-start` (10) up to `--profile-step-end` (12), as "
+                    "far as a call comes to them"),
+              harmless("--profile-step-start", traced, Takes::one),
+              harmless("--profile-step-end", traced, Takes::one),
+              harmless("--profile-ranks", traced, Takes::some),
+              harmless("--use-pytorch-profiler", traced),
               harmless("--record-memory-history", memory),
               harmless("--memory-snapshot-path", memory, Takes::one),
               same_truth("--nvtx-ranges"),

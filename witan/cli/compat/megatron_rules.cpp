@@ -16,6 +16,7 @@
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
+#include "witan/tokenizer/tokenizer_files.h"
 
 namespace witan::cli {
 namespace {
@@ -149,6 +150,8 @@ void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
   const std::string ways =
       "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them, quantile_balancing, sinkhorn and none";
   if (given.values.size() == 1 && given.value() == "sinkhorn") return sinkhorn(given, settings);
+  if (given.values.size() == 1 && given.value() == "None")  // as Megatron-LM's own pages spell it
+    return settings.set("moe_router_load_balancing_type", "none", given);
   for (const std::string& type : given.values) {
     const bool alone = type == "quantile_balancing" || type == "none";
     const bool loss = type == "aux_loss" || type == "seq_aux_loss" || type == "global_aux_loss";
@@ -440,10 +443,15 @@ void split(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("split", text, given);
 }
 
-void tokenizer_type(const GivenFlag& given, MegatronSettings&) {
+void tokenizer_type(const GivenFlag& given, MegatronSettings& settings) {
   for (const char* type : {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
                            "Llama2Tokenizer", "NullTokenizer"})
     if (given.value() == type) return;
+  if (given.value() == "GPT2BPETokenizer") {
+    if (!settings.value_of("--vocab-file") || !settings.value_of("--merge-file"))
+      given.refuse("needs --vocab-file and --merge-file, the files of the tokenizer");
+    return;
+  }
   given.refuse(
       "tokenizers of this type are not read under Megatron-LM's flags: remove the type and its files, and give "
       "--tokenizer FILE, whose content tells its kind");
@@ -458,6 +466,53 @@ void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
         "and give their folder");
   const bool holds_json = fs::is_regular_file(file / "tokenizer.json", unreadable);
   settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
+}
+
+// Both are one tokenizer, by the file of its vocabulary.
+void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string* merges = settings.value_of("--merge-file");
+  if (!merges) given.refuse("needs --merge-file, the merges of this vocabulary");
+  const auto own = merges_beside(given.value());
+  std::error_code none;
+  if (!own || !fs::equivalent(*own, *merges, none))
+    given.refuse(cat("a vocabulary is read with the merges that lie beside it under the same name, as gpt2-vocab.json "
+                     "and gpt2-merges.txt do, and --merge-file is ",
+                     clipped(*merges), ": put both files, or links to them, into one folder"));
+  settings.set("tokenizer", given.value(), given);
+}
+
+void merge_file(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.value_of("--vocab-file")) given.refuse("needs --vocab-file, the vocabulary that they merge");
+}
+
+// Megatron-Core never came to support its own flag: an expert's capacity is what drops tokens.
+void token_dropping(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--moe-expert-capacity-factor") && !settings.has("--moe-token-capacity-factor"))
+    given.refuse(
+        "Megatron-LM drops no tokens by this flag alone: give experts a capacity, --moe-expert-capacity-factor, beyond "
+        "which they drop tokens (and --moe-pad-expert-input-to-capacity), or leave it out for dropless experts");
+  settings.ignore(given, "experts drop the tokens beyond their capacity");
+}
+
+// The dropless layers of MegaBlocks' fork.
+void megablocks(const GivenFlag& given, MegatronSettings& settings) {
+  for (const char* other : {"--moe-expert-capacity-factor", "--moe-token-capacity-factor"})
+    if (settings.has(other)) given.refuse(cat("contradicts ", other, ": dropless experts have no capacity"));
+  settings.ignore(given, "experts without a capacity drop no tokens");
+}
+
+// Its profiler starts after step --profile-step-start, and stops after --profile-step-end.
+void profile(const GivenFlag& given, MegatronSettings& settings) {
+  const auto step = [&](const char* flag, int64_t otherwise) {
+    const std::string* text = settings.value_of(flag);
+    if (!text) return otherwise;
+    const auto value = number<int64_t>(*text);
+    if (!value || *value < 0) given.refuse(cat("needs ", flag, " to be a whole number from 0 on, not ", clipped(*text)));
+    return *value;
+  };
+  const StepRange steps{step("--profile-step-start", 10) + 1, step("--profile-step-end", 12)};
+  if (steps.first > steps.last) given.refuse("needs --profile-step-end to be above --profile-step-start");
+  settings.profile(steps);
 }
 
 }  // namespace rules

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "witan/train/trace/step_range.h"
 
 namespace witan::cli {
 
@@ -40,6 +43,9 @@ class MegatronSettings {
   void ignore(const GivenFlag& given, const std::string& why) { ignored_.push_back({given.name, why}); }
   const std::vector<Ignored>& ignored() const { return ignored_; }
 
+  void profile(StepRange steps) { profiled_ = steps; }
+  const std::optional<StepRange>& profiled() const { return profiled_; }
+
   bool has(const std::string& flag) const;
   // The last value of a flag, or null.
   const std::string* value_of(const std::string& flag) const;
@@ -50,6 +56,7 @@ class MegatronSettings {
   std::map<std::string, GivenFlag> flags_;
   std::vector<Setting> settings_;
   std::vector<Ignored> ignored_;
+  std::optional<StepRange> profiled_;
 };
 
 // The MegatronFlag::Rule of each flag, by its name.
@@ -95,6 +102,11 @@ void per_split_data_args_path(const GivenFlag& given, MegatronSettings& settings
 void split(const GivenFlag& given, MegatronSettings& settings);
 void tokenizer_type(const GivenFlag& given, MegatronSettings& settings);
 void tokenizer_model(const GivenFlag& given, MegatronSettings& settings);
+void vocab_file(const GivenFlag& given, MegatronSettings& settings);
+void merge_file(const GivenFlag& given, MegatronSettings& settings);
+void token_dropping(const GivenFlag& given, MegatronSettings& settings);
+void megablocks(const GivenFlag& given, MegatronSettings& settings);
+void profile(const GivenFlag& given, MegatronSettings& settings);
 void save(const GivenFlag& given, MegatronSettings& settings);
 void load(const GivenFlag& given, MegatronSettings& settings);
 void pretrained_checkpoint(const GivenFlag& given, MegatronSettings& settings);

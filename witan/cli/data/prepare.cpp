@@ -281,7 +281,7 @@ void add_data_prepare(CLI::App& data, Context& context) {
        "witan data prepare --input rows.jsonl.zst --json-keys text content --output-prefix data/two \\\n"
        "    --tokenizer-type HuggingFaceTokenizer --tokenizer-model model-folder --append-eod"},
       [&context, args] { return prepare_megatron(context, *args); });
-  add_option(*command, "--input", args->inputs,
+  add_option(*command, "--input,--input-dir", args->inputs,
              "Files and folders of JSON Lines, Parquet, Arrow, .tar, .mds or text, separated by spaces or commas")
       .type_name("FILE");
   add_selection_args(*command, args->prepare.selection);

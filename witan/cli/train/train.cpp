@@ -39,6 +39,7 @@ void require_tokenizer(const RunConfig& config) {
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given =
       read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
+  if (context.megatron) state.options.profiled = context.megatron->profiled;
   state.options.fresh ? require_other_source(given) : keep_first_weights(given);
   check_datasets(given.config.data);
   if (!given.saved || state.options.fresh) require_tokenizer(given.config);

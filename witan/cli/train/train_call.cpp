@@ -79,6 +79,12 @@ std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedC
   return range;
 }
 
+// Of `asked` those that a run does which has done so many; nothing where it does none of them.
+std::optional<StepRange> steps_to_come(const std::optional<StepRange>& asked, int64_t done, int64_t steps) {
+  if (!asked || asked->last <= done || asked->first > steps) return std::nullopt;
+  return StepRange{std::max(asked->first, done + 1), std::min(asked->last, steps)};
+}
+
 // What all processes of a job must have been told alike, whatever their hosts fill in.
 Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   Settings settings = settings_of(given);
@@ -382,7 +388,9 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
 }
 
 RunAids TrainCall::aids(const ResolvedConfig& config, int64_t done) const {
-  return {options_.debug_ranks, loud_, steps_to_trace(options_.trace_steps, config, done)};
+  auto traced = steps_to_trace(options_.trace_steps, config, done);
+  if (!traced) traced = steps_to_come(options_.profiled, done, config->train.train_iters);
+  return {options_.debug_ranks, loud_, traced};
 }
 
 // A call that resumes a run without naming a preset or file leaves what the run was started with.

@@ -141,6 +141,10 @@ Fields LogConfig::fields() {
           .between(0, 2),
       Field{"tensorboard_dir", &tensorboard_dir,
             "Folder of TensorBoard's event files; empty: RUN/tensorboard; none: do not write them"},
+      Field{"wandb_project", &wandb_project,
+            "Project of Weights & Biases that a script uploads the run to (docs/formats/tensorboard.md)"},
+      Field{"wandb_exp_name", &wandb_exp_name, "Name of the run there; empty: that of the run"},
+      Field{"wandb_entity", &wandb_entity, "User or team there; empty: your own"},
   };
 }
 

@@ -120,6 +120,7 @@ struct LogConfig {
   bool nvtx_ranges = false;
   int64_t timing_log_level = 0;
   std::string tensorboard_dir;  // empty: RUN/tensorboard; "none": not written
+  std::string wandb_project, wandb_exp_name, wandb_entity;  // for who uploads the run; empty: not said
 
   Fields fields();
   bool megatron() const { return log_format == "megatron"; }
