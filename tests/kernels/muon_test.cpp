@@ -16,7 +16,7 @@ using testing::Rank;
 using testing::values;
 
 Tensor step_of(Rank& rank, double lr, double scale, double skip = 0) {
-  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, 1, skip, 1});
+  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, 1, skip, 1, 1});
 }
 
 kernels::MuonItem item_of(Rank& rank, int64_t n, DType value, DType gradient, DType direction) {
@@ -90,7 +90,7 @@ TEST(Muon, ReadsTheLearningRateOfItsGroup) {
   kernels::MuonItem item = item_of(rank, 10, DType::f64, DType::f64, DType::f64);
   item.weight_decay = 0;
   const auto p = values(item.value), u = values(item.orthogonal);
-  const Tensor step = rank.tensor<double>({kernels::kStepValues + 1}, {9, 1, 1, 0, 1, 0.125});
+  const Tensor step = rank.tensor<double>({kernels::kStepValues + 1}, {9, 1, 1, 0, 1, 1, 0.125});
   kernels::muon_update(rank.stream, {&item, 1}, {}, step, {0, true, kernels::step_value::learning_rate_of(1)});
   for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(values(item.value)[i], p[i] - 0.125 * 3 * u[i], 1e-14);
 }

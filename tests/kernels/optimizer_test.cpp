@@ -18,7 +18,7 @@ using testing::values;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor step(Rank& rank, double lr, double scale, double update, double skip = 0) {
-  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip, update + 2});
+  return rank.tensor<double>({kernels::kStepValues}, {lr, scale, update, skip, update + 2, 1});
 }
 Tensor zeros(Rank& rank, int64_t n, DType dtype) {
   return rank.stream.zeros({n}, dtype);
@@ -86,7 +86,7 @@ TEST(AdamW, TheFirstStepIsTheLearningRate) {
 // Of parameter group 2; what stands in the common place is another group's.
 TEST(Updates, ReadTheLearningRateOfTheirGroup) {
   Rank rank;
-  std::vector<double> state = {0.5, 1, 1, 0, 3, 0.125, 0.25};
+  std::vector<double> state = {0.5, 1, 1, 0, 3, 1, 0.125, 0.25};
   const Tensor now = rank.tensor<double>({kernels::kStepValues + 2}, state);
   const int64_t rate = kernels::step_value::learning_rate_of(2);
   const Tensor adam = rank.tensor<double>({1}, {1}), sgd = rank.tensor<double>({1}, {1}),

@@ -130,7 +130,7 @@ TEST(MaxLogits, AreTheSameOnEveryNumberOfThreads) {
 // The rows of 4 heads of 3 columns in 2 groups, one of which is beyond the threshold, in pieces that cut them.
 TEST(ClipProjection, ScalesTheGroupsBeyondTheThreshold) {
   Rank rank;
-  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
   for (const DType dtype : {DType::f64, DType::f32}) {
     const Tensor largest = none_yet(rank, 4, dtype);
     dispatch_floating(dtype, [&]<class A>() {
@@ -154,7 +154,7 @@ TEST(ClipProjection, ScalesTheGroupsBeyondTheThreshold) {
 // that begin and end anywhere in a head.
 TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
   Rank rank;
-  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
   std::ifstream golden(WITAN_SOURCE_DIR "/tests/golden/optim/qk_clip.tsv");
   int lines = 0;
   for (std::string line; std::getline(golden, line); ++lines) {
@@ -192,8 +192,8 @@ TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
 TEST(ClipProjection, ScalesMastersAndNothingInASkippedStep) {
   Rank rank;
   const Tensor largest = rank.tensor<float>({1}, {400});
-  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
-  const Tensor skipped = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 1, 1});
+  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
+  const Tensor skipped = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 1, 1, 1});
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Tensor master = rank.normal({100}, DType::f32, "p");
     const Tensor value = rank.stream.empty({100}, dtype), rest = rank.stream.empty({100}, remainder_dtype(dtype));

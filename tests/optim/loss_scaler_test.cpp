@@ -115,7 +115,7 @@ TEST(LossScaler, AStepThatWillBeMadeAgainDoesNotCount) {
   OptimizerConfig config;
   config.hysteresis = 1;
   LossScaler scaler(rank.stream, config);
-  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0.1, 0.5, 1, 1.5, 1});
+  const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0.1, 0.5, 1, 1.5, 1, 1});
   kernels::adapt_loss_scale(rank.stream, step, scaler.tensor(), {.hysteresis = 1});
   EXPECT_EQ(scaler.read().scale, 4294967296.0);
   EXPECT_EQ(scaler.read().growth, 0);

@@ -100,6 +100,31 @@ TEST(LrSchedule, AfterUpdatesEveryUpdateUsesMegatronLmsRate) {
   EXPECT_EQ(rows, 120);
 }
 
+// Likewise of its weight decay.
+TEST(LrSchedule, WeightDecayGoesAsMegatronCores) {
+  std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/weight_decay.tsv");
+  std::string header;
+  std::getline(golden, header);
+  OptimizerConfig config;
+  int64_t iteration = 0, rows = 0;
+  double decay = 0;
+  while (golden >> config.weight_decay_incr_style >> config.start_weight_decay >> config.weight_decay >> iteration >>
+         decay) {
+    const double share = weight_decay_share(config, 60, iteration);
+    EXPECT_TRUE(share >= 0 && share <= 1) << share;
+    EXPECT_NEAR(share * largest_weight_decay(config), decay, 1e-15)
+        << config.weight_decay_incr_style << " " << iteration;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 88);
+  config = {};
+  config.weight_decay_incr_style = "linear";
+  config.start_weight_decay = 0.4;
+  config.weight_decay = 0;
+  EXPECT_EQ(largest_weight_decay(config), 0.4) << "it may fall as well";
+  EXPECT_DOUBLE_EQ(weight_decay_share(config, 60, 15), 0.75);
+}
+
 TEST(LrSchedule, ByIterationsTheFirstUpdateOfAWarmUpMoves) {
   OptimizerConfig config = reference_run();
   EXPECT_DOUBLE_EQ(learning_rate(config, 40000, schedule_position(config, 1, 0)), 6e-7);

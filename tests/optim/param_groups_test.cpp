@@ -131,6 +131,32 @@ TEST(ParamGroups, SeveralOptimizersUpdateWhatIsTheirs) {
   EXPECT_THAT(names, ElementsAre("adam.m/matrix", "adam.v/matrix", "sgd.momentum/norm"));
 }
 
+// The step's share multiplies the weight decay of every optimizer.
+TEST(ParamGroups, EveryOptimizerDecaysByTheStepsShare) {
+  for (const std::string& name : optimizer_names()) {
+    SCOPED_TRACE(name);
+    const auto updated = [&](double decay, double share) {
+      Rank rank;
+      OptimizerConfig config = with_groups("[]");
+      config.optimizer = name;
+      config.weight_decay = decay;
+      config.precondition_frequency = 1;
+      const Pair pair(rank);
+      const auto optimizer = make_optimizer(config, rank.stream, pair.shards());
+      StepState step(rank.stream, ParamGroups(config).size());
+      const std::vector<double> rates(ParamGroups(config).size(), 0.125);
+      for (int64_t i = 1; i <= 2; ++i) {
+        step.set(rates, i, i, share);
+        optimizer->update(rank.stream, step);
+      }
+      return values(pair.matrix->value());
+    };
+    EXPECT_EQ(updated(0.5, 0.25), updated(0.125, 1));
+    EXPECT_EQ(updated(0.5, 0), updated(0, 1));
+    EXPECT_NE(updated(0.5, 0.25), updated(0.5, 1));
+  }
+}
+
 TEST(ParamGroups, AGroupThatOwnsNothingHereTakesNoMemory) {
   Rank rank;
   const Pair pair(rank);

@@ -39,6 +39,12 @@ Fields OptimizerConfig::fields() {
       Field{"weight_decay", &weight_decay,
             "Weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
           .at_least(0),
+      Field{"weight_decay_incr_style", &weight_decay_incr_style,
+            "How weight decay goes from start_weight_decay to weight_decay, over all iterations"}
+          .one_of({"constant", "linear", "cosine"}),
+      Field{"start_weight_decay", &start_weight_decay,
+            "Weight decay of the first update, where weight_decay_incr_style is linear or cosine"}
+          .at_least(0),
       Field{"decay_norms_and_biases", &decay_norms_and_biases, "Apply weight decay to norms and biases too"},
       Field{"adam_beta1", &adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
       Field{"adam_beta2", &adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),

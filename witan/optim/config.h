@@ -51,6 +51,8 @@ struct OptimizerConfig : OptimizerSettings {
   int64_t lr_decay_iters = 0;  // 0: train_iters
   std::string lr_wsd_decay_style = "exponential";
   int64_t lr_wsd_decay_iters = 0;
+  std::string weight_decay_incr_style = "constant";
+  double start_weight_decay = 0;  // where the style is not constant; the end is weight_decay
   bool qk_clip = false;
   double qk_clip_threshold = 100, qk_clip_alpha = 0.5;
   double loss_scale = 0;  // of float16 models; 0: dynamic

@@ -38,4 +38,17 @@ double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t
   return config.min_lr + left * (config.lr - config.min_lr);
 }
 
+double largest_weight_decay(const OptimizerConfig& config) {
+  const bool constant = config.weight_decay_incr_style == "constant";
+  return constant ? config.weight_decay : std::max(config.start_weight_decay, config.weight_decay);
+}
+
+double weight_decay_share(const OptimizerConfig& config, int64_t train_iters, int64_t position) {
+  const double largest = largest_weight_decay(config);
+  if (config.weight_decay_incr_style == "constant" || largest == 0) return 1;
+  const double done = std::min(1.0, static_cast<double>(position) / static_cast<double>(train_iters));
+  const double left = left_of(config.weight_decay_incr_style, done);
+  return (config.weight_decay + left * (config.start_weight_decay - config.weight_decay)) / largest;
+}
+
 }  // namespace witan

@@ -1,4 +1,4 @@
-// The learning rate as a pure function of a position in its schedule, as Megatron-LM's OptimizerParamScheduler
+// Learning rate and weight decay as pure functions of a position in their schedule, as Megatron-LM's OptimizerParamScheduler
 // (megatron/core/optimizer_param_scheduler.py).
 #pragma once
 
@@ -23,5 +23,11 @@ int64_t schedule_position(const OptimizerConfig& config, int64_t iteration, int6
 //                         lr_wsd_decay_style (warmup, stable, decay: Hu et al., 2024, arXiv:2404.06395)
 // The config is valid.
 double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t position);
+
+// The larger of start_weight_decay and weight_decay, where the two differ by weight_decay_incr_style: what parameters
+// are said to decay by; and the share of it, 0 … 1, at a position. From start_weight_decay to weight_decay, which is
+// reached at train_iters, along a line or half a cosine.
+double largest_weight_decay(const OptimizerConfig& config);
+double weight_decay_share(const OptimizerConfig& config, int64_t train_iters, int64_t position);
 
 }  // namespace witan

@@ -182,7 +182,9 @@ bool ParamGroup::takes(const ParameterSpec& spec) const {
          (match.empty() || std::ranges::any_of(match, fits));
 }
 
-ParamGroups::ParamGroups(const OptimizerConfig& config) : config_(config) {
+ParamGroups::ParamGroups(const OptimizerConfig& given) : config_(given) {
+  OptimizerConfig config = given;
+  config.weight_decay = largest_weight_decay(given);  // which groups inherit; a schedule takes a share of it
   groups_.push_back({"all others", {}, {}, config, optimizer_traits(config.optimizer).needs});
   const bool inner = optimizer_traits(config.optimizer).of_inner_matrices;
   int table = 0;
@@ -219,6 +221,10 @@ std::vector<double> ParamGroups::learning_rates(int64_t train_iters, int64_t pos
     rates.push_back(learning_rate(schedule, train_iters, position));
   }
   return rates;
+}
+
+double ParamGroups::weight_decay_share(int64_t train_iters, int64_t position) const {
+  return witan::weight_decay_share(config_, train_iters, position);
 }
 
 }  // namespace witan

@@ -53,7 +53,7 @@ struct ParamGroup {
 class ParamGroups {
  public:
   // Throws ConfigError, which names the group, for settings that do not go together.
-  explicit ParamGroups(const OptimizerConfig& config);
+  explicit ParamGroups(const OptimizerConfig& given);
 
   // The first is [optimizer] itself, which takes what no other does; then the groups in their order, last of them what
   // [optimizer] leaves to AdamW.
@@ -65,6 +65,8 @@ class ParamGroups {
 
   // Of every group at this position of the schedule (lr_schedule.h).
   std::vector<double> learning_rates(int64_t train_iters, int64_t position) const;
+  // What every group's weight decay is multiplied by there.
+  double weight_decay_share(int64_t train_iters, int64_t position) const;
 
  private:
   OptimizerConfig config_;

@@ -13,10 +13,10 @@ class StepState {
   // For so many parameter groups. The stream must outlive it.
   explicit StepState(Stream& stream, size_t groups = 1);
 
-  // Before each step: the learning rate of every parameter group. `iteration` counts the steps made and `update` the
-  // updates, this one included: updates are fewer where steps were skipped. Gradients are neither scaled nor skipped
-  // until clip() says so.
-  void set(const std::vector<double>& learning_rates, int64_t iteration, int64_t update);
+  // Before each step: the learning rate of every parameter group, and the share of their weight decay. `iteration`
+  // counts the steps made and `update` the updates, this one included: updates are fewer where steps were skipped.
+  // Gradients are neither scaled nor skipped until clip() says so.
+  void set(const std::vector<double>& learning_rates, int64_t iteration, int64_t update, double weight_decay_share = 1);
 
   int64_t update() const { return update_; }  // as it was last set
   double learning_rate() const { return read(kernels::step_value::learning_rate); }

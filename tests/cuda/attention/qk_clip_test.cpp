@@ -92,7 +92,7 @@ TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
 TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const double skip : {0.0, 1.0}) {
-      const Tensor step = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, skip, 1});
+      const Tensor step = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, skip, 1, 1});
       const Tensor largest = host.stream.empty({4}, accumulator(dtype));
       dispatch_floating(largest.dtype(), [&]<class A>() {
         for (const auto& [head, logit] : {std::pair{0, 90.0}, {1, 412.5}, {2, 100.0}, {3, 7.0}})

@@ -14,7 +14,7 @@ using testing::values;
 
 class MuonOnGpu : public testing::CudaTest {
  protected:
-  Tensor step(double skip = 0) { return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, 1, skip, 3}); }
+  Tensor step(double skip = 0) { return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, 1, skip, 3, 0.5}); }
 
   kernels::MuonItem make(int64_t n, DType value, DType gradient, const std::string& name) {
     kernels::MuonItem item;

@@ -17,7 +17,7 @@ constexpr testing::AdamWSettings kAdam{0.9, 0.95, 1e-8, 0.1};
 class OptimizerOnGpu : public testing::CudaTest {
  protected:
   Tensor step(double update, double skip = 0) {
-    return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, update, skip, update + 2});
+    return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, update, skip, update + 2, 0.5});
   }
   testing::AdamWTensors make(int64_t n, DType value, DType gradient, const std::string& name) {
     const DType wide = accumulator(value);
@@ -98,7 +98,7 @@ TEST_F(OptimizerOnGpu, AdamWOfManyTensorsIsThatOfEach) {
 }
 
 TEST_F(OptimizerOnGpu, UpdatesReadTheLearningRateOfTheirGroup) {
-  const Tensor now = host.tensor<double>({kernels::kStepValues + 2}, {0.5, 0.5, 1, 0, 3, 0.125, 0.02});
+  const Tensor now = host.tensor<double>({kernels::kStepValues + 2}, {0.5, 0.5, 1, 0, 3, 1, 0.125, 0.02});
   const int64_t rate = kernels::step_value::learning_rate_of(2);
   testing::AdamWSettings adam = kAdam;
   adam.rate = rate;
@@ -150,7 +150,7 @@ TEST_F(OptimizerOnGpu, HalvesOfMastersAreTheCpusToTheBit) {
   const Tensor whole = testing::masters_of_every_kind(host.stream);
   const int64_t n = whole.elements();
   const Tensor zeros = host.stream.zeros({n}, DType::f32);
-  const Tensor still = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  const Tensor still = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
   for (const bool adam : {false, true}) {
     const Tensor value = host.stream.empty({n}, DType::bf16), rest = testing::split_into(host.stream, value, whole);
     const testing::AdamWTensors t{to_gpu(value), to_gpu(rest), to_gpu(zeros), to_gpu(zeros), to_gpu(zeros)};
@@ -176,7 +176,7 @@ TEST_F(OptimizerOnGpu, MastersBesideFloat16AreTheCpus) {
   for (int64_t i = 0; i < n; i += 2)
     whole.data<float>()[i] = std::ldexp(1 + 1e-4f * static_cast<float>(i), i % 48 - 30);
   const Tensor zeros = host.stream.zeros({n}, DType::f32);
-  const Tensor still = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1});
+  const Tensor still = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
   const Tensor value = host.stream.empty({n}, DType::f16), rest = testing::split_into(host.stream, value, whole);
   const testing::AdamWTensors t{to_gpu(value), to_gpu(rest), to_gpu(zeros), to_gpu(zeros), to_gpu(zeros)};
   testing::adamw(gpu(), t, to_gpu(still), {0.9, 0.95, 1e-8, 0});

@@ -11,7 +11,7 @@ namespace {
 class ShampooOnGpu : public testing::CudaTest {
  protected:
   Tensor step(double update, double skip = 0) {
-    return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, update, skip, update + 2});
+    return host.tensor<double>({kernels::kStepValues}, {0.02, 0.5, update, skip, update + 2, 0.5});
   }
   Tensor squares(int64_t n, DType dtype, const std::string& name) {
     const Tensor v = host.normal({n}, dtype, name);

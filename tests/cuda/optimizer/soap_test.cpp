@@ -15,7 +15,7 @@ class SoapOnGpu : public testing::CudaTest {
  protected:
   Tensor step(int64_t update, double skip = 0) {
     return host.tensor<double>({kernels::kStepValues},
-                               {0.02, 0.5, static_cast<double>(update), skip, static_cast<double>(update + 2)});
+                               {0.02, 0.5, static_cast<double>(update), skip, static_cast<double>(update + 2), 0.5});
   }
   // g g^T of g [n, 2 n] whose rows fall off.
   Tensor factor(int64_t n, DType dtype, const std::string& name) {

@@ -50,6 +50,19 @@ def schedules():
                 yield style, wsd_style, warmup, end, decay, step, float(scheduler.get_lr(group))
 
 
+def weight_decays():
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    for style, start, end in [("constant", 0.1, 0.1), ("linear", 0.0, 0.1), ("linear", 0.05, 0.2), ("cosine", 0.01, 0.1)]:
+        scheduler = OptimizerParamScheduler(
+            mock.Mock(param_groups=[{"lr": 0.0}]), init_lr=0.0, max_lr=3e-3, min_lr=2e-4, lr_warmup_steps=0,
+            lr_decay_steps=60, lr_decay_style="constant", start_wd=start, end_wd=end, wd_incr_steps=60,
+            wd_incr_style=style, use_checkpoint_opt_param_scheduler=False)
+        for step in range(0, 66, 3):
+            scheduler.num_steps = step
+            yield style, start, end, step, float(scheduler.get_wd())
+
+
 def scheduled_updates():
     """As train_step() of megatron/training/training.py: the scheduler steps after the optimizer, if that updated."""
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
@@ -112,6 +125,7 @@ def skipped_steps():
 
 
 write("lr_schedule.tsv", ["style", "wsd_style", "warmup", "end", "wsd_iters", "iteration", "lr"], schedules())
+write("weight_decay.tsv", ["style", "start", "end", "iteration", "weight_decay"], weight_decays())
 write("scheduled_updates.tsv",
       ["style", "warmup", "warmup_init", "end", "wsd_iters", "iteration", "skipped", "used", "printed"],
       scheduled_updates())

@@ -163,7 +163,6 @@ MegatronSection megatron_moe_flags() {
 }
 
 MegatronSection megatron_regularization_flags() {
-  const std::string constant = "weight decay is constant: `--weight-decay`";
   const std::string offloading =
       "the optimizer's state stays in the memory of its rank: divide it (`--use-distributed-optimizer`), or narrow it "
       "(`--exp-avg-dtype bf16`)";
@@ -171,10 +170,15 @@ MegatronSection megatron_regularization_flags() {
           {
               same("--attention-dropout"),
               same("--hidden-dropout"),
-              same("--weight-decay"),
-              refused("--start-weight-decay", constant, Takes::one),
-              refused("--end-weight-decay", constant, Takes::one),
-              only("--weight-decay-incr-style", {"constant"}, "weight decay is constant"),
+              ruled("--weight-decay", Takes::one, rules::weight_decay,
+                    "`weight_decay`; no effect beside `--end-weight-decay`, as in Megatron-LM"),
+              ruled("--start-weight-decay", Takes::one, rules::start_weight_decay,
+                    "`start_weight_decay`; refused without `--weight-decay-incr-style linear` or `cosine`, as in "
+                    "Megatron-LM"),
+              ruled("--end-weight-decay", Takes::one, rules::end_weight_decay, "`weight_decay`; likewise"),
+              ruled("--weight-decay-incr-style", Takes::one, rules::weight_decay_incr_style,
+                    "`weight_decay_incr_style`; other styles than `constant` need `--start-weight-decay` and "
+                    "`--end-weight-decay`"),
               same("--clip-grad"),
               same("--optimizer"),
               same("--adam-beta1"),

@@ -331,6 +331,38 @@ void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("lr_warmup_iters", fmt::format("{:.0f}", whole), given);
 }
 
+namespace {
+
+void require_changing_weight_decay(const GivenFlag& given, const MegatronSettings& settings) {
+  const std::string* style = settings.value_of("--weight-decay-incr-style");
+  if (!style || *style == "constant")
+    given.refuse("needs --weight-decay-incr-style linear or cosine, without which weight decay is --weight-decay");
+}
+
+}  // namespace
+
+void weight_decay(const GivenFlag& given, MegatronSettings& settings) {
+  if (settings.value_of("--end-weight-decay"))
+    return settings.ignore(given, "weight decay goes from --start-weight-decay to --end-weight-decay");
+  settings.set("weight_decay", given.value(), given);
+}
+
+void start_weight_decay(const GivenFlag& given, MegatronSettings& settings) {
+  require_changing_weight_decay(given, settings);
+  settings.set("start_weight_decay", given.value(), given);
+}
+
+void end_weight_decay(const GivenFlag& given, MegatronSettings& settings) {
+  require_changing_weight_decay(given, settings);
+  settings.set("weight_decay", given.value(), given);
+}
+
+void weight_decay_incr_style(const GivenFlag& given, MegatronSettings& settings) {
+  const bool both = settings.value_of("--start-weight-decay") && settings.value_of("--end-weight-decay");
+  if (given.value() != "constant" && !both) given.refuse("needs --start-weight-decay and --end-weight-decay");
+  settings.set("weight_decay_incr_style", given.value(), given);
+}
+
 // Of the token embedding and the output layer; positions keep --lr, as with Megatron-LM.
 void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--optimizer-groups"))

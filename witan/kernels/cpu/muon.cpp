@@ -56,7 +56,8 @@ void muon_update(Stream& stream, std::span<const MuonItem> items, const Tensor&,
     dispatch_floating(item.value.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
       dispatch_direction<T>(item.orthogonal, [&]<class D>() {
-        const A lr = A(now[args.rate]), scale = A(item.scale), decay = A(item.weight_decay);
+        const A lr = A(now[args.rate]), scale = A(item.scale);
+        const A decay = A(item.weight_decay * now[step_value::weight_decay]);
         T* value = item.value.data<T>();
         Remainder<T>* remainder = remainder_of<T>(item.value, item.remainder);
         const D* orthogonal = item.orthogonal.data<D>();

@@ -53,7 +53,7 @@ void update(Stream& stream, const UpdateItem& item, const double* step, const Ar
   dispatch_update(t.value, t.gradient, [&]<class T, class G>() {
     using A = Accumulator<T>;
     Rule<A> rule = Rule<A>::make(step, args);
-    rule.decay = A(item.weight_decay);
+    rule.decay = A(item.weight_decay * step[step_value::weight_decay]);
     with_state<A, Rule<A>::kStates>(t, [&](auto*... state) {
       stream.pool().for_ranges(t.value.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
         update_range<Rule<A>>(begin, end, rule, static_cast<const G*>(t.gradient.data<G>()), t.value.data<T>(),

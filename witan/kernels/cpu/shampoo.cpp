@@ -111,7 +111,8 @@ void apply_direction(Stream& stream, const DirectedTensors& t, const Tensor& ste
   if (skipped(step) || step.data<double>()[step_value::update] < static_cast<double>(args.first)) return;
   dispatch_floating(t.value.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const A lr = A(step.data<double>()[args.rate]), decay = A(args.weight_decay);
+    const double* now = step.data<double>();
+    const A lr = A(now[args.rate]), decay = A(args.weight_decay * now[step_value::weight_decay]);
     T* value = t.value.data<T>();
     Remainder<T>* remainder = remainder_of<T>(t.value, t.remainder);
     const A* direction = t.direction.data<A>();

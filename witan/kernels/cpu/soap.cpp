@@ -203,8 +203,8 @@ void soap_direction(Stream& stream, const Tensor& direction, const Tensor& v, co
   const bool still = now.skipped || now.after_first == 0;
   dispatch_accumulator(v.dtype(), [&]<class A>() {
     const A beta2 = A(args.beta2), to_v = A(1 - args.beta2), eps = A(args.eps);
-    const A factor = A((1 - now.values[args.rate] * args.weight_decay) * std::sqrt(1 - std::pow(args.beta2, s)) /
-                       (1 - std::pow(args.beta1, s)));
+    const double kept = 1 - now.values[args.rate] * (args.weight_decay * now.values[step_value::weight_decay]);
+    const A factor = A(kept * std::sqrt(1 - std::pow(args.beta2, s)) / (1 - std::pow(args.beta1, s)));
     A *squares = v.data<A>(), *to = direction.data<A>();
     const A *g = gradient.data<A>(), *mean = m.data<A>();
     stream.pool().for_ranges(v.elements(), kTaskElements, [&](int64_t begin, int64_t end) {

@@ -21,6 +21,8 @@ void take_schedule(RunConfig& config, const RunConfig& saved) {
   now.lr_wsd_decay_style = saved.optimizer.lr_wsd_decay_style;
   now.lr_wsd_decay_iters = saved.optimizer.lr_wsd_decay_iters;
   now.weight_decay = saved.optimizer.weight_decay;
+  now.weight_decay_incr_style = saved.optimizer.weight_decay_incr_style;
+  now.start_weight_decay = saved.optimizer.start_weight_decay;
   now.groups = saved.optimizer.groups;  // which have schedules of their own
 }
 

@@ -207,9 +207,10 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
 
 // What the step reads, on the device.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
-  step_state_.set(param_groups_.learning_rates(config_->train.train_iters,
-                                               schedule_position(config_->optimizer, count.iteration, count.updates)),
-                  count.iteration, count.updates + 1);
+  const int64_t steps = config_->train.train_iters,
+                position = schedule_position(config_->optimizer, count.iteration, count.updates);
+  step_state_.set(param_groups_.learning_rates(steps, position), count.iteration, count.updates + 1,
+                  param_groups_.weight_decay_share(steps, position));
   if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kHopperThreads, kHopperBlocksPerSm)
       const int64_t first = (chunk - row.first_chunk) * kUpdateChunk;
       turn.count = some ? static_cast<int>(min(kUpdateChunk, row.elements - first)) : 0;
       turn.home = Operands<T, G, S...>(row, first);
-      turn.decay = Acc<T>(row.weight_decay);
+      turn.decay = Acc<T>(row.weight_decay * step[step_value::weight_decay]);
       turn.here = turn.count == kTile && is_bulk(turn.home);
       if (turn.here)
         load_tile(tiles[stage], turn.home, &full[stage]);

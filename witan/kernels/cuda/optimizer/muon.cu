@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
     const MuonRow row = row_of_chunk(table, rows, chunk);
     const Weights<T> weights{reinterpret_cast<T*>(row.value), reinterpret_cast<Remainder<T>*>(row.remainder)};
     const auto* orthogonal = reinterpret_cast<const D*>(row.orthogonal);
-    const A scale = A(row.scale), decay = A(row.weight_decay);
+    const A scale = A(row.scale), decay = A(row.weight_decay * step[step_value::weight_decay]);
     for_chunk<kUnit<A>>(row, chunk, weights.aligned() && unit_aligned<A>(orthogonal), [&]<int N>(int64_t i) {
       A p[N], u[N];
       weights.load(p, i);

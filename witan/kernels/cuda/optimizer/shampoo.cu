@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) direction_kernel(Weights<T> weights,
                                                              int64_t elements, const double* step, DirectedArgs args) {
   using A = Acc<T>;
   if (step[step_value::skip] != 0 || step[step_value::update] < static_cast<double>(args.first)) return;
-  const A lr = A(step[args.rate]), decay = A(args.weight_decay);
+  const A lr = A(step[args.rate]), decay = A(args.weight_decay * step[step_value::weight_decay]);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += stride) {
     A p[1];

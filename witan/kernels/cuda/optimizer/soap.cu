@@ -41,9 +41,8 @@ __global__ void __launch_bounds__(kThreads)
   const double s = step[step_value::update] - 1;
   const bool still = step[step_value::skip] != 0 || s <= 0;
   const A beta2 = A(args.beta2), to_v = A(1 - args.beta2), eps = A(args.eps);
-  const A factor =
-      still ? A(0)
-            : A((1 - step[args.rate] * args.weight_decay) * sqrt(1 - pow(args.beta2, s)) / (1 - pow(args.beta1, s)));
+  const double kept = 1 - step[args.rate] * (args.weight_decay * step[step_value::weight_decay]);
+  const A factor = still ? A(0) : A(kept * sqrt(1 - pow(args.beta2, s)) / (1 - pow(args.beta1, s)));
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += stride) {
     if (still) {

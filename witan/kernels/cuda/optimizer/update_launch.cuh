@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kUpdateThreads, kUpdateBlocksPerSm)
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     find_row(row, table, rows, chunk);
     const int64_t first = (chunk - row.first_chunk) * kUpdateChunk;
-    rule.decay = Acc<T>(row.weight_decay);
+    rule.decay = Acc<T>(row.weight_decay * step[step_value::weight_decay]);
     update_all<Streamed, kUpdateThreads, kUpdateFlight<sizeof...(S)>>(
         Operands<T, G, S...>(row, first), static_cast<int>(min(kUpdateChunk, row.elements - first)), rule);
   }
