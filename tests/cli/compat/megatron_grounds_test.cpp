@@ -190,6 +190,7 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--moe-token-dropping", {"--moe-expert-capacity-factor", "1", "--num-experts", "2"}, {}},
       {"--moe-use-megablocks-dmoe", {"--num-experts", "2"}, {}},
       {"--profile", {}, {}},
+      {"--tp-comm-overlap", {"--micro-batch-size", "16", "--seq-length", "2048"}, {"tp_comm_overlap"}},
       {"--save", {here}, {"run", "runs_folder"}},
             {"--load", {own}, {"init_from", "init_state"}},
       {"--finetune", {"--load", own}, {}},  // it says what --load does

@@ -581,6 +581,16 @@ TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
             "none");
 }
 
+TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
+  const auto overlaps = [](const char* sequences) {
+    return config_of({"--bf16", "--tp-comm-overlap", "--micro-batch-size", sequences, "--seq-length", "2048",
+                      "--max-position-embeddings", "2048"})
+        .parallel.tp_comm_overlap;
+  };
+  EXPECT_TRUE(overlaps("16"));
+  EXPECT_FALSE(overlaps("15"));
+}
+
 // Of steps that Megatron-LM counts from 0 on: it starts after the one, and stops after the other.
 TEST(Megatron, TheProfilerTracesSteps) {
   const auto profiled = [](const Words& more) { return cli::read_megatron_line(small(more))->profiled; };

@@ -295,6 +295,20 @@ void cp_comm_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("cp_comm_type", type, given);
 }
 
+// Halves of smaller micro-batches were measured to take as long, or longer (docs/performance.md, step 32 of the log).
+void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
+  constexpr int64_t kWorthHalving = 32768;  // tokens of a micro-batch
+  const auto size = [&](const char* flag) {
+    const std::string* text = settings.value_of(flag);
+    return text ? number<int64_t>(*text).value_or(0) : 0;
+  };
+  if (size("--micro-batch-size") * size("--seq-length") < kWorthHalving)
+    return settings.ignore(given,
+                           "halves of a micro-batch of less than 32768 tokens gain nothing: a larger --micro-batch-size "
+                           "would, and the key tp_comm_overlap in a file (--config) sets it all the same");
+  settings.set("tp_comm_overlap", "true", given);
+}
+
 void train_samples(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("train_iters", iterations(given, settings, false), given);
 }

@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
+#include "witan/cli/compat/megatron.h"
 #include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/supervised.h"
