@@ -45,6 +45,36 @@ TEST(ActivationMoments, AreTheirDefinitionsInEveryDtype) {
     }
 }
 
+// Rows that are padding hold what would show, and change no bit, wherever they are and however many.
+TEST(ActivationMoments, LeavePaddingOut) {
+  Rank rank;
+  for (const int64_t D : {1, 6, 331}) {
+    const Tensor x = rank.normal({4, D}, DType::bf16, "x"), added = rank.normal({4, D}, DType::bf16, "added");
+    const std::vector<double> expected = moments_of(x, added);
+    std::vector<double> first;
+    for (const int64_t rows : {4, 5, 900}) {
+      const Tensor wide = rank.stream.empty({rows, D}, DType::bf16), more = rank.stream.empty({rows, D}, DType::bf16);
+      std::ranges::fill(wide.span<bf16>(), bf16(std::nanf("")));
+      std::ranges::fill(more.span<bf16>(), bf16(1e9F));
+      std::vector<int32_t> ids(static_cast<size_t>(rows), -1);
+      for (int64_t row = 0; row < 4; ++row) {
+        const int64_t at = row < 2 ? row : rows - 4 + row;  // padding in between
+        ids[static_cast<size_t>(at)] = static_cast<int32_t>(row);
+        rank.stream.copy(wide.narrow(0, at, 1), x.narrow(0, row, 1));
+        rank.stream.copy(more.narrow(0, at, 1), added.narrow(0, row, 1));
+      }
+      const Tensor out = rank.poisoned({kernels::kActivationMoments}, DType::f64);
+      kernels::activation_moments(rank.stream, out, wide, more, rank.tensor<int32_t>({rows}, ids));
+      EXPECT_TRUE(testing::close(values(out), expected, 0, 1e-12)) << rows << " rows of " << D;
+      if (first.empty()) first = values(out);
+      EXPECT_EQ(values(out), first) << rows << " rows of " << D;
+    }
+    const Tensor none = rank.poisoned({kernels::kActivationMoments}, DType::f64);
+    kernels::activation_moments(rank.stream, none, x, {}, rank.tensor<int32_t>({4}, {-1, -1, -1, -1}));
+    EXPECT_EQ(values(none), std::vector<double>(4, 0.0));
+  }
+}
+
 TEST(ActivationMoments, ThreadsChangeNoBit) {
   std::vector<std::vector<double>> found;
   for (const int threads : {1, 3}) {

@@ -35,7 +35,7 @@ std::vector<double> expected_logits(const AttentionInputs& in) {
         for (int64_t j = in.window > 0 ? std::max<int64_t>(0, i - in.window + 1) : 0; j <= i; ++j) {
           if (in.sequence_ids.defined()) {
             const int32_t* ids = in.sequence_ids.data<int32_t>() + b * S;
-            if (ids[i] != ids[j]) continue;
+            if (ids[i] < 0 || ids[i] != ids[j]) continue;
           }
           double s = 0;
           for (int64_t d = 0; d < hd; ++d)
@@ -76,6 +76,30 @@ TEST(MaxLogits, AreThoseOfAPlainLoop) {
       kernels::attention_max_logits(rank.stream, largest, in);
       EXPECT_TRUE(close(values(largest), expected_logits(in), 0, dtype == DType::f64 ? 1e-13 : 1e-5)) << size << dtype;
     }
+}
+
+// Rows of which the second half is padding, all of one, and a row of padding alone.
+TEST(MaxLogits, LeavePaddingOut) {
+  Rank rank;
+  for (const DType dtype : kTypes) {
+    const AttentionSize size{3, 90, 4, 2, 8};
+    AttentionInputs in = inputs(rank, size, dtype);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 3 * 90; ++i) ids.push_back(i % 90 < 70 - i / 90 * 35 ? i % 90 / 20 : -1);
+    in.sequence_ids = rank.tensor<int32_t>({3, 90}, ids);
+    dispatch_floating(dtype, [&]<class T>() {  // what padding would be told of
+      for (int64_t i = 0; i < 3 * 90; ++i)
+        if (ids[static_cast<size_t>(i)] < 0)
+          for (int64_t j = 0; j < 4 * 8; ++j) in.q.data<T>()[i * 32 + j] = T(100.0F);
+    });
+    const Tensor largest = none_yet(rank, size.H, dtype);
+    kernels::attention_max_logits(rank.stream, largest, in);
+    EXPECT_TRUE(close(values(largest), expected_logits(in), 0, dtype == DType::f64 ? 1e-13 : 1e-5)) << dtype;
+    std::ranges::fill(in.sequence_ids.span<int32_t>(), -1);
+    const Tensor none = none_yet(rank, size.H, dtype);
+    kernels::attention_max_logits(rank.stream, none, in);
+    EXPECT_EQ(values(none), std::vector<double>(4, kNone)) << dtype;
+  }
 }
 
 TEST(MaxLogits, DocumentsHideEachOtherAndMicroBatchesAddUp) {

@@ -16,8 +16,11 @@ inline constexpr int64_t kActivationMoments = 4;
 
 // out = the moments of y[i] = x[i] + added[i], rounded to x's dtype as a residual stream is, or of x itself where
 // `added` is undefined. Formed in float64, in an order of sums that the number of elements alone decides.
-// x, added [..] of one floating dtype, contiguous; may be empty   out [kActivationMoments] float64
-void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added);
+// x, added [.., D] of one floating dtype, contiguous; may be empty   out [kActivationMoments] float64
+// sequence_ids int32, one for each row of D elements, or undefined: rows where it is negative are padding
+// (kernels/router.h) and are left out. On the CPU their number then changes no bit.
+void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added,
+                        const Tensor& sequence_ids = {});
 WITAN_KERNEL_TWINS(activation_moments)
 
 }  // namespace witan::kernels

@@ -11,7 +11,8 @@
 namespace witan::kernels {
 
 // largest[h] = max(largest[h], max_(b, i, j) s[i,j]) over the pairs that attention_forward of the same inputs looks at,
-// s as there; v and dropout are not read.  largest [H] accumulator dtype of q
+// s as there, without those whose query is padding, which has a negative sequence id (kernels/router.h); v and dropout
+// are not read.  largest [H] accumulator dtype of q
 void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_max_logits)
 

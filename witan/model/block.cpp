@@ -7,6 +7,7 @@
 
 #include "witan/autograd/recompute.h"
 #include "witan/kernels/activation_moments.h"
+#include "witan/kernels/blocks.h"
 #include "witan/ops/elementwise.h"
 #include "witan/ops/scaled_sum.h"
 
@@ -82,7 +83,7 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   const auto [x, input] = read(tape, *attention_norm_, in);
   in = {};
   Var attended = attention_->forward(tape, input, where, source.randomness, beside.values);
-  measure(tape, Activation::attention, attended);
+  measure(tape, source, Activation::attention, attended);
   const Var mixed = added(tape, *attention_norm_, std::move(attended));
   return feed_forward(tape, x, attention_dropout_.forward(tape, mixed, source.randomness), source, dropping);
 }
@@ -132,9 +133,9 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
                                 Dropping dropping) {
   const auto [sum, input] = read(tape, mlp_norm_, {x, mixed});
   const auto to_stream = [&, before = sum](const Var& y) {
-    measure(tape, Activation::mlp, y);
+    measure(tape, source, Activation::mlp, y);
     const Var more = mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
-    measure(tape, Activation::residual, before, more);
+    measure(tape, source, Activation::residual, before, more);
     return Residual{before, more};
   };
   if (mlp_) return {to_stream(mlp_forward(tape, input, source.randomness)), {}};
@@ -192,11 +193,18 @@ BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& s
   return feed_forward(tape, x.x, x.added, source, dropping);
 }
 
-void Block::measure(Tape& tape, Activation of, const Var& x, const Var& added) {
+void Block::measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added) {
   if (activations_ == nullptr || !tape.training_forward()) return;
   const Tensor moments = activations_->moments(number_, of);
   if (!moments.defined()) return;
-  kernels::activation_moments(tape.stream(), moments, x.value(), added.defined() ? added.value() : Tensor());
+  Tensor ids = source.sequence_ids;
+  if (ids.defined() && x.size(1) < ids.size(1)) {  // this rank of the tensor axis has some of the tokens
+    const int64_t B = x.size(0), own = x.size(1);
+    ids = tape.stream().empty({B, own}, DType::i32);
+    kernels::take_part(tape.stream(), ids, source.sequence_ids.reshape({B, axis_->group.size(), own}),
+                       axis_->group.rank());
+  }
+  kernels::activation_moments(tape.stream(), moments, x.value(), added.defined() ? added.value() : Tensor(), ids);
 }
 
 // As compute(), so that the two round alike.

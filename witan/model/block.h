@@ -95,8 +95,8 @@ class Block : public Module {
   ops::SumAndNorm read(Tape& tape, Norm& norm, const Residual& in);
   // What a part of the block adds to the residual stream, from what it gives.
   Var added(Tape& tape, Norm& norm, Var y);
-  // Of x + added, of which the latter may be undefined.
-  void measure(Tape& tape, Activation of, const Var& x, const Var& added = {});
+  // Of the tokens' rows of x + added, of which the latter may be undefined.
+  void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
   // Of x + mixed, where `mixed` is what attention adds.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 

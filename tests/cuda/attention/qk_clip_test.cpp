@@ -64,6 +64,20 @@ TEST_F(QkClipOnGpu, LargestLogitsAreTheCpus) {
     }
 }
 
+TEST_F(QkClipOnGpu, LeavesPaddingOut) {
+  const AttentionSize size{3, 150, 4, 2, 64};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(cat(dtype));
+    AttentionInputs in = inputs(size, dtype);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 3 * 150; ++i) ids.push_back(i % 150 < 110 - i / 150 * 55 ? i % 150 / 37 : -1);
+    in.sequence_ids = host.tensor<int32_t>({3, 150}, ids);
+    expect_same({in});
+    in.sequence_ids = host.tensor<int32_t>({3, 150}, std::vector<int32_t>(450, -1));
+    EXPECT_EQ(found({in}, true), std::vector<double>(4, -std::numeric_limits<double>::infinity()));
+  }
+}
+
 TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
   const AttentionSize size{2, 192, 4, 2, 64};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

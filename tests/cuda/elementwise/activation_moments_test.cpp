@@ -37,6 +37,27 @@ TEST_F(ActivationMomentsOnGpu, AgreesWithTheCpu) {
     }
 }
 
+// Rows of whole packs and others.
+TEST_F(ActivationMomentsOnGpu, LeavesPaddingOut) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t D : {1, 6, 64, 331}) {
+      const int64_t rows = 700;
+      const Tensor x = host.normal({rows, D}, dtype, "x");
+      std::vector<int32_t> ids;
+      for (int64_t row = 0; row < rows; ++row) ids.push_back(row % 100 < 30 ? 1 : -1);
+      dispatch_floating(dtype, [&]<class T>() {
+        for (int64_t i = 0; i < rows * D; ++i)
+          if (ids[static_cast<size_t>(i / D)] < 0) x.data<T>()[i] = T(std::nanf(""));
+      });
+      const Tensor all = host.tensor<int32_t>({rows}, ids);
+      const Tensor out = host.poisoned({kernels::kActivationMoments}, DType::f64),
+                   out_gpu = poisoned({kernels::kActivationMoments}, DType::f64);
+      kernels::activation_moments(host.stream, out, x, {}, all);
+      kernels::activation_moments(gpu(), out_gpu, to_gpu(x), {}, to_gpu(all));
+      EXPECT_TRUE(agree(out_gpu, out, 0, 1e-12)) << dtype << " [" << rows << ", " << D << "]";
+    }
+}
+
 TEST_F(ActivationMomentsOnGpu, WhatIsNotFiniteShows) {
   const Tensor x = host.normal({40'000}, DType::bf16, "x"), out = poisoned({kernels::kActivationMoments}, DType::f64);
   x.data<bf16>()[20'000] = bf16(-std::numeric_limits<float>::infinity());

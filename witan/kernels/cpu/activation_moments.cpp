@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "witan/kernels/cpu/router_scores.h"
 #include "witan/kernels/cpu/rows.h"
 
 namespace witan::kernels::cpu {
@@ -11,7 +12,7 @@ namespace {
 
 struct Moments {
   double squares = 0, largest = 0;
-  int64_t zeros = 0;
+  int64_t zeros = 0, elements = 0;
 };
 
 // `added` may be null.
@@ -27,32 +28,40 @@ Moments moments_of(const T* x, const T* added, int64_t count) {
     zeros += value == 0;
     largest = std::abs(value) > largest ? std::abs(value) : largest;
   }
-  return {squares, largest, zeros};
+  return {squares, largest, zeros, count};
 }
 
 }  // namespace
 
-void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added) {
-  const int64_t elements = x.elements(), tasks = (elements + kTaskElements - 1) / kTaskElements;
-  std::vector<Moments> of_tasks(static_cast<size_t>(tasks));
+void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added,
+                        const Tensor& sequence_ids) {
+  // Rows that are padding add nothing, so that rows are summed one by one where there are any, and otherwise in tasks.
+  const int64_t elements = x.elements(), width = sequence_ids.defined() ? x.shape().last() : kTaskElements;
+  const int64_t runs = width == 0 ? 0 : (elements + width - 1) / width;
+  std::vector<Moments> of_runs(static_cast<size_t>(runs));
   dispatch_floating(x.dtype(), [&]<class T>() {
-    stream.pool().run(tasks, [&](int64_t task) {
-      const int64_t begin = task * kTaskElements, count = std::min(kTaskElements, elements - begin);
-      const T* const also = added.defined() ? added.data<T>() + begin : nullptr;
-      of_tasks[static_cast<size_t>(task)] = moments_of(static_cast<const T*>(x.data<T>()) + begin, also, count);
-    });
+    stream.pool().for_ranges(
+        runs, std::max<int64_t>(kTaskElements / std::max<int64_t>(width, 1), 1), [&](int64_t first, int64_t last) {
+          for (int64_t run = first; run < last; ++run) {
+            if (is_padding(sequence_ids, run)) continue;
+            const int64_t begin = run * width, count = std::min(width, elements - begin);
+            const T* const also = added.defined() ? added.data<T>() + begin : nullptr;
+            of_runs[static_cast<size_t>(run)] = moments_of(static_cast<const T*>(x.data<T>()) + begin, also, count);
+          }
+        });
   });
   Moments all;
-  for (const Moments& one : of_tasks) {
+  for (const Moments& one : of_runs) {
     all.squares += one.squares;
     all.zeros += one.zeros;
+    all.elements += one.elements;
     all.largest = std::max(all.largest, one.largest);
   }
   double* const to = out.data<double>();
   to[activation_moment::square_sum] = all.squares;
   to[activation_moment::largest] = std::isnan(all.squares) ? all.squares : all.largest;  // a maximum leaves NaN out
   to[activation_moment::zeros] = static_cast<double>(all.zeros);
-  to[activation_moment::elements] = static_cast<double>(elements);
+  to[activation_moment::elements] = static_cast<double>(all.elements);
 }
 
 }  // namespace witan::kernels::cpu

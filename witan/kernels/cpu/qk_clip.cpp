@@ -13,7 +13,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// of_heads[r % rep] = the largest score of the rows of one query tile, or what was there.
+// of_heads[r % rep] = the largest score of the rows of one query tile, or what was there. Padding has none.
 template <class T, class A>
 void raise_by_tile(A* of_heads, const Group& group, const AttentionInputs& in, int64_t first, Scratch<A>& scratch) {
   constexpr int64_t Q = kQueries<A>;
@@ -22,6 +22,7 @@ void raise_by_tile(A* of_heads, const Group& group, const AttentionInputs& in, i
   A *rows = scratch.take(Q * P), *q_transposed = scratch.take(Q * P), *k = scratch.take(kKeys * P),
     *s = scratch.take(kKeys * Q);
   const QueryTile<A> tile(group, in, first);
+  if (tile.most_id < 0) return;
   unpack_queries<T>(rows, group, in.q, A(in.scale), first);
   transpose_tile(q_transposed, rows, P);
   for (int64_t key = tile.first_key_tile(); key < tile.keys; key += kKeys) {
@@ -33,6 +34,7 @@ void raise_by_tile(A* of_heads, const Group& group, const AttentionInputs& in, i
     tile.hide(s, key, n, sight);
     for (int64_t j = 0; j < n; ++j)
       for (int64_t lane = 0; lane < tile.count; ++lane) {
+        if (tile.id[static_cast<size_t>(lane)] < 0) continue;
         A& most = of_heads[(first + lane) % group.heads.rep];
         most = std::max(most, s[j * Q + lane]);
       }

@@ -18,8 +18,8 @@ struct Evaluation {
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
-// The nats of the batch's targets that count. Where experts are divided among ranks, all of them call it, each with a
-// batch of its own.
+// The nats of the batch's targets that count; no expert computes padding. Where experts are divided among ranks, all of
+// them call it, each with a batch of its own.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch);
 // Of several batches, by the stages of a pipeline: a call of all of them. Nats are the last one's to tell; other stages
 // find nothing.

@@ -1,5 +1,7 @@
 #include "witan/train/step/upload.h"
 
+#include <algorithm>
+
 namespace witan {
 namespace {
 
@@ -12,10 +14,14 @@ Tensor upload(Stream& stream, const std::vector<T>& values, const Shape& shape) 
 
 }  // namespace
 
+// Batches on the meta device have no arrays, and may be padded.
 ModelInput upload(Stream& stream, const Batch& batch) {
   const Shape shape{batch.sequences, batch.sequence_length};
-  return {upload(stream, batch.tokens, shape),
-          {upload(stream, batch.positions, shape), upload(stream, batch.sequence_ids, shape)}};
+  ModelInput input{upload(stream, batch.tokens, shape),
+                   {upload(stream, batch.positions, shape), upload(stream, batch.sequence_ids, shape)}};
+  input.padded =
+      batch.sequence_ids.empty() || std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
+  return input;
 }
 
 Targets upload_targets(Stream& stream, const Batch& batch, DType dtype, double denominator) {

@@ -23,6 +23,11 @@ __device__ __forceinline__ void leave_largest(A* found, const A* row_max, int fi
   }
 }
 
+// A row that is padding has no scores.
+__device__ __forceinline__ bool is_padding(const RowSight& row) {
+  return row.id < 0;
+}
+
 // D: the head size rounded up. Numbers of 16 bits on tensor cores, 16 rows to a warp.
 template <int D, class T>
 __global__ void __launch_bounds__(kThreads)
@@ -67,7 +72,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float most = row_max(top[half]);
-    if (threadIdx.x % 4 == 0) row_largest[rows.row[half] - rows.first_row] = most;
+    if (threadIdx.x % 4 == 0)
+      row_largest[rows.row[half] - rows.first_row] = is_padding(rows.sight[half]) ? -INFINITY : most;
   }
   leave_largest(found + (task.group * tiles + task.tile) * call.heads.rep, row_largest, rows.first_row,
                 rows.last_row + 1 - rows.first_row, call.heads.rep);
@@ -90,7 +96,8 @@ __global__ void __launch_bounds__(kThreads)
     const RowSight sight = row_sight(heads, ids, row);
     const T* q = call.q + heads.query(task.group, row, heads.hd);
     A most = -INFINITY;
-    for (int j = sight.from + static_cast<int>(threadIdx.x) % 32; j < sight.keys; j += 32) {
+    for (int j = is_padding(sight) ? sight.keys : sight.from + static_cast<int>(threadIdx.x) % 32; j < sight.keys;
+         j += 32) {
       if (!sight.sees(j, key_ids)) continue;
       const T* k = call.k + heads.key(task.group, j, heads.hd);
       A sum = 0;
