@@ -1,5 +1,7 @@
 #include "witan/nn/dropout.h"
 
+#include <algorithm>
+
 #include "witan/base/rng.h"
 #include "witan/ops/dropout.h"
 
@@ -14,7 +16,8 @@ kernels::DroppedPart part_of(const Randomness& randomness, int64_t positions, in
                              const TensorAxis* divides_tokens) {
   const int64_t ranks = divides_tokens ? divides_tokens->group.size() : 1;
   const int64_t here = divides_tokens ? divides_tokens->group.rank() * positions : 0;
-  const int64_t whole = randomness.sequence_length > 0 ? randomness.sequence_length : ranks * positions;
+  const int64_t whole = std::max(randomness.sequence_length > 0 ? randomness.sequence_length : ranks * positions,
+                                 randomness.counted_positions);
   if (whole <= positions) return {};
   return {positions * token_elements, whole * token_elements,
           randomness.positions.from(here).of_elements(token_elements)};
@@ -22,10 +25,12 @@ kernels::DroppedPart part_of(const Randomness& randomness, int64_t positions, in
 
 Var Dropout::forward(Tape& tape, const Var& x, const Randomness& randomness) const {
   kernels::Dropout how = drawn_from(randomness);
-  if (how.on() && (divides_tokens_ || randomness.sequence_length > 0)) {  // x [B, S, D]
-    const int64_t own = x.size(1);
-    how.part = part_of(randomness, own, x.shape().elements() / (x.size(0) * own),
-                       divides_tokens_ ? &*divides_tokens_ : nullptr);
+  const bool part = divides_tokens_ || randomness.sequence_length > 0 || randomness.counted_positions > 0;
+  if (how.on() && part) {  // x [B, S, D]
+    const int64_t own = x.size(1), of_token = x.shape().elements() / (x.size(0) * own);
+    Randomness here = randomness;
+    if (own * of_token % 4 != 0) here.counted_positions = 0;  // a row is not made of whole blocks of Philox's words
+    how.part = part_of(here, own, of_token, divides_tokens_ ? &*divides_tokens_ : nullptr);
   }
   return ops::dropout(tape, x, how);
 }

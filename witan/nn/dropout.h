@@ -15,7 +15,11 @@ struct Randomness {
   // The positions of the tokens that are here, of so many. 0: those of a whole sequence.
   kernels::PositionRuns positions = {};
   int64_t sequence_length = 0;
+  // Draws number a row's positions as if it had at least so many, which padded micro-batches set to kCountedPositions:
+  // a token then draws the same however far its row is padded. 0: rows have their own length.
+  int64_t counted_positions = 0;
 };
+inline constexpr int64_t kCountedPositions = int64_t{1} << 24;
 
 // Which part of a tensor [B, S, ..] of the residual stream is here, of so many elements a token: of all positions of
 // its B sequences, some of which other context-parallel ranks may hold and, where there is an axis that divides tokens,

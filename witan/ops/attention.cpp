@@ -45,7 +45,9 @@ void write_sinks_gradient(Backward& b, const Saved& sinks, const Tensor& dy, con
 
 kernels::AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequence_ids,
                                           const AttentionArgs& args) {
-  return {q, k, v, sequence_ids, args.scale, args.dropout, args.hints, {}, args.window};
+  kernels::AttentionBlock whole;
+  whole.sequence_length = args.counted_positions;
+  return {q, k, v, sequence_ids, args.scale, args.dropout, args.hints, whole, args.window};
 }
 
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,

@@ -1,5 +1,7 @@
 #include "witan/ops/ring_attention.h"
 
+#include <algorithm>
+
 #include "witan/comm/context.h"
 #include "witan/kernels/attention_sinks.h"
 #include "witan/kernels/elementwise.h"
@@ -89,7 +91,8 @@ class Ring {
     AttentionInputs in = own_;
     in.k = keys.k, in.v = keys.v;
     const int owner = (group_.rank() + size() - hops) % size();
-    in.block = {positions_of(group_.rank()), positions_of(owner), keys.ids, length()};
+    in.block = {positions_of(group_.rank()), positions_of(owner), keys.ids,
+                std::max(length(), own_.block.sequence_length)};
     return in;
   }
 

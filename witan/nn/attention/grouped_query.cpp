@@ -221,6 +221,7 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
   ops::AttentionArgs args{scale(), dropout, where.hints, spec_.window};
+  args.counted_positions = randomness.counted_positions;
   if (max_logits_.defined() && tape.training_forward())
     args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
   const Var sinks = sinks_ ? tape.parameter(*sinks_) : Var();

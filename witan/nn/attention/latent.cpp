@@ -74,6 +74,7 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
   ops::AttentionArgs args{spec_.scale, dropout, where.hints, spec_.window};
+  args.counted_positions = randomness.counted_positions;
   if (max_logits_.defined() && tape.training_forward())
     args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
   const Var mixed = context_.forward(tape, q, k, v, where, args);

@@ -75,6 +75,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
   input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), first_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
   input.randomness.positions = positions_;
+  if (input.padded) input.randomness.counted_positions = kCountedPositions;
   return input;
 }
 
