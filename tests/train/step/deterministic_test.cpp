@@ -8,6 +8,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -15,7 +16,6 @@ using testing::small_config;
 using testing::Trajectory;
 
 const int64_t kSteps = testing::steps_of(4, 100);
-constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig deterministic_config(const char* dtype) {
   RunConfig config = small_config();

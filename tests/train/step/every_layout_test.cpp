@@ -12,6 +12,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -20,7 +21,6 @@ using testing::Trajectory;
 // The second step sees what an update makes, the third what the optimizer keeps.
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
-constexpr const char* kFsdp = "optim_grads_params";
 
 // Experts fold over the ranks of the other axes: by themselves they divide replicas.
 const std::vector<LaidOut> kOfOneAxis = {

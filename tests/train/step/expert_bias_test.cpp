@@ -25,6 +25,7 @@ namespace {
 using kernels::Scores;
 using testing::close;
 using testing::gradcheck;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::Rank;
@@ -32,7 +33,6 @@ using testing::run_engine;
 using testing::Trajectory;
 using testing::values;
 
-constexpr const char* kFsdp = "optim_grads_params";
 const int64_t kSteps = testing::steps_of(3, 20);
 
 // What one token's logits come to, by the definitions of kernels/router.h.

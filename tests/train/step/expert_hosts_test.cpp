@@ -15,6 +15,7 @@ namespace witan {
 namespace {
 
 using testing::expect_same_bits_of_steps;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -22,7 +23,6 @@ using testing::Trajectory;
 using testing::with_uneven_loads;
 
 const int64_t kHostSteps = testing::steps_of(3, 20);
-constexpr const char* kFsdp = "optim_grads_params";
 
 // More than any rank may have for a host: parts hold what can come.
 constexpr double kRoomForAll = 100;

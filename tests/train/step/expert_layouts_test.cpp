@@ -11,6 +11,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -18,7 +19,6 @@ using testing::small_config;
 using testing::Trajectory;
 
 const int64_t kSteps = testing::steps_of(3, 20);
-constexpr const char* kFsdp = "optim_grads_params";
 
 const std::vector<LaidOut> kLayouts = {{"replicate=2,expert=2"},
                                        {"replicate=4,expert=4"},

@@ -13,6 +13,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -20,7 +21,6 @@ using testing::small_config;
 using testing::Trajectory;
 
 const int64_t kReplicaSteps = testing::steps_of(3, 20);
-constexpr const char* kFsdp = "optim_grads_params";
 
 // A router that nothing balances, whose inputs are few different tokens: some experts are hot.
 RunConfig hot(const char* dtype) {

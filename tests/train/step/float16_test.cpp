@@ -11,13 +11,13 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::small_config;
 using testing::Trajectory;
 
-constexpr const char* kFsdp = "optim_grads_params";
 constexpr int64_t kSteps = 5;
 
 RunConfig recipe() {

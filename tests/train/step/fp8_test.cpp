@@ -10,12 +10,11 @@ namespace witan {
 namespace {
 
 using test::message_of;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
-
-constexpr const char* kFsdp = "optim_grads_params";
 
 // Sizes that several ranks divide into multiples of 16, with every kind of matrix.
 RunConfig recipe(const char* dtype = "bfloat16") {

@@ -8,6 +8,8 @@
 
 namespace witan::testing {
 
+inline constexpr const char* kFsdp = "optim_grads_params";  // a data_parallel_sharding_strategy
+
 struct LaidOut {
   std::string mesh;               // empty: one rank
   std::string strategy = "auto";  // data_parallel_sharding_strategy

@@ -9,12 +9,11 @@ namespace witan {
 namespace {
 
 using testing::expect_equal;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
-
-constexpr const char* kFsdp = "optim_grads_params";
 
 // A dense layer, then experts of their own width beside a shared one, chosen by sigmoid scores with a bias; frequencies
 // stretched by YaRN. Steps are clipped.

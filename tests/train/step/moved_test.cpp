@@ -16,6 +16,7 @@ namespace witan {
 namespace {
 
 using test::TempFolder;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::small_config;
@@ -153,7 +154,6 @@ TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
 
 // Values that ranks divide, alone and beside other axes.
 TEST(Moved, DividedValuesToo) {
-  constexpr const char* kFsdp = "optim_grads_params";
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   const std::vector<LaidOut> layouts = {{},
@@ -171,7 +171,6 @@ TEST(Moved, DividedValuesToo) {
 
 // Groups of several optimizers, some of whose matrices ranks own whole: names of state do not depend on groups' layout.
 TEST(Moved, ParameterGroupsToo) {
-  constexpr const char* kFsdp = "optim_grads_params";
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   set_field(
@@ -198,7 +197,6 @@ TEST(Moved, StateOfElementwiseOptimizersToo) {
 
 // Momentum of every element and moments of rows, of matrices that have owners and that ranks divide.
 TEST(Moved, StateOfNorMuonToo) {
-  constexpr const char* kFsdp = "optim_grads_params";
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   config.optimizer.optimizer = "normuon";

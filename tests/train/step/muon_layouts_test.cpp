@@ -9,6 +9,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -16,7 +17,6 @@ using testing::Trajectory;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
-constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig recipe(const char* dtype, const char* optimizer) {
   RunConfig config = testing::divisible_config(dtype);

@@ -1,169 +1,132 @@
-// Padding is no token of any router: neither how long rows are padded nor the layout changes a step.
+// Padding is no token: how far rows are padded changes no step, no evaluation and no figure that is told of them.
+// Layouts with padded rows are in router_layouts_test.cpp.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "support/long_form.h"
-#include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/padded_rows.h"
+#include "train/step/router_variants.h"
 
 namespace witan {
 namespace {
 
 using testing::expect_equal;
+using testing::kFsdp;
+using testing::kPaddedLength;
 using testing::laid_out;
-using testing::LaidOut;
+using testing::padded_batches;
 using testing::run_engine;
 using testing::Trajectory;
 
-constexpr const char* kFsdp = "optim_grads_params";
-constexpr int64_t kLength = 16;  // which rows are padded to, or beyond
 const int64_t kSteps = testing::steps_of(3, 20);
 
 RunConfig recipe() {
-  RunConfig config = testing::divisible_config();
-  config.model.num_layers = 2;
-  config.model.moe.moe_z_loss_coeff = 1e-3;
+  RunConfig config = testing::router_recipe();
   config.data.data_packing = "best_fit";
-  config.data.seq_length = kLength;
-  return laid_out(config, {});
+  config.data.seq_length = kPaddedLength;
+  return config;
 }
 
-// Row `sample` of the run has two pieces of documents, some of whose tokens are no targets, or one, or nothing at all.
-void pad(Batch& batch, int64_t row, int64_t sample, int64_t length) {
-  const int64_t real = std::array<int64_t, 6>{16, 9, 0, 13, 3, 6}[static_cast<size_t>(sample) % 6];
-  const auto fill = [&](auto& values, int64_t at, auto value) {
-    values[static_cast<size_t>(row * length + at)] = value;
-  };
-  for (int64_t s = 0; s < length; ++s) {
-    const bool padding = s >= real;
-    fill(batch.sequence_ids, s, padding ? kPadding : static_cast<int32_t>(s >= 5));
-    fill(batch.positions, s, static_cast<int32_t>(padding ? s - real : s >= 5 ? s - 5 : s));
-    if (padding || s < 2) fill(batch.loss_mask, s, 0.0F);
-    if (!padding) continue;
-    fill(batch.tokens, s, 0);
-    fill(batch.targets, s, 0);
-  }
+RunConfig padded_to(RunConfig config, int64_t length) {
+  config.data.seq_length = length;
+  return config;
 }
 
-// The same rows for any sequence length from kLength on, and whatever the size of a micro-batch.
-std::vector<Batch> padded_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
-  RunConfig narrow = config;
-  narrow.data.seq_length = kLength;
-  std::vector<Batch> batches = testing::own_batches(narrow, layout, rank, step);
-  const int64_t length = config.data.seq_length, sequences = config.train.micro_batch_size;
-  const int64_t own = static_cast<int64_t>(batches.size()) * sequences;
-  int64_t sample = step * config.train.global_batch_size + layout.data_rank(rank) * own;
-  for (Batch& batch : batches) {
-    const auto widen = [&](auto& values) {
-      auto wide = values;
-      wide.assign(static_cast<size_t>(sequences * length), 0);
-      for (int64_t b = 0; b < sequences; ++b)
-        std::copy_n(values.begin() + b * kLength, kLength, wide.begin() + b * length);
-      values = std::move(wide);
-    };
-    widen(batch.tokens), widen(batch.targets), widen(batch.positions);
-    widen(batch.sequence_ids), widen(batch.loss_mask);
-    batch.sequence_length = length;
-    for (int64_t row = 0; row < sequences; ++row) pad(batch, row, sample++, length);
-    batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0F);
-  }
-  return batches;
+// Measures activations and the largest logits.
+RunConfig measured() {
+  RunConfig config = recipe();
+  config.optimizer.optimizer = "muon";
+  config.optimizer.qk_clip = true;
+  config.log.log_activations = 1;
+  return config;
 }
 
-struct Variant {
-  const char* name;
-  std::function<void(RunConfig&)> change;
-};
-void PrintTo(const Variant& variant, std::ostream* out) {
-  *out << variant.name;
-}
-
-std::vector<Variant> variants() {
-  return {
-      {"MicroBatches", [](RunConfig&) {}},
-      {"BiasAndCapacity",
-       [](RunConfig& c) {
-         c.train.micro_batch_size = 2;
-         c.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
-         c.model.moe.moe_router_score_function = "sigmoid";
-         c.model.moe.moe_router_enable_expert_bias = true;
-         c.model.moe.moe_router_bias_update_rate = 0.02;
-         c.model.moe.moe_expert_capacity_factor = 0.7;
-       }},
-      {"AllLossesAndPositions",
-       [](RunConfig& c) {
-         c.train.micro_batch_size = 2;
-         c.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss,global_aux_loss";
-         c.model.moe.moe_aux_loss_coeff = "0.5,0.25,1";
-         c.model.moe.moe_expert_capacity_factor = 1;
-         c.model.moe.moe_token_drop_policy = "position";
-         c.model.recompute_granularity = "full";
-       }},
-      {"Quantiles",
-       [](RunConfig& c) {
-         c.train.micro_batch_size = 2;
-         c.model.moe.moe_router_load_balancing_type = "quantile_balancing";
-       }},
-      {"Sinkhorn", [](RunConfig& c) { c.model.moe.moe_router_selection = "sinkhorn"; }},
-      {"ExpertChoice",
-       [](RunConfig& c) {
-         c.train.micro_batch_size = 2;
-         c.model.moe.moe_router_selection = "expert_choice";
-         c.model.moe.moe_router_pre_softmax = true;
-       }},
-      {"Hash", [](RunConfig& c) { c.model.moe.moe_router_selection = "hash"; }},
-      {"GroupsAndTokensAhead",
-       [](RunConfig& c) {
-         c.model.mtp_num_layers = 1;
-         c.model.moe.moe_router_num_groups = 4;
-         c.model.moe.moe_router_group_topk = 2;
-       }},
-  };
-}
-
-class Padding : public ::testing::TestWithParam<Variant> {
+class Padding : public ::testing::TestWithParam<testing::RouterVariant> {
  protected:
   static RunConfig config() {
     RunConfig config = recipe();
-    GetParam().change(config);
+    GetParam().change(config.model);
     return config;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Routers, Padding, ::testing::ValuesIn(variants()),
+INSTANTIATE_TEST_SUITE_P(Routers, Padding, ::testing::ValuesIn(testing::router_variants()),
                          [](const auto& variant) { return variant.param.name; });
 
 TEST_P(Padding, OfAnyLengthTakesTheSameSteps) {
   RunConfig config = Padding::config();
+  config.log.log_activations = 1;
   const Trajectory narrow = run_engine(config, kSteps, padded_batches);
   for (const double loss : narrow.losses) EXPECT_TRUE(std::isfinite(loss));
-  config.data.seq_length = 3 * kLength;
-  const Trajectory wide = run_engine(config, kSteps, padded_batches);
+  const Trajectory wide = run_engine(padded_to(config, 3 * kPaddedLength), kSteps, padded_batches);
   expect_equal(narrow, wide, 1e-9, "rows three times as long");
   EXPECT_EQ(narrow.dropped, wide.dropped);
 }
 
-TEST_P(Padding, OfAnyLayoutEqualsOneRankInFloat64) {
-  const RunConfig config = Padding::config();
-  const Trajectory one = run_engine(config, kSteps, padded_batches);
-  std::vector<LaidOut> layouts = {{"shard=4,expert=2", kFsdp}, {"context=2"}, {.mesh = "context=4", .comm = "p2p"}};
-  if (config.model.mtp_num_layers == 0) {
-    layouts.push_back({"pipeline=2"});
-    layouts.push_back({"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp});
+// Of the first step, whose model is the same: what it measures of each token is summed in the order of tokens.
+TEST(PaddingOfFigures, ChangesNoBitOfThem) {
+  const RunConfig config = measured();
+  const Trajectory of_64 = run_engine(padded_to(config, 64), 1, padded_batches),
+                   of_512 = run_engine(padded_to(config, 512), 1, padded_batches);
+  ASSERT_FALSE(of_64.activations.empty());
+  ASSERT_EQ(of_64.max_logits.size(), 1u);
+  EXPECT_EQ(of_64.activations, of_512.activations);
+  EXPECT_EQ(of_64.max_logits, of_512.max_logits);
+}
+
+// A logit or an activation of padding may be larger than any of the tokens', and is told of by nobody.
+TEST(PaddingOfFigures, KnowsNothingOfWhatPaddingHolds) {
+  const RunConfig config = measured();
+  const Trajectory zeros = run_engine(config, 1, padded_batches);
+  for (const int32_t token : {5, 17, 40}) {
+    const auto filled = [&](const RunConfig& of, const Layout& layout, int rank, int64_t step) {
+      std::vector<Batch> batches = padded_batches(of, layout, rank, step);
+      for (Batch& batch : batches)
+        for (size_t i = 0; i < batch.tokens.size(); ++i)
+          if (batch.sequence_ids[i] == kPadding) batch.tokens[i] = token;
+      return batches;
+    };
+    const Trajectory found = run_engine(config, 1, filled);
+    EXPECT_EQ(zeros.activations, found.activations) << token;
+    EXPECT_EQ(zeros.max_logits, found.max_logits) << token;
+    EXPECT_EQ(zeros.losses, found.losses) << token;
   }
-  for (const LaidOut& layout : layouts) {
+}
+
+TEST(PaddingOfFigures, AreOfTheTokensInEveryLayout) {
+  const RunConfig config = measured();
+  const Trajectory one = run_engine(config, kSteps, padded_batches);
+  for (const testing::LaidOut& layout : std::vector<testing::LaidOut>{{"context=2"},
+                                                                      {.mesh = "context=4", .comm = "p2p"},
+                                                                      {"tensor=2,expert_tensor=1"},
+                                                                      {"replicate=2,tensor=2"}}) {
     const RunConfig several = laid_out(config, layout);
     const Trajectory found = run_engine(several, kSteps, padded_batches);
     expect_equal(one, found, 1e-9, described(layout));
-    for (size_t step = 0; step < one.dropped.size(); ++step) EXPECT_NEAR(one.dropped[step], found.dropped[step], 1e-12);
+    for (size_t step = 0; step < one.max_logits.size(); ++step)
+      EXPECT_NEAR(one.max_logits[step], found.max_logits[step], 1e-9 * one.max_logits[step]) << described(layout);
     EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
   }
+}
+
+// Nats are summed in the order of tokens, to which padding adds zeros; experts compute the tokens alone.
+TEST(PaddingOfEvaluation, ChangesNoBitOfTheLoss) {
+  const auto nats = [](const RunConfig& config) {
+    Evaluation found;
+    testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
+      found = engine.evaluate(padded_batches(config, groups.layout(), rank, 0));
+    });
+    return found;
+  };
+  const Evaluation of_64 = nats(padded_to(recipe(), 64)), of_512 = nats(padded_to(recipe(), 512));
+  EXPECT_GT(of_64.targets, 0);
+  EXPECT_EQ(of_64.targets, of_512.targets);
+  EXPECT_EQ(of_64.nats, of_512.nats);
 }
 
 TEST(PaddingOfRouters, DeterministicLayoutsHaveTheSameBits) {
   RunConfig config = recipe();
   config.model.dtype = "float32";
-  config.train.micro_batch_size = 2;
   config.model.moe.moe_expert_capacity_factor = 1;
   config.parallel.deterministic = true;
   const Trajectory one = run_engine(config, kSteps, padded_batches);

@@ -9,6 +9,7 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -16,7 +17,6 @@ using testing::Trajectory;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
-constexpr const char* kFsdp = "optim_grads_params";
 
 // Every kind in a group, both optimizers by both policies; q_proj takes k_proj and v_proj along, which lie beside it.
 const char* const kGroups =

@@ -8,13 +8,13 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
 const int64_t kSteps = testing::steps_of(5, 20);
-constexpr const char* kFsdp = "optim_grads_params";
 
 RunConfig recipe(const char* root) {
   RunConfig config = testing::divisible_config();

@@ -12,12 +12,11 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
-
-constexpr const char* kFsdp = "optim_grads_params";
 
 // Logits of many heads are beyond the threshold, and not those of all.
 RunConfig recipe(const char* dtype, double threshold = 0.02) {

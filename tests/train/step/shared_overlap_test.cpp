@@ -14,13 +14,13 @@
 namespace witan {
 namespace {
 
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
 const int64_t kOverlapSteps = testing::steps_of(3, 20);
-constexpr const char* kFsdp = "optim_grads_params";
 
 // With gated shared experts.
 RunConfig with_shared_experts(const char* dtype) {

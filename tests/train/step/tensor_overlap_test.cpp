@@ -9,6 +9,7 @@ namespace witan {
 namespace {
 
 using testing::expect_equal;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -32,8 +33,6 @@ void expect_one_rank(const RunConfig& config, const std::vector<LaidOut>& layout
   for (const LaidOut& layout : layouts)
     expect_equal(one, run_engine(overlapped(config, layout), steps), 1e-9, testing::described(layout));
 }
-
-constexpr const char* kFsdp = "optim_grads_params";
 
 TEST(TensorOverlap, OfDenseModelsEqualsOneRankInFloat64) {
   expect_one_rank(config_of(0), {{"tensor=2"},
