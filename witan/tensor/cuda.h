@@ -34,6 +34,7 @@ struct Properties {
   int64_t memory = 0, l2 = 0;                 // bytes
   int64_t shared_per_block = 0;               // bytes, the most that a kernel can ask for
   double clock_hz = 0, memory_bandwidth = 0;  // nominal; bytes per second
+  bool hopper_kernels = false;  // whether it is a Hopper, and this program was built with the code of sm_90a
 };
 const Properties& properties(int device);  // throws DeviceError if there is no such device
 

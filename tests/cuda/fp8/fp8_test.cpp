@@ -236,7 +236,7 @@ TEST_F(CudaFp8, QuantisesTheEdgesOfTheRange) {
 }
 
 TEST_F(CudaFp8, ProductsAreThoseOfTheDequantisedOperands) {
-  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const Fp8Case& c : fp8_cases())
     for (const bool turned : {false, true}) {
       const int64_t in = turned ? c.N : c.K, out = turned ? c.K : c.N, E = c.experts();
@@ -268,7 +268,7 @@ TEST_F(CudaFp8, ProductsAreThoseOfTheDequantisedOperands) {
 }
 
 TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
-  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const Fp8Case& c : fp8_cases()) {
     const RowGroups groups = fp8_groups(host, c);
     const Quantised x = on_cpu(fp8_rows_of(host, c, c.K, DType::bf16, "x"), groups), x_gpu = to_gpu(x);
@@ -305,7 +305,7 @@ TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
 
 // Without groups: one expert with all rows, to the bit of a group of them.
 TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
-  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const int64_t M : {1, 100, 300, 1000}) {
     const Fp8Case all{M, 272, 144, {0}, {M}};
     const Tensor x = fp8_rows_of(host, all, 272, DType::bf16, "x"), dy = fp8_rows_of(host, all, 144, DType::bf16, "dy");
@@ -326,7 +326,7 @@ TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
 // Results of many tiles for each block of threads, and of both shapes of tiles: wide ones, and narrow ones of 128
 // columns or of fewer than 256 rows a call. Sums do not depend on the tile that they are in.
 TEST_F(CudaFp8, TilesOfBothShapesGiveTheSameBits) {
-  if (cuda::properties(0).major != 9) GTEST_SKIP() << "needs a GPU of compute capability 9.0";
+  if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   constexpr int64_t M = 4400, N = 4112, K = 400, kRows = 200, kColumns = 128;
   const Tensor x = to_gpu(host.normal({M, K}, DType::bf16, "x")), w = to_gpu(host.normal({1, N, K}, DType::bf16, "w"));
   const Fp8RowBlocks blocks = Fp8RowBlocks::empty(gpu(), {}, M);

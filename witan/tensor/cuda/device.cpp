@@ -16,6 +16,12 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
+#ifdef WITAN_CUDA_HOPPER
+constexpr bool kHoldsHopperKernels = true;
+#else
+constexpr bool kHoldsHopperKernels = false;
+#endif
+
 Properties read_properties(int device) {
   cudaDeviceProp raw{};
   check(cudaGetDeviceProperties(&raw, device), "reading a device's properties");
@@ -23,6 +29,7 @@ Properties read_properties(int device) {
   out.name = raw.name;
   out.major = raw.major;
   out.minor = raw.minor;
+  out.hopper_kernels = kHoldsHopperKernels && raw.major == 9;
   out.multiprocessors = raw.multiProcessorCount;
   out.memory = static_cast<int64_t>(raw.totalGlobalMem);
   out.l2 = raw.l2CacheSize;

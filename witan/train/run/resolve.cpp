@@ -213,7 +213,7 @@ Facts facts_of_machine() {
   if (facts.gpus == 0) return facts;
   const cuda::Properties& gpu = cuda::properties(0);
   facts.gpu_name = gpu.name;
-  facts.gpu_multiplies_fp8 = gpu.major == 9;
+  facts.gpu_multiplies_fp8 = gpu.hopper_kernels;
   return facts;
 }
 

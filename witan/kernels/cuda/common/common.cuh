@@ -194,13 +194,9 @@ __device__ __forceinline__ A block_max(A value, A* shared) {
 inline int multiprocessors(Stream& stream) {
   return witan::cuda::properties(stream.device().index).multiprocessors;
 }
-// Whether Hopper's own kernels may be launched: elsewhere, and in builds without sm_90a, their bodies are empty.
-inline bool is_hopper([[maybe_unused]] Stream& stream) {
-#ifdef WITAN_CUDA_HOPPER
-  return witan::cuda::properties(stream.device().index).major == 9;
-#else
-  return false;
-#endif
+// Whether Hopper's own kernels may be launched: in code for other GPUs their bodies are empty.
+inline bool is_hopper(Stream& stream) {
+  return witan::cuda::properties(stream.device().index).hopper_kernels;
 }
 // Blocks for `items` of work, at most `per_sm` waves of them: kernels stride over the rest.
 inline unsigned blocks_for(Stream& stream, int64_t items, int per_sm = 8) {
