@@ -3,6 +3,7 @@
 #include "witan/kernels/cuda/grouped/grouped_few_rows.h"
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"
 #include "witan/kernels/cuda/grouped/grouped_gemm_plain.h"
+#include "witan/kernels/cuda/grouped/grouped_gemm_warp.h"
 #include "witan/kernels/cuda/grouped/hopper_grouped_gemm.h"
 #include "witan/kernels/grouped_gemm.h"
 
@@ -36,6 +37,18 @@ bool takes_rows(const Tensor& operand, const RowIndex& rows) {
   return !rows.defined() || can_gather(operand, rows);
 }
 
+// The products that Hopper's kernels do not take.
+void other_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                 bool transposed, const RowIndex& rows) {
+  if (!warp_grouped_lines(stream, to, from, groups, w, transposed, rows))
+    plain_grouped_lines(stream, to, from, groups, w, transposed, rows);
+}
+void other_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
+               const RowGroups& groups, const SumRows& rows) {
+  if (!warp_grouped_sum(stream, dw, write, dy, x, groups, rows))
+    plain_grouped_sum(stream, dw, write, dy, x, groups, rows);
+}
+
 }  // namespace
 
 bool takes_grouped(Stream& stream, const RowGroups& groups, const Tensor& out, const Tensor& a, const Tensor& b) {
@@ -46,7 +59,7 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
                           const RowIndex& x_rows) {
   if (few_rows_grouped(stream, y, x, groups, w, x_rows)) return;
   if (!takes_grouped(stream, groups, y, x, w) || !takes_rows(x, x_rows))
-    return plain_grouped_lines(stream, y, x, groups, w, false, x_rows);
+    return other_lines(stream, y, x, groups, w, false, x_rows);
   if (x_rows.defined())
     hopper_gathered_forward(stream, y, x, groups, w, x_rows);
   else
@@ -56,8 +69,7 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
 void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
                             const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   if (few_rows_grouped_swiglu(stream, y, h, x, groups, w, s, x_rows)) return;
-  if (pays_to_activate(groups, h) && takes_grouped(stream, groups, h, x, w) && takes_rows(x, x_rows) &&
-      stores_packs(y))
+  if (pays_to_activate(groups, h) && takes_grouped(stream, groups, h, x, w) && takes_rows(x, x_rows) && stores_packs(y))
     return hopper_grouped_swiglu_forward(stream, y, h, x, groups, w, s, x_rows);
   grouped_gemm_forward(stream, h, x, groups, w, x_rows);
   swiglu_forward(stream, y, h, s, groups);
@@ -66,7 +78,7 @@ void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, co
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                  const Tensor& w, const RowIndex& dy_rows) {
   if (!takes_grouped(stream, groups, dx, dy, w) || !takes_rows(dy, dy_rows))
-    return plain_grouped_lines(stream, dx, dy, groups, w, true, dy_rows);
+    return other_lines(stream, dx, dy, groups, w, true, dy_rows);
   if (dy_rows.defined())
     hopper_gathered_backward_input(stream, dx, dy, groups, w, dy_rows);
   else
@@ -88,7 +100,7 @@ void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, cons
   const Tensor& dw = to.dw;
   const bool takes = takes_grouped(stream, groups, dw, dy, x) && takes_rows(dy, rows.dy) && takes_rows(x, rows.x);
   if (!takes || dw.dtype() == DType::f16) {
-    plain_grouped_sum(stream, dw, to.write, dy, x, groups, rows);
+    other_sum(stream, dw, to.write, dy, x, groups, rows);
     if (to.block_sums.defined()) block_square_sums(stream, to.block_sums, dw);
     return;
   }

@@ -1,5 +1,5 @@
-// The grouped products without tensor cores: for float32 and float64, for GPUs before Hopper, and for rows that the
-// copy engine cannot take. An element of a result is one chain of multiply-adds in the order of the sum.
+// The grouped products without tensor cores: for float32 and float64, and for rows that are not whole pieces of 16
+// bytes. An element of a result is one chain of multiply-adds in the order of the sum.
 #pragma once
 
 #include "witan/kernels/grouped_gemm.h"
