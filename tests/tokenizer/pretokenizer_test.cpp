@@ -214,7 +214,7 @@ TEST(Pretokenizer, RunsOfOneKindTakeLinearTime) {
 
 TEST(Pretokenizer, RefusesPatternsThatDoNotCompile) {
   const auto message = test::message_of<DataError>([] { Pretokenizer({"a(b"}); });
-  EXPECT_NE(message.find("the split pattern \"a(b\" does not compile: end pattern with unmatched parenthesis"),
+  EXPECT_NE(message.find("the tokenizer's pattern \"a(b\" does not compile: end pattern with unmatched parenthesis"),
             std::string::npos)
       << message;
 }

@@ -33,7 +33,7 @@ TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
     return std::string();
   };
   EXPECT_THAT(message("(?:a?){500}a{500}b", std::string(3000, 'a')),
-              ::testing::HasSubstr("the split pattern \"(?:a?){500}a{500}b\" gave up at byte 0"));
+              ::testing::HasSubstr("the tokenizer's pattern \"(?:a?){500}a{500}b\" gave up at byte 0"));
   std::string words;
   for (int i = 0; i < 100; ++i) words += std::string(24, 'a') + "!";
   EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "all matches together";

@@ -268,7 +268,7 @@ TEST(TokenizerJson, LoadNamesTheFile) {
                                     {"pretokenizers",
                                      {{{"type", "Split"}, {"pattern", {{"Regex", "("}}}, {"behavior", "Isolated"}},
                                       {{"type", "ByteLevel"}, {"add_prefix_space", false}}}}});
-  EXPECT_EQ(message_of_load(file.dump()).rfind(name + ": the split pattern", 0), 0u);
+  EXPECT_EQ(message_of_load(file.dump()).rfind(name + ": the tokenizer's pattern", 0), 0u);
   EXPECT_THROW(Tokenizer::load(folder / "missing.json"), IoError);
 }
 

@@ -119,10 +119,13 @@ PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEn
   }
   if (found == ShardManifest::Found::nothing) {
     if (const auto changes = manifest.changes(); options.replacing && !changes.empty()) options.replacing(changes);
-    manifest.remove();
-    std::error_code absent;
-    fs::remove(prefix.string() + kLossSuffix + ".idx", absent);  // of conversations that lay here
-    CorpusTokenizer tokenizer(prefix, key, tokenize_options(encoder, options));
+    TokenizeOptions tokenizing = tokenize_options(encoder, options);
+    tokenizing.publishing = [&] {
+      manifest.remove();
+      std::error_code absent;
+      fs::remove(prefix.string() + kLossSuffix + ".idx", absent);  // of conversations that lay here
+    };
+    CorpusTokenizer tokenizer(prefix, key, std::move(tokenizing));
     prepared.resumed_tokens = tokenizer.resumed_tokens();
     prepared.corpus = write_shards(sources, tokenizer, progress);
     prepared.reused = false;

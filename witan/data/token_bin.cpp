@@ -42,7 +42,7 @@ void TokenBin::check_header() {
     if (field(0) == v.magic && field(1) == v.version) width_ = v.width;
   if (width_ == 0)
     fail(0, "magic ", field(0), " with version ", field(1),
-         " is no token file; wanted 20240520 with 1 or 20240801 with 7", kOthers);
+         " is not that of a token file; wanted 20240520 with 1 or 20240801 with 7", kOthers);
   const int64_t count = field(2);
   if (count < 0 || size != kTokenHeaderBytes + count * width_)
     fail(8, "the header says ", count, " tokens of ", width_, " bytes, so the file must have ",

@@ -89,7 +89,7 @@ void check_request(const Transformer& model, const GenerationRequest& request) {
   const int64_t fit = tokens_that_fit(model, prompt, more);
   require<ConfigError>(fit == more, "generate: a prompt of ", prompt, " tokens and max_tokens = ", more,
                        " do not fit into ", model.config().attention.most_positions_key(), " = ",
-                       *model.most_positions(), ", the number of positions that the model has learned: ",
+                       *model.most_positions(), ", ", model.config().attention.most_positions_reason(), ": ",
                        fit > 0 ? cat("set max_tokens to at most ", fit) : "shorten the prompt");
 }
 

@@ -17,7 +17,9 @@ std::string lower_case(std::string text) {
 
 std::string without_port(const std::string& host) {
   const size_t colon = host.rfind(':');
-  return colon != std::string::npos && host.find(']', colon) == std::string::npos ? host.substr(0, colon) : host;
+  std::string own = colon != std::string::npos && host.find(']', colon) == std::string::npos ? host.substr(0, colon) : host;
+  if (own.ends_with('.')) own.pop_back();  // the root of all names
+  return own;
 }
 
 bool is_own(const std::string& host, const std::string& name) {
@@ -30,6 +32,7 @@ bool is_own(const std::string& host, const std::string& name) {
 
 std::optional<std::string> foreign_request(const HttpRequest& request, const std::string& name) {
   const std::string host = lower_case(request.host);
+  if (host.empty()) return "without a key this server needs to be told by which name it is called: send a Host line";
   if (!is_own(without_port(host), name))
     return cat("this server answers to 127.0.0.1 and localhost, not to the host name ", clipped(request.host));
   if (!request.origin.empty() && lower_case(request.origin) != "http://" + host)

@@ -233,7 +233,7 @@ class ModelProto {
 void settle_types(const GgufMetadata& metadata, GgufTokens& tokens) {
   const auto unknown = static_cast<size_t>(metadata.integer(kUnknownId).value_or(0));
   require<CorruptionError>(unknown < tokens.types.size(), metadata.source(), ": ", kUnknownId, " = ", unknown,
-                           " is no token");
+                           " is not a token of the vocabulary");
   for (PieceType& type : tokens.types)
     if (type == PieceType::unused || type == PieceType::unknown) type = PieceType::control;
   tokens.types[unknown] = PieceType::unknown;

@@ -168,7 +168,7 @@ RegexSplitter::RegexSplitter(std::string regex) : regex_(std::move(regex)) {
   OnigErrorInfo info{};
   const int error = onig_new(&code_->compiled, pattern, pattern + translated.size(), ONIG_OPTION_NONE,
                              ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
-  require<DataError>(error == ONIG_NORMAL, "the split pattern \"", clipped(regex_, 200),
+  require<DataError>(error == ONIG_NORMAL, "the tokenizer's pattern \"", clipped(regex_, 200),
                      "\" does not compile: ", message_of(error, &info));
   code_->cost = std::max(steps_of_retry(translated) / kStepsOfRetry, 1UL);
 }
@@ -195,11 +195,11 @@ void RegexSplitter::each(std::string_view text,
   for (size_t from = 0; from <= subject.size();) {
     const int found = search.find(code_->compiled, subject, from, region.get());
     if (found == ONIG_MISMATCH) break;
-    require<DataError>(found >= 0, "the split pattern \"", clipped(regex_, 200), "\" gave up at byte ", from,
+    require<DataError>(found >= 0, "the tokenizer's pattern \"", clipped(regex_, 200), "\" gave up at byte ", from,
                        " of a text of ", text.size(), " bytes: ", message_of(found),
                        "; break the text into shorter documents, or use a tokenizer with a simpler pattern");
     const auto first = static_cast<size_t>(region->beg[0]), last = static_cast<size_t>(region->end[0]);
-    require<DataError>(first >= done && last >= first, "the split pattern \"", clipped(regex_, 200),
+    require<DataError>(first >= done && last >= first, "the tokenizer's pattern \"", clipped(regex_, 200),
                        "\" matches backwards (\\K in a lookaround), which is not supported");
     if (first == last && last == last_match) {  // an empty match right behind a match: look one character further
       if (last == subject.size()) break;

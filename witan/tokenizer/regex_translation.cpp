@@ -72,7 +72,7 @@ class Translation {
  private:
   [[noreturn]] void refuse(std::string_view what, std::string_view way_out) const {
     throw DataError(
-        cat("the split pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
+        cat("the tokenizer's pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
             ", which is not supported because it may not mean the same here as in Hugging Face tokenizers: ", way_out,
             " in the tokenizer.json"));
   }

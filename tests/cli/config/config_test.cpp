@@ -159,7 +159,7 @@ TEST_F(ConfigTest, DifferencesOfRunsFilesAndPresets) {
   EXPECT_TRUE(contains(table.out, "\nlr ")) << table.out;
   EXPECT_TRUE(contains(config({"diff", "a", "a"}).err, "run a and run a do not differ"));
   expect_refusal({"config", "diff", "gpt2-124", "a", "--runs-folder", folder_ / "runs"}, 2,
-                 {"gpt2-124 is no run in ", "did you mean gpt2-124m?"});
+                 {"gpt2-124 is not a run in ", "did you mean gpt2-124m?"});
 }
 
 }  // namespace

@@ -40,6 +40,27 @@ class PrepareCommandTest : public ::testing::Test {
   TempFolder folder_;
 };
 
+// Rows that turn out unusable do not cost the shards that were made before, nor keep the corrected ones away.
+TEST_F(PrepareCommandTest, ARefusedRemakeKeepsWhatWasMade) {
+  const auto made = [&](const std::string& rows) {
+    write_text(at("rows.jsonl"), rows);
+    Words words = command(hub("gpt2"));
+    words.insert(words.end(), {"--input", at("rows.jsonl")});
+    return witan(words).code;
+  };
+  const auto files = [&] {
+    std::string all;
+    for (const char* end : {".bin", ".idx", ".json"}) all += read_file(at("out_text_document" + std::string(end)));
+    return all;
+  };
+  ASSERT_EQ(made("{\"text\": \"hello\"}\n{\"text\": \"the\"}\n"), 0);
+  const std::string before = files();
+  EXPECT_EQ(made("{\"text\": \"hello\"}\n{\"tex\": \"the\"}\n"), 4);
+  EXPECT_EQ(files(), before);
+  EXPECT_EQ(made("{\"text\": \"hello\"}\n{\"text\": \"a\"}\n"), 0);
+  EXPECT_NE(files(), before);
+}
+
 // golden.json: what megatron-core's tokenizers and IndexedDatasetBuilder write (tests/golden/data/prepare).
 TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
   const auto golden = nlohmann::json::parse(read_file(source("data/prepare/golden.json")));

@@ -147,6 +147,10 @@ TEST_F(RunsTest, AFolderWithoutRunsAndNone) {
   EXPECT_EQ(said.out, "");
   EXPECT_TRUE(contains(said.err, "there is no run in ")) << said.err;
   EXPECT_EQ(runs({"--json"}).out, "[]\n");
+  fs::create_directories(runs_ / "odd/config.toml");
+  const Said skipped = runs();
+  EXPECT_TRUE(contains(skipped.err, "skipped      odd: ")) << skipped.err;
+  EXPECT_FALSE(contains(skipped.err, "there is no run")) << skipped.err;
 }
 
 TEST_F(RunsTest, WhatARunWasStartedWithIsShown) {

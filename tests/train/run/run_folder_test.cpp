@@ -52,6 +52,16 @@ TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
   EXPECT_NO_THROW(RunFolder(folder.path(), "a@best")) << "one that is there is resumed";
 }
 
+TEST(RunFolder, APathIsAnsweredByTheNameAndTheFolderThatItNames) {
+  const auto refusal = [](const char* name) {
+    return message_of<ConfigError>([&] { check_new_name("runs", name); });
+  };
+  EXPECT_EQ(refusal("../old/k"), "run = \"../old/k\" must be a name without slashes: give --run k --runs-folder old");
+  EXPECT_EQ(refusal("sub/new/"),
+            "run = \"sub/new/\" must be a name without slashes: give --run new --runs-folder runs/sub");
+  EXPECT_NE(refusal("/a/b").find("--run b --runs-folder /a"), std::string::npos);
+}
+
 // `witan runs` and `witan watch` pass over hidden folders.
 TEST(RunFolder, ANewRunIsNotHidden) {
   const TempFolder folder;

@@ -75,7 +75,7 @@ NamedConfig named_config(const fs::path& runs_folder, const std::string& text) {
   if (text.ends_with(".toml") || fs::is_regular_file(text, error)) return from_file(text);
   std::vector<std::string> names = runs;
   for (const Preset& preset : presets()) names.emplace_back(preset.name);
-  throw UsageError(cat(clipped(text), " is no run in ", runs_folder.string(), ", no preset and no file",
+  throw UsageError(cat(clipped(text), " is not a run in ", runs_folder.string(), ", no preset and no file",
                        suggestion(text, names), "; `witan runs` lists runs, `witan help train` presets"));
 }
 

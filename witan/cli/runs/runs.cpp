@@ -87,7 +87,8 @@ ExitCode list_all(Context& context, const RunsArgs& args) {
     fmt::print(context.out, "{}\n", all.dump(2));
     return ExitCode::done;
   }
-  if (runs.empty()) fmt::print(context.err, "there is no run in {} yet: `witan train` makes one\n", args.runs_folder);
+  if (runs.empty() && skipped.empty())
+    fmt::print(context.err, "there is no run in {} yet: `witan train` makes one\n", args.runs_folder);
   if (!runs.empty()) fmt::print(context.out, "{}", runs_table(runs, progress_options(context.out).colour));
   return ExitCode::done;
 }

@@ -204,11 +204,15 @@ std::string describe_best(const TrainConfig& train, const ValidationRecord& foun
 }
 
 // The commands that read the run's weights: of the best checkpoint, where keep_best keeps another one than the last.
-void suggest_commands(const Context& context, RunConfig config, bool best, Progress& progress) {
+void suggest_commands(const Context& context, RunConfig config, bool best, Given given, Progress& progress) {
+  const std::string report = command_for(context, config, "report", given);
   if (best) config.train.run += "@best";
-  if (config.data.sft) return progress.note("talk to it   " + command_for(context, config, "chat"));
-  progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate"),
-                            shell_word(config.train.sample_prompt)));
+  if (config.data.sft)
+    progress.note("talk to it   " + command_for(context, config, "chat", given));
+  else
+    progress.note(fmt::format("write text   {} {}", command_for(context, config, "generate", given),
+                              shell_word(config.train.sample_prompt)));
+  progress.note("the report   " + report);
 }
 
 }  // namespace
@@ -316,8 +320,9 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
     progress.note(fmt::format("resume       {}   (saved at step {} of {})",
                               command_for(context, config, "train", Given::anywhere), result.step,
                               config->train.train_iters));
-  suggest_commands(context, *config, best && best->step != result.step, progress);
-  progress.note("the report   " + command_for(context, config, "report"));
+  const bool complete = result.end == RunEnd::finished || result.end == RunEnd::stopped_early;
+  suggest_commands(context, *config, best && best->step != result.step, complete ? Given::here : Given::anywhere,
+                   progress);
 }
 
 void say_restart(const RunConfig& config, int64_t step, Progress& progress) {

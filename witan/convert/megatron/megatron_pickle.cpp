@@ -290,7 +290,7 @@ class PickleMachine {
       }
       case 0x93: {  // STACK_GLOBAL
         const PickleValue &name = pop(), &module = pop();
-        if (!name.is(Kind::text) || !module.is(Kind::text)) fail("names a global by what is no text");
+        if (!name.is(Kind::text) || !module.is(Kind::text)) fail("names a global by something other than text");
         PickleValue& made = push(Kind::global);
         made.text = module.text;
         made.name = name.text;

@@ -55,7 +55,7 @@ Shape shape_of_pickle(const PickleValue& value, const std::string& where) {
   int64_t elements = 1;
   for (const PickleValue* size : sizes->items) {
     require<CheckpointError>(size->is(Kind::integer) && size->integer >= 0 && size->integer <= kMostDim, where,
-                             ": a size of a tensor is no number of elements");
+                             ": a size of a tensor is not a number of elements");
     shape.append(size->integer);
     require<CheckpointError>(
         !__builtin_mul_overflow(elements, std::max<int64_t>(size->integer, 1), &elements) && elements <= kMostDim,

@@ -117,6 +117,7 @@ CorpusStatistics CorpusTokenizer::run(const std::vector<Source>& sources,
                                       const std::function<void(const TokenizeProgress&)>& progress) {
   const CorpusStatistics statistics =
       resumed_ && resumed_->statistics ? *resumed_->statistics : tokenize(sources, progress);
+  if (options_.publishing) options_.publishing();
   if (loss_) loss_->publish();
   shards_->publish();
   return statistics;

@@ -21,6 +21,7 @@ struct TokenizeOptions {
   bool with_loss = false;                                               // also PREFIX.loss: of conversations
   std::function<EncodedConversation(const Conversation&)> encode = {};  // thread-safe
   std::function<void()> dropping = {};                                  // before what was begun otherwise is dropped
+  std::function<void()> publishing = {};  // before the first file takes its name: what lay there is still whole
 };
 
 struct TokenizeProgress {

@@ -482,6 +482,13 @@ std::optional<int64_t> AttentionConfig::most_positions() const {
   return std::nullopt;
 }
 
+const char* AttentionConfig::most_positions_reason() const {
+  if (learned_positions()) return "the number of positions that the model has learned";
+  return rope_scaling_type == kDynamic ? "beyond which dynamic scaling gives each sequence frequencies of its own"
+                                       : "beyond which longrope rotates by other factors: those of a run that is "
+                                         "trained with rope_long_context = true";
+}
+
 AttentionConfig AttentionConfig::of_windowed_layers() const {
   AttentionConfig config = *this;
   if (window_rotary_base > 0) config.rotary_base = window_rotary_base;

@@ -104,6 +104,8 @@ struct AttentionConfig {
   const char* most_positions_key() const {
     return learned_positions() ? "max_position_embeddings" : "original_max_position_embeddings";
   }
+  // Why there are no more, to stand behind their number.
+  const char* most_positions_reason() const;
   bool learned_positions() const { return position_embedding_type == "learned_absolute"; }
   int64_t qk_head_dim(int64_t hidden_size) const {
     return kv_channels ? kv_channels : hidden_size / num_attention_heads;
