@@ -45,13 +45,14 @@ static_assert(kTile == kRows);
 template <bool kForward, class T>
 __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<T> to, Operand<T> from, Operand<T> w,
                                                            int64_t expert_stride, const BlockRow* blocks, int across) {
+  extern __shared__ __align__(16) unsigned char shared[];
   const BlockRow block = blocks[blockIdx.x / across];
   if (block.expert < 0) return;
   const int column = static_cast<int>(blockIdx.x % across) * kTile;
   from.data += block.begin * from.stride;
   from.lines = block.rows;
   w.data += block.expert * expert_stride;
-  const Sums sums = sum_tiles<T, true, kForward>((from.steps + kDepth - 1) / kDepth, warp_line(), warp_column(),
+  const Sums sums = sum_tiles<T, true, kForward>(shared, (from.steps + kDepth - 1) / kDepth, warp_line(), warp_column(),
                                                  [&](T* a, T* b, int number) {
                                                    load_tile<true>(a, from, 0, number * kDepth);
                                                    load_tile<kForward>(b, w, column, number * kDepth);
@@ -66,6 +67,7 @@ template <class C, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     columns_kernel(Result<C> dw, int64_t expert_stride, Operand<T> dy, Operand<T> x, const BlockRow* blocks,
                    const int32_t* first, int down, int across) {
+  extern __shared__ __align__(16) unsigned char shared[];
   const int expert = static_cast<int>(blockIdx.x) / (down * across);
   const int line = static_cast<int>(blockIdx.x) / across % down * kTile;
   const int column = static_cast<int>(blockIdx.x) % across * kTile;
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kOfBlock = kRows / kDepth;
   const int tiles =
       begin == behind ? 0 : (behind - begin - 1) * kOfBlock + (blocks[behind - 1].rows + kDepth - 1) / kDepth;
-  const Sums sums = sum_tiles<T, false, false>(tiles, warp_line(), warp_column(), [&](T* a, T* b, int number) {
+  const Sums sums = sum_tiles<T, false, false>(shared, tiles, warp_line(), warp_column(), [&](T* a, T* b, int number) {
     const BlockRow block = blocks[begin + number / kOfBlock];
     const int step = number % kOfBlock * kDepth;
     const auto of_block = [&](const Operand<T>& all) {
@@ -110,9 +112,9 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
   if (blocks == 0) return;
   dispatch_half(to.dtype(), [&]<class T>() {
     const auto kernel = forward ? rows_kernel<true, T> : rows_kernel<false, T>;
-    kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
-        result<T>(to, false), operand<T>(from, 0, from.size(1)), operand<T>(w, to.size(1), from.size(1)), w.stride(0),
-        ptr<const BlockRow>(topology.blocks), across);
+    launch_tiles(stream, kernel, static_cast<unsigned>(blocks), 0, result<T>(to, false),
+                 operand<T>(from, 0, from.size(1)), operand<T>(w, to.size(1), from.size(1)), w.stride(0),
+                 ptr<const BlockRow>(topology.blocks), across);
   });
 }
 
@@ -124,10 +126,10 @@ void block_columns_product(Stream& stream, const Tensor& dw, Write write, const 
   const int64_t blocks = topology.experts() * down * across;
   if (blocks == 0) return;
   const auto launch = [&]<class T, class C>() {
-    columns_kernel<C, T><<<static_cast<unsigned>(blocks), kThreads, 0, native(stream)>>>(
-        result<C>(dw, write == Write::accumulate), dw.stride(0), operand<T>(dy, dy.size(1), 0),
-        operand<T>(x, x.size(1), 0), ptr<const BlockRow>(topology.blocks), ptr<const int32_t>(topology.first), down,
-        across);
+    launch_tiles(stream, columns_kernel<C, T>, static_cast<unsigned>(blocks), 0,
+                 result<C>(dw, write == Write::accumulate), dw.stride(0), operand<T>(dy, dy.size(1), 0),
+                 operand<T>(x, x.size(1), 0), ptr<const BlockRow>(topology.blocks), ptr<const int32_t>(topology.first),
+                 down, across);
   };
   if (dw.dtype() == DType::f32)
     return dispatch_half(x.dtype(), [&]<class T>() { launch.template operator()<T, float>(); });

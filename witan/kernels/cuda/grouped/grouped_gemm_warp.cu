@@ -7,7 +7,7 @@ namespace {
 
 using namespace warp_tiles;
 
-constexpr int kMostExperts = 512;  // whose table has room beside the tiles, without asking for more shared memory
+constexpr int kMostExperts = 1024;  // whose table has room behind the tiles
 
 // Rows of the pool, of which the operand has those of one group from a tile's first on.
 template <class T>
@@ -20,15 +20,15 @@ __device__ __forceinline__ Operand<T> from_row(Operand<T> pool, int row) {
 template <bool kTransposed, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     lines_kernel(Result<T> to, Operand<T> from, Operand<T> w, int64_t expert_stride, GroupedProduct product) {
-  extern __shared__ Group groups[];
-  const Tiles<Grouped::lines, kTile, kTile> tiles(product, groups);
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Tiles<Grouped::lines, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
   for (int span = static_cast<int>(blockIdx.x); span < tiles.spans(); span += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(span);
     Operand<T> rows = from_row(from, tile.row), columns = w;
     rows.lines = tile.rows;
     columns.data += tile.expert * expert_stride;
     const Sums sums = sum_tiles<T, true, !kTransposed>(
-        divide_up(product.steps, kDepth), warp_line(), warp_column(), [&](T* a, T* b, int number) {
+        shared, divide_up(product.steps, kDepth), warp_line(), warp_column(), [&](T* a, T* b, int number) {
           load_tile<true>(a, rows, 0, number * kDepth);
           load_tile<!kTransposed>(b, columns, tile.column, number * kDepth);
         });
@@ -43,14 +43,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <class C, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     sum_kernel(Result<C> dw, int64_t expert_stride, Operand<T> dy, Operand<T> x, GroupedProduct product) {
-  extern __shared__ Group groups[];
-  const Tiles<Grouped::sum, kTile, kTile> tiles(product, groups);
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Tiles<Grouped::sum, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
   for (int span = static_cast<int>(blockIdx.x); span < tiles.spans(); span += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(span);
     if (dw.accumulate && tile.rows == 0) continue;
     Operand<T> lines = from_row(dy, tile.row), columns = from_row(x, tile.row);
     lines.steps = columns.steps = tile.rows;
-    const Sums sums = sum_tiles<T, false, false>(divide_up(tile.rows, kDepth), warp_line(), warp_column(),
+    const Sums sums = sum_tiles<T, false, false>(shared, divide_up(tile.rows, kDepth), warp_line(), warp_column(),
                                                  [&](T* a, T* b, int number) {
                                                    load_tile<false>(a, lines, tile.line, number * kDepth);
                                                    load_tile<false>(b, columns, tile.column, number * kDepth);
@@ -81,9 +81,9 @@ Operand<T> pool_rows(const Tensor& data, const RowIndex& at, int64_t lines, int6
 
 template <Grouped kGrouped, class Kernel, class... Args>
 void launch(Stream& stream, Kernel kernel, int64_t lines, const GroupedProduct& product, const Args&... args) {
-  const auto shared = static_cast<size_t>(Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts));
   const int64_t most = (lines / kTile + product.experts) * tiles_of(product.columns);
-  kernel<<<blocks_for(stream, most, 2), kThreads, shared, native(stream)>>>(args..., product);
+  launch_tiles(stream, kernel, blocks_for(stream, most, 2),
+               Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts), args..., product);
 }
 
 }  // namespace

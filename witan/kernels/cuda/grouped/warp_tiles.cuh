@@ -15,6 +15,8 @@ inline constexpr int kAlongSteps = kDepth + 8,
                      kAlongLines = kTile + 8;              // strides in shared memory, free of bank conflicts
 inline constexpr int kTileElements = kTile * kAlongSteps;  // of either form: kDepth * kAlongLines is less
 static_assert(kDepth * kAlongLines <= kTileElements);
+inline constexpr int kStages = 3;  // steps in shared memory at a time, of which one is multiplied
+inline constexpr int kTileBytes = kStages * 2 * kTileElements * 2;
 
 // A matrix of `lines` by `steps`, of which one kind is adjacent and comes in pieces of 8, whole ones. The other kind
 // are the rows from `first` on, or those that the index names.
@@ -92,21 +94,25 @@ __device__ __forceinline__ void multiply_tile(Sums& sums, const T* a, const T* b
   }
 }
 
-// Sums of `tiles` steps, each loaded by load(to a, to b, number) while the one before is multiplied.
+// Sums of `tiles` steps, of which load(to a, to b, number) brings each while two before it are waited for or
+// multiplied. `memory` is kTileBytes of the block's shared memory, and free for the next sum on return.
 template <class T, bool kStepsAdjacentA, bool kStepsAdjacentB, class Load>
-__device__ __forceinline__ Sums sum_tiles(int tiles, int line, int column, const Load& load) {
-  __shared__ __align__(16) T a[2][kTileElements], b[2][kTileElements];
-  Sums sums;
-  if (tiles > 0) load(a[0], b[0], 0);
-  commit_copies();
-  for (int tile = 0; tile < tiles; ++tile) {
-    if (tile + 1 < tiles) load(a[(tile + 1) % 2], b[(tile + 1) % 2], tile + 1);
+__device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int line, int column, const Load& load) {
+  const auto a_of = [&](int tile) { return static_cast<T*>(memory) + tile % kStages * 2 * kTileElements; };
+  const auto fetch = [&](int tile) {
+    if (tile < tiles) load(a_of(tile), a_of(tile) + kTileElements, tile);
     commit_copies();
-    wait_copies<1>();
-    __syncthreads();
-    multiply_tile<kStepsAdjacentA, kStepsAdjacentB>(sums, a[tile % 2], b[tile % 2], line, column);
-    __syncthreads();  // before the next copies come in its place
+  };
+  Sums sums;
+#pragma unroll
+  for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
+  for (int tile = 0; tile < tiles; ++tile) {
+    wait_copies<kStages - 2>();
+    __syncthreads();  // the tile is there for all, and all are done with the one before, whose place is next
+    fetch(tile + kStages - 1);
+    multiply_tile<kStepsAdjacentA, kStepsAdjacentB>(sums, a_of(tile), a_of(tile) + kTileElements, line, column);
   }
+  __syncthreads();
   return sums;
 }
 
@@ -158,6 +164,14 @@ inline bool in_pieces(const Tensor& tensor) {
 
 inline int tiles_of(int64_t size) {
   return static_cast<int>((size + kTile - 1) / kTile);
+}
+
+// Launches a kernel of kThreads with kTileBytes of shared memory, and `more` behind them.
+template <class... Parameters, class... Args>
+void launch_tiles(Stream& stream, void (*kernel)(Parameters...), unsigned blocks, int more, const Args&... args) {
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTileBytes + more),
+                     "asking for shared memory");
+  kernel<<<blocks, kThreads, static_cast<size_t>(kTileBytes + more), native(stream)>>>(args...);
 }
 
 template <class T>
