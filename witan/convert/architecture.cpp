@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,9 @@ namespace witan {
 namespace {
 
 using Storage = ExpertStorage;
+
+constexpr std::string_view kQkv[] = {"attention.q_proj.weight", "attention.k_proj.weight", "attention.v_proj.weight"},
+                           kQkvBiases[] = {"attention.q_proj.bias", "attention.k_proj.bias", "attention.v_proj.bias"};
 
 constexpr TensorRule kModelRules[] = {
     {.witan = "embedding.weight", .other = "model.embed_tokens.weight"},
@@ -159,6 +163,15 @@ constexpr TensorRule kGptOssRules[] = {
      .storage = Storage::mxfp4},
 };
 
+constexpr TensorRule kPhi3Rules[] = {
+    {.witan = "attention.q_proj.weight", .other = "model.layers.{l}.self_attn.qkv_proj.weight", .joined = kQkv},
+    {.witan = "attention.k_proj.weight", .other = "model.layers.{l}.self_attn.qkv_proj.weight", .joined = kQkv},
+    {.witan = "attention.v_proj.weight", .other = "model.layers.{l}.self_attn.qkv_proj.weight", .joined = kQkv},
+    {.witan = "attention.o_proj.weight", .other = "model.layers.{l}.self_attn.o_proj.weight"},
+    {.witan = "mlp.gate_up_proj.weight", .other = "model.layers.{l}.mlp.gate_up_proj.weight"},
+    {.witan = "mlp.down_proj.weight", .other = "model.layers.{l}.mlp.down_proj.weight"},
+};
+
 // Matrices are [in, out]; queries, keys and values are one.
 constexpr TensorRule kGpt2Rules[] = {
     {.witan = "embedding.weight", .other = "transformer.wte.weight"},
@@ -172,31 +185,19 @@ constexpr TensorRule kGpt2Rules[] = {
     {.witan = "mlp_norm.bias", .other = "transformer.h.{l}.ln_2.bias"},
     {.witan = "attention.q_proj.weight",
      .other = "transformer.h.{l}.attn.c_attn.weight",
-     .other_part = 0,
-     .other_parts = 3,
+     .joined = kQkv,
      .transposed = true},
     {.witan = "attention.k_proj.weight",
      .other = "transformer.h.{l}.attn.c_attn.weight",
-     .other_part = 1,
-     .other_parts = 3,
+     .joined = kQkv,
      .transposed = true},
     {.witan = "attention.v_proj.weight",
      .other = "transformer.h.{l}.attn.c_attn.weight",
-     .other_part = 2,
-     .other_parts = 3,
+     .joined = kQkv,
      .transposed = true},
-    {.witan = "attention.q_proj.bias",
-     .other = "transformer.h.{l}.attn.c_attn.bias",
-     .other_part = 0,
-     .other_parts = 3},
-    {.witan = "attention.k_proj.bias",
-     .other = "transformer.h.{l}.attn.c_attn.bias",
-     .other_part = 1,
-     .other_parts = 3},
-    {.witan = "attention.v_proj.bias",
-     .other = "transformer.h.{l}.attn.c_attn.bias",
-     .other_part = 2,
-     .other_parts = 3},
+    {.witan = "attention.q_proj.bias", .other = "transformer.h.{l}.attn.c_attn.bias", .joined = kQkvBiases},
+    {.witan = "attention.k_proj.bias", .other = "transformer.h.{l}.attn.c_attn.bias", .joined = kQkvBiases},
+    {.witan = "attention.v_proj.bias", .other = "transformer.h.{l}.attn.c_attn.bias", .joined = kQkvBiases},
     {.witan = "attention.o_proj.weight", .other = "transformer.h.{l}.attn.c_proj.weight", .transposed = true},
     {.witan = "attention.o_proj.bias", .other = "transformer.h.{l}.attn.c_proj.bias"},
     {.witan = "mlp.up_proj.weight", .other = "transformer.h.{l}.mlp.c_fc.weight", .transposed = true},
@@ -245,6 +246,7 @@ std::vector<Architecture> make_architectures() {
     of(type).rules.push_back(kSharedExpertRules);
   }
   of("deepseek_v3").rules.push_back(kMtpRules);
+  all.push_back({"phi3", "Phi3ForCausalLM", "model.", {kModelRules, kPreNormRules, kPhi3Rules}, {}});
   all.push_back({"gpt2",
                  "GPT2LMHeadModel",
                  "transformer.",
@@ -312,12 +314,41 @@ struct Sizes {
   }
 };
 
+// Rows of the tensors of a model, by name.
+using RowsByName = std::map<std::string, int64_t>;
+
+RowsByName rows_by_name(const std::vector<ModelTensor>& tensors) {
+  RowsByName rows;
+  for (const ModelTensor& tensor : tensors) rows[tensor.name] = tensor.shape[tensor.experts ? 1 : 0];
+  return rows;
+}
+
+// The outputs of the tensor that a rule joins `own` ones in, and where these begin.
+struct JoinedRows {
+  int64_t first = 0, all = 0;
+
+  JoinedRows(const TensorRule& rule, const std::string& name, int64_t own, const RowsByName& rows) {
+    if (rule.joined.empty()) {
+      all = own;
+      return;
+    }
+    const std::string layer = name.substr(0, name.size() - rule.witan.size());
+    for (const std::string_view one : rule.joined) {
+      if (one == rule.witan) first = all;
+      const auto found = rows.find(cat(layer, one));
+      require<ConfigError>(found != rows.end(), name, " is one tensor with ", layer, one,
+                           " there, which this model lacks");
+      all += found->second;
+    }
+  }
+};
+
 // Visits each tensor of the other program that the rule takes something from: its name, its shape, and the piece.
 template <class Visit>
-void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& sizes, const std::string& other,
-                const Visit& visit) {
+void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& sizes, const JoinedRows& joined,
+                const std::string& other, const Visit& visit) {
   const bool single = other.find("{e}") != std::string::npos;
-  const int64_t own = sizes.out / rule.parts, out = own * rule.other_parts, in = sizes.in;
+  const int64_t own = sizes.out / rule.parts, out = joined.all, in = sizes.in;
   const int64_t groups = rule.interleaved ? 2 : 1, of_group = own / groups;
   const int64_t out_stride = rule.transposed ? 1 : in, in_stride = rule.transposed ? out : 1;
   Shape shape;
@@ -333,7 +364,7 @@ void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& 
   piece.to.name = tensor.name;
   piece.to.strides = {sizes.out * in, of_group * in, in, 1};
   piece.from.strides = {out * in, out_stride, groups * out_stride, in_stride};
-  piece.from.first = rule.other_part * own * out_stride;
+  piece.from.first = joined.first * out_stride;
   for (int64_t expert = 0; expert < (single ? sizes.experts : 1); ++expert) {
     piece.to.first = expert * sizes.out * in + rule.part * own * in;
     piece.from.name = with_number(other, "{e}", expert);
@@ -349,7 +380,7 @@ bool of_vocabulary(std::string_view name) {
 
 template <class Visit>
 void visit_tensor(const Architecture& architecture, const NameStyle& style, const ModelTensor& tensor, int64_t layers,
-                  int64_t vocabulary, const Visit& visit) {
+                  const RowsByName& all, int64_t vocabulary, const Visit& visit) {
   const auto [layer, rest] = layer_and_rest(tensor.name, layers);
   const auto rules = rules_of(architecture, rest, style.storage);
   require<ConfigError>(!rules.empty() || tensor.buffer, "this model has ", tensor.name, " ", tensor.shape,
@@ -359,7 +390,8 @@ void visit_tensor(const Architecture& architecture, const NameStyle& style, cons
   for (const TensorRule* rule : rules) {
     require<ConfigError>(rows % (rule->parts * (rule->interleaved ? 2 : 1)) == 0, tensor.name, " ", tensor.shape,
                          " has no ", rule->parts, " equal parts");
-    visit_rule(*rule, tensor, Sizes(tensor, rows), other_name(architecture, style, *rule, layer), visit);
+    visit_rule(*rule, tensor, Sizes(tensor, rows), JoinedRows(*rule, tensor.name, rows / rule->parts, all),
+               other_name(architecture, style, *rule, layer), visit);
   }
 }
 
@@ -380,10 +412,11 @@ std::vector<Link> link_model(const Architecture& architecture, NameStyle style, 
                              int64_t vocabulary) {
   std::vector<Link> links;
   const int64_t layers = count_layers(tensors);
+  const RowsByName all = rows_by_name(tensors);
   for (const ModelTensor& tensor : tensors) {
     Link link{tensor.name, tensor.shape, {}, 0};
     if (of_vocabulary(tensor.name)) link.padding = (tensor.shape[0] - vocabulary) * tensor.shape[1];
-    visit_tensor(architecture, style, tensor, layers, vocabulary,
+    visit_tensor(architecture, style, tensor, layers, all, vocabulary,
                  [&](const std::string&, const Shape&, const SharedBox& piece) { link.pieces.push_back(piece); });
     if (link.pieces.empty()) continue;
     check_cover(link, architecture.model_type);
@@ -397,8 +430,9 @@ std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& arc
   std::vector<std::pair<std::string, Shape>> others;
   std::set<std::string> seen;
   const int64_t layers = count_layers(tensors);
+  const RowsByName all = rows_by_name(tensors);
   for (const ModelTensor& tensor : tensors)
-    visit_tensor(architecture, style, tensor, layers, vocabulary,
+    visit_tensor(architecture, style, tensor, layers, all, vocabulary,
                  [&](const std::string& name, const Shape& shape, const SharedBox&) {
                    if (seen.insert(name).second) others.emplace_back(name, shape);
                  });

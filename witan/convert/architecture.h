@@ -31,8 +31,9 @@ struct TensorRule {
   std::string_view other;
   // Which rows of Witan's tensor: the part-th of `parts` equal blocks (gate and up are two).
   int part = 0, parts = 1;
-  // Which outputs of the other: the other_part-th of other_parts (queries, keys and values in one are three).
-  int other_part = 0, other_parts = 1;
+  // Witan's tensors of the layer whose rows are the other's outputs, one after another, this one among them: queries,
+  // keys and values in one. Empty: this one alone.
+  std::span<const std::string_view> joined = {};
   bool transposed = false;   // the other is [I, O]
   bool interleaved = false;  // row 2 f + g of the other is row f of Witan's block g: gate and up take turns
   ExpertStorage storage = ExpertStorage::any;

@@ -110,7 +110,7 @@ TEST_P(HfDefaults, KeysThatChangeNothingArePassedOver) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, HfDefaults,
                          ::testing::Values("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "olmoe",
-                                           "olmo2", "olmo3", "gpt_oss", "deepseek_v2", "deepseek_v3", "gpt2"),
+                                           "olmo2", "olmo3", "gpt_oss", "deepseek_v2", "deepseek_v3", "gpt2", "phi3"),
                          [](const auto& type) { return type.param; });
 
 }  // namespace

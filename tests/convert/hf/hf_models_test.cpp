@@ -157,7 +157,7 @@ TEST_P(HfLongContexts, HaveLogitsOfTheOtherFactors) {
   EXPECT_TRUE(agrees(logits_of("long_tokens"), widened(expected<float>("long_logits"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfLongContexts, ::testing::Values("llama_longrope"),
+INSTANTIATE_TEST_SUITE_P(Golden, HfLongContexts, ::testing::Values("llama_longrope", "phi3_longrope"),
                          [](const auto& model) { return model.param; });
 
 TEST_P(HfExports, HaveTransformersLogits) {
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
                                            "deepseek_v2", "deepseek_v3", "qwen3_moe_window", "llama_attention_bias",
                                            "llama_mlp_bias", "olmoe_attention_bias", "llama_gelu", "mixtral_gelu",
                                            "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled", "llama_relu2",
-                                           "gpt2_relu2", "llama_longrope", "llama_dynamic"),
+                                           "gpt2_relu2", "llama_longrope", "llama_dynamic", "phi3", "phi3_longrope"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

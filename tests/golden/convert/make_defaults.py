@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
-           "DeepseekV3", "GPT2"]
+           "DeepseekV3", "GPT2", "Phi3"]
 REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}}
 
 

@@ -87,6 +87,11 @@ LATER = {
     "gpt2_relu2": ("GPT2", dict(MODELS["gpt2"][1], activation_function="relu2")),
     "llama_longrope": ("Llama", dict(COMMON, max_position_embeddings=512, intermediate_size=24,
                                      rope_parameters=LONGROPE)),
+    # Queries, keys and values are one tensor, of unequal parts, and half of each head rotates.
+    "phi3": ("Phi3", dict(COMMON, intermediate_size=24, sliding_window=6,
+                          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "phi3_longrope": ("Phi3", dict(COMMON, max_position_embeddings=512, intermediate_size=24,
+                                   original_max_position_embeddings=256, rope_parameters=LONGROPE)),
     "llama_dynamic": ("Llama", dict(COMMON, max_position_embeddings=256, intermediate_size=24,
                                     rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
 }
@@ -162,7 +167,7 @@ def make(name):
             row = torch.cat([row, model(row).logits[:, -1:].argmax(-1)], 1)
     generated = row[0, 4:]
     expected = {"tokens": tokens, "logits": logits.detach().contiguous(), "generated": generated.contiguous()}
-    if name == "llama_longrope":
+    if name.endswith("_longrope"):
         expected["long_tokens"] = torch.randint(3, config.vocab_size, (1, 270),
                                                 generator=torch.Generator().manual_seed(5))
         with torch.no_grad():

@@ -132,7 +132,7 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
   const AttentionConfig& attention = run.config.model.attention;
   if (attention.rotates() && attention.rotary_percent != 1 && args.format == "hf")
     why +=
-        cat("\ntransformers' models of these types rotate every channel of a head (rotary_percent = 1), whatever "
+        cat("\ntransformers' models of these types, phi3 aside, rotate every channel of a head, whatever "
             "their config.json says; --format megatron writes rotary_percent = ",
             attention.rotary_percent);
   throw ConfigError(

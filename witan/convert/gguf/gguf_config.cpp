@@ -453,7 +453,7 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
 std::string_view gguf_architecture(const Architecture& architecture) {
   const auto* found =
       std::ranges::find(kGgufNames, architecture.model_type, &std::pair<std::string_view, std::string_view>::first);
-  require<ConfigError>(found != std::end(kGgufNames), "llama.cpp has no architecture for a model of type ",
+  require<ConfigError>(found != std::end(kGgufNames), "Witan writes no GGUF file of a model of type ",
                        architecture.model_type, ": export --format hf");
   return found->second;
 }

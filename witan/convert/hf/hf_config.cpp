@@ -42,8 +42,8 @@ class HfReader {
   void llama_like(const std::string& type) {
     common();
     if (type != "gpt_oss") read_hf_activation(keys_, to_, "hidden_act", "silu", true);
-    if (type != "olmo3") read_hf_rope(keys_, to_, out_.positions);
-    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"})
+    if (type != "olmo3") read_hf_rope(keys_, to_, out_.positions, type == "phi3");
+    for (const char* dense : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "phi3"})
       if (type == dense) to_.set("num_experts", int64_t{0});
     if (type == "mistral") mistral();
     if (type == "mixtral") mixtral();
@@ -55,11 +55,12 @@ class HfReader {
     if (type == "olmo2" || type == "olmo3") olmo2();
     if (type == "olmo3") olmo3();
     if (type == "gpt_oss") gpt_oss();
+    if (type == "phi3") phi3();
     if (type == "deepseek_v2") deepseek_v2();
     if (type == "deepseek_v3") deepseek_v3();
     if (type != "gpt_oss") biases(type);
-    if (type == "llama" || type == "mixtral" || type == "olmoe" || type == "olmo2" || type.starts_with("deepseek"))
-      full_attention();
+    const std::vector<std::string_view> alike = {"llama", "mixtral", "olmoe", "olmo2", "phi3"};
+    if (std::ranges::count(alike, type) > 0 || type.starts_with("deepseek")) full_attention();
   }
 
   // Of all but GPT-2.
@@ -147,6 +148,16 @@ class HfReader {
   void mixtral() {
     experts(keys_.integer("num_local_experts"), keys_.integer("num_experts_per_tok"));
     keys_.only("router_jitter_noise", 0.0, "Mixtral multiplies what experts read too, Witan what the router reads");
+    every_window();
+  }
+  // Its embd_pdrop has no effect there.
+  void phi3() {
+    keys_.only("resid_pdrop", 0.0,
+               "Witan drops embeddings and the residual stream with one probability, Phi-3 the latter");
+    keys_.find("embd_pdrop");
+    const std::string& scaling = to_.model().attention.rope_scaling_type;
+    if (scaling != "none" && scaling != "longrope")
+      keys_.refuse("rope_parameters", "transformers' Phi-3 stretches rotary positions as longrope does, or not at all");
     every_window();
   }
   // Where it has layer_types, transformers makes the model that it calls Ministral.

@@ -52,6 +52,7 @@ class HfWriter {
     out_["attention_bias"] = type_ == "gpt_oss" || (has_bias_key() && attends_with_biases());
     if (type_ == "llama") out_["mlp_bias"] = model_.mlp_bias() != Bias::none;
     out_["rope_parameters"] = type_ == "olmo3" ? hf_rope_of_layer_types(attention) : hf_rope(attention);
+    if (type_ == "phi3") phi3();
     windows();
     if (deepseek()) latent();
     if (has_experts()) experts();
@@ -59,11 +60,20 @@ class HfWriter {
   }
 
   bool deepseek() const { return type_.starts_with("deepseek"); }
-  bool has_bias_key() const { return !deepseek() && type_ != "mistral" && type_ != "mixtral" && type_ != "qwen2"; }
+  bool has_bias_key() const {
+    return !deepseek() && type_ != "mistral" && type_ != "mixtral" && type_ != "qwen2" && type_ != "phi3";
+  }
   bool attends_with_biases() const { return model_.add_bias_linear || model_.attention.add_attention_bias; }
   bool has_experts() const {
     return (deepseek() && model_.moe.num_experts > 0) || type_ == "mixtral" || type_ == "qwen3_moe" ||
            type_ == "olmoe" || type_ == "gpt_oss";
+  }
+
+  void phi3() {
+    const AttentionConfig& attention = model_.attention;
+    out_["rope_parameters"]["partial_rotary_factor"] = attention.rotary_percent;
+    if (attention.rope_scaling_type == "longrope")  // which is taken from here, and from there by others
+      out_["original_max_position_embeddings"] = attention.original_max_position_embeddings;
   }
 
   void windows() {
@@ -73,7 +83,8 @@ class HfWriter {
       sees = std::max(sees, layer.attention.window);
       types.push_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
     }
-    if (type_ == "mixtral" || type_ == "mistral") out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
+    if (type_ == "mixtral" || type_ == "mistral" || type_ == "phi3")
+      out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
     if (type_ != "gpt_oss" && type_ != "olmo3" && !type_.starts_with("qwen")) return;
     if (type_ != "qwen3_moe") out_["layer_types"] = types;  // whose windows are of all layers or of none
     out_["sliding_window"] = sees > 0 ? Out(sees) : Out();
@@ -165,11 +176,11 @@ ModelConfig read_back(const Architecture& architecture, const std::string& text)
 
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype) {
-  require<ConfigError>(model.attention.rotary_percent == 1 || !model.attention.rotates(),
-                       "rotary_percent = ", model.attention.rotary_percent, ": transformers' models of type ",
-                       architecture.model_type,
-                       " rotate every channel of a head, whatever their config.json says, so that the exported model "
-                       "would be another one; --format megatron writes it as it is");
+  require<ConfigError>(
+      model.attention.rotary_percent == 1 || !model.attention.rotates() || architecture.model_type == "phi3",
+      "rotary_percent = ", model.attention.rotary_percent, ": transformers' models of type ", architecture.model_type,
+      " rotate every channel of a head, whatever their config.json says, so that the exported model "
+      "would be another one; --format megatron writes it as it is");
   std::string text = text_of(architecture, model, positions, dtype);
   const std::vector<std::string> different = differences(read_back(architecture, text), model);
   require<ConfigError>(different.empty(), "a model of type ", architecture.model_type,

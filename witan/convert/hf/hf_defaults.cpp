@@ -56,6 +56,8 @@ constexpr std::pair<std::string_view, std::string_view> kOwn[] = {
       "n_shared_experts": 1, "moe_intermediate_size": 2048, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
       "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4, "norm_topk_prob": true,
       "output_router_logits": false, "num_nextn_predict_layers": 1})"},
+    {"phi3", R"({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "max_position_embeddings": 4096,
+      "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0})"},
     {"gpt2", R"({"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
       "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
       "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "scale_attn_weights": true,

@@ -79,12 +79,17 @@ struct RopeBeside {
   double theta = 0;
   int64_t positions = 0;  // max_position_embeddings
   int64_t original = 0;   // original_max_position_embeddings; 0: there is none
+  bool partial = false;   // whether the architecture rotates the share of a head's channels that the file says,
+  double share = 1;       // or this one
 };
 
 // One object: a rope_parameters, a part of it, or a rope_scaling.
 void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
-  scaling.only(kPartial, 1.0, kWholeHeads);
+  if (defaults.partial)
+    to.set("rotary_percent", scaling.number(kPartial, defaults.share));
+  else
+    scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
   if (type == "su") type = "longrope";  // of Phi-3's first files
@@ -158,14 +163,16 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 }  // namespace
 
 // transformers takes rope_scaling, where it says something, before rope_parameters.
-void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions) {
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial) {
   const Json *scaling = keys.find(kScaling), *joined = keys.find(kJoined);
   const bool scaled = scaling && !scaling->empty();
   const double theta = keys.number("rope_theta");
   const int64_t original = keys.integer("original_max_position_embeddings", 0);
-  keys.only(kPartial, 1.0, kWholeHeads);
-  const LayerTypeRope rope{
-      scaled ? scaling : joined, cat(keys.where(), ": ", scaled ? kScaling : kJoined), {theta, positions, original}};
+  const double share = partial ? keys.number(kPartial, 1.0) : 1;
+  if (!partial) keys.only(kPartial, 1.0, kWholeHeads);
+  const LayerTypeRope rope{scaled ? scaling : joined,
+                           cat(keys.where(), ": ", scaled ? kScaling : kJoined),
+                           {theta, positions, original, partial, share}};
   rope.read(to);
 }
 

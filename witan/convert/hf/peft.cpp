@@ -124,7 +124,7 @@ class PeftExporter {
       for (const TensorRule& rule : rules) {
         const bool storage = adapter.experts ? rule.storage == ExpertStorage::fused : true;
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
-        require<ConfigError>(!rule.transposed && !rule.interleaved && rule.other_parts == 1, form);
+        require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty(), form);
         constexpr std::string_view kNumber = "{l}";
         std::string other(rule.other);
         const size_t at = other.find(kNumber);
