@@ -1,6 +1,9 @@
 // Against SOAP itself (tests/golden/optim/make_soap.py), and what it keeps.
 #include "witan/optim/soap.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "optim/preconditioned_support.h"
 #include "support/message_of.h"
 
@@ -41,10 +44,13 @@ TEST(Soap, KeepsWhatIsOfTheBasesAsStateOfTheMatrix) {
                                             "soap.bases/long [9]", "soap.m/vector [5]", "soap.v/vector [5]"}));
 }
 
-// Gradients a few roundings apart, of one rank or two, with rows that begin later: whatever a factor's rank, the update
-// is continuous. The noise is 1e-15 of the gradient, and grows by the inverse of the least gap between eigenvalues that
-// have vectors of their own, 1e5, where bases are renewed; a basis that roundings decide differs by 1e-2.
+// Gradients that differ by noise, of one rank or two, with rows that begin later: whatever a factor's rank, the update
+// is continuous, so that the difference is proportional to the noise. In directions that such gradients lack, Adam
+// makes m / (sqrt(v) + eps) of noise alone, which grows it by up to lr / eps in each update; 4 is for several updates.
+// A machine's own roundings count as noise of 1e-13. A basis that they decided would differ by 1e-2 at any noise.
 TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
+  const double growth = 4 * 0.125 / soap_config().adam_eps;  // with the learning rate of make_step()
+  constexpr double kRoundings = 1e-13;
   const auto values_after_updates = [](double noise, int64_t rank, int64_t frequency) {
     Rank rank_of_test;
     CountedParameter matrix(rank_of_test, "matrix", {7, 11});
@@ -67,9 +73,14 @@ TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
   };
   for (const int64_t rank : {1, 2})
     for (const int64_t frequency : {1, 3})
-      EXPECT_TRUE(testing::close(values_after_updates(1e-15, rank, frequency), values_after_updates(0, rank, frequency),
-                                 1e-7, 1e-7))
-          << "rank " << rank << ", bases every " << frequency;
+      for (const double noise : {1e-15, 1e-12, 1e-9}) {
+        const auto found = values_after_updates(noise, rank, frequency),
+                   expected = values_after_updates(0, rank, frequency);
+        double apart = 0;
+        for (size_t i = 0; i < found.size(); ++i) apart = std::max(apart, std::abs(found[i] - expected[i]));
+        EXPECT_LE(apart, growth * (noise + kRoundings))
+            << "rank " << rank << ", bases every " << frequency << ", noise " << noise;
+      }
 }
 
 TEST(Soap, ASkippedStepChangesNothing) {
