@@ -82,9 +82,14 @@ int64_t GlobalNorm::table_words(Of what) const {
   return std::ssize(items_of(what, Of::values).tensors) * kernels::kSquareSumsColumns;
 }
 
+void GlobalNorm::Order::add(int64_t first, int64_t more) {
+  count += more;
+  for (int64_t row = first; keeps && row < first + more; ++row) rows.push_back(row);
+}
+
 // Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
 Tensor GlobalNorm::summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const {
-  std::vector<int64_t> order;
+  Order order{!stream.is_meta()};
   units.clear();
   std::vector<Stage> next = stages_;  // the next row of every rank
   int chunks = 0;
@@ -93,24 +98,25 @@ Tensor GlobalNorm::summation_order(Stream& stream, Of what, std::vector<UnitRows
   for (int chunk = 0; chunk < chunks; ++chunk)
     for (size_t stage = 0; stage < stages_.size(); ++stage)
       append_rows(what, chunk, stages_[stage], next[stage], order, units);
-  const Tensor rows = stream.empty({static_cast<int64_t>(order.size())}, DType::i64, MemoryTag::workspace);
-  stream.write(rows, order.data());
+  const Tensor rows = stream.empty({order.count}, DType::i64, MemoryTag::workspace);
+  stream.write(rows, order.rows.data());
   return rows;
 }
 
-void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order,
+void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next, Order& order,
                              std::vector<UnitRows>& units) const {
   for (const NormRows& parameter : stage.parameters) {
     if (parameter.chunk != chunk) continue;
-    const auto begin = std::ssize(order);
+    const int64_t begin = order.count;
     const auto family = static_cast<size_t>(parameter.family), parts = static_cast<size_t>(families_[family].parts);
     for (size_t part = 0; part < parts; ++part)
       for (size_t owner = 0; owner < parameter.by_owner.size(); ++owner) {
         int64_t& row = next.begins[family][owner * parts + part];
-        for (int64_t count = parameter.by_owner[owner]; count > 0; --count, ++row)
-          if (what == Of::values || !parameter.frozen) order.push_back(row);
+        const int64_t count = parameter.by_owner[owner];
+        if (what == Of::values || !parameter.frozen) order.add(row, count);
+        row += count;
       }
-    const int64_t count = std::ssize(order) - begin;
+    const int64_t count = order.count - begin;
     if (count > 0 && !units.empty() && units.back().unit == parameter.unit)
       units.back().count += count;
     else if (count > 0)

@@ -63,6 +63,13 @@ class GlobalNorm {
     int unit;
     int64_t begin, count;
   };
+  // Rows in the order of their sum. On the meta device, where nobody reads them, only how many: there may be millions.
+  struct Order {
+    bool keeps;
+    int64_t count = 0;
+    std::vector<int64_t> rows = {};
+    void add(int64_t first, int64_t more);
+  };
   // Where rows lie: one family after the other, each by rank of its group, [ranks + 1].
   struct Stage {
     std::vector<NormRows> parameters;
@@ -73,7 +80,7 @@ class GlobalNorm {
   const Stage& own() const { return stages_[static_cast<size_t>(pipeline_.rank())]; }
   int64_t table_words(Of what) const;
   Tensor summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const;
-  void append_rows(Of what, int chunk, const Stage& stage, Stage& next, std::vector<int64_t>& order,
+  void append_rows(Of what, int chunk, const Stage& stage, Stage& next, Order& order,
                    std::vector<UnitRows>& units) const;
   // What compute() sums: tensors, and blocks of gradients that were summed when they were written.
   struct Items {
