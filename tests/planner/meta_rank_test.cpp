@@ -10,6 +10,8 @@
 namespace witan {
 namespace {
 
+using testing::LaidOut;
+
 constexpr int64_t kLevel = 2;  // the least has no times of an interval
 
 // Bytes that a rank of two sends in what it logs.
@@ -24,7 +26,8 @@ double logged(int64_t train_iters) {
   meta.reset_costs();
   meta.log();
   double bytes = 0;
-  for (const auto& [group, operations] : meta.sent())
+  const RankCosts costs = meta.costs();
+  for (const auto& [group, operations] : costs.sent)
     for (const auto& [operation, sent] : operations) bytes += sent;
   return bytes;
 }
@@ -39,25 +42,34 @@ TEST(MetaRank, LogsIntervalsThatARunCompletes) {
   EXPECT_EQ(logged(11), setup + interval);
 }
 
-// Layouts of many micro-batches.
-std::vector<RunConfig> long_steps() {
-  std::vector<RunConfig> all;
-  const auto add = [&](int64_t micro_batches, const std::string& mesh, int64_t chunks = 0,
-                       const std::string& sharding = "auto") {
-    RunConfig config = testing::divisible_config("float32");
-    config.train.global_batch_size = micro_batches;
-    config.model.attention.attention_dropout = 0.1;
-    config = testing::laid_out(config, {mesh, sharding, chunks});
-    config.train.global_batch_size = micro_batches * config.parallel.data_ranks();
-    all.push_back(config);
-  };
-  add(23, "");
-  add(23, "shard=2,expert=2", 0, "optim_grads_params");
-  add(32, "pipeline=4");
-  add(31, "pipeline=4,shard=2,expert=2", 0, "optim_grads");
-  add(40, "pipeline=2", 2);
-  add(41, "pipeline=2", 2);
+struct Steps {
+  LaidOut layout;
+  std::vector<int64_t> micro_batches;  // of a rank
+};
+
+// Every schedule, from steps that are run whole to those of many times the micro-batches that are run.
+std::vector<Steps> many_steps() {
+  std::vector<Steps> all = {{{""}, {1, 10, 23, 24, 100}},
+                            {{"shard=2,expert=2", "optim_grads_params"}, {23, 60}},
+                            {{"pipeline=4,shard=2,expert=2", "optim_grads"}, {150}},
+                            {{"pipeline=3,shard=2,expert=2", "optim_grads_params", 2}, {200}},
+                            {{"pipeline=2,shard=2", "optim_grads_params", 0, true, false}, {90}},
+                            {{"pipeline=2,tensor=2"}, {90}},
+                            {{"pipeline=2,context=2"}, {91}},
+                            {{"pipeline=8"}, {8, 200}}};
+  for (const int64_t stages : {2, 3, 4})
+    for (const int64_t chunks : {0, 2, 3})
+      all.push_back({{cat("pipeline=", stages), "auto", chunks}, {2, 30, 31, 100, 150 + stages - 1, 301}});
   return all;
+}
+
+RunConfig with_micro_batches(const LaidOut& layout, int64_t of_a_rank) {
+  RunConfig config = testing::divisible_config("float32");
+  config = testing::laid_out(config, layout);
+  config.model.num_layers = config.parallel.pipeline_model_parallel_size * std::max<int64_t>(layout.chunks, 1);
+  config.model.attention.attention_dropout = 0.1;
+  config.train.global_batch_size = of_a_rank * config.parallel.data_ranks();
+  return config;
 }
 
 void expect_equal_plans(const RankPlan& a, const RankPlan& b) {
@@ -83,36 +95,46 @@ void expect_equal_plans(const RankPlan& a, const RankPlan& b) {
 }
 
 TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
-  for (const RunConfig& config : long_steps()) {
-    const ResolvedConfig resolved = resolve(config, {});
-    SCOPED_TRACE(cat(config.parallel.mesh, ", ", micro_batches_of_a_rank(resolved), " micro-batches"));
+  for (const Steps& steps : many_steps())
+    for (const int64_t micro_batches : steps.micro_batches) {
+      const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches), {});
+      SCOPED_TRACE(cat(testing::described(steps.layout), ", ", micro_batches, " micro-batches"));
+      const Plan some = make_plan(resolved), all = make_plan(resolved, {.every_micro_batch = true});
+      ASSERT_EQ(some.ranks.size(), all.ranks.size());
+      for (size_t rank = 0; rank < all.ranks.size(); ++rank) {
+        SCOPED_TRACE(cat("rank ", rank));
+        expect_equal_plans(some.ranks[rank], all.ranks[rank]);
+      }
+    }
+}
+
+// Else a plan is right, but takes as long as all micro-batches do.
+TEST(MetaRank, MemoryRepeatsInEverySchedule) {
+  for (const Steps& steps : many_steps()) {
+    const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, 1000), {});
+    SCOPED_TRACE(testing::described(steps.layout));
     const Layout layout = layout_of(resolved);
     for (int rank = 0; rank < layout.world_size(); ++rank) {
-      const int64_t left_out = micro_batches_to_leave_out(resolved, layout.mesh().coordinate(rank, Axis::pipeline));
-      const bool last = layout.mesh().coordinate(rank, Axis::pipeline) + 1 == layout.mesh().size(Axis::pipeline);
-      EXPECT_EQ(left_out > 0, last && config.parallel.num_virtual_stages_per_pipeline_rank <= 1);
-      MetaRank meta(resolved, layout, rank, left_out);
-      meta.step(micro_batches_of_a_rank(resolved), 1);
-      EXPECT_TRUE(meta.repeats()) << "rank " << rank << "; or else the plan runs all of them";
+      MetaRank meta(resolved, layout, rank, MetaRank::Run::some);
+      for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(1000, iteration);
+      meta.evaluate();
+      EXPECT_TRUE(meta.repeats()) << "rank " << rank;
     }
-    const Plan some = make_plan(resolved), all = make_plan(resolved, {.every_micro_batch = true});
-    ASSERT_EQ(some.ranks.size(), all.ranks.size());
-    for (size_t rank = 0; rank < all.ranks.size(); ++rank) expect_equal_plans(some.ranks[rank], all.ranks[rank]);
   }
 }
 
 // Many micro-batches take no longer than a hundred.
 TEST(MetaRank, AnyNumberOfMicroBatchesIsPlanned) {
   constexpr int64_t kMany = 20'000;
-  const auto plan_of = [](int64_t micro_batches) {
-    RunConfig config = testing::divisible_config("float32");
-    config = testing::laid_out(config, {});
-    config.train.global_batch_size = micro_batches;
-    return make_plan(resolve(config, {}), {.ranks = PlanOptions::Ranks::by_class});
-  };
-  const Plan many = plan_of(kMany), fewer = plan_of(kMany / 2), few = plan_of(kMany / 4);
-  EXPECT_NEAR(many.step_flops - fewer.step_flops, 2 * (fewer.step_flops - few.step_flops), 1e-9 * many.step_flops);
-  EXPECT_GT(many.arena_bytes(), fewer.arena_bytes()) << "tokens and losses of all micro-batches stand there";
+  for (const LaidOut& layout : {LaidOut{""}, {"pipeline=4"}, {"pipeline=2", "auto", 2}}) {
+    SCOPED_TRACE(testing::described(layout));
+    const auto plan_of = [&](int64_t micro_batches) {
+      return make_plan(resolve(with_micro_batches(layout, micro_batches), {}), {.ranks = PlanOptions::Ranks::by_class});
+    };
+    const Plan many = plan_of(kMany), fewer = plan_of(kMany / 2), few = plan_of(kMany / 4);
+    EXPECT_NEAR(many.step_flops - fewer.step_flops, 2 * (fewer.step_flops - few.step_flops), 1e-9 * many.step_flops);
+    EXPECT_GT(many.arena_bytes(), fewer.arena_bytes()) << "tokens and losses of all micro-batches stand there";
+  }
 }
 
 }  // namespace

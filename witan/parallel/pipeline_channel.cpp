@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/parallel/pass_places.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -18,34 +19,30 @@ Tensor taken_from(std::map<Work, Tensor>& tensors, const Work& work) {
   return node.empty() ? Tensor() : std::move(node.mapped());
 }
 
-Pipeline without(Pipeline pipeline, int64_t micro_batches) {
-  pipeline.micro_batches -= micro_batches;
-  return pipeline;
-}
-
 }  // namespace
 
 PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const Shape& shape, DType dtype,
-                                 LeftOut left_out)
-    : group_(group),
-      pipeline_(without(pipeline, left_out.count)),
-      left_out_(std::move(left_out)),
-      shape_(shape),
-      dtype_(dtype) {
+                                 Repetition* repetition)
+    : group_(group), pipeline_(pipeline), shape_(shape), dtype_(dtype), repetition_(repetition) {
   pipeline.validate();
   require<ConfigError>(pipeline.stages == group.size(), "pipeline: ", pipeline.stages, " stages on axis ", group.name(),
                        " of ", group.size(), " ranks; the nearest that works is ", group.size());
-  steps_ = std::move(pipeline_steps(pipeline_)[static_cast<size_t>(group.rank())]);
+  steps_ = std::move(
+      pipeline_steps(repetition == nullptr ? pipeline : shortened(pipeline))[static_cast<size_t>(group.rank())]);
 }
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
+  PassPlaces places(pipeline_);
   const TraceContext::Phase outer = stream.trace_context().phase;  // an evaluation stays one
   const TraceContext::Phase passes = outer == TraceContext::Phase::none ? TraceContext::Phase::forward : outer;
-  for (const auto& [kind, work, peer] : steps_) {
+  PipelineWalk walk(pipeline_, steps_, repetition_);
+  while (const PipelineStep* step = walk.next()) {
+    const auto& [kind, work, peer] = *step;
     const bool forward = work.pass == Work::Pass::forward;
-    const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, number_of(work));
+    const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, work.micro_batch);
     trace_context->chunk = work.chunk;
+    const Arena::Return memory(stream.arena(), places.of(*step));
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())
@@ -63,20 +60,11 @@ void PipelineChannel::run(Stream& stream, StageModel& model) {
   }
 }
 
-int64_t PipelineChannel::number_of(const Work& work) const {
-  return work.micro_batch + (work.micro_batch < left_out_.first ? 0 : left_out_.count);
-}
-
 Tensor PipelineChannel::compute(StageModel& model, const Work& work, Tensor input) const {
   const bool forward = work.pass == Work::Pass::forward;
-  const int64_t number = number_of(work);
-  Tensor output = forward ? model.forward(number, work.chunk, std::move(input))
-                          : model.backward(number, work.chunk, std::move(input));
+  Tensor output = forward ? model.forward(work.micro_batch, work.chunk, std::move(input))
+                          : model.backward(work.micro_batch, work.chunk, std::move(input));
   check_output(work, output);
-  const Work last = pipeline_.passes == Pipeline::Passes::both
-                        ? Work{Work::Pass::backward, work.micro_batch, 0}
-                        : Work{Work::Pass::forward, work.micro_batch, pipeline_.chunks - 1};
-  if (left_out_.passed && work == last) left_out_.passed(number);
   return output;
 }
 

@@ -7,11 +7,10 @@
 // divide the micro-batches. All come from the stream's arena, so that a run on the meta device plans them.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/parallel/pipeline_steps.h"
+#include "witan/parallel/pipeline_walk.h"
 
 namespace witan {
 
@@ -27,18 +26,13 @@ class StageModel {
   virtual Tensor backward(int64_t micro_batch, int chunk, Tensor dy) = 0;
 };
 
-// Micro-batches that a run on the meta device leaves out amid the others: `count` of them, from number `first` on,
-// which would take what those before them take. `passed` is called after the last pass of each of the others.
-struct LeftOut {
-  int64_t first = 0, count = 0;
-  std::function<void(int64_t micro_batch)> passed = {};
-};
-
 class PipelineChannel {
  public:
   // `group`: the stages in their order; it must outlive the channel. Every tensor that goes from stage to stage is
   // `shape` of `dtype`, contiguous. Throws ConfigError for a pipeline that is none, or not of the group's size.
-  PipelineChannel(Group& group, const Pipeline& pipeline, const Shape& shape, DType dtype, LeftOut left_out = {});
+  // `repetition`, of a run on the meta device, leaves some micro-batches out; it must outlive the channel.
+  PipelineChannel(Group& group, const Pipeline& pipeline, const Shape& shape, DType dtype,
+                  Repetition* repetition = nullptr);
 
   const std::vector<PipelineStep>& steps() const { return steps_; }  // of this stage
 
@@ -47,15 +41,14 @@ class PipelineChannel {
   void run(Stream& stream, StageModel& model);
 
  private:
-  int64_t number_of(const Work& work) const;  // of the micro-batch, among all
   Tensor compute(StageModel& model, const Work& work, Tensor input) const;
   void check_output(const Work& work, const Tensor& output) const;
 
   Group& group_;
-  const Pipeline pipeline_;  // without what is left out
-  const LeftOut left_out_;
+  const Pipeline pipeline_;
   const Shape shape_;
   const DType dtype_;
+  Repetition* repetition_;
   std::vector<PipelineStep> steps_;
 };
 

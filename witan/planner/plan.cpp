@@ -33,18 +33,20 @@ SentBytes each(SentBytes sent, double count) {
   return sent;
 }
 
-// Nothing where what is left out is unlike what was run.
+// Nothing where it has to run all micro-batches to know what they take.
 std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
-                                      int64_t prompt_tokens, int64_t left_out) {
-  MetaRank meta(config, layout, rank, left_out);
+                                      int64_t prompt_tokens, MetaRank::Run run) {
+  MetaRank meta(config, layout, rank, run);
   meta.step(micro_batches_of_a_rank(config), 1);
+  if (!meta.repeats()) return std::nullopt;
   meta.reset_costs();
   meta.step(micro_batches_of_a_rank(config), 2);
   RankPlan plan;
   plan.rank = rank;
-  plan.step = meta.costs();
-  plan.sent = meta.sent();
-  plan.calls = meta.calls();
+  RankCosts step = meta.costs();
+  plan.step = std::move(step.kernels);
+  plan.sent = std::move(step.sent);
+  plan.calls = std::move(step.calls);
 
   meta.overflow(micro_batches_of_a_rank(config), 2);
   meta.gather_values();
@@ -53,9 +55,10 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
   // that one of each is all of them, in whatever order they come.
   meta.reset_costs();
   const auto together = static_cast<double>(meta.evaluate());
-  plan.evaluation = each(meta.costs(), together);
-  plan.eval_sent = each(meta.sent(), together);
-  plan.eval_calls = each(meta.calls(), together);
+  RankCosts evaluation = meta.costs();
+  plan.evaluation = each(std::move(evaluation.kernels), together);
+  plan.eval_sent = each(std::move(evaluation.sent), together);
+  plan.eval_calls = each(std::move(evaluation.calls), together);
   meta.sample(prompt_tokens);
   if (!meta.repeats()) return std::nullopt;
 
@@ -68,11 +71,9 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
 
 RankPlan plan_rank(const ResolvedConfig& config, const Layout& layout, int rank, int64_t prompt_tokens,
                    bool every_micro_batch) {
-  const int stage = layout.mesh().coordinate(rank, Axis::pipeline);
-  const int64_t left_out = every_micro_batch ? 0 : micro_batches_to_leave_out(config, stage);
-  if (left_out > 0)
-    if (auto plan = try_plan_rank(config, layout, rank, prompt_tokens, left_out)) return *std::move(plan);
-  return *try_plan_rank(config, layout, rank, prompt_tokens, 0);
+  if (!every_micro_batch)
+    if (auto plan = try_plan_rank(config, layout, rank, prompt_tokens, MetaRank::Run::some)) return *std::move(plan);
+  return *try_plan_rank(config, layout, rank, prompt_tokens, MetaRank::Run::all);
 }
 
 constexpr size_t kEveryClass = std::numeric_limits<size_t>::max();

@@ -53,9 +53,10 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   RankPlan plan;
   plan.rank = rank;
   plan.exact = false;
-  plan.step = meta.costs();
-  plan.sent = meta.sent();
-  plan.calls = meta.calls();
+  RankCosts step = meta.costs();
+  plan.step = std::move(step.kernels);
+  plan.sent = std::move(step.sent);
+  plan.calls = std::move(step.calls);
   const double times = static_cast<double>(all) / static_cast<double>(some);
   for (auto& [part, kernels] : plan.step)
     if (is_of_micro_batches(config, part))
@@ -75,19 +76,26 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   return plan;
 }
 
+// Nothing where it has to run all micro-batches to know.
+std::optional<int64_t> arena_bytes_of(const ResolvedConfig& config, int rank, MetaRank::Run run) {
+  MetaRank meta(config, layout_of(config), rank, run);
+  for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches_of_a_rank(config), iteration);
+  meta.log();
+  meta.evaluate();
+  meta.sample(most_prompt_tokens(config));
+  if (!meta.repeats()) return std::nullopt;
+  return meta.arena().high_water();
+}
+
 }  // namespace
 
 int64_t estimate_arena_bytes(const ResolvedConfig& config) {
   const int64_t stages = config->parallel.pipeline_model_parallel_size, of_a_stage = config->parallel.ranks / stages;
   int64_t bytes = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {
-    MetaRank meta(config, layout_of(config), static_cast<int>(stage * of_a_stage),
-                  micro_batches_to_leave_out(config, static_cast<int>(stage)));
-    for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches_of_a_rank(config), iteration);
-    meta.log();
-    meta.evaluate();
-    meta.sample(most_prompt_tokens(config));
-    bytes += meta.arena().high_water() * of_a_stage;
+    const auto rank = static_cast<int>(stage * of_a_stage);
+    const auto some = arena_bytes_of(config, rank, MetaRank::Run::some);
+    bytes += (some ? *some : *arena_bytes_of(config, rank, MetaRank::Run::all)) * of_a_stage;
   }
   return bytes;
 }

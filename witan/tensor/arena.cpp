@@ -80,23 +80,20 @@ int64_t Arena::live() const {
   return std::accumulate(live_.begin(), live_.end(), int64_t{0});
 }
 
-// Where a block goes depends on the blocks that are live, and on nothing that was freed before: a step, an evaluation
-// or a sample that begins with the same blocks takes the same addresses, whatever ran before it and however often. That
-// is why one of each in a plan stands for all of a run.
+Arena::Return::Return(Arena& arena, Places* places) : arena_(arena), before_(std::exchange(arena.places_, places)) {
+  if (places != nullptr) places->next_ = 0;
+}
+
+// Where a block goes depends on the blocks that are live, and on nothing that was freed before, but for work that
+// returns to its places within a step: a step, an evaluation or a sample that begins with the same blocks takes the same
+// addresses, whatever ran before it and however often. That is why one of each in a plan stands for all of a run.
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
-  int64_t offset = top_;
-  const auto fit = free_by_size_.lower_bound({size, 0});  // the smallest block that holds it, lowest address first
-  if (fit != free_by_size_.end()) {
-    const auto [block, start] = *fit;
-    offset = start;
-    free_by_size_.erase(fit);
-    free_.erase(start);
-    if (block > size) release_block(start + size, block - size);
-  } else {
-    if (size > reserved_ - top_) refuse(bytes, tag);
-    top_ = offset + size;
-    high_water_ = std::max(high_water_, top_);
+  int64_t offset = 0;
+  if (!take_last_place(offset, size)) offset = take_best_fit(bytes, size, tag);
+  if (places_ != nullptr) {
+    if (places_->next_ == places_->blocks_.size()) places_->blocks_.emplace_back();
+    places_->blocks_[places_->next_++] = {offset, size};
   }
   if (gpu_ < 0) set_poison(address(offset), size, false);
   const auto t = static_cast<size_t>(tag);
@@ -106,8 +103,47 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   return offset;
 }
 
+bool Arena::take_last_place(int64_t& offset, int64_t size) {
+  if (places_ == nullptr || places_->next_ == places_->blocks_.size()) return false;
+  const auto [start, bytes] = places_->blocks_[places_->next_];
+  if (bytes != size) return false;
+  offset = start;
+  if (offset >= top_) {
+    const int64_t gap = std::exchange(top_, offset + size);
+    if (gap < offset) release_block(gap, offset - gap);
+    high_water_ = std::max(high_water_, top_);
+    return true;
+  }
+  auto free = free_.upper_bound(offset);
+  if (free == free_.begin()) return false;
+  const auto [first, length] = *--free;
+  if (first + length < offset + size) return false;
+  free_by_size_.erase({length, first});
+  free_.erase(free);
+  if (first < offset) release_block(first, offset - first);
+  if (offset + size < first + length) release_block(offset + size, first + length - offset - size);
+  return true;
+}
+
+// The smallest free block that holds it, lowest address first; else above all others.
+int64_t Arena::take_best_fit(int64_t bytes, int64_t size, MemoryTag tag) {
+  const auto fit = free_by_size_.lower_bound({size, 0});
+  if (fit == free_by_size_.end()) {
+    if (size > reserved_ - top_) refuse(bytes, tag);
+    const int64_t offset = std::exchange(top_, top_ + size);
+    high_water_ = std::max(high_water_, top_);
+    return offset;
+  }
+  const auto [block, start] = *fit;
+  free_by_size_.erase(fit);
+  free_.erase(start);
+  if (block > size) release_block(start + size, block - size);
+  return start;
+}
+
 void Arena::note(Record& record) {
   if (context_ != nullptr) record.block.place = MemoryPlace(*context_);
+  record.number = ++noted_;
   record.before = records_;
   if (records_ != nullptr) records_->after = &record;
   records_ = &record;
@@ -136,6 +172,17 @@ MemorySnapshot Arena::snapshot(MemorySnapshot::Why why, int64_t requested, Memor
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.offset < b.offset;
   });
   return snapshot;
+}
+
+std::vector<int64_t> Arena::layout(int64_t after_records) const {
+  std::vector<int64_t> layout{top_};
+  for (const Record* record = records_; record != nullptr && record->number > after_records; record = record->before)
+    layout.insert(layout.end(), {record->block.offset, record->block.bytes, static_cast<int64_t>(record->block.tag)});
+  layout.push_back(-1);
+  for (const auto& [offset, bytes] : free_) layout.insert(layout.end(), {offset, bytes});
+  layout.push_back(-1);
+  for (const auto& [offset, bytes] : held_) layout.insert(layout.end(), {offset, bytes});
+  return layout;
 }
 
 void Arena::listen(Listener listener, const std::array<int64_t, kMemoryTags>& planned) {

@@ -50,10 +50,31 @@ class Arena {
     Arena* arena_;
   };
 
+  // Where the blocks of some work lay when it was last done: work that is done over and over beside other work, as the
+  // passes of a pipeline are. While a Return lives, a block goes to its place of the last time if it is as large and
+  // nothing is there. Else its place may differ every time, since what is free does, and holes grow.
+  class Places {
+    friend class Arena;
+    std::vector<std::pair<int64_t, int64_t>> blocks_;  // (offset, bytes), in the order in which they were asked for
+    size_t next_ = 0;
+  };
+  class Return {
+   public:
+    Return(Arena& arena, Places* places);  // null: blocks go where they go without it
+    ~Return() { arena_.places_ = before_; }
+    Return(const Return&) = delete;
+    Return& operator=(const Return&) = delete;
+
+   private:
+    Arena& arena_;
+    Places* before_;
+  };
+
   // The record of a block that was just allocated, until its owner forgets it before it is freed. Blocks without one
   // are live too, but unknown.
   struct Record {
     MemoryBlock block;
+    int64_t number = 0;  // from 1, in the order of allocation
     Record *before = nullptr, *after = nullptr;
   };
   void note(Record& record);
@@ -63,6 +84,11 @@ class Arena {
   const TraceContext* place() const { return context_; }
 
   MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
+  // Where everything is that is live or free, the former in the order in which it came: what goes on from two moments of
+  // one layout, and asks for the same, gets the same addresses. Of live blocks those that came after the first so many
+  // records are listed: where both moments are later than that, they differ in no others that are not free in one.
+  std::vector<int64_t> layout(int64_t after_records = 0) const;
+  int64_t records() const { return noted_; }  // so far
   // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,
   // once for each; it must not allocate here.
   using Listener = std::function<void(const MemorySnapshot&)>;
@@ -78,6 +104,8 @@ class Arena {
 
  private:
   Arena() { planned_.fill(std::numeric_limits<int64_t>::max()); }
+  bool take_last_place(int64_t& offset, int64_t size);
+  int64_t take_best_fit(int64_t bytes, int64_t size, MemoryTag tag);
   void release_block(int64_t offset, int64_t bytes);
   void release_held();
   [[noreturn]] void refuse(int64_t bytes, MemoryTag tag);
@@ -90,7 +118,9 @@ class Arena {
   std::array<int64_t, kMemoryTags> planned_;  // above which the listener is called
   Listener listener_;
   Record* records_ = nullptr;  // the last one
+  int64_t noted_ = 0;
   const TraceContext* context_ = nullptr;
+  Places* places_ = nullptr;
   int holds_ = 0;
   std::vector<std::pair<int64_t, int64_t>> held_;       // (offset, bytes) that are free once nothing holds them
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent

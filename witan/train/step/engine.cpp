@@ -255,7 +255,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   }
   channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
                                                residual_shape(config_, batches.front()), config_->model.compute_dtype(),
-                                               left_out_);
+                                               repetition_);
 }
 
 Pipeline Engine::pipeline(int64_t micro_batches, Pipeline::Passes passes) const {
@@ -484,7 +484,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
     }
     PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
                             residual_shape(config_, run.front()), config_->model.compute_dtype(),
-                            stages_.stages() == 1 ? LeftOut() : left_out_);
+                            stages_.stages() == 1 ? nullptr : repetition_);
     const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
     for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
     units_->end_pass();

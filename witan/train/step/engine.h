@@ -113,8 +113,8 @@ class Engine {
   Evaluation evaluate(const std::vector<Batch>& whole);
   // Micro-batches that an evaluation has on their way at once: a pipeline is filled as in a step.
   int64_t evaluated_together() const;
-  // On the meta device, before the first step: what steps and a pipeline's evaluations do not pass.
-  void leave_out(LeftOut left_out) { left_out_ = std::move(left_out); }
+  // On the meta device, before the first step: leaves micro-batches out of steps and of a pipeline's evaluations.
+  void leave_out(Repetition& repetition) { repetition_ = &repetition; }
 
   // Collective: the values that other ranks updated in the last step are here. They come when the model first acquires
   // their units anyhow; a plan counts what is sent for them apart.
@@ -259,7 +259,7 @@ class Engine {
   std::unique_ptr<StepReport> report_;
   std::unique_ptr<StepRoutes> routes_;  // null: routes are neither recorded nor replayed
   std::vector<int32_t> replayed_routes_;
-  LeftOut left_out_;
+  Repetition* repetition_ = nullptr;  // null: all micro-batches are run
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
   bool warm_ = false;  // a step has run on these inputs

@@ -1,0 +1,74 @@
+#include "witan/planner/memory_repetition.h"
+
+#include "witan/base/hash.h"
+
+namespace witan {
+namespace {
+
+// to += times cost
+void add_to(Cost& to, const Cost& cost, double times) {
+  to += scaled(cost, times);
+}
+void add_to(double& to, double sent, double times) {
+  to += times * sent;
+}
+template <class Sums>
+void add_to(Sums& to, const Sums& sums, double times) {
+  for (const auto& [key, sum] : sums) add_to(to[key], sum, times);
+}
+
+}  // namespace
+
+void RankCosts::add(const RankCosts& other, double times) {
+  add_to(kernels, other.kernels, times);
+  add_to(sent, other.sent, times);
+  add_to(calls, other.calls, times);
+}
+
+void MemoryRepetition::begin() {
+  marks_.clear();
+  apart_ = agreed_ = 0;
+  before_ = stream_.arena().records();
+}
+
+// Where a block goes may depend on where it last was (Arena::Places), so that memory has to be as it was at every mark of
+// a period, not only at its ends.
+int64_t MemoryRepetition::period(int64_t micro_batch) {
+  const std::vector<int64_t> layout = stream_.arena().layout(before_);
+  marks_.push_back({micro_batch, hash_hex(layout.data(), layout.size() * sizeof(int64_t))});
+  const auto like = [&](size_t apart) { return marks_.end() - 1 - static_cast<std::ptrdiff_t>(apart); };
+  if (apart_ > 0 && like(apart_)->memory == marks_.back().memory) {
+    if (++agreed_ < apart_) return 0;
+    RankCosts now = costs_of_what_ran();
+    now.add(costs_, -1);  // first, so that whole numbers stay exact
+    costs_ = std::move(now);
+    return micro_batch - like(apart_)->micro_batch;
+  }
+  apart_ = agreed_ = 0;
+  for (size_t apart = 1; apart < marks_.size() && apart_ == 0; ++apart)
+    if (like(apart)->memory == marks_.back().memory) apart_ = apart;
+  if (apart_ > 0) costs_ = costs_of_what_ran();
+  return 0;
+}
+
+void MemoryRepetition::leave_out(int64_t micro_batches, int64_t period) {
+  if (period == 0)
+    found_all_ = false;
+  else
+    left_out_.add(costs_, static_cast<double>(micro_batches) / static_cast<double>(period));
+}
+
+RankCosts MemoryRepetition::costs_of_what_ran() const {
+  RankCosts costs{stream_.costs(), {}, calls_};
+  for (const Group* group : groups_.all())
+    if (group->size() > 1 && !group->sent().empty()) costs.sent[group->name()] = group->sent();
+  return costs;
+}
+
+RankCosts MemoryRepetition::costs() const {
+  RankCosts costs = costs_of_what_ran();
+  costs.add(left_out_, 1);
+  return costs;
+}
+
+}  // namespace witan
