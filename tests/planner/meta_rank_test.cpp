@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "witan/base/file.h"
 #include "witan/planner/plan.h"
 #include "witan/train/record/times.h"
 
@@ -40,6 +42,22 @@ TEST(MetaRank, LogsIntervalsThatARunCompletes) {
   EXPECT_EQ(logged(9), setup);
   EXPECT_EQ(logged(10), setup + interval);
   EXPECT_EQ(logged(11), setup + interval);
+}
+
+// Before a tokenizer says how many tokens it has.
+TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
+  const test::TempFolder folder;
+  RunConfig config = testing::small_config();
+  config.train.sample_prompt = "What is seven?";
+  EXPECT_EQ(most_prompt_tokens(config), 14);
+  config.data.sft = true;
+  config.data.tokenizer = (folder / "tokenizer.json").string();
+  EXPECT_EQ(most_prompt_tokens(config), 14) << "there is no template yet";
+  write_file_atomically(folder / "chat_template.jinja",
+                        "<system>Answer in a word.</system>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                        "{% if add_generation_prompt %}<assistant>{% endif %}");
+  const std::string conversation = "<system>Answer in a word.</system><user>What is seven?<assistant>";
+  EXPECT_EQ(most_prompt_tokens(config), static_cast<int64_t>(conversation.size()));
 }
 
 struct Steps {

@@ -23,8 +23,9 @@ Layout layout_of(const RunConfig& config) {
 }
 
 int64_t most_prompt_tokens(const RunConfig& config) {
-  auto bytes = static_cast<int64_t>(config.train.sample_prompt.size());
-  for (const std::string& prompt : interval_prompts(config.train))  // an empty one is an end of text
+  const SamplePrompts prompts = sample_prompts(config);
+  auto bytes = static_cast<int64_t>(prompts.last.size());
+  for (const std::string& prompt : prompts.interval)  // an empty one is an end of text
     bytes = std::max({bytes, int64_t{1}, static_cast<int64_t>(prompt.size())});
   const auto most = config.model.attention.most_positions();
   return most ? std::min(bytes, *most - 1) : bytes;

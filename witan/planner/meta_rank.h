@@ -16,8 +16,8 @@ namespace witan {
 
 Layout layout_of(const RunConfig& config);
 int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
-// Of the sample's prompt, before a tokenizer says how many it has: one for each byte, with room for a new one where
-// positions are learned.
+// Of the longest sample's prompt, with sft of the conversation that begins with it, before a tokenizer says how many it
+// has: one for each byte, with room for a new one where positions are learned.
 int64_t most_prompt_tokens(const RunConfig& config);
 std::vector<Batch> batches_of(const RunConfig& config,
                               int64_t count);  // micro-batches, of which a meta device needs sizes

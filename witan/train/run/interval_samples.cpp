@@ -15,29 +15,45 @@ std::vector<std::string> interval_prompts(const TrainConfig& train) {
   return read_prompt_file(train.sample_prompts);
 }
 
-SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer) {
-  SamplePrompts prompts{config.train.sample_prompt, interval_prompts(config.train)};
-  if (!config.data.sft) return prompts;
-  const fs::path run = fs::path(config.train.runs_folder) / config.train.run;
-  const auto format = find_chat_template(run) ? kept_conversation_format(config.data, tokenizer, run)
-                                              : find_conversation_format(config, tokenizer);
+namespace {
+
+// By the chat template; as they are where there is none, or where it does not take a question alone.
+SamplePrompts prompts_by(const std::optional<FoundChatTemplate>& found, const TrainConfig& train) {
+  const SamplePrompts plain{train.sample_prompt, interval_prompts(train)};
+  if (!found) return plain;
   const auto conversation = [&](const std::string& question) {
     const std::vector<ChatMessage> messages = {{"user", question}};
-    return format->chat.render(messages, {.add_generation_prompt = true,
-                                          .bos_token = format->bos_token,
-                                          .eos_token = format->eos_token,
-                                          .now = kTrainingDay});
+    return found->chat.render(messages, {.add_generation_prompt = true,
+                                         .bos_token = found->bos_token,
+                                         .eos_token = found->eos_token,
+                                         .now = kTrainingDay});
   };
-  SamplePrompts plain = prompts;
+  SamplePrompts prompts = plain;
   try {
     prompts.last = conversation(prompts.last);
     std::ranges::transform(prompts.interval, prompts.interval.begin(), conversation);
   } catch (const DataError&) {
     return plain;
   }
-  if (const auto end = end_of_turn({format->chat, format->bos_token, format->eos_token}, tokenizer))
-    prompts.ends.push_back(*end);
   prompts.chat = true;
+  return prompts;
+}
+
+}  // namespace
+
+SamplePrompts sample_prompts(const RunConfig& config) {
+  return prompts_by(config.data.sft ? chat_template_of(config) : std::nullopt, config.train);
+}
+
+SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer) {
+  if (!config.data.sft) return sample_prompts(config);
+  const fs::path run = fs::path(config.train.runs_folder) / config.train.run;
+  const auto format = find_chat_template(run) ? kept_conversation_format(config.data, tokenizer, run)
+                                              : find_conversation_format(config, tokenizer);
+  const FoundChatTemplate found{format->chat, format->bos_token, format->eos_token};
+  SamplePrompts prompts = prompts_by(found, config.train);
+  if (!prompts.chat) return prompts;
+  if (const auto end = end_of_turn(found, tokenizer)) prompts.ends.push_back(*end);
   return prompts;
 }
 

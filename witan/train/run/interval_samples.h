@@ -28,6 +28,8 @@ struct SamplePrompts {
 // Of the template that the run keeps or, before it does, the one it will find. Throws what interval_prompts() and
 // find_conversation_format() throw.
 SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer);
+// The same before there is a tokenizer, without `ends`; the prompts themselves where there is no template yet either.
+SamplePrompts sample_prompts(const RunConfig& config);
 
 // A prompt as tokens, of a conversation (`chat`) with its special tokens, otherwise as the tokenizer begins a text.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt, bool chat);

@@ -41,6 +41,11 @@ std::shared_ptr<const ConversationFormat> format_of(FoundChatTemplate found, con
 
 }  // namespace
 
+std::optional<FoundChatTemplate> chat_template_of(const RunConfig& config) {
+  auto kept = find_chat_template(fs::path(config.train.runs_folder) / config.train.run);
+  return kept ? std::move(kept) : find_template(config);
+}
+
 std::shared_ptr<const ConversationFormat> find_conversation_format(const RunConfig& config,
                                                                    const Tokenizer& tokenizer) {
   if (!config.data.sft) return nullptr;

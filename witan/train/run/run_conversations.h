@@ -2,12 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "witan/data/conversations.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 
 namespace witan {
+
+// The chat template that the run keeps or, before it does, the one that find_conversation_format() finds; nothing where
+// there is none.
+std::optional<FoundChatTemplate> chat_template_of(const RunConfig& config);
 
 // How a run reads conversations: by the template in data.chat_template, else that of the folder with the tokenizer,
 // else that of init_from. Null without sft. Throws ConfigError when there is none, DataError for one that cannot be
