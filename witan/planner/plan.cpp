@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "witan/base/mutex.h"
 #include "witan/base/threads.h"
 #include "witan/kernels/attention_path.h"
 #include "witan/model/freeze.h"
@@ -96,6 +97,14 @@ std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& lay
   std::vector<RankClass> classes = classes_of(config, layout, options);
   const int64_t prompt_tokens = prompt_tokens_of(config, options);
   std::vector<RankPlan> plans(classes.size());
+  Mutex mutex;
+  int64_t done = 0;
+  const auto tell = [&](int64_t more) {
+    const MutexLock lock(mutex);
+    done += more;
+    if (options.watch) options.watch(done, std::ssize(classes));
+  };
+  tell(0);
   ThreadPool pool(static_cast<int>(std::min<size_t>(static_cast<size_t>(usable_cores()), classes.size())));
   pool.run(static_cast<int64_t>(classes.size()), [&](int64_t i) {
     RankClass& its = classes[static_cast<size_t>(i)];
@@ -103,6 +112,7 @@ std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& lay
     plan = plan_rank(config, layout, its.planned, prompt_tokens, options.every_micro_batch);
     plan.ranks = std::move(its.ranks);
     plan.exact = its.exact;
+    tell(1);
   });
   return plans;
 }

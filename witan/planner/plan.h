@@ -2,6 +2,7 @@
 // kernels' cost twins and the groups' accounting are the real ones.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -81,6 +82,8 @@ struct PlanOptions {
   bool spread = false;  // Plan::spread
   // Run every micro-batch, which takes long where they are many: what plans that leave some out are held to.
   bool every_micro_batch = false;
+  // Called before and after each class of ranks with how many are planned, by one thread at a time.
+  std::function<void(int64_t done, int64_t of)> watch = {};
 };
 
 // Throws ConfigError for a parameter group that takes no parameters.

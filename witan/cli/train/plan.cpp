@@ -214,11 +214,21 @@ std::optional<Timing> predict(const ResolvedConfig& config, const Plan& plan, co
   return state.elsewhere.asked() ? std::nullopt : timing_of(plan, config, 0);
 }
 
+Plan plan_watched(Context& context, const ResolvedConfig& config, PlanOptions options) {
+  Progress progress(context.err, progress_options(context.err));
+  std::optional<TaskProgress> task;
+  options.watch = [&](int64_t done, int64_t of) {
+    if (done == 0) task.emplace(progress, "planning", static_cast<double>(of), "kinds of ranks");
+    task->update(static_cast<double>(done));
+  };
+  return make_plan(config, options);
+}
+
 ExitCode print_plan(Context& context, const PlanArgs& state, const ResolvedConfig& config, const Tokenizer* tokenizer,
                     const std::optional<Cluster>& cluster, std::optional<int64_t> assumed) {
   const int64_t bytes = memory_of(config, state, cluster);
   const PlanOptions options = options_of(config, state, tokenizer);
-  Plan plan = make_plan(config, options);
+  Plan plan = plan_watched(context, config, options);
   plan.assumed_vocabulary = assumed;
   const std::optional<Timing> timing = predict(config, plan, state, cluster);
   std::fputs((state.json ? plan_json : format_plan)(plan, bytes, timing).c_str(), context.out);
