@@ -114,6 +114,13 @@ TEST(Progress, NotesStayAboveTheLine) {
   EXPECT_EQ(screen.shown(), "before\n" + kErase + "line" + kErase + "note\n" + kErase + "line");
 }
 
+TEST(Progress, ControlCharactersOfNamesInNotesAreShown) {
+  Screen screen;
+  Progress progress(screen.out, screen.options(true));
+  progress.note("warning: \x1b]0;title\a.txt\n\tis empty");
+  EXPECT_EQ(screen.shown(), "warning: \\x1B]0;title\\x07.txt\n\tis empty\n");
+}
+
 TEST(Progress, IsCutToTheTerminal) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 8));

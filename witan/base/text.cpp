@@ -158,6 +158,17 @@ std::string clipped(std::string_view text, size_t most) {
   return out;
 }
 
+std::string printable(std::string_view message) {
+  std::string text;
+  while (!message.empty()) {
+    const size_t end = std::min(message.find_first_of("\n\t"), message.size());
+    text += clipped(message.substr(0, end), std::string::npos);
+    text += message.substr(end, 1);
+    message.remove_prefix(std::min(end + 1, message.size()));
+  }
+  return text;
+}
+
 std::string shell_word(std::string_view text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,:=@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) return std::string(text);

@@ -28,6 +28,10 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
 // `text` as a message shows it: at most `most` bytes and then "...", control characters and invalid UTF-8 as \xNN.
 std::string clipped(std::string_view text, size_t most = 80);
 
+// A message for a terminal, which obeys control characters in names of files and other input: they and invalid UTF-8 as
+// \xNN. Ends of lines and tabs stay, since messages have them.
+std::string printable(std::string_view message);
+
 // `text` as a POSIX shell takes it for one word: as it is where nothing in it is special, else in single quotes.
 std::string shell_word(std::string_view text);
 

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <new>
 #include <system_error>
 
@@ -21,24 +20,11 @@ std::string with_program(std::string message, std::string_view program) {
   return message;
 }
 
-// Names of files and other input in a message may hold what a terminal would obey: it is shown instead, but for ends of
-// lines and tabs, which messages have themselves.
-std::string harmless(std::string_view message) {
-  std::string text;
-  while (!message.empty()) {
-    const size_t end = std::min(message.find_first_of("\n\t"), message.size());
-    text += clipped(message.substr(0, end), std::string::npos);
-    text += message.substr(end, 1);
-    message.remove_prefix(std::min(end + 1, message.size()));
-  }
-  return text;
-}
-
 ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
   const bool colour = progress_options(err).colour;
   const char *const red = colour ? "\x1b[1;31m" : "", *const plain = colour ? "\x1b[0m" : "";
   // Unlike fmt::print, fputs does not throw.
-  std::fputs(fmt::format("{}witan: error: {}{}\n", red, plain, harmless(message)).c_str(), err);
+  std::fputs(fmt::format("{}witan: error: {}{}\n", red, plain, printable(message)).c_str(), err);
   if (code == ExitCode::internal)
     std::fputs("witan: this is a bug in Witan: please report the command and this message\n", err);
   return code;

@@ -144,7 +144,7 @@ void Progress::milestone(double fraction, const std::function<std::string(int wi
 void Progress::note(std::string_view line) {
   const MutexLock lock(mutex_);
   erase();
-  say(out_, std::string(line) + "\n");
+  say(out_, printable(line) + "\n");
   draw();
 }
 

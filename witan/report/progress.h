@@ -37,12 +37,12 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   // Shows `make(width)` for work of which `fraction` (0 to 1) is done; make is only called when something is printed:
-  // on a terminal at most four times a second, with its width, otherwise when a line is due, with 0 for no limit. A smaller
-  // fraction than before starts a new task. A line that is wider than the terminal is truncated.
+  // on a terminal at most four times a second, with its width, otherwise when a line is due, with 0 for no limit. A
+  // smaller fraction than before starts a new task. A line that is wider than the terminal is truncated.
   void update(double fraction, const std::function<std::string(int width)>& make);
   // A permanent line, also on a terminal, independent of milestones: for the first and the last step.
   void milestone(double fraction, const std::function<std::string(int width)>& make);
-  // A permanent line above the progress line.
+  // A permanent line above the progress line; control characters in it are shown, not sent.
   void note(std::string_view line);
   // A line for programs: on options.data, after clearing the progress line, which may be on the same terminal.
   void print(std::string_view line);
