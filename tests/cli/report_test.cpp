@@ -147,7 +147,7 @@ TEST_F(ReportTest, OnlyItsOwnPagesAreOverwritten) {
     expect_refusal({"runs", "compare", "a", "b", "--report", other, "--runs-folder", at}, 2,
                    {"--report " + other.string(), "is no page of this command", "name a new file"});
   }
-  expect_refusal({"report", "a", "--output", runs_, "--runs-folder", at}, 2, {"is a folder", "report.html"});
+  expect_refusal({"report", "a", "--output", runs_, "--runs-folder", at}, 2, {"is a folder: name a file in it"});
   EXPECT_EQ(read_text(notes), "mine");
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(report({"a", "--output", page}).code, 0);

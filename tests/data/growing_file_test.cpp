@@ -34,5 +34,14 @@ TEST(GrowingFile, NamesAFileThatLostBytes) {
               ::testing::HasSubstr("file has 3 bytes, and 4 were written"));
 }
 
+TEST(GrowingFile, FollowsNoLink) {
+  const TempFolder folder;
+  put(folder / "elsewhere", "abc");
+  fs::create_symlink("elsewhere", folder / "link");
+  EXPECT_THAT(message_of<IoError>([&] { const GrowingFile file(folder / "link", 0); }),
+              ::testing::HasSubstr("link: it is a link, and what is recorded stays in its folder; remove the link"));
+  EXPECT_EQ(read_file(folder / "elsewhere"), "abc");
+}
+
 }  // namespace
 }  // namespace witan

@@ -7,23 +7,14 @@
 #include <cerrno>
 #include <utility>
 
-#include "witan/base/error.h"
 #include "witan/base/io_error.h"
+#include "witan/base/own_file.h"
 
 namespace witan {
 AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {
-  // A link could lead out of the folder, and opening a FIFO wait for a reader for ever.
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-  require<IoError>(fd_ >= 0 || errno != ELOOP, "cannot open ", path_.string(),
-                   ": it is a link, and what is recorded stays in its folder; remove the link");
+  fd_ = open_own_file(path_, O_WRONLY | O_APPEND);
   struct stat status {};
-  const bool known = fd_ >= 0 ? ::fstat(fd_, &status) == 0 : errno == ENXIO && ::stat(path_.c_str(), &status) == 0;
-  if (known && S_ISFIFO(status.st_mode)) {
-    if (fd_ >= 0) ::close(fd_);
-    throw IoError(cat("cannot open ", path_.string(), ": it is a pipe, not a regular file; remove it"));
-  }
-  if (fd_ < 0) throw_io_error("cannot open", path_, errno);
-  if (known) size_ = static_cast<uint64_t>(status.st_size);
+  if (::fstat(fd_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
 }
 
 AppendFile::~AppendFile() {

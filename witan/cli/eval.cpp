@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
 #include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
@@ -194,12 +195,20 @@ std::string json_of(const TrainedRun& run, const Score& score) {
   return json.dump(2) + "\n";
 }
 
+OutputFile json_file(const EvalArgs& args) {
+  return {args.json, "witan eval: --json", "file of figures", [](std::string_view bytes) {
+            return is_json_with(bytes, {"run", "step", "bits_per_byte"}) ||
+                   is_json_with(bytes, {"run", "step", "results", "n-shot"});
+          }};
+}
+
 ExitCode act(Context& context, const EvalArgs& args) {
   require<UsageError>(!args.tasks.files.empty() || (args.run.device != "cuda" && !args.run.deterministic),
                       "witan eval: --device cuda and --deterministic are for --tasks: losses are computed on the CPU");
+  const bool json = args.json_option->given();
+  if (json && !args.json.empty()) json_file(args).require_free();
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
-  const bool json = args.json_option->given();
   std::string found;
   if (!args.tasks.files.empty()) {
     const EvalTasksResult result = evaluate_tasks(context, args.tasks, args.run, run);
@@ -211,7 +220,7 @@ ExitCode act(Context& context, const EvalArgs& args) {
     found = json ? json_of(run, result) : "";
   }
   if (json && args.json.empty()) fmt::print(context.out, "{}", found);
-  if (json && !args.json.empty()) write_file_atomically(args.json, found);
+  if (json && !args.json.empty()) json_file(args).write(found);
   return ExitCode::done;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/sampling_args.h"
 #include "witan/data/sources.h"
@@ -57,8 +58,14 @@ std::vector<TokenPair> encode_answers(std::FILE* err, std::vector<AskedTask>& as
   return pairs;
 }
 
+OutputFile samples_file(const EvalTasksArgs& args) {
+  return {args.log_samples, "witan eval: --log-samples", "file of questions", [](std::string_view bytes) {
+            return begins_with_json(bytes, {"task", "doc_id", "continuations", "loglikelihoods"});
+          }};
+}
+
 // A line of JSON for each question: what was asked and found.
-void write_samples(const std::string& file, const std::vector<AskedTask>& asked,
+void write_samples(const OutputFile& file, const std::vector<AskedTask>& asked,
                    const std::vector<Loglikelihood>& found) {
   std::string lines;
   for (const AskedTask& one : asked) {
@@ -79,7 +86,7 @@ void write_samples(const std::string& file, const std::vector<AskedTask>& asked,
       lines += line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
     }
   }
-  write_file_atomically(file, lines);
+  file.write(lines);
 }
 
 int64_t max_length_of(const EvalTasksArgs& args, const TrainedRun& run) {
@@ -150,6 +157,7 @@ void add_eval_tasks_args(CLI::App& command, EvalTasksArgs& args, RunArgs& run, O
 
 EvalTasksResult evaluate_tasks(Context& context, const EvalTasksArgs& args, const RunArgs& run_args,
                                const TrainedRun& run) {
+  if (!args.log_samples.empty()) samples_file(args).require_free();
   const TaskSet set = read_tasks(paths_of(args.files));
   std::vector<AskedTask> asked = ask_questions(context.err, args, set);
   const int64_t max_length = max_length_of(args, run);
@@ -164,7 +172,7 @@ EvalTasksResult evaluate_tasks(Context& context, const EvalTasksArgs& args, cons
   TaskProgress shown(progress, "answers", static_cast<double>(pairs.size()), "answers");
   const auto found = loglikelihoods(model.stream(), model.model(), pairs, options,
                                     [&](size_t done) { shown.update(static_cast<double>(done)); });
-  if (!args.log_samples.empty()) write_samples(args.log_samples, asked, found);
+  if (!args.log_samples.empty()) write_samples(samples_file(args), asked, found);
   EvalTasksResult result;
   for (size_t i = 0; i < asked.size(); ++i) {
     const size_t end = i + 1 < asked.size() ? asked[i + 1].first : found.size();

@@ -112,12 +112,16 @@ void require_trained(const fs::path& run) {
               : cat("; the run's checkpoints can be used without it, as by `witan eval --run ", flags, "`")));
 }
 
+OutputFile page_of(const ReportArgs& args) {
+  return report_page(args.output, "witan report: --output");
+}
+
 // No page is written unless it is asked for by name: a program that watches a run reads only.
 ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSummary& summary,
                            const Metrics& metrics) {
   fmt::print(context.out, "{}\n", report_json(summary, metrics).dump(2));
   std::fflush(context.out);
-  if (!args.output.empty()) write_file_atomically(args.output, render_report(summary.folder, metrics));
+  if (!args.output.empty()) page_of(args).write(render_report(summary.folder, metrics));
   return ExitCode::done;
 }
 
@@ -125,7 +129,7 @@ ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSu
 ExitCode write(Context& context, const ReportArgs& args) {
   require<UsageError>(args.output != "-",
                       "witan report: --output is a file, and the page is not printed; --json prints the figures");
-  if (!args.output.empty()) require_own_page(args.output, "witan report: --output");
+  if (!args.output.empty()) page_of(args).require_free();
   const fs::path run = find_run(args.runs_folder, args.run);
   require_trained(run);
   const fs::path page = args.output.empty() ? run / "report.html" : fs::path(args.output);
@@ -143,7 +147,10 @@ ExitCode write(Context& context, const ReportArgs& args) {
   print_figures(context.out, metrics, summary.state);
   std::fflush(context.out);  // they come before what is wrong with the page
   try {
-    write_file_atomically(page, html);
+    if (args.output.empty())
+      write_file_atomically(page, html);
+    else
+      page_of(args).write(html);
   } catch (const IoError& error) {
     if (!args.output.empty() || is_writable(run)) throw;
     fmt::print(context.err, "warning: report.html was not written: {}; --output FILE writes it elsewhere\n",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/own_file.h"
 
 namespace witan {
 namespace {
@@ -25,8 +26,7 @@ constexpr size_t kGrowingBuffer = 1 << 18;
 }  // namespace
 
 GrowingFile::GrowingFile(fs::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw_growing_errno("cannot open", path_);
+  fd_ = open_own_file(path_, O_WRONLY | O_APPEND);
   size_ = fs::file_size(path_);
 }
 

@@ -9,6 +9,12 @@
 
 namespace witan {
 
+OutputFile quarantine_file(fs::path path) {
+  return {std::move(path), "the list of unusable rows,", "list", [](std::string_view bytes) {
+            return begins_with_json(bytes, {"source", "line", "reason", "row"});
+          }};
+}
+
 Quarantine::Quarantine(fs::path path, QuarantineLimits limits, QuarantineState before)
     : path_(std::move(path)), limits_(limits), state_(std::move(before)) {}
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/file.h"
+#include "witan/base/output_file.h"
 
 namespace witan {
 
@@ -22,6 +22,9 @@ struct QuarantineState {
   std::string first = {};
   std::shared_ptr<const std::string> rows = {};  // the lines of the file; null: none
 };
+
+// The file as an output of a command: only an earlier one is replaced.
+OutputFile quarantine_file(fs::path path);
 
 // One JSON line per row: {"source", "line", "reason", "row"}; they stay in memory until close(). Not thread-safe.
 class Quarantine {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <functional>
 #include <set>
 
@@ -15,6 +13,7 @@
 #include "witan/base/error.h"
 #include "witan/base/glob.h"
 #include "witan/base/mutex.h"
+#include "witan/base/own_file.h"
 #include "witan/base/text.h"
 #include "witan/fetch/manifest.h"
 #include "witan/fetch/part_file.h"
@@ -27,10 +26,7 @@ constexpr uint64_t kSpareBytes = uint64_t{64} << 20;  // for journals, the manif
 // One process at a time fetches to a folder.
 class FolderLock {
  public:
-  explicit FolderLock(const fs::path& folder)
-      : file_(::open((folder / kFetchFolder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    require<IoError>(file_.is_open(), "cannot create a file in ", (folder / kFetchFolder).string(), ": ",
-                     std::strerror(errno));
+  explicit FolderLock(const fs::path& folder) : file_(open_own_file(folder / kFetchFolder / "lock", O_RDWR)) {
     if (::flock(file_.fd(), LOCK_EX | LOCK_NB) == 0) return;
     throw UsageError(
         cat("another process is fetching to ", folder.string(), ": wait for it, or give another folder (--to)"));

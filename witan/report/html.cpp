@@ -19,16 +19,10 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
       refresh_seconds);
 }
 
-void require_own_page(const fs::path& path, const std::string& option) {
+OutputFile report_page(fs::path path, std::string flag) {
   constexpr std::string_view kFooter = "<footer>Made by Witan from metrics.jsonl.";  // of page.html
-  std::error_code error;
-  const fs::file_status there = fs::status(path, error);
-  if (!fs::exists(there)) return;
-  require<UsageError>(there.type() != fs::file_type::directory, option, " ", path.string(),
-                      " is a folder: name a file in it, ", (path / "report.html").string());
-  const bool own = there.type() == fs::file_type::regular && MappedFile(path).text().find(kFooter) != std::string::npos;
-  require<UsageError>(own, option, " ", path.string(),
-                      " is there already and is no page of this command: name a new file, or remove it first");
+  return {std::move(path), std::move(flag), "page",
+          [](std::string_view bytes) { return bytes.find(kFooter) != std::string_view::npos; }};
 }
 
 MetricsFollower follow_for_report(const fs::path& run_folder) {

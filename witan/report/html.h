@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/file.h"
+#include "witan/base/output_file.h"
 #include "witan/report/metrics.h"
 #include "witan/report/metrics_follower.h"
 
@@ -17,9 +17,8 @@ std::string render_report(const Metrics& metrics, std::string_view config, doubl
 // and IoError.
 std::string render_report(const fs::path& run_folder, const Metrics& metrics, double refresh_seconds = 0);
 
-// Throws UsageError, with the way out, if something lies at `path` that is no page of a report or comparison: nobody's
-// file is overwritten but such a page. `option`: the flag that names the file, after its command.
-void require_own_page(const fs::path& path, const std::string& option);
+// A page of a report or comparison, which `flag` of a command names. The flag follows its command.
+OutputFile report_page(fs::path path, std::string flag);
 
 // What the report of a run is written from while it trains and at its end: of a run of any length, in memory that does
 // not grow with it. Each curve of a report has 2000 points at most. Damaged lines are left out.

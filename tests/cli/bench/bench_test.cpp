@@ -392,8 +392,11 @@ TEST(BenchTest, AFileThatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
     args.insert(args.end(), {"--json", nowhere});
     expect_refusal(args, 4, refused);
   }
-  expect_refusal({"bench", "gemm", "--json", folder.path().string()}, 4, {"is a folder: give a file"});
+  expect_refusal({"bench", "gemm", "--json", folder.path().string()}, 2, {"is a folder: name a file in it"});
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  write_text(folder / "notes.json", "{}");
+  expect_refusal({"bench", "gemm", "--seconds", "3600", "--json", folder / "notes.json"}, 2,
+                 {"notes.json is there already and is no file of figures"});
 }
 
 TEST(BenchTest, OfARunWithSamplesMeasuresItsSteps) {

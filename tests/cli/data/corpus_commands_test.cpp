@@ -141,7 +141,7 @@ TEST_F(CorpusCommandsTest, StatsOverwritesNothingButPages) {
   const std::string before = read_text(at("rows.jsonl"));
   expect_refusal({"data", "stats", at("rows.jsonl"), "--report", at("rows.jsonl")}, 2,
                  {"is no page", "name a new file"});
-  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", folder_.path().string()}, 2, {"is no page"});
+  expect_refusal({"data", "stats", at("rows.jsonl"), "--report", folder_.path().string()}, 2, {"is a folder"});
   EXPECT_EQ(read_text(at("rows.jsonl")), before);
 }
 
@@ -258,7 +258,7 @@ TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
   expect_refusal({"data", "stats", at("rows.jsonl"), "--report", at("my.txt") + "/stats.html"}, 4,
                  {"cannot create the folder "});
   expect_refusal({"data", "stats", at("rows.jsonl"), "--report", folder_.path().string()}, 2,
-                 {"is a folder", "stats.html"});
+                 {"is a folder: name a file in it"});
 }
 
 // A row whose text is one of several in a list has no row of its own.

@@ -332,6 +332,20 @@ TEST_F(GenerationCommands, ChatsHaveInstructionsAndCanBeSaved) {
   EXPECT_EQ(saved["messages"][2]["content"].get<std::string>() + "\n", system);
 }
 
+// Each save of a conversation replaces the one before, and nothing else.
+TEST_F(GenerationCommands, ChatOverwritesOnlyWhatItHasSavedOfTheConversation) {
+  const std::string file = own_ / "chat.jsonl", notes = own_ / "notes.jsonl", save = "/save " + file + "\n";
+  write_text(notes, R"({"messages":[{"role":"user","content":"mine"}]})"
+                    "\n");
+  const std::vector<std::string> args = {"chat", "--chat-template", *folder_ / "template.jinja", "--max-tokens", "2"};
+  Said out = run(args, "ships\n" + save + "corn\n" + save + "/save " + notes + "\n/reset\n" + save);
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_EQ(json::parse(read_text(file))["messages"].size(), 4u);
+  EXPECT_THAT(read_text(notes), HasSubstr("mine"));
+  for (const std::string& refused : {notes, file})
+    EXPECT_THAT(out.err, HasSubstr("/save " + refused + " is there already and is no beginning of this conversation"));
+}
+
 TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
   Said out = run({"chat"}, "hello\n");
   EXPECT_EQ(out.code, 2);

@@ -137,6 +137,16 @@ TEST_F(TrainedRunTest, TasksAreScoredAndWritten) {
   EXPECT_EQ(nlohmann::json::parse(text), json);
   for (const char* size : {"1", "5"})
     EXPECT_EQ(run({"eval", "--tasks", own_ / "tasks", "--json", "--batch-size", size, "--threads", size}).out, text);
+  // Its own files are written anew, and no others.
+  EXPECT_EQ(run({"eval", "--tasks", own_ / "tasks", "--json", scores, "--log-samples", answers}).code, 0);
+  const std::string tasks = own_ / "tasks", rows = own_ / "tasks/rows.jsonl";
+  const std::string refused = rows + " is there already and is no file of ";
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"--json", rows}, {"--log-samples", rows}}) {
+    const Said said = run({"eval", "--tasks", tasks, args[0], args[1]});
+    EXPECT_EQ(said.code, 2);
+    EXPECT_TRUE(contains(said.err, "witan eval: " + args[0] + " " + refused)) << said.err;
+  }
+  EXPECT_EQ(read_text(rows), kTaskRows);
   run({"eval", "--tasks", own_ / "tasks", "--run", "small@3", "--log-samples", own_ / "before.jsonl"});
   EXPECT_NE(read_text(own_ / "before.jsonl"), read_text(answers));
 }

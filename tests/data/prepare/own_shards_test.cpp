@@ -3,6 +3,7 @@
 #include "data/data_support.h"
 #include "witan/base/error.h"
 #include "witan/data/prepare.h"
+#include "witan/data/quarantine.h"
 
 namespace witan {
 namespace {
@@ -50,6 +51,26 @@ TEST_F(OwnShards, FilesOfAnotherOriginStay) {
                                                    "give another --output-prefix"));
     fs::remove(folder_ / file);
   }
+}
+
+TEST_F(OwnShards, OnlyAListOfUnusableRowsIsReplacedByOne) {
+  const std::string list = folder_ / "out.quarantine.jsonl";
+  put(list, "{\"source\": \"mine\"}\n");
+  EXPECT_THAT(message_of<UsageError>([&] { check_own_shards(folder_ / "out", found("a.txt"), "--output-prefix"); }),
+              HasSubstr(list + " is there already and is no list of this command"));
+  {
+    Quarantine earlier(list);
+    earlier.add("a.txt", 1, "no JSON", "{");
+    earlier.close();
+  }
+  expect_taken("a.txt");
+}
+
+TEST_F(OwnShards, NoLockIsTakenThroughALink) {
+  put(folder_ / "elsewhere", "mine");
+  fs::create_symlink("elsewhere", folder_ / "out.partial.lock");
+  EXPECT_THAT(message_of<IoError>([&] { prepare("a.txt"); }), HasSubstr("out.partial.lock: it is a link"));
+  EXPECT_EQ(read_file(folder_ / "elsewhere"), "mine");
 }
 
 TEST_F(OwnShards, AreMadeAnewOfTheSameFiles) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/file.h"
+#include "witan/base/output_file.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/machine.h"
@@ -138,6 +139,12 @@ nlohmann::ordered_json rate_json(double work, double seconds) {
   return work / seconds;
 }
 
+OutputFile json_file(const std::string& path) {
+  return {path, "--json", "file of figures", [](std::string_view bytes) {
+            return is_json_with(bytes, {"benchmark", "device", "ceilings", "lines"});
+          }};
+}
+
 void write_report(const std::string& path, const BenchReport& report) {
   nlohmann::ordered_json json = {
       {"benchmark", report.title},
@@ -150,7 +157,7 @@ void write_report(const std::string& path, const BenchReport& report) {
                              {"flops_per_s", rate_json(line.flops, line.seconds)},
                              {"bytes_per_s", rate_json(line.bytes, line.seconds)}});
   for (const BenchFigure& figure : report.figures) json[figure.key] = figure.value;
-  write_file_atomically(path, json.dump(2) + "\n");
+  json_file(path).write(json.dump(2) + "\n");
 }
 
 }  // namespace
@@ -196,9 +203,9 @@ void add_json_file(CLI::App& command, std::string& json) {
 
 void require_json_file(const std::string& json) {
   if (json.empty()) return;
+  json_file(json).require_free();
   const fs::path folder = fs::absolute(json).parent_path();
   std::error_code none;
-  require<IoError>(!fs::is_directory(json, none), "--json ", json, " is a folder: give a file");
   require<IoError>(fs::is_directory(folder, none), "--json ", json, ": there is no folder ", folder.string());
   const AtomicFile trial(json);  // which leaves nothing
 }

@@ -23,7 +23,8 @@ struct BenchArgs {
 };
 void add_bench_args(CLI::App& command, BenchArgs& args);
 void add_json_file(CLI::App& command, std::string& json);
-// Before what it would hold is measured. Throws IoError unless a file can be written there, DiskFullError; empty: none.
+// Before what it would hold is measured. Throws UsageError if something else lies there, IoError unless a file can be
+// written, DiskFullError; empty: none.
 void require_json_file(const std::string& json);
 // A size of the measured work, at least `least`.
 void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least);

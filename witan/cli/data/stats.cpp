@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "witan/base/counted.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
@@ -124,20 +125,17 @@ DatasetStatistics count_tokens(const StatsArgs& args, const StatisticsOptions& o
 
 constexpr const char* kStatsCommand = "witan data stats";
 
-// Only a page that an earlier call has made is written anew. Whatever can be found out is found before hours of
-// counting.
-void check_report(const std::string& report) {
-  if (report.empty()) return;
-  const auto refuse = [&](const std::string& why) { throw UsageError(cat(kStatsCommand, ": --report ", report, why)); };
-  const fs::path path = report;
-  std::error_code none;
-  if (!path.has_filename() || fs::is_directory(path, none))
-    refuse(cat(" is a folder, and is no page: name a new file in it, ", (path / "stats.html").string()));
-  make_folder(path.has_parent_path() ? path.parent_path() : ".");
-  if (!fs::exists(path, none)) return;
-  const bool regular = fs::is_regular_file(path, none);
-  if (!regular || MappedFile(path).text().find(kStatsTitle) == std::string_view::npos)
-    refuse(" is there already and is no page of this command: name a new file");
+OutputFile page_of(const StatsArgs& args) {
+  return {args.report, cat(kStatsCommand, ": --report"), "page",
+          [](std::string_view bytes) { return bytes.find(kStatsTitle) != std::string_view::npos; }};
+}
+
+// Whatever can be found out is found before hours of counting.
+void check_report(const StatsArgs& args) {
+  if (args.report.empty()) return;
+  const OutputFile page = page_of(args);
+  page.require_free();
+  make_folder(page.path.has_parent_path() ? page.path.parent_path() : ".");
 }
 
 ExitCode stats(Context& context, const StatsArgs& args) {
@@ -147,7 +145,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   require<UsageError>(!shards || args.selection == SourceSelection(),
                       "witan data stats: --include and --exclude choose files of a folder of text, and ",
                       args.inputs.front(), " are token shards: leave them out");
-  check_report(args.report);
+  check_report(args);
   StatisticsOptions options = args.options;
   options.memory = args.work.memory_bytes(kStatsCommand);
   options.temporary = args.work.folder(kStatsCommand, fs::temp_directory_path());
@@ -174,7 +172,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   if (shards && !subject.tokenizer)
     fmt::print(context.err, "give --tokenizer FILE to count text, words and scripts, too\n");
   if (!args.report.empty()) {
-    write_file_atomically(args.report, stats_page(found, subject));
+    page_of(args).write(stats_page(found, subject));
     fmt::print(context.err, "report        {}\n", args.report);
   }
   return ExitCode::done;

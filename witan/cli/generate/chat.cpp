@@ -5,6 +5,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/file.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
@@ -27,10 +28,12 @@ struct ChatArgs {
 };
 
 constexpr int64_t kContext = 8192;
+constexpr std::string_view kEnd = "]}\n";  // of a saved conversation
 constexpr const char* kHelp =
     "/reset          forget the conversation\n"
     "/system TEXT    begin anew with these instructions; without TEXT: with none\n"
-    "/save FILE      write the conversation as a line of JSON, as fine-tuning reads it\n"
+    "/save FILE      write the conversation as a line of JSON, as fine-tuning reads it; to a new file or an "
+    "earlier save\n"
     "/help           these commands\n"
     "/quit           end (so does Ctrl-D); Ctrl-C ends an answer\n";
 
@@ -82,7 +85,7 @@ class Conversation {
     return true;
   }
 
-  // What cannot be written does not end the conversation.
+  // Errors do not end the conversation.
   void save(const std::string& file) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const ChatMessage& message : messages_) {
@@ -91,11 +94,14 @@ class Conversation {
       entry["content"] = replace_invalid_utf8(message.content);
       list.push_back(std::move(entry));
     }
-    nlohmann::ordered_json all = nlohmann::ordered_json::object();
-    all["messages"] = std::move(list);
+    const std::string text = cat("{\"messages\":", list.dump(), "}\n");  // which ends with kEnd
     try {
       require<UsageError>(!file.empty(), "/save needs the name of a file");
-      write_file_atomically(file, all.dump() + "\n");
+      // What is written goes on from an earlier save of this conversation, of which nothing is lost.
+      const auto is_beginning = [&](std::string_view saved) {
+        return saved.ends_with(kEnd) && text.starts_with(saved.substr(0, saved.size() - kEnd.size()));
+      };
+      OutputFile{file, "/save", "beginning of this conversation", is_beginning}.write(text);
       fmt::print(context_.err, "saved {} in {}\n", counted(messages_.size(), "message"), file);
     } catch (const Error& error) {
       fmt::print(context_.err, "{}\n", error.what());

@@ -149,7 +149,11 @@ std::string compare_json(const std::vector<Compared>& runs, const std::vector<Ke
   return all.dump(2);
 }
 
-void write_page(const std::string& path, const std::vector<Compared>& runs,
+OutputFile page_of(const CompareArgs& args) {
+  return report_page(args.report, "witan runs compare: --report");
+}
+
+void write_page(const OutputFile& page, const std::vector<Compared>& runs,
                 const std::vector<KeyDifference>& differences) {
   constexpr int64_t kMostSteps = 20'000;  // of a run: ten times as many as its curves keep
   std::vector<ComparedRun> compared;
@@ -158,15 +162,14 @@ void write_page(const std::string& path, const std::vector<Compared>& runs,
     compared.push_back(
         {run.summary.name, fs::is_regular_file(metrics) ? read_thinned_metrics(metrics, kMostSteps) : Metrics()});
   }
-  write_file_atomically(
-      path, render_comparison(compared, {{"Outcome", outcome_rows(runs)}, {"What differs", key_rows(differences)}}));
+  page.write(render_comparison(compared, {{"Outcome", outcome_rows(runs)}, {"What differs", key_rows(differences)}}));
 }
 
 ExitCode compare(Context& context, const CompareArgs& args) {
-  if (!args.report.empty()) require_own_page(args.report, "witan runs compare: --report");
+  if (!args.report.empty()) page_of(args).require_free();
   const std::vector<Compared> runs = read_runs(args, context.err);
   const std::vector<KeyDifference> differences = differences_of(runs);
-  if (!args.report.empty()) write_page(args.report, runs, differences);
+  if (!args.report.empty()) write_page(page_of(args), runs, differences);
   if (args.json) {
     fmt::print(context.out, "{}\n", compare_json(runs, differences));
   } else {

@@ -13,8 +13,8 @@
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/base/io_error.h"
 #include "witan/base/json_integer.h"
+#include "witan/base/own_file.h"
 #include "witan/base/text.h"
 
 namespace witan {
@@ -98,8 +98,7 @@ void remove_temporary_files(const fs::path& prefix) {
 
 int locked(const fs::path& path) {
   create_folders(path.parent_path());
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) throw_io_error("cannot create", path, errno);
+  const int fd = open_own_file(path, O_RDWR);
   // Some file systems have no locks: there it is the caller's task that nobody else writes.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(fd);

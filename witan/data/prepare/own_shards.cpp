@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
 #include "witan/data/conversation_dataset.h"
-#include "witan/data/foreign_output.h"
 #include "witan/data/shard_manifest.h"
 
 namespace witan {
@@ -32,7 +32,9 @@ void refuse_sources(const fs::path& file, const std::vector<Source>& sources, co
 void check_own_shards(const fs::path& prefix, const std::vector<Source>& sources, const std::string& option) {
   std::vector<fs::path> files = files_of_shards(prefix);
   for (const fs::path& file : files) refuse_sources(file, sources, option);
-  refuse_sources(prefix.string() + ".quarantine.jsonl", sources, option);
+  const fs::path quarantine = prefix.string() + ".quarantine.jsonl";
+  refuse_sources(quarantine, sources, option);
+  quarantine_file(quarantine).require_free();
   for (const char* suffix : {".partial.json", ".partial.lock"})
     if (fs::exists(prefix.string() + suffix)) return;
   const auto made_of = sources_of_shards(prefix);

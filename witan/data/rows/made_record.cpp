@@ -4,8 +4,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
-#include "witan/data/foreign_output.h"
 
 namespace witan {
 namespace {

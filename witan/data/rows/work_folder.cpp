@@ -10,8 +10,8 @@
 
 #include "witan/base/durable.h"
 #include "witan/base/error.h"
-#include "witan/base/io_error.h"
 #include "witan/base/json.h"
+#include "witan/base/own_file.h"
 
 namespace witan {
 namespace {
@@ -55,8 +55,7 @@ WorkFolder::~WorkFolder() {
 
 void WorkFolder::lock() {
   const fs::path file = path_ / "lock";
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw_io_error("cannot open", file, errno);
+  lock_ = open_own_file(file, O_RDWR);
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
   const int error = errno;
   ::close(std::exchange(lock_, -1));

@@ -9,8 +9,8 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
+#include "witan/base/output_file.h"
 #include "witan/base/text.h"
-#include "witan/data/foreign_output.h"
 #include "witan/data/shard_manifest.h"
 
 namespace witan {
