@@ -20,4 +20,5 @@ scripts/reliability/supervise.sh "$build/witan" 100 "$seed"
 scripts/reliability/kill_layouts.sh "$build/witan" 1000 "$seed"
 scripts/reliability/soak.sh "$build/witan" 300
 scripts/reliability/http.sh "$build/witan" 100000 "$seed"
+scripts/reliability/mutations.sh "$build/witan" 300 "$seed"
 scripts/reliability/hosts.sh "$build/witan"

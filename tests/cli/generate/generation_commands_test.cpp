@@ -356,6 +356,10 @@ TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
   EXPECT_EQ(out.code, 0) << out.err;
   EXPECT_THAT(out.err, AllOf(HasSubstr("there is no command /what"), HasSubstr("/reset"),
                              HasSubstr("/save needs the name of a file"), HasSubstr("/no/such/folder")));
+  write_text(own_ / "silent.jinja", "{# nothing #}");
+  out = run({"chat", "--chat-template", own_ / "silent.jinja"}, "hello\n");
+  EXPECT_EQ(out.code, 4);
+  EXPECT_THAT(out.err, HasSubstr("silent.jinja: the template writes nothing for this conversation"));
   std::string longer;
   for (int i = 0; i < 200; ++i) longer += "the king ";
   out = run(args, longer + "\nships\n");

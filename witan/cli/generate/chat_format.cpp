@@ -46,7 +46,9 @@ std::string ChatFormat::render(std::span<const ChatMessage> messages, const std:
 
 std::vector<int32_t> ChatFormat::encode(std::span<const ChatMessage> messages, const std::string& tools,
                                         const std::string& variables) const {
-  return encode(prompt(messages, tools, variables));
+  std::vector<int32_t> tokens = encode(prompt(messages, tools, variables));
+  require<DataError>(!tokens.empty(), found_.chat.name(), ": the template writes nothing for this conversation");
+  return tokens;
 }
 
 std::vector<int32_t> ChatFormat::encode(RenderedChat rendered) const {

@@ -25,7 +25,7 @@ class ChatFormat {
   static std::string missing(const TrainedRun& run);
 
   // Up to where the model's answer begins. `tools` and `variables` are those of ChatTemplateOptions. Throw DataError
-  // for what the template refuses.
+  // for what the template refuses, and encode() if it writes nothing.
   std::string render(std::span<const ChatMessage> messages, const std::string& tools = {},
                      const std::string& variables = {}) const;
   std::vector<int32_t> encode(std::span<const ChatMessage> messages, const std::string& tools = {},
