@@ -55,7 +55,7 @@ TEST(TextEncoder, TextsAreBetweenTheTokensThatTheTokenizerPutsAround) {
   EXPECT_NE(encoder.hash, plain) << "shards are made anew";
   EXPECT_TRUE(encoder.hash.starts_with(plain)) << "but of the same tokenizer";
   tokens.clear();
-  encoder.encode_with_special("a", tokens);
+  encoder.encode_chat("a", {}, tokens);
   EXPECT_EQ(tokens, std::vector<int32_t>{a}) << "chat templates write what begins a text themselves";
 }
 

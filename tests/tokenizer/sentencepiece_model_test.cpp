@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
 #include "support/message_of.h"
@@ -96,6 +97,36 @@ TEST(SentencePieceModel, ReadsSettingsThatStandBeforeThePieces) {
             std::string::npos);
   for (const char* text : {"", "\x12", "\x12\x7F", "\x12\xFF\xFF\xFF\xFF\xFF\xFF", "\x22 a\", \"b\""})
     EXPECT_FALSE(looks_like_sentencepiece(text));
+}
+
+TEST(SentencePiece, TextsFitIfTheyHaveNoMoreTokens) {
+  std::mt19937 random(1);
+  for (const char* name : {"unigram.model", "bpe.model"}) {
+    const Tokenizer tokenizer(sentencepiece_spec(model_bytes(name), name));
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (size_t n = random() % 40; n > 0; --n)
+        text += std::array{"the council", "  ", "<ud>", "\u65e5\u672c", "\u2581", "\xE2"}[random() % 6];
+      const auto tokens = static_cast<int64_t>(tokenizer.encode(text).size());
+      EXPECT_TRUE(tokenizer.fits(text, tokens)) << text;
+      if (tokens > 0) {
+        EXPECT_FALSE(tokenizer.fits(text, tokens - 1)) << text;
+      }
+    }
+  }
+}
+
+// A character that is unknown is one token for each of its bytes here, so that the length of a text says enough.
+TEST(SentencePiece, OfATextThatIsTooLongABeginningIsEncoded) {
+  const SentencePiece model(parse_sentencepiece_model(model_bytes("bpe.model"), "bpe.model"));
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "\u65e5";
+  std::vector<int32_t> all, some;
+  model.encode(text, all);
+  model.encode(text, some, 10);
+  EXPECT_GT(some.size(), 10U);
+  EXPECT_LT(some.size(), 1000U);
+  EXPECT_GT(all.size(), 100'000U);
 }
 
 // What is accepted encodes any text; the rest is refused.

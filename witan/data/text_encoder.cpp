@@ -28,7 +28,6 @@ TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer) {
           tokenizer->vocab_size(),
           end_of_text,
           hash_of_whole_texts(*tokenizer),
-          [tokenizer](std::string_view text, std::vector<int32_t>& out) { tokenizer->encode_to(text, out, true); },
           [tokenizer](std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out) {
             tokenizer->encode_to(text, out, literal);
           },

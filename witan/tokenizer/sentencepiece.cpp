@@ -54,10 +54,12 @@ void SentencePiece::prepare_pieces() {
     const Piece& piece = model_.pieces[id];
     if (const auto byte = piece.type == Type::byte ? byte_of_token(piece.text) : std::nullopt)
       byte_ids_[*byte] = static_cast<int32_t>(id);
+    most_bytes_ = std::max(most_bytes_, piece.text.size());
     if (piece.type != Type::user_defined) continue;
     if (!user_defined_) user_defined_.emplace();
     user_defined_->add(piece.text, static_cast<int32_t>(id));
   }
+  if (!model_.byte_fallback) most_bytes_ = 0;  // of unknown characters any number become one token
 }
 
 // Symbols are pieces, and characters that only occur inside of pieces: those have ids behind the pieces', so that they
@@ -155,12 +157,20 @@ std::string SentencePiece::normalize(std::string_view text) const {
   return out;
 }
 
-void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out) const {
+void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out, size_t most) const {
   const std::string normalized = normalize(text);
+  const std::string_view beginning = beginning_beyond(normalized, most);
   if (bpe_)
-    encode_bpe(normalized, out);
+    encode_bpe(beginning, out, most);
   else
-    encode_unigram(normalized, out);
+    encode_unigram(beginning, out);
+}
+
+std::string_view SentencePiece::beginning_beyond(std::string_view text, size_t most) const {
+  if (most_bytes_ == 0 || text.size() / most_bytes_ <= most) return text;
+  size_t end = (most + 1) * most_bytes_;
+  while (end < text.size() && (text[end] & 0xC0) == 0x80) ++end;  // whole characters
+  return text.substr(0, end);
 }
 
 void SentencePiece::put_unknown(std::string_view text, bool behind_unknown, std::vector<int32_t>& out) const {
@@ -172,7 +182,7 @@ void SentencePiece::put_unknown(std::string_view text, bool behind_unknown, std:
 
 // User-defined pieces merge with nothing, so that they divide the text. What lies between them is merged word by word
 // where no merge reaches over the beginning of a run of spaces.
-void SentencePiece::encode_bpe(std::string_view text, std::vector<int32_t>& out) const {
+void SentencePiece::encode_bpe(std::string_view text, std::vector<int32_t>& out, size_t most) const {
   std::vector<int32_t> symbols, merged;
   bool unknown = false;
   size_t begin = 0, at = 0;
@@ -193,7 +203,7 @@ void SentencePiece::encode_bpe(std::string_view text, std::vector<int32_t>& out)
     }
   };
   bool behind_space = false;
-  while (at < text.size()) {
+  while (at < text.size() && out.size() <= most) {
     if (const size_t length = user_defined_length(text.substr(at)); length > 0) {
       flush();
       out.push_back(symbols_->find(text.substr(at, length)));

@@ -24,8 +24,9 @@ class SentencePiece {
   // Throws CorruptionError for a damaged character map.
   explicit SentencePiece(SentencePieceModel model);
 
-  // Appends the ids of `text`. A byte that is not valid UTF-8 counts as U+FFFD, as in SentencePiece.
-  void encode(std::string_view text, std::vector<int32_t>& out) const;
+  // Appends the ids of `text`. A byte that is not valid UTF-8 counts as U+FFFD, as in SentencePiece. Once `out` has
+  // more than `most`, the rest may be left out.
+  void encode(std::string_view text, std::vector<int32_t>& out, size_t most = std::string_view::npos) const;
 
   // What the model sees of a text.
   std::string normalize(std::string_view text) const;
@@ -47,7 +48,9 @@ class SentencePiece {
   void prepare_pieces();
   void prepare_bpe();
   void prepare_unigram();
-  void encode_bpe(std::string_view text, std::vector<int32_t>& out) const;
+  // A beginning of a normalised text that is sure to have more than `most` tokens, if it has one.
+  std::string_view beginning_beyond(std::string_view text, size_t most) const;
+  void encode_bpe(std::string_view text, std::vector<int32_t>& out, size_t most) const;
   void encode_unigram(std::string_view text, std::vector<int32_t>& out) const;
   // Of a text without a piece: its bytes' pieces, or the unknown piece, once for neighbours.
   void put_unknown(std::string_view text, bool behind_unknown, std::vector<int32_t>& out) const;
@@ -55,6 +58,7 @@ class SentencePiece {
   SentencePieceModel model_;
   std::optional<Charsmap> charsmap_;
   std::vector<int32_t> byte_ids_;  // of the 256 bytes, or unknown
+  size_t most_bytes_ = 0;          // of a normalised text that become one token; 0: there is no limit
   std::optional<ByteTrie> user_defined_;
   std::unique_ptr<Unigram> unigram_;
   // For BPE: the pieces that merges give, then characters that occur in pieces and are none themselves.

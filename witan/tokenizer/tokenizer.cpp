@@ -157,9 +157,6 @@ int64_t most_bytes_of_a_token(const TokenizerSpec& spec) {
   return static_cast<int64_t>(longest) * shrinks;
 }
 
-// Thrown and caught within fits().
-struct TooManyTokens {};
-
 using Model = std::variant<Bpe, UnigramModel, WordModel, SentencePiece>;
 
 Model model_of(const TokenizerSpec& spec) {
@@ -238,11 +235,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool allow_special
 }
 
 void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special) const {
-  encode_until(text, out, allow_special, {}, [] {});
+  encode_until(text, out, allow_special, {});
 }
 
 void Tokenizer::encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const {
-  encode_until(text, out, true, literal, [] {});
+  encode_until(text, out, true, literal);
 }
 
 bool Tokenizer::fits(std::string_view text, int64_t most_tokens, bool allow_special) const {
@@ -250,24 +247,24 @@ bool Tokenizer::fits(std::string_view text, int64_t most_tokens, bool allow_spec
   if (tables_->most_bytes > 0 && text.size() / static_cast<size_t>(tables_->most_bytes) > most) return false;
   std::vector<int32_t> ids;
   try {
-    encode_until(text, ids, allow_special, {}, [&] {
-      if (ids.size() > most) throw TooManyTokens{};
-    });
+    encode_until(text, ids, allow_special, {}, most);
   } catch (const TooManyTokens&) {
     return false;
   }
   return true;
 }
 
-template <class Check>
 void Tokenizer::encode_until(std::string_view text, std::vector<int32_t>& out, bool allow_special,
-                             std::span<const TextSpan> literal, Check check) const {
+                             std::span<const TextSpan> literal, size_t most) const {
   const Tables& t = *tables_;
+  const auto check = [&] {
+    if (out.size() > most) throw TooManyTokens{};
+  };
   const auto token = [&](int32_t id) { out.push_back(id), check(); };
   if (const auto* sentencepiece = std::get_if<SentencePiece>(&t.model))
     return cut(
         text, t.raw_matcher, allow_special, literal,
-        [&](std::string_view piece) { sentencepiece->encode(piece, out), check(); }, token);
+        [&](std::string_view piece) { sentencepiece->encode(piece, out, most), check(); }, token);
   PiecesSink words;
   const auto one_by_one = [&](const auto* model) {
     return [model, &out, &check](const Pieces& pieces) {

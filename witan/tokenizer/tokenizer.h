@@ -39,8 +39,8 @@ class Tokenizer {
   // messages' own text is literal. The spans are in order and apart from each other.
   void encode_to(std::string_view text, std::vector<int32_t>& out, std::span<const TextSpan> literal) const;
   // Whether encode() gives at most so many tokens, found with little more work than for a text that just fits: a text
-  // of more bytes than so many tokens stand for is not looked at, and others up to the first pre-token beyond. Only a
-  // normalizer sees all of them.
+  // of more bytes than so many tokens stand for is not looked at, and others up to the first pre-token beyond. A
+  // normalizer sees all of them, and so does a Unigram model of SentencePiece's that merges unknown characters.
   bool fits(std::string_view text, int64_t most_tokens, bool allow_special = false) const;
 
   // The tokens of a whole text: those of encode() between the ones that this tokenizer puts around every text, such as
@@ -82,10 +82,10 @@ class Tokenizer {
   const TokenizerSpec& spec() const;
 
  private:
-  // encode_to() with a check after each piece, which may throw.
-  template <class Check>
+  // encode_to(). Throws TooManyTokens as soon as `out` has more than `most`.
+  struct TooManyTokens {};
   void encode_until(std::string_view text, std::vector<int32_t>& out, bool allow_special,
-                    std::span<const TextSpan> literal, Check check) const;
+                    std::span<const TextSpan> literal, size_t most = std::string_view::npos) const;
 
   struct Tables;
   std::shared_ptr<const Tables> tables_;
