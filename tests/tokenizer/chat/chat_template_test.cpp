@@ -147,6 +147,29 @@ TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
             std::string::npos);
 }
 
+// A text that grows by 100 bytes in each round of nested loops is copied in each: n rounds take about 100 n^2 / 8 of the
+// 2^24 operations, of which a message's bytes bring more, up to 2^28.
+TEST(ChatTemplate, TextThatGrowsInNestedLoopsIsChargedForEachCopy) {
+  const auto rounds = [](int outer) {
+    return "{% set ns = namespace(x='') %}{% for i in range(" + std::to_string(outer) +
+           ") %}{% for j in range(100) %}{% set ns.x = ns.x ~ '" + std::string(100, 'a') +
+           "' %}{% endfor %}{% endfor %}{{ ns.x|length }}";
+  };
+  const auto said = [&](int outer, size_t bytes) {
+    const std::vector<ChatMessage> messages = {{.role = "user", .content = std::string(bytes, 'b'), .json = {}}};
+    const ChatTemplate chat(rounds(outer), "t");
+    try {
+      return chat.render(messages);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(said(10, 0), "100000");
+  EXPECT_NE(said(14, 0).find("more work than the 1677"), std::string::npos) << said(14, 0);
+  EXPECT_EQ(said(14, 40'000), "140000");
+  EXPECT_NE(said(99'999, 40'000).find("more work than the 270"), std::string::npos) << said(99'999, 40'000);
+}
+
 // The parts of a text that messages wrote, with bars around them.
 std::string with_marks(const RenderedChat& chat) {
   std::string text;
