@@ -111,6 +111,23 @@ TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
               HasSubstr("it has 1025 tokens, but at most 1024 are allowed"));
 }
 
+TEST(CompletionRequests, NestAsDeepAsIsAllowedAndNoDeeper) {
+  const auto nested = [](size_t lists) {
+    return cat(R"({"prompt": "a", "metadata": )", std::string(lists, '['), std::string(lists, ']'), "}");
+  };
+  EXPECT_EQ(parse_completion_request(nested(31)).prompts.size(), 1u);  // in the body's object
+  EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(nested(32)); }), HasSubstr("32"));
+}
+
+TEST(Requests, SayWhetherThePromptBeginsAsTheTokenizerHasIt) {
+  const std::string messages = R"({"messages": [{"role": "user", "content": "a"}])";
+  EXPECT_TRUE(parse_completion_request(R"({"prompt": "a"})").add_special_tokens);
+  EXPECT_FALSE(parse_completion_request(R"({"prompt": "a", "add_special_tokens": false})").add_special_tokens);
+  EXPECT_FALSE(parse_chat_request(messages + "}").add_special_tokens);
+  EXPECT_TRUE(parse_chat_request(messages + R"(, "add_special_tokens": true})").add_special_tokens);
+  EXPECT_THAT(completion_error(R"("add_special_tokens": 1)"), HasSubstr("must be true or false"));
+}
+
 TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {
   EXPECT_THAT(completion_error(R"("suffix": "end")"), HasSubstr("suffix"));
   EXPECT_THAT(completion_error(R"("best_of": 3, "stream": true)"), HasSubstr("best_of = 3 cannot be streamed"));

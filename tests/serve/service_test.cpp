@@ -1,67 +1,18 @@
-// The endpoints over HTTP on this machine: what OpenAI's clients read, and how they are refused.
+// The endpoints over HTTP on this machine: what OpenAI's clients read.
 #include "witan/serve/service.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <set>
 
-#include "serve/http_client.h"
-#include "serve/parrot.h"
-#include "witan/base/error.h"
+#include "serve/service_support.h"
 
-namespace witan {
+namespace witan::test {
 namespace {
 
 using nlohmann::json;
-using test::HttpAnswer;
-using test::HttpClient;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-
-const std::string kCompletions = "/v1/completions", kChat = "/v1/chat/completions";
-
-class ServiceTest : public ::testing::Test {
- protected:
-  void start(serve::ServiceOptions options = {}, serve::HttpLimits limits = {}, int64_t most_tokens = 1000) {
-    start(test::served(parrot_, most_tokens), std::move(options), limits);
-  }
-  void start(serve::ServedModel model, serve::ServiceOptions options = {}, serve::HttpLimits limits = {}) {
-    service_ = std::make_unique<serve::Service>(std::move(model), std::move(options));
-    server_ = std::make_unique<serve::HttpServer>(
-        "127.0.0.1", 0, limits, [this](const auto& request, auto reply) { service_->handle(request, reply); },
-        [](int status, const std::string& message) { return serve::ApiError(status, message).body(); },
-        [this](const auto& head) { return service_->answer_head(head); });
-  }
-  void TearDown() override {
-    parrot_.release();
-    if (service_) service_->stop();
-    server_.reset();
-  }
-  int port() const { return server_->port(); }
-  HttpAnswer post(const std::string& path, const json& body) { return HttpClient(port()).post(path, body.dump()); }
-  json complete(const json& body) {
-    const HttpAnswer answer = post(kCompletions, body);
-    EXPECT_EQ(answer.status, 200) << answer.body;
-    return answer.json();
-  }
-  json chat(const json& body) {
-    const HttpAnswer answer = post(kChat, body);
-    EXPECT_EQ(answer.status, 200) << answer.body;
-    return answer.json();
-  }
-  void expect_refusal(const HttpAnswer& answer, int status, const std::string& piece) {
-    EXPECT_EQ(answer.status, status) << answer.body;
-    EXPECT_THAT(answer.error(), HasSubstr(piece));
-    EXPECT_TRUE(answer.json()["error"].contains("type"));
-  }
-
-  test::Parrot parrot_;
-  std::unique_ptr<serve::Service> service_;
-  std::unique_ptr<serve::HttpServer> server_;
-};
 
 // The data of each event of a stream.
 std::vector<std::string> events(const std::string& body) {
@@ -261,8 +212,8 @@ TEST_F(ServiceTest, TheFirstChunkOfEachChoiceSaysWhoSpeaksAndNoOther) {
 
 // The parrot's tokens are the likelier the smaller they are.
 TEST_F(ServiceTest, TheBestOfSeveralIsGiven) {
-  serve::ServedModel model = test::served(parrot_);
-  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_); };
+  serve::ServedModel model = served(parrot_);
+  model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_); };
   start(std::move(model));
   const json answer = complete({{"prompt", {"m", "g"}}, {"max_tokens", 2}, {"best_of", 3}, {"n", 2}, {"seed", 1}});
   EXPECT_EQ(parrot_.asked().size(), 6u);
@@ -292,7 +243,7 @@ TEST_F(ServiceTest, ChoicesAreDrawnFromSeedsOfTheirOwn) {
 }
 
 TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
-  serve::ServedModel model = test::served(parrot_);
+  serve::ServedModel model = served(parrot_);
   model.defaults.temperature = 0.5;
   model.defaults.top_k = 7;
   model.defaults.top_p = 0.75;
@@ -314,8 +265,8 @@ TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
 }
 
 TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {
-  serve::ServedModel model = test::served(parrot_);
-  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_); };
+  serve::ServedModel model = served(parrot_);
+  model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_); };
   start(std::move(model));
   const json body = {{"prompt", "m"},
                      {"max_tokens", 1},
@@ -332,8 +283,8 @@ TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {
 }
 
 TEST_F(ServiceTest, WhatWasNotComputedAgainIsTold) {
-  serve::ServedModel model = test::served(parrot_);
-  model.make_engine = [this] { return std::make_unique<test::VariedParrot>(parrot_, 2); };
+  serve::ServedModel model = served(parrot_);
+  model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_, 2); };
   start(std::move(model));
   EXPECT_EQ(complete({{"prompt", "mno"}, {"max_tokens", 1}, {"n", 2}})["usage"]["prompt_tokens_details"],
             (json{{"cached_tokens", 2}}));
@@ -342,7 +293,7 @@ TEST_F(ServiceTest, WhatWasNotComputedAgainIsTold) {
 const json kTools = json::array({{{"type", "function"}, {"function", {{"name", "look"}}}}});
 
 TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
-  serve::ServedModel model = test::served(parrot_);
+  serve::ServedModel model = served(parrot_);
   model.tool_format = serve::ToolFormat::hermes;
   start(std::move(model));
   const std::string call = R"(<tool_call>{"name": "look", "arguments": {"at": [1, 2]}}</tool_call>)";
@@ -400,219 +351,25 @@ TEST_F(ServiceTest, OldClientsGetStreamsThatEndWithTheConnection) {
   EXPECT_EQ(events(answer.body).back(), "[DONE]");
 }
 
-TEST_F(ServiceTest, RefusesWhatItCannotRead) {
-  start();
-  for (const char* bad :
-       {"", "{", "[1]", "\"a\"", "{\"prompt\": \"\xff\"}", "{\"prompt\": \"a\", \"prompt\": \"b\"}"}) {
-    const HttpAnswer answer = HttpClient(port()).post(kCompletions, bad);
-    EXPECT_EQ(answer.status, 400) << bad;
-    EXPECT_EQ(answer.code(), "invalid_json") << bad;
-  }
-  expect_refusal(HttpClient(port()).post(kCompletions, std::string(10000, '[')), 400, "nested deeper than 32");
-  HttpClient form(port());
-  form.send(
-      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
-  expect_refusal(form.answer(), 415, "application/json");
-}
-
-TEST_F(ServiceTest, RefusesWhatIsNotThere) {
-  start();
-  expect_refusal(HttpClient(port()).get("/v1/embeddings"), 404, "/v1/completions");
-  expect_refusal(post(kCompletions, {{"model", "owl"}, {"prompt", "a"}}), 404, "this server has parrot");
-  const HttpAnswer get = HttpClient(port()).get(kCompletions);
-  EXPECT_EQ(get.status, 405);
-  EXPECT_EQ(HttpClient::header(get.head, "Allow"), "POST");
-  const HttpAnswer post = HttpClient(port()).post("/health", "{}");
-  EXPECT_EQ(post.status, 405);
-  EXPECT_EQ(HttpClient::header(post.head, "Allow"), "GET, HEAD");
-  HttpClient client(port());
-  client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  EXPECT_EQ(client.head().status, 200);
-}
-
-TEST_F(ServiceTest, PromptsThatAreTooLongAreRefusedWithTheLimit) {
-  start({}, {}, 10);
-  HttpAnswer answer = post(kCompletions, {{"prompt", "abcdefgh"}, {"max_tokens", 3}});
-  expect_refusal(answer, 400, "a prompt of 8 tokens and max_tokens = 3 are more than the 10 tokens");
-  EXPECT_EQ(answer.code(), "context_length_exceeded");
-  EXPECT_EQ(post(kCompletions, {{"prompt", "abcdefgh"}, {"max_tokens", 2}}).status, 200);
-  EXPECT_EQ(complete({{"prompt", "abcdefgh"}})["usage"]["completion_tokens"], 2) << "what fits";
-  answer = post(kCompletions, {{"prompt", "abcdefghijk"}});
-  expect_refusal(answer, 400, "the prompt has more than the 10 tokens");
-  EXPECT_EQ(answer.code(), "context_length_exceeded");
-}
-
-TEST_F(ServiceTest, ModelsWithoutATemplateSaySo) {
-  serve::ServedModel model = test::served(parrot_);
-  model.encode_chat = nullptr;
-  model.no_chat = "this run has no chat template";
+TEST_F(ServiceTest, PromptsBeginAsTheTokenizerHasThemUnlessARequestSaysOtherwise) {
+  serve::ServedModel model = served(parrot_);
+  TokenizerSpec spec = model.tokenizer.spec();
+  spec.before = {256};
+  model.tokenizer = Tokenizer(std::move(spec));
   start(std::move(model));
-  const HttpAnswer answer = post(kChat, {{"messages", {{{"role", "user"}, {"content", "a"}}}}});
-  expect_refusal(answer, 400, "this run has no chat template");
-  EXPECT_EQ(answer.code(), "no_chat_template");
-}
-
-TEST_F(ServiceTest, AModelThatFailsIsAnError) {
-  start();
-  expect_refusal(post(kCompletions, {{"prompt", "E"}}), 500, "the parrot cannot say E");
-  expect_refusal(post(kCompletions, {{"prompt", "F"}}), 500, "the parrot has fainted");
-  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "and the next goes on";
-}
-
-TEST_F(ServiceTest, AKeyIsAskedForWhereThereIsOne) {
-  start({.api_key = "secret"});
-  HttpClient client(port());
-  EXPECT_EQ(client.get("/health").status, 200) << "which tells nothing";
-  const HttpAnswer without = client.get("/v1/models");
-  EXPECT_EQ(without.status, 401);
-  EXPECT_EQ(without.code(), "invalid_api_key");
-  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secrets\r\n").status, 401);
-  for (const char* value : {"", "secret", "Basic secret", "Bearersecret", "Bearer", "Bearer ", "Bearer SECRET"})
-    EXPECT_EQ(client.get("/v1/models", cat("Authorization: ", value, "\r\n")).status, 401) << value;
-  for (const char* scheme : {"Bearer", "bearer", "BEARER", "bEaReR ", "Bearer  "})
-    EXPECT_EQ(client.get("/v1/models", cat("Authorization: ", scheme, " secret\r\n")).status, 200) << scheme;
-}
-
-// Nothing of a body is received, or kept, of who may not send one.
-TEST_F(ServiceTest, RefusalsDoNotWaitForTheBody) {
-  start({.api_key = "secret"});
-  const auto ask = [&](const std::string& path, const std::string& lines) {
-    HttpClient client(port());
-    client.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n" + lines + "\r\n");
-    const HttpAnswer answer = client.answer();
-    EXPECT_EQ(HttpClient::header(answer.head, "Connection"), "close");
-    return answer.status;
-  };
-  const std::string key = "Authorization: Bearer secret\r\n", type = "Content-Type: application/json\r\n";
-  EXPECT_EQ(ask(kCompletions, type), 401);
-  EXPECT_EQ(ask(kCompletions, type + "Expect: 100-continue\r\n"), 401) << "instead of an invitation";
-  EXPECT_EQ(ask(kCompletions, key), 415);
-  EXPECT_EQ(ask("/v1/none", type + key), 404);
-  EXPECT_EQ(ask("/health", type), 405);
-  service_->refuse_new();
-  EXPECT_EQ(ask(kCompletions, type + key), 503);
-  EXPECT_EQ(server_->body_bytes(), 0);
-}
-
-// Without a key, everything that runs on this machine may ask, but for pages of other sites in its browsers.
-TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
-  const auto status = [&](const std::string& host, const std::string& lines = "") {
-    HttpClient client(port());
-    client.send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n" + lines + "\r\n");
-    return client.answer().status;
-  };
-  start({.host = "My-Machine"});
-  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "my-machine:1"})
-    EXPECT_EQ(status(host), 200) << host;
-  for (const char* host : {"", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0:8000",
-                           "192.0.2.1", "[::2]", "[::1].evil"})
-    EXPECT_EQ(status(host), 403) << host;
-  EXPECT_EQ(status("localhost:1", "Origin: http://localhost:1\r\n"), 200);
-  for (const char* origin : {"null", "http://evil.example", "https://localhost:1", "http://localhost:3000"})
-    EXPECT_EQ(status("localhost:1", cat("Origin: ", origin, "\r\n")), 403) << origin;
-  HttpClient url(port());
-  url.send("GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  expect_refusal(url.answer(), 403, "not to the host name evil.example");
-  TearDown();
-  start({.api_key = "secret"});
-  EXPECT_EQ(status("evil.example", "Origin: http://evil.example\r\nAuthorization: Bearer secret\r\n"), 200);
-}
-
-TEST_F(ServiceTest, WhatComesJoinsTheBatchAndWhatEndsLeavesIt) {
-  start();  // rooms for three
-  parrot_.hold();
-  std::vector<std::unique_ptr<HttpClient>> clients;
-  for (const int tokens : {3, 1, 1, 2}) {  // one after the other
-    clients.push_back(std::make_unique<HttpClient>(port()));
-    clients.back()->send(HttpClient::post_text(kCompletions, json{{"prompt", "ab"}, {"max_tokens", tokens}}.dump()));
-    if (clients.size() == 1) parrot_.wait_for_steps(1);
-    while (service_->waiting() < static_cast<int64_t>(clients.size()) - 1) std::this_thread::yield();
-  }
-  parrot_.release();
-  for (const auto& client : clients) EXPECT_EQ(client->answer().status, 200);
-  EXPECT_THAT(parrot_.steps(), ElementsAre(1, 3, 2, 1));
-}
-
-TEST_F(ServiceTest, AFullQueueRefuses) {
-  start({.waiting = 2});
-  parrot_.hold();
-  HttpClient first(port()), second(port()), third(port());
-  const std::string four = HttpClient::post_text(kCompletions, R"({"prompt": ["a", "b", "c", "d"], "max_tokens": 1})");
-  first.send(four);
-  parrot_.wait_for_steps(1);  // of its four sequences, one waits
-  const HttpAnswer full = second.post(kCompletions, R"({"prompt": ["a", "b"], "max_tokens": 1})");
-  EXPECT_EQ(full.status, 429);
-  EXPECT_EQ(HttpClient::header(full.head, "Retry-After"), "1");
-  third.send(HttpClient::post_text(kCompletions, R"({"prompt": "c", "max_tokens": 1})"));
-  while (server_->busy() < 2) std::this_thread::yield();
-  parrot_.release();
-  EXPECT_EQ(first.answer().status, 200);
-  EXPECT_EQ(third.answer().status, 200);
-}
-
-TEST_F(ServiceTest, AClientThatLeavesCancelsItsRequest) {
-  start();
-  for (const char* stream : {"false", "true"}) {
-    parrot_.hold();
-    auto client = std::make_unique<HttpClient>(port());
-    client->send(HttpClient::post_text(
-        kCompletions, std::string(R"({"prompt": "ab", "max_tokens": 900, "stream": )") + stream + "}"));
-    while (server_->busy() < 1) std::this_thread::yield();
-    client.reset();
-    while (server_->busy() > 0) std::this_thread::yield();  // it was noticed
-    parrot_.release();
-  }
-  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab");
-}
-
-TEST_F(ServiceTest, AStreamThatIsCutOffStopsTheModel) {
-  start();
-  auto client = std::make_unique<HttpClient>(port());
-  parrot_.hold();
-  client->send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 900, "stream": true})"));
-  parrot_.wait_for_steps(1);
-  client.reset();
-  while (server_->busy() > 0) std::this_thread::yield();
-  parrot_.release();
-  parrot_.wait_for_stop();
-}
-
-// After it has read the beginning.
-TEST_F(ServiceTest, AClientThatLeavesInTheMiddleOfAStreamStopsTheModel) {
-  start();
-  auto client = std::make_unique<HttpClient>(port());
-  client->send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 900, "stream": true})"));
-  ASSERT_TRUE(client->receive_until("data: "));
-  parrot_.hold();
-  const size_t steps = parrot_.steps().size();
-  client.reset();
-  while (server_->busy() > 0) std::this_thread::yield();
-  parrot_.release();
-  if (steps < 890) parrot_.wait_for_stop();
-  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "the room is free again";
-}
-
-TEST_F(ServiceTest, StoppingFinishesWhatWasAskedForAndTakesNoMore) {
-  start();
-  parrot_.hold();
-  HttpClient early(port());
-  early.send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 2})"));
-  parrot_.wait_for_steps(1);
-  service_->refuse_new();
-  expect_refusal(post(kCompletions, {{"prompt", "a"}}), 503, "stopping");
-  EXPECT_EQ(HttpClient(port()).get("/health").status, 503);
-  parrot_.release();
-  EXPECT_EQ(early.answer().status, 200);
-}
-
-TEST_F(ServiceTest, StoppingAtOnceEndsWhatIsComputed) {
-  start();
-  parrot_.hold();
-  HttpClient client(port());
-  client.send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 900})"));
-  parrot_.wait_for_steps(1);
-  parrot_.release();
-  service_->stop();
+  const auto begins = [&] { return parrot_.asked().back().prompt; };
+  using Ids = std::vector<int32_t>;
+  const json messages = {{{"role", "user"}, {"content", "a"}}};
+  complete({{"prompt", "a"}, {"max_tokens", 0}});
+  EXPECT_EQ(begins(), (Ids{256, 'a'}));
+  complete({{"prompt", "<|endoftext|>a"}, {"max_tokens", 0}});
+  EXPECT_EQ(begins(), (Ids{256, 'a'}));
+  complete({{"prompt", "a"}, {"max_tokens", 0}, {"add_special_tokens", false}});
+  EXPECT_EQ(begins(), Ids{'a'});
+  chat({{"messages", messages}, {"max_tokens", 0}});
+  EXPECT_EQ(begins(), Ids{'a'}) << "as the template has it";
+  chat({{"messages", messages}, {"max_tokens", 0}, {"add_special_tokens", true}});
+  EXPECT_EQ(begins(), (Ids{256, 'a'}));
 }
 
 TEST_F(ServiceTest, AStopStringEndsTheTokensBehindAnEchoWhereItEndsTheText) {
@@ -624,18 +381,5 @@ TEST_F(ServiceTest, AStopStringEndsTheTokensBehindAnEchoWhereItEndsTheText) {
   EXPECT_EQ(choice["logprobs"]["text_offset"], (json{0, 1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-TEST_F(ServiceTest, AStepBeginsPromptsOfNoMoreTokensThanOneTextMayHave) {
-  start({}, {}, 10);
-  complete({{"prompt", {"abcdef", "abcdef"}}, {"max_tokens", 2}});
-  EXPECT_THAT(parrot_.steps(), ElementsAre(1, 2, 1)) << "the second prompt waits a step";
-}
-
-TEST_F(ServiceTest, TokensBehindTheVocabularyAreRefused) {
-  start();
-  const auto last = [](int32_t id) { return json{{"prompt", json::array({97, id})}, {"max_tokens", 1}}; };
-  EXPECT_EQ(post(kCompletions, last(256)).status, 200);
-  expect_refusal(post(kCompletions, last(257)), 400, "there is no token 257: the model has 257");
-}
-
 }  // namespace
-}  // namespace witan
+}  // namespace witan::test

@@ -249,6 +249,7 @@ CompletionRequest parse_completion_request(std::string_view body) {
   CompletionRequest request;
   parse_sampling(members, request);
   request.prompts = parse_prompts(members);
+  request.add_special_tokens = members.boolean("add_special_tokens").value_or(true);
   request.echo = members.boolean("echo").value_or(false);
   request.top_logprobs = members.integer("logprobs", 0, kMostTopLogprobs).value_or(-1);
   members.neutral("suffix", {""}, "the model continues a prompt, it does not fill gaps");
@@ -264,6 +265,7 @@ ChatRequest parse_chat_request(std::string_view body) {
   ChatRequest request;
   parse_sampling(members, request);
   if (const auto most = members.integer("max_completion_tokens", 0, kMost)) request.max_tokens = most;
+  request.add_special_tokens = members.boolean("add_special_tokens").value_or(false);
   parse_messages(members, request);
   parse_tools(members, request);
   parse_template_variables(members, request);

@@ -1,5 +1,6 @@
 // What clients ask for: the JSON bodies of POST /v1/completions and POST /v1/chat/completions, as OpenAI's API has them
-// (platform.openai.com/docs/api-reference), with top_k, repetition_penalty and chat_template_kwargs beside.
+// (platform.openai.com/docs/api-reference), with top_k, repetition_penalty, chat_template_kwargs and add_special_tokens
+// beside, as vLLM has them.
 //
 // A member that would change the result and is not supported is refused by name, one that is unknown too: an answer
 // that silently ignores what was asked for would be wrong. Members that only inform (user, metadata, …) are ignored.
@@ -39,7 +40,8 @@ struct SamplingRequest {
   int64_t best_of = 1;        // that are sampled, of which those with the largest log probability per token are given
   int64_t top_logprobs = -1;  // -1: none are wanted; else the most likely tokens per position, beside the token's own
   bool stream = false;
-  bool include_usage = false;  // a last chunk of the stream with the numbers of tokens
+  bool add_special_tokens = false;  // what the tokenizer puts before texts goes before the prompt
+  bool include_usage = false;       // a last chunk of the stream with the numbers of tokens
 };
 
 struct CompletionRequest : SamplingRequest {

@@ -144,11 +144,12 @@ void Service::refuse_long(const char* member) const {
                  member, "context_length_exceeded");
 }
 
-std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt) const {
+std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt, bool add_special_tokens) const {
   const Tokenizer& tokenizer = model_.tokenizer;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     if (!tokenizer.fits(*text, model_.most_tokens, true)) refuse_long("prompt");
-    auto tokens = tokenizer.encode_prompt(*text, true);  // lm-eval begins texts with "<|endoftext|>" or the like
+    // lm-eval begins texts with "<|endoftext|>" or the like.
+    auto tokens = add_special_tokens ? tokenizer.encode_prompt(*text, true) : tokenizer.encode(*text, true);
     // What follows an end of text is the beginning of another.
     if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt", "invalid_value");
@@ -233,7 +234,7 @@ void Service::complete(const HttpRequest& http, const std::shared_ptr<Reply>& re
   int64_t prompt_tokens = 0;
   const uint64_t seed = seed_of(request);
   for (const auto& prompt : request.prompts) {
-    auto tokens = encode(prompt);
+    auto tokens = encode(prompt, request.add_special_tokens);
     const auto count = static_cast<int64_t>(tokens.size());
     prompt_tokens += count;
     ChoiceStart start;
@@ -262,6 +263,9 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   auto encoded = model_.encode_chat(request, model_.most_tokens);
   if (!encoded) refuse_long("messages");
   auto& tokens = *encoded;
+  // Beside what the template writes, which is why they must be asked for.
+  const std::vector<int32_t>& before = model_.tokenizer.spec().before;
+  if (request.add_special_tokens) tokens.insert(tokens.begin(), before.begin(), before.end());
   if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t otherwise = model_.defaults.max_new_tokens.value_or(model_.most_tokens);

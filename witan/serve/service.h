@@ -48,7 +48,7 @@ class Service {
   void chat(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
   [[noreturn]] void refuse_long(const char* member) const;  // a prompt that was not tokenized to its end
-  std::vector<int32_t> encode(const CompletionRequest::Prompt& prompt) const;
+  std::vector<int32_t> encode(const CompletionRequest::Prompt& prompt, bool add_special_tokens) const;
   GenerationRequest generation(const SamplingRequest& request, std::vector<int32_t> prompt, int64_t max_tokens) const;
   int64_t tokens_to_generate(const SamplingRequest& request, int64_t prompt_tokens, int64_t otherwise) const;
   uint64_t seed_of(const SamplingRequest& request);

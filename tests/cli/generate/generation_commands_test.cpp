@@ -459,6 +459,28 @@ TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {
   EXPECT_EQ(server.stop(SIGTERM), 0);
 }
 
+TEST_F(GenerationCommands, ServeHasNoMoreTextsAtATimeThanItCanPlan) {
+  const std::vector<std::string> serve = {"serve", "--host", "not a host", "--runs-folder", *folder_ / "runs"};
+  const auto with = [&](const std::string& batch) {
+    std::vector<std::string> args = serve;
+    args.insert(args.end(), {"--max-batch", batch});
+    return args;
+  };
+  expect_refusal(with("4097"), 2, {"--max-batch", "4096"});
+  expect_refusal(with("4096"), 2, {"no such host"});
+}
+
+// What is left when the time is over has work for minutes.
+TEST_F(GenerationCommands, ServeCancelsWhatTakesLongerThanTheTimeToStop) {
+  Server server(*folder_ / "runs", own_ / "log", {"--context", "4000", "--stop-timeout", "0"});
+  HttpClient client(server.port());
+  client.send(HttpClient::post_text(
+      "/v1/completions", R"({"prompt": "the", "max_tokens": 3900, "n": 128, "temperature": 0, "stream": true})"));
+  ASSERT_TRUE(client.receive_until("data: "));
+  EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
+  EXPECT_THAT(server.said(), AllOf(HasSubstr("for at most 0"), ::testing::EndsWith("stopped; cancelled 1 request\n")));
+}
+
 TEST_F(GenerationCommands, ServeFinishesWhatItBeganBeforeItStops) {
   Server server(*folder_ / "runs", own_ / "log", {"--context", "4000"});
   HttpClient client(server.port());
