@@ -46,9 +46,9 @@ install(FILES ${PROJECT_BINARY_DIR}/witanConfig.cmake ${PROJECT_BINARY_DIR}/wita
         DESTINATION ${config})
 install(DIRECTORY examples DESTINATION ${docs})
 
-# Their headers, except those that only sources of the same folder include: they are of one processor or of CUDA.
+# Their headers, except those that only sources of the same folder include: they are of one processor, of CUDA or of Beast.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} witan/*.h)
-list(FILTER headers EXCLUDE REGEX "^witan/(cli/|kernels/cpu/|tokenizer/ascii_|.*/(cuda|no_cuda|ucx|no_ucx)/)")
+list(FILTER headers EXCLUDE REGEX "^witan/(cli/|kernels/cpu/|tokenizer/ascii_|serve/http_session|.*/(cuda|no_cuda|ucx|no_ucx)/)")
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})

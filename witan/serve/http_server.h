@@ -1,7 +1,7 @@
 // HTTP/1.1 over TCP: receives whole requests within limits, hands them on, and sends answers, whole or as server-sent
 // events. What the requests mean is the handler's affair.
 //
-// Boost.Beast does the protocol (RFC 9112) behind the checks of http_framing.h; http_server.cpp alone includes it. One
+// Boost.Beast does the protocol (RFC 9112) of each connection (http_session.h) behind the checks of http_framing.h. One
 // thread moves all bytes and a few others run the handler, one of them for long bodies alone, so that a slow client or
 // a long prompt delays nobody else.
 #pragma once
