@@ -75,7 +75,8 @@ TEST_F(AidsTest, MegatronsProfilerTracesWhatACallComesTo) {
   EXPECT_EQ(witan(args).code, 0);
   const auto steps_traced = [&] {
     std::set<std::string> names;
-    for (const Json& event : Json::parse(read_text(run() / "trace.json"))["traceEvents"])
+    const Json trace = Json::parse(read_text(run() / "trace.json"));
+    for (const Json& event : trace["traceEvents"])
       if (const std::string name = event["name"]; name.starts_with("step ")) names.insert(name);
     return names;
   };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -152,18 +153,21 @@ void require_finite(const TrainedRun& run, const Score& score, Transformer& mode
 Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   Progress progress(context.err, progress_options(context.err));
   const TextBatches text = text_of(args, run, progress);
+  const bool padded = std::ranges::any_of(text.batches, [](const Batch& batch) {
+    return std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
+  });
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
     // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
     std::set<std::pair<int64_t, int64_t>> shapes;
     for (const Batch& batch : text.batches)
-      if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch);
+      if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch, padded);
   });
   std::optional<RouteLog> routes;
   if (!args.record_routes.empty()) routes.emplace(model.model());
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
   Score score{name_of(args), {}, text.bytes};
   for (const Batch& batch : text.batches) {
-    const Evaluation part = evaluate(model.stream(), model.model(), batch);
+    const Evaluation part = evaluate(model.stream(), model.model(), batch, padded);
     score.evaluation.nats += part.nats;
     score.evaluation.targets += part.targets;
     const int64_t number = &batch - text.batches.data() + 1;

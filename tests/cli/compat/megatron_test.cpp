@@ -577,7 +577,7 @@ TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
   EXPECT_EQ(config_of(with({"--moe-use-megablocks-dmoe"})).model.moe.moe_expert_capacity_factor, 0);
   EXPECT_TRUE(contains(config_refused(with({"--moe-use-megablocks-dmoe", "--moe-expert-capacity-factor", "1"})),
                        "dropless experts have no capacity"));
-  EXPECT_EQ(config_of(with({"--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
+  EXPECT_EQ(config_of(with({"--bf16", "--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
             "none");
 }
 

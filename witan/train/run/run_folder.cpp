@@ -34,10 +34,10 @@ RunFolder::RunFolder(const fs::path& runs_folder, const std::string& name, Acces
 
 void check_new_name(const fs::path& runs_folder, const std::string& name) {
   std::error_code none;
-  const fs::path path = fs::path(name).lexically_normal();
-  const fs::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  fs::path path = fs::path(name).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
   require<ConfigError>(name.find('/') == std::string::npos, "run = \"", name,
-                       "\" must be a name without slashes: give --run ", shell_word(last.string()), " --runs-folder ",
+                       "\" must be a name without slashes: give --run ", shell_word(path.filename().string()), " --runs-folder ",
                        shell_word((runs_folder / path).lexically_normal().parent_path().string()));
   const bool known = fs::exists(runs_folder / name / "config.toml", none);
   require<ConfigError>(known || name.find('@') == std::string::npos, "run = \"", name,

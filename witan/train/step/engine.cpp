@@ -485,7 +485,7 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
     PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
                             residual_shape(config_, run.front()), config_->model.compute_dtype(),
                             stages_.stages() == 1 ? nullptr : repetition_);
-    const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run);
+    const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run, config_->data.packs());
     for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
     units_->end_pass();
   }

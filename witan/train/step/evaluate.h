@@ -19,11 +19,11 @@ struct Evaluation {
 };
 
 // The nats of the batch's targets that count; no expert computes padding. Where experts are divided among ranks, all of
-// them call it, each with a batch of its own.
-Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch);
+// them call it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even where none is.
+Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded);
 // Of several batches, by the stages of a pipeline: a call of all of them. Nats are the last one's to tell; other stages
 // find nothing.
 std::vector<Evaluation> evaluate(Stream& stream, Transformer& model, PipelineChannel& channel,
-                                 std::span<const Batch> batches);
+                                 std::span<const Batch> batches, bool padded);
 
 }  // namespace witan

@@ -1,7 +1,5 @@
 #include "witan/train/step/upload.h"
 
-#include <algorithm>
-
 namespace witan {
 namespace {
 
@@ -14,13 +12,11 @@ Tensor upload(Stream& stream, const std::vector<T>& values, const Shape& shape) 
 
 }  // namespace
 
-// Batches on the meta device have no arrays, and may be padded.
-ModelInput upload(Stream& stream, const Batch& batch) {
+ModelInput upload(Stream& stream, const Batch& batch, bool padded) {
   const Shape shape{batch.sequences, batch.sequence_length};
   ModelInput input{upload(stream, batch.tokens, shape),
                    {upload(stream, batch.positions, shape), upload(stream, batch.sequence_ids, shape)}};
-  input.padded =
-      batch.sequence_ids.empty() || std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
+  input.padded = padded;
   return input;
 }
 
