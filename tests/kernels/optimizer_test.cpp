@@ -348,9 +348,9 @@ TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsWhatIsNotFinite) {
     kernels::clip_by_norm(rank.stream, now, rank.tensor<double>({2}, {squares, 0}), limit);
     return values(now);
   };
-  EXPECT_EQ(clipped(0.25, 1), (std::vector<double>{0.1, 1, 5, 0, 7}));
-  EXPECT_EQ(clipped(16, 1), (std::vector<double>{0.1, 1 / (4 + 1e-6), 5, 0, 7}));
-  EXPECT_EQ(clipped(16, 0), (std::vector<double>{0.1, 1, 5, 0, 7}));
+  EXPECT_EQ(clipped(0.25, 1), (std::vector<double>{0.1, 1, 5, 0, 7, 1}));
+  EXPECT_EQ(clipped(16, 1), (std::vector<double>{0.1, 1 / (4 + 1e-6), 5, 0, 7, 1}));
+  EXPECT_EQ(clipped(16, 0), (std::vector<double>{0.1, 1, 5, 0, 7, 1}));
   for (const double squares : {kInfinity, std::nan("")})
     for (const double limit : {0.0, 1.0})
       EXPECT_EQ(clipped(squares, limit)[kernels::step_value::skip], 1) << squares << " " << limit;

@@ -59,7 +59,7 @@ TEST(Dropout, WrongArgumentsAreNamed) {
   };
   EXPECT_EQ(message(x, dropout_of(rank, 1)), "dropout: p of dropout must be at least 0 and below 1, got 1");
   EXPECT_EQ(message(x, dropout_of(rank, -0.1)), "dropout: p of dropout must be at least 0 and below 1, got -0.1");
-  EXPECT_EQ(message(x, {.p = 0.1}), "dropout: dropout needs step, float64 [5]");
+  EXPECT_EQ(message(x, {.p = 0.1}), "dropout: dropout needs step, float64 [6]");
   EXPECT_EQ(message(tape.constant(rank.tensor<int32_t>({1}, {1})), dropout_of(rank, 0.1)),
             "dropout: x must be floating and contiguous, got int32 [1]");
 }

@@ -54,7 +54,7 @@ TEST(Jitter, WrongArgumentsAreNamed) {
     return test::message_of<ShapeError>([&] { ops::jitter(tape, x, where, eps); });
   };
   EXPECT_EQ(message(dropout_of(rank, 0), 1), "jitter: eps must be at least 0 and below 1, got 1");
-  EXPECT_EQ(message({}, 0.5), "jitter: noise needs step, float64 [5]");
+  EXPECT_EQ(message({}, 0.5), "jitter: noise needs step, float64 [6]");
   EXPECT_EQ(ops::jitter(tape, x, {}, 0).value().raw(), x.value().raw());
 }
 
