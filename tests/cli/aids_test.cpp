@@ -71,7 +71,8 @@ TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
 
 // The same command again, as a script gives it, has no such steps left, and trains on.
 TEST_F(AidsTest, MegatronsProfilerTracesWhatACallComesTo) {
-  Words args = words({"--ranks", "1", "--no-megatron", "--profile", "--profile-step-start", "2", "--profile-step-end", "9"});
+  Words args =
+      words({"--ranks", "1", "--no-megatron", "--profile", "--profile-step-start", "2", "--profile-step-end", "9"});
   EXPECT_EQ(witan(args).code, 0);
   const auto steps_traced = [&] {
     std::set<std::string> names;

@@ -53,9 +53,10 @@ TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
   config.data.sft = true;
   config.data.tokenizer = (folder / "tokenizer.json").string();
   EXPECT_EQ(most_prompt_tokens(config), 14) << "there is no template yet";
-  write_file_atomically(folder / "chat_template.jinja",
-                        "<system>Answer in a word.</system>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-                        "{% if add_generation_prompt %}<assistant>{% endif %}");
+  write_file_atomically(
+      folder / "chat_template.jinja",
+      "<system>Answer in a word.</system>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
   const std::string conversation = "<system>Answer in a word.</system><user>What is seven?<assistant>";
   EXPECT_EQ(most_prompt_tokens(config), static_cast<int64_t>(conversation.size()));
 }

@@ -1,10 +1,10 @@
 // witan eval: how well a trained model predicts held-out or given text, and how it scores in benchmarks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
-#include <algorithm>
 #include <set>
 #include <utility>
 

@@ -33,10 +33,10 @@ void TokenBin::check_header() {
     throw CorruptionError(cat(name(), ": byte ", offset, ": ", pieces...));
   };
   constexpr const char* kOthers =
-      " (a Megatron .bin needs its .idx beside it; nanoGPT's .bin, uint16 tokens without a header, is read under a name "
+      " (a Megatron .bin needs its .idx beside it; nanoGPT's .bin, uint16 tokens without a header, is read under a "
+      "name "
       "in .npy)";
-  if (size < kTokenHeaderBytes)
-    fail(size, "the file ends inside its header of ", kTokenHeaderBytes, " bytes", kOthers);
+  if (size < kTokenHeaderBytes) fail(size, "the file ends inside its header of ", kTokenHeaderBytes, " bytes", kOthers);
   const auto field = [&](int i) { return load<int32_t>(file_.bytes().data() + i * 4); };
   for (const Version& v : kVersions)
     if (field(0) == v.magic && field(1) == v.version) width_ = v.width;

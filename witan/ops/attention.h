@@ -10,7 +10,7 @@ struct AttentionArgs {
   double scale = 1;               // usually 1 / sqrt(hd)
   kernels::Dropout dropout = {};  // of probabilities; backward draws the mask again
   kernels::AttentionHints hints = {};
-  int64_t window = 0;      // sliding window: positions that a query sees, itself included; 0: all up to its own
+  int64_t window = 0;  // sliding window: positions that a query sees, itself included; 0: all up to its own
   // Positions of a row that dropout counts by (nn/dropout.h), where they are more than the sequence has.
   int64_t counted_positions = 0;
   Tensor max_logits = {};  // [H] accumulator dtype: the forward raises it to the largest logits (kernels/qk_clip.h)

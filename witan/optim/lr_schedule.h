@@ -1,5 +1,5 @@
-// Learning rate and weight decay as pure functions of a position in their schedule, as Megatron-LM's OptimizerParamScheduler
-// (megatron/core/optimizer_param_scheduler.py).
+// Learning rate and weight decay as pure functions of a position in their schedule, as Megatron-LM's
+// OptimizerParamScheduler (megatron/core/optimizer_param_scheduler.py).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The places of the passes of a pipeline's stage in memory. Several micro-batches are under way in a stage; each has the
-// blocks of one that was there before it, so that memory repeats as the passes do, and as little of it lies idle at the
-// end of a step as at its beginning.
+// The places of the passes of a pipeline's stage in memory. Several micro-batches are under way in a stage; each has
+// the blocks of one that was there before it, so that memory repeats as the passes do, and as little of it lies idle at
+// the end of a step as at its beginning.
 #pragma once
 
 #include <cstdint>

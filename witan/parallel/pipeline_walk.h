@@ -48,7 +48,7 @@ class PipelineWalk {
   int64_t kept_;
   size_t at_ = 0;
   PipelineStep step_{};
-  int64_t added_ = 0;                                      // to the numbers of micro-batches that begin from now on
+  int64_t added_ = 0;                                        // to the numbers of micro-batches that begin from now on
   std::map<std::pair<int64_t, int>, int64_t> numbers_ = {};  // by micro-batch of the steps, and chunk
 };
 

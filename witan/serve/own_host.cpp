@@ -17,7 +17,8 @@ std::string lower_case(std::string text) {
 
 std::string without_port(const std::string& host) {
   const size_t colon = host.rfind(':');
-  std::string own = colon != std::string::npos && host.find(']', colon) == std::string::npos ? host.substr(0, colon) : host;
+  std::string own =
+      colon != std::string::npos && host.find(']', colon) == std::string::npos ? host.substr(0, colon) : host;
   if (own.ends_with('.')) own.pop_back();  // the root of all names
   return own;
 }

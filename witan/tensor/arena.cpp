@@ -85,8 +85,8 @@ Arena::Return::Return(Arena& arena, Places* places) : arena_(arena), before_(std
 }
 
 // Where a block goes depends on the blocks that are live, and on nothing that was freed before, but for work that
-// returns to its places within a step: a step, an evaluation or a sample that begins with the same blocks takes the same
-// addresses, whatever ran before it and however often. That is why one of each in a plan stands for all of a run.
+// returns to its places within a step: a step, an evaluation or a sample that begins with the same blocks takes the
+// same addresses, whatever ran before it and however often. That is why one of each in a plan stands for all of a run.
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
   int64_t offset = 0;

@@ -84,9 +84,9 @@ class Arena {
   const TraceContext* place() const { return context_; }
 
   MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
-  // Where everything is that is live or free, the former in the order in which it came: what goes on from two moments of
-  // one layout, and asks for the same, gets the same addresses. Of live blocks those that came after the first so many
-  // records are listed: where both moments are later than that, they differ in no others that are not free in one.
+  // Where everything is that is live or free, the former in the order in which it came: what goes on from two moments
+  // of one layout, and asks for the same, gets the same addresses. Of live blocks those that came after the first so
+  // many records are listed: where both moments are later than that, they differ in no others that are not free in one.
   std::vector<int64_t> layout(int64_t after_records = 0) const;
   int64_t records() const { return noted_; }  // so far
   // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,

@@ -25,7 +25,9 @@ class MegatronCheckpoints : public SmallRuns {
   }
 
   std::string at(const std::string& name) const { return folder_ / name; }
-  std::string refused(const Words& more) const { return message_of<ConfigError>([&] { read_words(small(more)); }); }
+  std::string refused(const Words& more) const {
+    return message_of<ConfigError>([&] { read_words(small(more)); });
+  }
 
   // The keys of where a run begins, "init_from=…;init_state=…;no_load_optim=…;".
   std::string begins(const Words& more) const {
@@ -52,7 +54,8 @@ TEST_F(MegatronCheckpoints, TrainingGoesOnWhereAnotherRunWas) {
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("new")}), cat("init_from=", at("own"), ";init_state=training;"));
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("new"), "--no-load-optim"}),
             cat("init_from=", at("own"), ";init_state=training;no_load_optim=true;"));
-  EXPECT_THAT(refused({"--load", at("theirs"), "--save", at("new")}), AllOf(HasSubstr("--finetune"), HasSubstr("step 0")));
+  EXPECT_THAT(refused({"--load", at("theirs"), "--save", at("new")}),
+              AllOf(HasSubstr("--finetune"), HasSubstr("step 0")));
 }
 
 TEST_F(MegatronCheckpoints, ThePretrainedOneServesWhereThereIsNoOther) {
@@ -85,11 +88,45 @@ TEST_F(MegatronCheckpoints, WhatWouldTrainFromRandomWeightsOrOverCheckpointsIsRe
 TEST_F(MegatronCheckpoints, AFineTuningIsResumedByItsOwnCommand) {
   train_dense("base", {"--ranks", "1", "--vocab-size", "300"});
   const auto tune = [&](const std::string& steps) {
-    return run({"train", "--finetune", "--load", at("runs/base"), "--save", at("runs/tuned"), "--no-load-optim",
-                "--no-load-rng", "--num-layers", "2", "--hidden-size", "32", "--num-attention-heads", "4", "--seq-length",
-                "16", "--max-position-embeddings", "16", "--micro-batch-size", "1", "--global-batch-size", "2", "--lr",
-                "1e-3", "--train-iters", steps, "--save-interval", "1", "--data", at("text.txt"), "--device", "cpu",
-                "--ranks", "1", "--no-megatron", "--sample-tokens", "0", "--held-out-fraction", "0.2"},
+    return run({"train",
+                "--finetune",
+                "--load",
+                at("runs/base"),
+                "--save",
+                at("runs/tuned"),
+                "--no-load-optim",
+                "--no-load-rng",
+                "--num-layers",
+                "2",
+                "--hidden-size",
+                "32",
+                "--num-attention-heads",
+                "4",
+                "--seq-length",
+                "16",
+                "--max-position-embeddings",
+                "16",
+                "--micro-batch-size",
+                "1",
+                "--global-batch-size",
+                "2",
+                "--lr",
+                "1e-3",
+                "--train-iters",
+                steps,
+                "--save-interval",
+                "1",
+                "--data",
+                at("text.txt"),
+                "--device",
+                "cpu",
+                "--ranks",
+                "1",
+                "--no-megatron",
+                "--sample-tokens",
+                "0",
+                "--held-out-fraction",
+                "0.2"},
                false);
   };
   const Said begun = tune("2");

@@ -192,7 +192,7 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--profile", {}, {}},
       {"--tp-comm-overlap", {"--micro-batch-size", "16", "--seq-length", "2048"}, {"tp_comm_overlap"}},
       {"--save", {here}, {"run", "runs_folder"}},
-            {"--load", {own}, {"init_from", "init_state"}},
+      {"--load", {own}, {"init_from", "init_state"}},
       {"--finetune", {"--load", own}, {}},  // it says what --load does
       {"--pretrained-checkpoint", {own}, {"init_from"}},
       {"--ckpt-step", {"2", "--load", own, "--finetune"}, {}},

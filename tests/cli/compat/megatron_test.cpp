@@ -552,8 +552,8 @@ TEST(Megatron, TokenizersAreFilesOfAnyKind) {
   for (const char* name : {"vocab.json", "merges.txt", "gpt2-vocab.json", "gpt2-merges.txt"})
     write_text(folder / name, "");
   const auto of_gpt2 = [&](const std::string& vocabulary, const std::string& merges) {
-    return Words{"--tokenizer-type", "GPT2BPETokenizer",  "--vocab-file",
-                 folder / vocabulary, "--merge-file", folder / merges};
+    return Words{"--tokenizer-type",  "GPT2BPETokenizer", "--vocab-file",
+                 folder / vocabulary, "--merge-file",     folder / merges};
   };
   EXPECT_EQ(config_of(of_gpt2("vocab.json", "merges.txt")).data.tokenizer, std::string(folder / "vocab.json"));
   EXPECT_EQ(config_of(of_gpt2("gpt2-vocab.json", "gpt2-merges.txt")).data.tokenizer,
@@ -561,7 +561,8 @@ TEST(Megatron, TokenizersAreFilesOfAnyKind) {
   EXPECT_TRUE(contains(config_refused(of_gpt2("gpt2-vocab.json", "merges.txt")), "into one folder"));
   EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "needs --merge-file"));
   EXPECT_TRUE(contains(config_refused({"--merge-file", "m.txt"}), "needs --vocab-file"));
-  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "GPT2BPETokenizer"}), "needs --vocab-file and --merge-file"));
+  EXPECT_TRUE(
+      contains(config_refused({"--tokenizer-type", "GPT2BPETokenizer"}), "needs --vocab-file and --merge-file"));
 }
 
 TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
@@ -577,8 +578,9 @@ TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
   EXPECT_EQ(config_of(with({"--moe-use-megablocks-dmoe"})).model.moe.moe_expert_capacity_factor, 0);
   EXPECT_TRUE(contains(config_refused(with({"--moe-use-megablocks-dmoe", "--moe-expert-capacity-factor", "1"})),
                        "dropless experts have no capacity"));
-  EXPECT_EQ(config_of(with({"--bf16", "--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
-            "none");
+  EXPECT_EQ(
+      config_of(with({"--bf16", "--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
+      "none");
 }
 
 TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
@@ -599,7 +601,8 @@ TEST(Megatron, TheProfilerTracesSteps) {
   ASSERT_TRUE(usual);
   EXPECT_EQ(usual->first, 11);
   EXPECT_EQ(usual->last, 12);
-  const auto said = profiled({"--profile", "--profile-step-start", "0", "--profile-step-end", "2", "--profile-ranks", "0", "1"});
+  const auto said =
+      profiled({"--profile", "--profile-step-start", "0", "--profile-step-end", "2", "--profile-ranks", "0", "1"});
   ASSERT_TRUE(said);
   EXPECT_EQ(said->first, 1);
   EXPECT_EQ(said->last, 2);

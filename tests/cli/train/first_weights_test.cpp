@@ -167,14 +167,41 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
 // A run that goes on with another one's training ends as that one does, and is resumed from its own checkpoints.
 TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   write_text(folder_ / "four.toml", "train_iters = 4\nsave_interval = 1\nkeep_last = 9\n");
-  done({"train", "--config", folder_ / "four.toml", "--run", "one", "--data", folder_ / "text.txt", "--device", "cpu",
-        "--ranks", "2", "--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "4", "--hidden-size",
-        "32", "--ffn-hidden-size", "32", "--num-layers", "2", "--num-experts", "4", "--tokenizer-vocab-size", "300",
-        "--held-out-fraction", "0.2", "--sample-tokens", "0"});
+  done({"train",
+        "--config",
+        folder_ / "four.toml",
+        "--run",
+        "one",
+        "--data",
+        folder_ / "text.txt",
+        "--device",
+        "cpu",
+        "--ranks",
+        "2",
+        "--seq-length",
+        "16",
+        "--micro-batch-size",
+        "1",
+        "--global-batch-size",
+        "4",
+        "--hidden-size",
+        "32",
+        "--ffn-hidden-size",
+        "32",
+        "--num-layers",
+        "2",
+        "--num-experts",
+        "4",
+        "--tokenizer-vocab-size",
+        "300",
+        "--held-out-fraction",
+        "0.2",
+        "--sample-tokens",
+        "0"});
   const Said shown = run({"config", "show", "--run", "two", "--init-from", "one@2", "--init-state", "training"});
   EXPECT_THAT(shown.out, ::testing::ContainsRegex("train_iters = 4 +# init_from = one@2"));
-  const Said tried =
-      done({"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--dry-run"});
+  const Said tried = done(
+      {"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--dry-run"});
   EXPECT_THAT(tried.err, HasSubstr("would go on from step 2 of one@2"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/two"));
   const Said begun =
@@ -204,8 +231,8 @@ TEST_F(FirstWeights, ABranchNeedsTrainingThatCanGoOn) {
     EXPECT_THAT(refusal({"--init-from", "one"}, dry), HasSubstr("has done 2 steps, and train_iters = 2 leaves none"));
   }
   write_text(folder_ / "other.txt", some_text(300));
-  const Said other = run({"train", "--run", "two", "--init-from", "one", "--init-state", "training", "--train-iters", "3",
-                          "--device", "cpu", "--data", folder_ / "other.txt"});
+  const Said other = run({"train", "--run", "two", "--init-from", "one", "--init-state", "training", "--train-iters",
+                          "3", "--device", "cpu", "--data", folder_ / "other.txt"});
   EXPECT_THAT(other.err, HasSubstr("init_state = weights"));
 }
 

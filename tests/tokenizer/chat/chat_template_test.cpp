@@ -147,8 +147,8 @@ TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
             std::string::npos);
 }
 
-// A text that grows by 100 bytes in each round of nested loops is copied in each: n rounds take about 100 n^2 / 8 of the
-// 2^24 operations, of which a message's bytes bring more, up to 2^28.
+// A text that grows by 100 bytes in each round of nested loops is copied in each: n rounds take about 100 n^2 / 8 of
+// the 2^24 operations, of which a message's bytes bring more, up to 2^28.
 TEST(ChatTemplate, TextThatGrowsInNestedLoopsIsChargedForEachCopy) {
   const auto rounds = [](int outer) {
     return "{% set ns = namespace(x='') %}{% for i in range(" + std::to_string(outer) +

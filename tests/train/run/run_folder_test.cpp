@@ -53,9 +53,7 @@ TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
 }
 
 TEST(RunFolder, APathIsAnsweredByTheNameAndTheFolderThatItNames) {
-  const auto refusal = [](const char* name) {
-    return message_of<ConfigError>([&] { check_new_name("runs", name); });
-  };
+  const auto refusal = [](const char* name) { return message_of<ConfigError>([&] { check_new_name("runs", name); }); };
   EXPECT_EQ(refusal("../old/k"), "run = \"../old/k\" must be a name without slashes: give --run k --runs-folder old");
   EXPECT_EQ(refusal("sub/new/"),
             "run = \"sub/new/\" must be a name without slashes: give --run new --runs-folder runs/sub");

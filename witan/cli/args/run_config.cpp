@@ -245,7 +245,7 @@ void take_training(GivenConfig& given) {
   TrainConfig train = given.config.train;
   if (!train.branches() || train.init_from.empty() || given.saved) return;
   train.train_iters = std::numeric_limits<int64_t>::max();  // how many there are is yet to be taken
-  std::vector<std::string> warnings;  // said when the run is about to start from it (find_start)
+  std::vector<std::string> warnings;                        // said when the run is about to start from it (find_start)
   RunConfig before = config_of(find_branched(train, warnings));
   const Fields theirs = before.fields(), ours = given.config.fields();
   for (size_t i = 0; i < ours.size(); ++i) {

@@ -119,8 +119,8 @@ int64_t resolve_context(std::FILE* err, const TrainedRun& run, int64_t context, 
   const AttentionConfig& attention = run.config->model.attention;
   const auto positions = attention.most_positions();
   require<UsageError>(!positions || context <= *positions, "--context ", context, " is more than ",
-                      attention.most_positions_key(), " = ", positions.value_or(0),
-                      ", ", attention.most_positions_reason(), "; give at most these");
+                      attention.most_positions_key(), " = ", positions.value_or(0), ", ",
+                      attention.most_positions_reason(), "; give at most these");
   const int64_t tokens = context > 0 ? context : std::min(context_of(run), most);
   warn_of_length(err, run, "texts", tokens);
   return tokens;

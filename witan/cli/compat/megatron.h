@@ -18,12 +18,12 @@ namespace witan::cli {
 struct MegatronLine {
   std::vector<MegatronSettings::Setting> settings;  // keys, with their values and origins
   std::vector<std::pair<std::string, std::string>>
-      harmless;                   // accepted without effect, and the reason if it is not obvious
-  std::vector<std::string> rest;  // arguments that only Witan has: --config FILE, --fresh ...
-  std::string why;                // what identified it: "@dense.args", "--bf16"
-  std::string instead;            // "did you mean --dtype bfloat16?", if nothing else identified it
-  std::string name;               // of the run, unless --run is given
-  bool defaults = true;           // Megatron-LM's defaults apply; --no-megatron: Witan's
+      harmless;                       // accepted without effect, and the reason if it is not obvious
+  std::vector<std::string> rest;      // arguments that only Witan has: --config FILE, --fresh ...
+  std::string why;                    // what identified it: "@dense.args", "--bf16"
+  std::string instead;                // "did you mean --dtype bfloat16?", if nothing else identified it
+  std::string name;                   // of the run, unless --run is given
+  bool defaults = true;               // Megatron-LM's defaults apply; --no-megatron: Witan's
   std::optional<StepRange> profiled;  // of --profile: steps to trace, as far as a call comes to them
 };
 

@@ -116,8 +116,9 @@ void finetune(const GivenFlag& given, MegatronSettings& settings) {
 
 void ckpt_step(const GivenFlag& given, MegatronSettings& settings) {
   if (!source_of(given, settings))
-    given.refuse("a run resumes from its newest checkpoint: give --load its folder and --save another one, whose run "
-                 "goes on from that step");
+    given.refuse(
+        "a run resumes from its newest checkpoint: give --load its folder and --save another one, whose run "
+        "goes on from that step");
   settings.count_of("--ckpt-step", given);
 }
 

@@ -303,9 +303,10 @@ void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
     return text ? number<int64_t>(*text).value_or(0) : 0;
   };
   if (size("--micro-batch-size") * size("--seq-length") < kWorthHalving)
-    return settings.ignore(given,
-                           "halves of a micro-batch of less than 32768 tokens gain nothing: a larger --micro-batch-size "
-                           "would, and the key tp_comm_overlap in a file (--config) sets it all the same");
+    return settings.ignore(
+        given,
+        "halves of a micro-batch of less than 32768 tokens gain nothing: a larger --micro-batch-size "
+        "would, and the key tp_comm_overlap in a file (--config) sets it all the same");
   settings.set("tp_comm_overlap", "true", given);
 }
 
@@ -521,9 +522,10 @@ void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
   const auto own = merges_beside(given.value());
   std::error_code none;
   if (!own || !fs::equivalent(*own, *merges, none))
-    given.refuse(cat("a vocabulary is read with the merges that lie beside it under the same name, as gpt2-vocab.json "
-                     "and gpt2-merges.txt do, and --merge-file is ",
-                     clipped(*merges), ": put both files, or links to them, into one folder"));
+    given.refuse(
+        cat("a vocabulary is read with the merges that lie beside it under the same name, as gpt2-vocab.json "
+            "and gpt2-merges.txt do, and --merge-file is ",
+            clipped(*merges), ": put both files, or links to them, into one folder"));
   settings.set("tokenizer", given.value(), given);
 }
 
@@ -553,7 +555,8 @@ void profile(const GivenFlag& given, MegatronSettings& settings) {
     const std::string* text = settings.value_of(flag);
     if (!text) return otherwise;
     const auto value = number<int64_t>(*text);
-    if (!value || *value < 0) given.refuse(cat("needs ", flag, " to be a whole number from 0 on, not ", clipped(*text)));
+    if (!value || *value < 0)
+      given.refuse(cat("needs ", flag, " to be a whole number from 0 on, not ", clipped(*text)));
     return *value;
   };
   const StepRange steps{step("--profile-step-start", 10) + 1, step("--profile-step-end", 12)};

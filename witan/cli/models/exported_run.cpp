@@ -75,7 +75,8 @@ Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& c
     different = essential(as_architecture(one, model, config.data.seq_length), model);
   } catch (const ConfigError& error) {
     const std::string why = error.what(), type = cat("a model of type ", one.model_type, ": ");
-    different.push_back("nothing, as it cannot hold this model: " + (why.starts_with(type) ? why.substr(type.size()) : why));
+    different.push_back("nothing, as it cannot hold this model: " +
+                        (why.starts_with(type) ? why.substr(type.size()) : why));
     tried.possible = false;
   }
   if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))

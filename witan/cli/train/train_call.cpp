@@ -341,8 +341,8 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
       fmt::format("dry run      {} would {}{}; nothing was written", path.string(),
                   options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
                   : branches ? fmt::format("go on from step {} of {}", done, train.init_from)
-                  : done > 0                                               ? fmt::format("resume from step {}", done)
-                                                                           : "start",
+                  : done > 0 ? fmt::format("resume from step {}", done)
+                             : "start",
                   fmt::format(", to train for {} tokens",
                               format_count(static_cast<double>(plan.tokens_per_step * (train.train_iters - done))))));
   return ExitCode::done;

@@ -20,7 +20,8 @@ struct TrainOptions {
   bool dry_run = false;          // ends before anything is written
   std::vector<int> debug_ranks;  // which wait for a debugger
   std::string trace_steps;       // "3:5"; empty: none
-  std::optional<StepRange> profiled;  // of Megatron-LM's --profile; unlike the above, steps that do not come are no error
+  std::optional<StepRange>
+      profiled;  // of Megatron-LM's --profile; unlike the above, steps that do not come are no error
 };
 
 // `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise silent

@@ -83,7 +83,8 @@ HfFolder::HfFolder(fs::path folder) : folder_(std::move(folder)) {
   require<CheckpointError>(fs::exists(folder_, error), folder_.string(),
                            " does not exist: give the folder of a model, ",
                            "with config.json and safetensors files, or a .gguf file", way_to_fetch(folder_.string()));
-  require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(), " is not a folder and does not begin as a ",
+  require<CheckpointError>(fs::is_directory(folder_, error), folder_.string(),
+                           " is not a folder and does not begin as a ",
                            "GGUF file does: give the folder of a model, with config.json and safetensors files, or an "
                            "intact .gguf file");
   require<CheckpointError>(!is_adapter_folder(folder_), folder_.string(),

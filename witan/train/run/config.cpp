@@ -32,7 +32,8 @@ Fields TrainConfig::fields() {
       Field{"full_validation", &full_validation,
             "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
       Field{"log_interval", &log_interval,
-            "Write a line of metrics.jsonl every N steps and, if N > 1 and the output is not a terminal, a progress line, "
+            "Write a line of metrics.jsonl every N steps and, if N > 1 and the output is not a terminal, a progress "
+            "line, "
             "which otherwise comes every 30 s there"}
           .at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
@@ -110,9 +111,10 @@ Fields TrainConfig::fields() {
           "init_from", &init_from,
           "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, a GGUF "
           "file, a checkpoint of Megatron-LM, the name of a run, its folder, or a checkpoint's; empty: random weights"},
-      Field{"init_state", &init_state,
-            "What init_from takes of a run: its weights, for training that begins at step 0; or its training, which goes "
-            "on from that step with its optimizer, its place in the data and its configuration"}
+      Field{
+          "init_state", &init_state,
+          "What init_from takes of a run: its weights, for training that begins at step 0; or its training, which goes "
+          "on from that step with its optimizer, its place in the data and its configuration"}
           .one_of({"weights", "training"}),
   };
 }

@@ -94,9 +94,9 @@ struct TrainConfig {
   std::string replay_routes;    // likewise: what --record-routes wrote
   std::string upcycle;          // a dense checkpoint that a new run starts from; empty: random weights
   std::string upcycle_method = "copied";
-  double upcycle_noise = 0;         // relative to the standard deviation of a dense matrix
-  double upcycle_drop_ratio = 0.5;  // of upcycle_method = "drop"
-  std::string init_from;            // a run or a Hugging Face folder whose weights a new run starts from
+  double upcycle_noise = 0;            // relative to the standard deviation of a dense matrix
+  double upcycle_drop_ratio = 0.5;     // of upcycle_method = "drop"
+  std::string init_from;               // a run or a Hugging Face folder whose weights a new run starts from
   std::string init_state = "weights";  // weights | training: what of a run init_from takes
 
   Fields fields();
@@ -119,7 +119,7 @@ struct LogConfig {
   int64_t log_activations = 0;  // steps; 0: off
   bool nvtx_ranges = false;
   int64_t timing_log_level = 0;
-  std::string tensorboard_dir;  // empty: RUN/tensorboard; "none": not written
+  std::string tensorboard_dir;                              // empty: RUN/tensorboard; "none": not written
   std::string wandb_project, wandb_exp_name, wandb_entity;  // for who uploads the run; empty: not said
 
   Fields fields();

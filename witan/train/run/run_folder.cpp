@@ -37,8 +37,8 @@ void check_new_name(const fs::path& runs_folder, const std::string& name) {
   fs::path path = fs::path(name).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   require<ConfigError>(name.find('/') == std::string::npos, "run = \"", name,
-                       "\" must be a name without slashes: give --run ", shell_word(path.filename().string()), " --runs-folder ",
-                       shell_word((runs_folder / path).lexically_normal().parent_path().string()));
+                       "\" must be a name without slashes: give --run ", shell_word(path.filename().string()),
+                       " --runs-folder ", shell_word((runs_folder / path).lexically_normal().parent_path().string()));
   const bool known = fs::exists(runs_folder / name / "config.toml", none);
   require<ConfigError>(known || name.find('@') == std::string::npos, "run = \"", name,
                        "\": a new run's name has no @, which stands before a checkpoint of a run, as in mine@best or "

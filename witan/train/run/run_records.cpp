@@ -27,7 +27,8 @@ std::string truncate_or_repair(const fs::path& events, int64_t step) {
   }
 }
 
-// Without cuBLASLt or cuDNN a run computes the same, several times slower; several GPUs without NCCL have failed before.
+// Without cuBLASLt or cuDNN a run computes the same, several times slower; several GPUs without NCCL have failed
+// before.
 void warn_of_missing_libraries(Recorder& recorder) {
   for (const cuda::LibraryState& library : cuda::libraries())
     if (!library.missing.empty() && library.name != "NCCL")

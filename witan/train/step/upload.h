@@ -6,8 +6,8 @@
 
 namespace witan {
 
-// tokens, positions and sequence ids [B, S]. On the meta device the batch needs only its sizes. `padded`: some positions
-// may be padding.
+// tokens, positions and sequence ids [B, S]. On the meta device the batch needs only its sizes. `padded`: some
+// positions may be padding.
 ModelInput upload(Stream& stream, const Batch& batch, bool padded);
 
 // targets [T] int32, T = B S, and what each counts in the loss, [T] of `dtype`: its mask over `denominator`.

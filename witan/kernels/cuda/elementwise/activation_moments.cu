@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) chunks[blockIdx.x] = all;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    total_moments_kernel(double* out, const Moments* chunks, int64_t count) {
+__global__ void __launch_bounds__(kThreads) total_moments_kernel(double* out, const Moments* chunks, int64_t count) {
   Moments own;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) {
     own.squares += chunks[i].squares;
