@@ -100,7 +100,7 @@ TEST(LrSchedule, AfterUpdatesEveryUpdateUsesMegatronLmsRate) {
   EXPECT_EQ(rows, 120);
 }
 
-// Likewise of its weight decay.
+// The same script wrote the weight decay of its scheduler.
 TEST(LrSchedule, WeightDecayGoesAsMegatronCores) {
   std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/weight_decay.tsv");
   std::string header;

@@ -1,4 +1,4 @@
-// What the endpoints refuse, and whom.
+// The endpoints refuse requests that they cannot honour, and clients without a right to ask.
 #include "serve/service_support.h"
 
 namespace witan::test {

@@ -1,4 +1,4 @@
-// What --save, --load, --pretrained-checkpoint, --finetune and their like make of a run.
+// The flags --save, --load, --pretrained-checkpoint and --finetune say where a run begins and writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -593,7 +593,7 @@ TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
   EXPECT_FALSE(overlaps("15"));
 }
 
-// Of steps that Megatron-LM counts from 0 on: it starts after the one, and stops after the other.
+// Megatron-LM counts steps from 0, starts its profiler after the first of the two, and stops it after the second.
 TEST(Megatron, TheProfilerTracesSteps) {
   const auto profiled = [](const Words& more) { return cli::read_megatron_line(small(more))->profiled; };
   EXPECT_FALSE(profiled({"--bf16", "--profile-step-start", "3"}));

@@ -470,7 +470,7 @@ TEST_F(GenerationCommands, ServeHasNoMoreTextsAtATimeThanItCanPlan) {
   expect_refusal(with("4096"), 2, {"no such host"});
 }
 
-// What is left when the time is over has work for minutes.
+// The request has work for minutes, and the server no time.
 TEST_F(GenerationCommands, ServeCancelsWhatTakesLongerThanTheTimeToStop) {
   Server server(*folder_ / "runs", own_ / "log", {"--context", "4000", "--stop-timeout", "0"});
   HttpClient client(server.port());

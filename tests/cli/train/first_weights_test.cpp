@@ -164,7 +164,7 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
   EXPECT_EQ(same.code, 0) << same.err;
 }
 
-// A run that goes on with another one's training ends as that one does, and is resumed from its own checkpoints.
+// A run that continues the training of another ends as that one does, and resumes from its own checkpoints.
 TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   write_text(folder_ / "four.toml", "train_iters = 4\nsave_interval = 1\nkeep_last = 9\n");
   done({"train",
@@ -202,7 +202,7 @@ TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   EXPECT_THAT(shown.out, ::testing::ContainsRegex("train_iters = 4 +# init_from = one@2"));
   const Said tried = done(
       {"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--dry-run"});
-  EXPECT_THAT(tried.err, HasSubstr("would go on from step 2 of one@2"));
+  EXPECT_THAT(tried.err, HasSubstr("would continue from step 2 of one@2"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/two"));
   const Said begun =
       done({"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu"});

@@ -67,8 +67,7 @@ TEST_F(NewtonSchulzOnGpu, StaysAsNearToFloat64AsIterationsOnTheMatrixDo) {
 }
 
 // The experts of the MoE reference, and singular values over many orders of magnitude: Gram matrices in float16 stay
-// nearer than iterations in bfloat16 on the matrix, which the original does. Where the GPU iterates in bfloat16 too,
-// its sums have another order: two sets of roundings of one size, of which either may be the nearer.
+// nearer than iterations in bfloat16 on the matrix, which the original does.
 TEST_F(NewtonSchulzOnGpu, StaysNearOnIllConditionedMatrices) {
   const bool in_float16 = kernels::has_hopper_gram(gpu());
   for (const Shape& shape : {Shape{1, 512, 1792}, {1, 1792, 512}, {2, 256, 896}})
@@ -76,7 +75,7 @@ TEST_F(NewtonSchulzOnGpu, StaysNearOnIllConditionedMatrices) {
       for (const double power : {0.0, 0.5, 1.0, 2.0, 4.0}) {
         SCOPED_TRACE(cat(shape, " ", type, " ", power));
         const auto [on_gpu, rounded] = distances(matrices(shape, power), NewtonSchulz::of(type, 5));
-        EXPECT_LE(on_gpu, in_float16 ? rounded : 2 * rounded);
+        EXPECT_LE(on_gpu, in_float16 ? rounded : 1.5 * rounded);
       }
 }
 

@@ -28,7 +28,7 @@ TEST_F(MeasuredSpeedsTest, AreTimesOfKernels) {
   EXPECT_EQ(speeds.products.values.size(), 8U);
   EXPECT_GT(speeds.products.of({1024, 1024, 1024}), speeds.products.of({128, 128, 128}));
   EXPECT_GT(speeds.attention_forward.of({1024}), speeds.attention_forward.of({256}));
-  EXPECT_GT(512 / speeds.grouped.of({512}), 64 / speeds.grouped.of({64}));  // eight times the rows take longer
+  EXPECT_GT(speeds.grouped.of({512}), speeds.grouped.of({64}));
   EXPECT_LT(speeds.kernels.at("gemm").call, 20e-6);
   EXPECT_LT(speeds.kernels.at("").call, 20e-6);
   EXPECT_GT(speeds.kernels.at("").bytes, 1e11);

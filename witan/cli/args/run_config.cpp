@@ -230,8 +230,8 @@ void take_model(GivenConfig& given, std::FILE* err) {
   if (const auto tokenizer = tokenizer_of(*source)) take_tokenizer(given, *tokenizer);
 }
 
-// Keys of the run on disk whose training a new one goes on with that are not its training: where it is, where it came
-// from, its layout, and what it writes beside checkpoints.
+// Keys that a run which continues the training of another does not take from it: its place, its origin, its layout, and
+// what it writes beside checkpoints.
 bool is_of_one_run(const Field& field) {
   constexpr std::array<std::string_view, 7> kKeys = {"run",     "runs_folder",   "init_from",    "init_state",
                                                      "upcycle", "record_routes", "replay_routes"};
@@ -240,7 +240,7 @@ bool is_of_one_run(const Field& field) {
          std::ranges::find(kSections, field.section) != kSections.end();
 }
 
-// A new run that goes on with another one's training (init_state = training) takes all that the call does not say.
+// A new run that continues the training of another (init_state = training) takes all that the call does not say.
 void take_training(GivenConfig& given) {
   TrainConfig train = given.config.train;
   if (!train.branches() || train.init_from.empty() || given.saved) return;

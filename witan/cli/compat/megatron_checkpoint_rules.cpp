@@ -55,7 +55,7 @@ std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& 
   return std::nullopt;
 }
 
-// What stands behind the flags that say where a run begins; the same for each of them.
+// Each flag that says where a run begins leads here, since they decide it together.
 void begin_with(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* save = settings.value_of("--save");
   const bool resumes = save && held_by(*save) == Holds::own_run;
@@ -118,11 +118,11 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings) {
   if (!source_of(given, settings))
     given.refuse(
         "a run resumes from its newest checkpoint: give --load its folder and --save another one, whose run "
-        "goes on from that step");
+        "continues from that step");
   settings.count_of("--ckpt-step", given);
 }
 
-// Of the checkpoint that --load names: a run that resumes from its own keeps its optimizer.
+// The flag is about the checkpoint that --load names: a run that resumes from its own keeps its optimizer.
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* save = settings.value_of("--save");
   const auto source = source_of(given, settings);

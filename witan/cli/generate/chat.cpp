@@ -97,7 +97,7 @@ class Conversation {
     const std::string text = cat("{\"messages\":", list.dump(), "}\n");  // which ends with kEnd
     try {
       require<UsageError>(!file.empty(), "/save needs the name of a file");
-      // What is written goes on from an earlier save of this conversation, of which nothing is lost.
+      // The file is an earlier save of this conversation, which the new one contains.
       const auto is_beginning = [&](std::string_view saved) {
         return saved.ends_with(kEnd) && text.starts_with(saved.substr(0, saved.size() - kEnd.size()));
       };

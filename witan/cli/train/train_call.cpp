@@ -79,7 +79,7 @@ std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedC
   return range;
 }
 
-// Of `asked` those that a run does which has done so many; nothing where it does none of them.
+// The steps of `asked` that are left to a run which has done so many; nothing if none are.
 std::optional<StepRange> steps_to_come(const std::optional<StepRange>& asked, int64_t done, int64_t steps) {
   if (!asked || asked->last <= done || asked->first > steps) return std::nullopt;
   return StepRange{std::max(asked->first, done + 1), std::min(asked->last, steps)};
@@ -340,7 +340,7 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   progress.note(
       fmt::format("dry run      {} would {}{}; nothing was written", path.string(),
                   options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
-                  : branches ? fmt::format("go on from step {} of {}", done, train.init_from)
+                  : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
                   : done > 0 ? fmt::format("resume from step {}", done)
                              : "start",
                   fmt::format(", to train for {} tokens",

@@ -12,8 +12,9 @@
 
 namespace witan {
 
-// Of an architecture whose layers all rotate alike. `positions`: max_position_embeddings. `partial`: whether its models
-// rotate the share of a head's channels that partial_rotary_factor says; others refuse the key. Throws ConfigError.
+// The rotation of an architecture whose layers all rotate alike. `positions`: max_position_embeddings. `partial`:
+// whether its models rotate the share of a head's channels that partial_rotary_factor says; others refuse the key.
+// Throws ConfigError.
 void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial = false);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 

@@ -111,10 +111,9 @@ Fields TrainConfig::fields() {
           "init_from", &init_from,
           "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, a GGUF "
           "file, a checkpoint of Megatron-LM, the name of a run, its folder, or a checkpoint's; empty: random weights"},
-      Field{
-          "init_state", &init_state,
-          "What init_from takes of a run: its weights, for training that begins at step 0; or its training, which goes "
-          "on from that step with its optimizer, its place in the data and its configuration"}
+      Field{"init_state", &init_state,
+            "Take only the weights of init_from and begin at step 0, or continue its training from its step, with its "
+            "optimizer state, data position and configuration"}
           .one_of({"weights", "training"}),
   };
 }
