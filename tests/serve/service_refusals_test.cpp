@@ -119,7 +119,8 @@ TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
     return client.answer().status;
   };
   start({.host = "My-Machine"});
-  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "my-machine:1"})
+  for (const char* host : {"localhost", "LocalHost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "my-machine:1",
+                           "LOCALHOST.", "localhost.:8000"})
     EXPECT_EQ(status(host), 200) << host;
   for (const char* host : {"", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0:8000",
                            "192.0.2.1", "[::2]", "[::1].evil"})

@@ -70,6 +70,23 @@ TEST(ChatTemplate, EvaluatesAsJinjaDoes) {
     expect_golden(snippet["source"].get<std::string>(), {}, options, snippet["expected"]);
 }
 
+std::string refusal(const std::string& source) {
+  return message_of<DataError>([&] { ChatTemplate(source, "t.jinja").render({}); });
+}
+
+TEST(ChatTemplate, ViewsOfDictsAndRangesAreNotLists) {
+  const auto rendered = [](const std::string& source) { return ChatTemplate(source, "t").render({}); };
+  EXPECT_EQ(rendered("{{ {'a': 1}.keys() }} {{ {'a': 1}.values() }} {{ {'a': 1}.items() }}"),
+            "dict_keys(['a']) dict_values([1]) dict_items([('a', 1)])");
+  EXPECT_EQ(rendered("{{ range(3) }} {{ range(2, 1) }} {{ [range(9, 0, -2)] }}"),
+            "range(0, 3) range(2, 1) [range(9, 0, -2)]");
+  EXPECT_EQ(
+      rendered("{{ range(2)|list }} {{ range(2) == [0, 1] }} {{ range(2) == range(0, 2) }} {{ {1: 2}.keys()|list }}"),
+      "[0, 1] False True [1]");
+  EXPECT_EQ(refusal("{{ {'a': 1}.keys()|tojson }}"),
+            "t.jinja:1: tojson: a dict's view or a range has no JSON: write |list before |tojson");
+}
+
 TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
   const ChatTemplate chat("{% for m in messages %}{{ m.role }}: {{ m.content|tojson }}\n{% endfor %}", "chat");
   const std::vector<ChatMessage> messages = {{"user", "a \"b\"\n{{ x }}"}, {"assistant", "é"}};
@@ -82,10 +99,6 @@ TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
               chat.render(std::vector<ChatMessage>{{"", "", "[1]"}});
             }),
             "a message is a list, not a JSON object");
-}
-
-std::string refusal(const std::string& source) {
-  return message_of<DataError>([&] { ChatTemplate(source, "t.jinja").render({}); });
 }
 
 TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {

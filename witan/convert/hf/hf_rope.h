@@ -18,11 +18,10 @@ namespace witan {
 void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial = false);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 
-// Of an architecture whose layers with a window, those of layer_types = sliding_attention, rotate by themselves, as
-// OLMo 3's: rope_parameters has an object for each of the two types. A rope_scaling is of full_attention alone, as in
-// transformers before v5, which wrote such files. Throws ConfigError; for positions of windowed layers that are
-// stretched otherwise than the others' or not at all, and for a rope_theta beside these objects over whose layers
-// versions of transformers disagree, too.
+// The rotations of an architecture such as OLMo 3, whose windowed layers (layer_types = sliding_attention) have their
+// own: rope_parameters holds an object for each of the two types. A rope_scaling applies to full_attention only, as in
+// transformers before v5, which wrote such files. Throws ConfigError, also if the two types stretch positions
+// differently, and for a rope_theta beside these objects, since versions of transformers disagree about its layers.
 void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
                                  const std::vector<bool>& windowed);
 nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 
 namespace witan::jinja {
 
@@ -23,7 +24,7 @@ Value make_range(const Arguments& arguments, Work& work) {
     if (__builtin_add_overflow(at, step, &at)) break;
   }
   work.take(items.size());
-  return Value::list(std::move(items));
+  return Value::view(std::move(items), cat("range(", first, ", ", end, step == 1 ? "" : cat(", ", step), ")"));
 }
 
 Entries make_entries(const Arguments& arguments, Work& work) {

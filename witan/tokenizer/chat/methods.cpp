@@ -253,7 +253,7 @@ Value call_dict(const Entries& entries, const std::string& name, const Arguments
     else
       items.push_back(name == "keys" ? key : value);
   }
-  return Value::list(std::move(items));
+  return Value::view(std::move(items), "dict_" + name);
 }
 
 Value call_list(const Items& items, const std::string& name, const Arguments& arguments) {
@@ -280,7 +280,7 @@ Value call_loop(const Loop& loop, const std::string& name, const Arguments& argu
 bool has_method(const Value& value, std::string_view name) {
   if (value.string()) return string_methods().contains(name) || among(kOtherStringMethods, name);
   if (value.entries()) return among(kDictMethods, name);
-  if (value.sequence()) return among(kListMethods, name);
+  if (value.sequence()) return !value.sequence()->view && among(kListMethods, name);
   return value.as<const Loop*>() && (name == "cycle" || name == "changed");
 }
 

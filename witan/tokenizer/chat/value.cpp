@@ -68,12 +68,17 @@ void add_quoted(MarkedText& out, const MarkedText& text) {
 void add_repr(MarkedText& out, const Value& value);
 
 void add_sequence(MarkedText& out, const Sequence& sequence) {
+  const std::string view = sequence.view ? *sequence.view : "";
+  out.append(view);
+  if (view.ends_with(')')) return;
+  if (sequence.view) out.append("(");
   out.append(sequence.tuple ? "(" : "[");
   for (size_t i = 0; i < sequence.items->size(); ++i) {
     if (i > 0) out.append(", ");
     add_repr(out, (*sequence.items)[i]);
   }
   out.append(sequence.tuple ? sequence.items->size() == 1 ? ",)" : ")" : "]");
+  if (sequence.view) out.append(")");
 }
 
 void add_dict(MarkedText& out, const Entries& entries) {
@@ -156,7 +161,10 @@ class JsonText {
   }
 
   void add(const Value& value, int64_t level) {
-    if (const auto* items = value.sequence())
+    const Sequence* items = value.sequence();
+    require<DataError>(!items || !items->view,
+                       "tojson: a dict's view or a range has no JSON: write |list before |tojson");
+    if (items)
       add_all('[', ']', *items->items, level, [&](const Value& item) { add(item, level + 1); });
     else if (const auto* entries = value.entries())
       add_entries(*entries, level);
@@ -315,6 +323,12 @@ Value Value::list(Items items, bool tuple) {
   return Variant(std::move(made));
 }
 
+Value Value::view(Items items, std::string view) {
+  Value made = list(std::move(items));
+  std::get<Sequence>(made.is_).view = std::make_shared<const std::string>(std::move(view));
+  return made;
+}
+
 Value Value::dict(Entries entries) {
   Mapping made;
   for (const auto& [key, value] : entries) {
@@ -399,7 +413,8 @@ bool equal(const Value& a, const Value& b) {
   if (is_number(a) && is_number(b)) return order_of_numbers(a, b) == 0;
   if (a.string() && b.string()) return *a.string() == *b.string();
   if (a.sequence() && b.sequence())
-    return a.sequence()->tuple == b.sequence()->tuple && same_items(*a.sequence()->items, *b.sequence()->items);
+    return a.sequence()->tuple == b.sequence()->tuple && !a.sequence()->view == !b.sequence()->view &&
+           same_items(*a.sequence()->items, *b.sequence()->items);
   if (a.entries() && b.entries()) return same_entries(*a.entries(), *b.entries());
   if (a.is_undefined() || a.is_none()) return a.variant().index() == b.variant().index();
   if (const auto* space = a.as<Namespace*>()) return b.as<Namespace*>() && *space == *b.as<Namespace*>();

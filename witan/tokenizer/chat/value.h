@@ -33,6 +33,8 @@ struct BigInteger {
 struct Sequence {
   std::shared_ptr<const Items> items;
   bool tuple = false;
+  // Python prints a dict's views and ranges otherwise than lists, and they equal no list: "dict_keys", "range(0, 3)".
+  std::shared_ptr<const std::string> view = nullptr;
   int depth = 1;
   uint64_t weight = 1;
 };
@@ -65,6 +67,7 @@ class Value {
   static Value text(MarkedText text) { return Variant(std::make_shared<const MarkedText>(std::move(text))); }
   // Throw DataError for values that are too deep or too large.
   static Value list(Items items, bool tuple = false);
+  static Value view(Items items, std::string view);
   static Value dict(Entries entries);
   static Value integer(int64_t number) { return Variant(number); }
   // Of decimal digits, perhaps behind a sign. Throws DataError for more digits than Python reads.
