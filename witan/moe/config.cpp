@@ -73,10 +73,9 @@ std::vector<BalanceLoss> MoeConfig::balance_losses() const {
   if (moe_router_load_balancing_type == "none" || balances_by_quantiles()) return {};
   const std::vector<std::string> types = split(moe_router_load_balancing_type);
   std::vector<BalanceLoss> losses;
-  require<ConfigError>(values.size() == types.size(), "moe_aux_loss_coeff = ", moe_aux_loss_coeff, " has ",
-                       values.size(),
-                       " coefficients, and moe_router_load_balancing_type = ", moe_router_load_balancing_type, " has ",
-                       types.size(), " losses: give each loss one");
+  require<ConfigError>(values.size() == types.size(), "moe_aux_loss_coeff = ", moe_aux_loss_coeff,
+                       " must have a coefficient for each loss of moe_router_load_balancing_type = ",
+                       moe_router_load_balancing_type, ": ", types.size(), " numbers with commas between them");
   for (size_t i = 0; i < types.size(); ++i) losses.push_back({balanced_over(types[i]), values[i]});
   std::ranges::sort(losses, {}, &BalanceLoss::over);
   return losses;
