@@ -2,10 +2,11 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/parallel/pass_places.h"
+#include "witan/tensor/arena.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -33,8 +34,11 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
-  PassPlaces places(pipeline_);
-  const TraceContext::Phase outer = stream.trace_context().phase;  // an evaluation stays one
+  // Of one micro-batch at a time, best fit finds the holes that it left.
+  const bool pools = most_in_flight(pipeline_, group_.rank()) > 1;
+  Arena::Pool pool(stream.arena());
+  std::map<std::tuple<Kind, Work::Pass, int>, Arena::Pool::Pass> known;  // passes, and what is received for them
+  const TraceContext::Phase outer = stream.trace_context().phase;        // an evaluation stays one
   const TraceContext::Phase passes = outer == TraceContext::Phase::none ? TraceContext::Phase::forward : outer;
   PipelineWalk walk(pipeline_, steps_, repetition_);
   while (const PipelineStep* step = walk.next()) {
@@ -42,7 +46,7 @@ void PipelineChannel::run(Stream& stream, StageModel& model) {
     const bool forward = work.pass == Work::Pass::forward;
     const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, work.micro_batch);
     trace_context->chunk = work.chunk;
-    const Arena::Return memory(stream.arena(), places.of(*step));
+    const Arena::Pool::Scope memory(pool, pools ? &known[{kind, work.pass, work.chunk}] : nullptr);
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())

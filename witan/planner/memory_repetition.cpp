@@ -31,8 +31,8 @@ void MemoryRepetition::begin() {
   before_ = stream_.arena().records();
 }
 
-// Where a block goes may depend on where it last was (Arena::Places), so that memory has to be as it was at every mark
-// of a period, not only at its ends.
+// Where a block goes may depend on which blocks outlived a pass the last time (Arena::Pool), so that memory has to be as
+// it was at every mark of a period, not only at its ends.
 int64_t MemoryRepetition::period(int64_t micro_batch) {
   const std::vector<int64_t> layout = stream_.arena().layout(before_);
   marks_.push_back({micro_batch, hash_hex(layout.data(), layout.size() * sizeof(int64_t))});

@@ -80,49 +80,63 @@ int64_t Arena::live() const {
   return std::accumulate(live_.begin(), live_.end(), int64_t{0});
 }
 
-Arena::Return::Return(Arena& arena, Places* places) : arena_(arena), before_(std::exchange(arena.places_, places)) {
-  if (places != nullptr) places->next_ = 0;
+Arena::Pool::Pool(Arena& arena) : arena_(arena) {
+  assert(arena.pool_ == nullptr);
+  arena.pool_ = this;
 }
 
-// Where a block goes depends on the blocks that are live, and on nothing that was freed before, but for work that
-// returns to its places within a step: a step, an evaluation or a sample that begins with the same blocks takes the
+Arena::Pool::~Pool() {
+  arena_.pool_ = nullptr;
+  for (const auto& [bytes, offsets] : free_)
+    for (const int64_t offset : offsets) arena_.release_block(offset, bytes);
+}
+
+bool Arena::Pool::take(int64_t& offset, int64_t bytes) {
+  const auto found = free_.find(bytes);
+  if (found == free_.end()) return false;
+  offset = found->second.back();
+  found->second.pop_back();
+  if (found->second.empty()) free_.erase(found);
+  return true;
+}
+
+// Not what ends within the pass that allocated it.
+bool Arena::Pool::take_back(int64_t offset, int64_t bytes) {
+  of_pass_.erase(offset);
+  if (live_.erase(offset) == 0) return false;
+  free_[bytes].push_back(offset);
+  return true;
+}
+
+void Arena::Pool::note(int64_t offset, bool kept) {
+  if (pass_ == nullptr) return;
+  of_pass_.emplace(offset, asked_++);
+  if (kept) live_.insert(offset);
+}
+
+void Arena::Pool::end_pass() {
+  if (pass_ != nullptr) pass_->assign(asked_, false);
+  for (const auto& [offset, number] : of_pass_) (*pass_)[number] = true;
+  pass_ = nullptr;
+  asked_ = 0;
+  of_pass_.clear();
+}
+
+// Where a block goes depends on the blocks that are live, and on nothing that was freed before, but for the pool of a
+// pipeline, which lives within a step: a step, an evaluation or a sample that begins with the same blocks takes the
 // same addresses, whatever ran before it and however often. That is why one of each in a plan stands for all of a run.
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
   int64_t offset = 0;
-  if (!take_last_place(offset, size)) offset = take_best_fit(bytes, size, tag);
-  if (places_ != nullptr) {
-    if (places_->next_ == places_->blocks_.size()) places_->blocks_.emplace_back();
-    places_->blocks_[places_->next_++] = {offset, size};
-  }
+  const bool kept = pool_ != nullptr && pool_->expects_to_keep();
+  if (!kept || !pool_->take(offset, size)) offset = take_best_fit(bytes, size, tag);
+  if (pool_ != nullptr) pool_->note(offset, kept);
   if (gpu_ < 0) set_poison(address(offset), size, false);
   const auto t = static_cast<size_t>(tag);
   live_[t] += size;
   peak_[t] = std::max(peak_[t], live_[t]);
   if (live_[t] > planned_[t]) tell_not_planned(bytes, tag);
   return offset;
-}
-
-bool Arena::take_last_place(int64_t& offset, int64_t size) {
-  if (places_ == nullptr || places_->next_ == places_->blocks_.size()) return false;
-  const auto [start, bytes] = places_->blocks_[places_->next_];
-  if (bytes != size) return false;
-  offset = start;
-  if (offset >= top_) {
-    const int64_t gap = std::exchange(top_, offset + size);
-    if (gap < offset) release_block(gap, offset - gap);
-    high_water_ = std::max(high_water_, top_);
-    return true;
-  }
-  auto free = free_.upper_bound(offset);
-  if (free == free_.begin()) return false;
-  const auto [first, length] = *--free;
-  if (first + length < offset + size) return false;
-  free_by_size_.erase({length, first});
-  free_.erase(free);
-  if (first < offset) release_block(first, offset - first);
-  if (offset + size < first + length) release_block(offset + size, first + length - offset - size);
-  return true;
 }
 
 // The smallest free block that holds it, lowest address first; else above all others.
@@ -175,13 +189,18 @@ MemorySnapshot Arena::snapshot(MemorySnapshot::Why why, int64_t requested, Memor
 }
 
 std::vector<int64_t> Arena::layout(int64_t after_records) const {
+  const auto place_of = [&](int64_t offset) { return pool_ != nullptr && pool_->live_.contains(offset) ? -1 : offset; };
   std::vector<int64_t> layout{top_};
   for (const Record* record = records_; record != nullptr && record->number > after_records; record = record->before)
-    layout.insert(layout.end(), {record->block.offset, record->block.bytes, static_cast<int64_t>(record->block.tag)});
+    layout.insert(layout.end(),
+                  {place_of(record->block.offset), record->block.bytes, static_cast<int64_t>(record->block.tag)});
   layout.push_back(-1);
   for (const auto& [offset, bytes] : free_) layout.insert(layout.end(), {offset, bytes});
   layout.push_back(-1);
-  for (const auto& [offset, bytes] : held_) layout.insert(layout.end(), {offset, bytes});
+  for (const auto& [offset, bytes] : held_) layout.insert(layout.end(), {place_of(offset), bytes});
+  layout.push_back(-1);
+  if (pool_ != nullptr)
+    for (const auto& [bytes, offsets] : pool_->free_) layout.insert(layout.end(), {bytes, std::ssize(offsets)});
   return layout;
 }
 
@@ -216,11 +235,15 @@ void Arena::free(int64_t offset, int64_t bytes, MemoryTag tag) {
   if (holds_ > 0)
     held_.emplace_back(offset, size);
   else
-    release_block(offset, size);
+    give_back(offset, size);
 }
 
 void Arena::release_held() {
-  for (const auto& [offset, bytes] : std::exchange(held_, {})) release_block(offset, bytes);
+  for (const auto& [offset, bytes] : std::exchange(held_, {})) give_back(offset, bytes);
+}
+
+void Arena::give_back(int64_t offset, int64_t bytes) {
+  if (pool_ == nullptr || !pool_->take_back(offset, bytes)) release_block(offset, bytes);
 }
 
 void Arena::release_block(int64_t offset, int64_t bytes) {

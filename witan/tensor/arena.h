@@ -50,24 +50,47 @@ class Arena {
     Arena* arena_;
   };
 
-  // Where the blocks of some work lay when it was last done: work that is done over and over beside other work, as the
-  // passes of a pipeline are. While a Return lives, a block goes to its place of the last time if it is as large and
-  // nothing is there. Else its place may differ every time, since what is free does, and holes grow.
-  class Places {
-    friend class Arena;
-    std::vector<std::pair<int64_t, int64_t>> blocks_;  // (offset, bytes), in the order in which they were asked for
-    size_t next_ = 0;
-  };
-  class Return {
+  // Memory of passes that are done over and over, several of them under way at a time, as those of a pipeline are.
+  // Their blocks end in another order than they began in, so that best fit finds other holes after every pass, and
+  // holes grow. Here a block that outlives its pass comes back to the pool when it is freed, and a block that is
+  // expected to outlive its pass, since it did the last time, takes any of its size from the pool. How much memory
+  // there is then depends on how many blocks of each size are live together, not on where each lies, and repeats as the
+  // passes do.
+  class Pool {
    public:
-    Return(Arena& arena, Places* places);  // null: blocks go where they go without it
-    ~Return() { arena_.places_ = before_; }
-    Return(const Return&) = delete;
-    Return& operator=(const Return&) = delete;
+    explicit Pool(Arena& arena);  // which it serves as long as it lives; one at a time
+    ~Pool();                      // blocks that live on are like any others
+    Pool(const Pool&) = delete;
+    Pool& operator=(const Pool&) = delete;
+
+    // Which blocks of a pass outlived it when it was last done, in the order in which they were asked for.
+    using Pass = std::vector<bool>;
+    // While one lives, what is allocated belongs to the pass.
+    class Scope {
+     public:
+      Scope(Pool& pool, Pass* pass) : pool_(pool) { pool.pass_ = pass; }  // null: no pass
+      ~Scope() { pool_.end_pass(); }
+      Scope(const Scope&) = delete;
+      Scope& operator=(const Scope&) = delete;
+
+     private:
+      Pool& pool_;
+    };
 
    private:
+    friend class Arena;
+    bool expects_to_keep() const { return pass_ != nullptr && asked_ < pass_->size() && (*pass_)[asked_]; }
+    bool take(int64_t& offset, int64_t bytes);
+    bool take_back(int64_t offset, int64_t bytes);
+    void note(int64_t offset, bool kept);
+    void end_pass();
+
     Arena& arena_;
-    Places* before_;
+    Pass* pass_ = nullptr;
+    size_t asked_ = 0;                              // blocks of the pass, so far
+    std::map<int64_t, size_t> of_pass_;             // by offset: those that are live, by number
+    std::set<int64_t> live_;                        // offsets of blocks that come back
+    std::map<int64_t, std::vector<int64_t>> free_;  // by bytes: offsets
   };
 
   // The record of a block that was just allocated, until its owner forgets it before it is freed. Blocks without one
@@ -85,8 +108,9 @@ class Arena {
 
   MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
   // Where everything is that is live or free, the former in the order in which it came: what goes on from two moments
-  // of one layout, and asks for the same, gets the same addresses. Of live blocks those that came after the first so
-  // many records are listed: where both moments are later than that, they differ in no others that are not free in one.
+  // of one layout, and asks for the same, gets the same addresses, but for blocks of a pool, of which only the sizes
+  // are listed, since it does not matter where they lie. Of live blocks those that came after the first so many records
+  // are listed: where both moments are later than that, they differ in no others that are not free in one.
   std::vector<int64_t> layout(int64_t after_records = 0) const;
   int64_t records() const { return noted_; }  // so far
   // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,
@@ -104,8 +128,8 @@ class Arena {
 
  private:
   Arena() { planned_.fill(std::numeric_limits<int64_t>::max()); }
-  bool take_last_place(int64_t& offset, int64_t size);
   int64_t take_best_fit(int64_t bytes, int64_t size, MemoryTag tag);
+  void give_back(int64_t offset, int64_t bytes);
   void release_block(int64_t offset, int64_t bytes);
   void release_held();
   [[noreturn]] void refuse(int64_t bytes, MemoryTag tag);
@@ -120,7 +144,7 @@ class Arena {
   Record* records_ = nullptr;  // the last one
   int64_t noted_ = 0;
   const TraceContext* context_ = nullptr;
-  Places* places_ = nullptr;
+  Pool* pool_ = nullptr;
   int holds_ = 0;
   std::vector<std::pair<int64_t, int64_t>> held_;       // (offset, bytes) that are free once nothing holds them
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent
