@@ -64,6 +64,7 @@ TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
 struct Steps {
   LaidOut layout;
   std::vector<int64_t> micro_batches;  // of a rank
+  bool deterministic = false;          // sums in trees, of powers of two
 };
 
 // Every schedule, from steps that are run whole to those of many times the micro-batches that are run.
@@ -75,19 +76,23 @@ std::vector<Steps> many_steps() {
                             {{"pipeline=2,shard=2", "optim_grads_params", 0, true, false}, {90}},
                             {{"pipeline=2,tensor=2"}, {90}},
                             {{"pipeline=2,context=2"}, {91}},
-                            {{"pipeline=8"}, {8, 200}}};
+                            {{"pipeline=8"}, {8, 200}},
+                            {{"shard=2,expert=2", "optim_grads"}, {1, 2, 64}, true},
+                            {{"pipeline=3", "auto", 2}, {64, 256}, true},
+                            {{"pipeline=4,replicate=2,expert=2"}, {2, 8, 128}, true}};
   for (const int64_t stages : {2, 3, 4})
     for (const int64_t chunks : {0, 2, 3})
       all.push_back({{cat("pipeline=", stages), "auto", chunks}, {2, 30, 31, 100, 150 + stages - 1, 301}});
   return all;
 }
 
-RunConfig with_micro_batches(const LaidOut& layout, int64_t of_a_rank) {
+RunConfig with_micro_batches(const LaidOut& layout, int64_t of_a_rank, bool deterministic = false) {
   RunConfig config = testing::divisible_config("float32");
   config = testing::laid_out(config, layout);
   config.model.num_layers = config.parallel.pipeline_model_parallel_size * std::max<int64_t>(layout.chunks, 1);
   config.model.attention.attention_dropout = 0.1;
   config.train.global_batch_size = of_a_rank * config.parallel.data_ranks();
+  config.parallel.deterministic = deterministic;
   return config;
 }
 
@@ -116,8 +121,9 @@ void expect_equal_plans(const RankPlan& a, const RankPlan& b) {
 TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
   for (const Steps& steps : many_steps())
     for (const int64_t micro_batches : steps.micro_batches) {
-      const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches), {});
-      SCOPED_TRACE(cat(testing::described(steps.layout), ", ", micro_batches, " micro-batches"));
+      const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches, steps.deterministic), {});
+      SCOPED_TRACE(cat(testing::described(steps.layout), ", ", micro_batches, " micro-batches",
+                       steps.deterministic ? ", deterministic" : ""));
       const Plan some = make_plan(resolved), all = make_plan(resolved, {.every_micro_batch = true});
       ASSERT_EQ(some.ranks.size(), all.ranks.size());
       for (size_t rank = 0; rank < all.ranks.size(); ++rank) {
@@ -127,19 +133,34 @@ TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
     }
 }
 
-// Else a plan is right, but takes as long as all micro-batches do, as with several chunks in a stage.
-TEST(MetaRank, MemoryRepeatsInStagesOfOneChunk) {
+// Else a plan is right, but takes as long as all micro-batches do: those run that fill and empty the pipeline, and a
+// few groups between them that show that memory repeats, however many there are.
+TEST(MetaRank, AsManyMicroBatchesAreRunHoweverManyThereAre) {
   for (const Steps& steps : many_steps()) {
-    if (steps.layout.chunks > 1) continue;
-    const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, 1000), {});
-    SCOPED_TRACE(testing::described(steps.layout));
-    const Layout layout = layout_of(resolved);
-    for (int rank = 0; rank < layout.world_size(); ++rank) {
-      MetaRank meta(resolved, layout, rank, MetaRank::Run::some);
-      for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(1000, iteration);
-      meta.evaluate();
-      EXPECT_TRUE(meta.repeats()) << "rank " << rank;
-    }
+    const auto run = [&](int64_t micro_batches) {
+      const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches, steps.deterministic), {});
+      const Layout layout = layout_of(resolved);
+      int64_t most = 0;
+      for (int rank = 0; rank < layout.world_size(); ++rank) {
+        MetaRank meta(resolved, layout, rank, MetaRank::Run::some);
+        for (int64_t iteration = 1; iteration <= 2; ++iteration) {
+          meta.reset_costs();
+          meta.step(micro_batches, iteration);
+          most = std::max(most, micro_batches - meta.micro_batches_left_out());
+        }
+        meta.reset_costs();
+        if (const int64_t together = meta.evaluate(); together > 1)
+          most = std::max(most, together - meta.micro_batches_left_out());
+        EXPECT_TRUE(meta.repeats()) << "rank " << rank;
+      }
+      return most;
+    };
+    SCOPED_TRACE(cat(testing::described(steps.layout), steps.deterministic ? ", deterministic" : ""));
+    const int64_t chunks = std::max<int64_t>(steps.layout.chunks, 1);
+    const int64_t stages = with_micro_batches(steps.layout, 1).parallel.pipeline_model_parallel_size;
+    const int64_t most = run(512);
+    EXPECT_LE(most, chunks == 1 ? 3 * stages + 4 : 12 * stages);
+    EXPECT_EQ(run(8192), most) << "as many groups have one more";
   }
 }
 

@@ -19,15 +19,16 @@ int64_t first_repeated(const Pipeline& pipeline) {
 }
 
 // Micro-batches at the end, of which the last has begun in no chunk before the one ahead of them is done, and in which
-// first stages come to have nothing left to begin.
+// first stages come to have nothing left to begin. Behind a group that is done two are under way where there are
+// several chunks, and inputs of a third have come.
 int64_t emptying(const Pipeline& pipeline) {
   return (pipeline.chunks == 1 ? 1 : 3) * pipeline.stages;
 }
 
-// Micro-batches in which memory has to repeat. A stage has as many under way as there are stages behind it, whose
-// blocks take turns.
+// Micro-batches in which memory has to repeat, by what tests have seen with room to spare: it does once as many are
+// under way as there will be (tensor/arena.h, Pool).
 int64_t watched(const Pipeline& pipeline) {
-  constexpr int64_t kRounds = 5, kMore = 8;
+  constexpr int64_t kRounds = 3, kMore = 8;
   return (kRounds * pipeline.stages + kMore * unit(pipeline)) / unit(pipeline) * unit(pipeline);
 }
 
@@ -46,7 +47,6 @@ PipelineWalk::PipelineWalk(const Pipeline& pipeline, const std::vector<PipelineS
       steps_(steps),
       repetition_(repetition),
       kept_(repetition != nullptr ? shortened(pipeline).micro_batches : pipeline.micro_batches) {
-  if (kept_ == pipeline.micro_batches) repetition_ = nullptr;
   if (repetition_ == nullptr) return;
   numbers_differ_ = true;
   repetition_->begin();
@@ -76,11 +76,17 @@ size_t PipelineWalk::place_after(int64_t micro_batch) const {
   return static_cast<size_t>(last - steps_.begin()) + 1;
 }
 
+// Where the walk has steps for all micro-batches it needs no period: it takes them all if it finds none.
 void PipelineWalk::look_back() {
   const int64_t micro_batch = steps_[at_ - 1].work.micro_batch, since = micro_batch - first_repeated(pipeline_);
   if (!ends(steps_[at_ - 1], micro_batch) || since < 0 || since % unit(pipeline_) != 0) return;
+  const bool has_all_steps = kept_ == pipeline_.micro_batches;
+  if (has_all_steps && pipeline_.micro_batches - 1 - micro_batch < emptying(pipeline_) + unit(pipeline_)) {
+    repetition_ = nullptr;
+    return;
+  }
   const int64_t period = repetition_->period(micro_batch);
-  if (period > 0 || since >= watched(pipeline_)) leave_out(micro_batch, period);
+  if (period > 0 || (since >= watched(pipeline_) && !has_all_steps)) leave_out(micro_batch, period);
 }
 
 // Goes on at the place from which the steps are as many micro-batches as are not left out. Those that are under way

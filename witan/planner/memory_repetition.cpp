@@ -1,5 +1,7 @@
 #include "witan/planner/memory_repetition.h"
 
+#include <utility>
+
 #include "witan/base/hash.h"
 
 namespace witan {
@@ -27,31 +29,35 @@ void RankCosts::add(const RankCosts& other, double times) {
 
 void MemoryRepetition::begin() {
   marks_.clear();
+  latest_.clear();
   apart_ = agreed_ = 0;
   before_ = stream_.arena().records();
 }
 
-// Where a block goes may depend on which blocks outlived a pass the last time (Arena::Pool), so that memory has to be as
-// it was at every mark of a period, not only at its ends.
+// Where a block goes may depend on which blocks outlived a pass the last time (Arena::Pool), so that memory has to be
+// as it was at every mark of a period, not only at its ends.
 int64_t MemoryRepetition::period(int64_t micro_batch) {
   const std::vector<int64_t> layout = stream_.arena().layout(before_);
+  const size_t now = marks_.size();
   marks_.push_back({micro_batch, hash_hex(layout.data(), layout.size() * sizeof(int64_t))});
-  const auto like = [&](size_t apart) { return marks_.end() - 1 - static_cast<std::ptrdiff_t>(apart); };
-  if (apart_ > 0 && like(apart_)->memory == marks_.back().memory) {
+  const std::string& memory = marks_.back().memory;
+  const auto [latest, fresh] = latest_.try_emplace(memory, now);
+  const size_t nearest = std::exchange(latest->second, now);
+  if (apart_ > 0 && marks_[now - apart_].memory == memory) {
     if (++agreed_ < apart_) return 0;
-    RankCosts now = costs_of_what_ran();
-    now.add(costs_, -1);  // first, so that whole numbers stay exact
-    costs_ = std::move(now);
-    return micro_batch - like(apart_)->micro_batch;
+    RankCosts costs = costs_of_what_ran();
+    costs.add(costs_, -1);  // first, so that whole numbers stay exact
+    costs_ = std::move(costs);
+    return micro_batch - marks_[now - apart_].micro_batch;
   }
-  apart_ = agreed_ = 0;
-  for (size_t apart = 1; apart < marks_.size() && apart_ == 0; ++apart)
-    if (like(apart)->memory == marks_.back().memory) apart_ = apart;
+  agreed_ = 0;
+  apart_ = fresh ? 0 : now - nearest;
   if (apart_ > 0) costs_ = costs_of_what_ran();
   return 0;
 }
 
 void MemoryRepetition::leave_out(int64_t micro_batches, int64_t period) {
+  micro_batches_left_out_ += micro_batches;
   if (period == 0)
     found_all_ = false;
   else

@@ -43,7 +43,11 @@ class MemoryRepetition : public Repetition {
   // Whether it found a period in every walk so far. Where it did not, costs and memory are not those of the pipeline.
   bool found_all() const { return found_all_; }
 
-  void reset_left_out() { left_out_ = {}; }
+  void reset_left_out() {
+    left_out_ = {};
+    micro_batches_left_out_ = 0;
+  }
+  int64_t micro_batches_left_out() const { return micro_batches_left_out_; }  // since then
   RankCosts costs() const;  // of what ran and, since the reset, was left out
 
  private:
@@ -56,12 +60,14 @@ class MemoryRepetition : public Repetition {
   Stream& stream_;
   const Groups& groups_;
   const CallCosts& calls_;
-  int64_t before_ = 0;       // records of memory before the walk
-  std::vector<Mark> marks_;  // of the walk, so far
-  size_t apart_ = 0;         // the last mark and the nearest before it that had the same memory; 0: none had
-  size_t agreed_ = 0;        // marks since then that had the memory of the mark so far before them
-  RankCosts costs_;          // until then; of a whole period, once it is over
+  int64_t before_ = 0;                    // records of memory before the walk
+  std::vector<Mark> marks_;               // of the walk, so far
+  std::map<std::string, size_t> latest_;  // by memory: the last mark that had it
+  size_t apart_ = 0;                      // marks of a period, if it is one; 0: memory is not as it was
+  size_t agreed_ = 0;                     // marks since then that had the memory of the mark so far before them
+  RankCosts costs_;                       // until then; of a whole period, once it is over
   RankCosts left_out_;
+  int64_t micro_batches_left_out_ = 0;
   bool found_all_ = true;
 };
 

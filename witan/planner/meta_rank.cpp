@@ -45,7 +45,7 @@ MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank,
       repetition_(stream_, groups_, calls_),
       engine_(stream_, groups_, config) {
   stream_.record_calls(&calls_);
-  if (run == Run::some && !config->parallel.sums_in_tree(config->model.moe.num_experts)) engine_.leave_out(repetition_);
+  if (run == Run::some) engine_.leave_out(repetition_);
 }
 
 void MetaRank::step(int64_t micro_batches, int64_t iteration) {

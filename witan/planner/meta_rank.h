@@ -24,7 +24,7 @@ std::vector<Batch> batches_of(const RunConfig& config,
 class MetaRank {
  public:
   // all: every micro-batch is run. some: those of steps and of a pipeline's evaluations that take what others took are
-  // counted alone; all are run where gradients are summed in trees, which grow with the micro-batches.
+  // counted alone.
   enum class Run : uint8_t { all, some };
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, Run run = Run::all);
 
@@ -40,6 +40,9 @@ class MetaRank {
 
   // Whether memory came to repeat wherever some were left out; if not, all must be run.
   bool repeats() const { return repetition_.found_all(); }
+
+  // Micro-batches that were left out, of all steps and evaluations since reset_costs().
+  int64_t micro_batches_left_out() const { return repetition_.micro_batches_left_out(); }
 
   void reset_costs();
   RankCosts costs() const { return repetition_.costs(); }  // since then

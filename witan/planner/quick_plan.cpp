@@ -1,6 +1,8 @@
 #include "witan/planner/quick_plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "witan/planner/reserve.h"
 
@@ -18,7 +20,8 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   return stream.arena().high_water();
 }
 
-// As many micro-batches as show what all of them need. The tree of deterministic sums grows with them.
+// As many micro-batches as show what all of them need. The tree of deterministic sums grows with them, so that there
+// all are needed, of which a walk leaves most out.
 int64_t enough_micro_batches(const RunConfig& config) {
   const int64_t all = micro_batches_of_a_rank(config), stages = config.parallel.pipeline_model_parallel_size;
   return config.parallel.sums_in_tree(config.model.moe.num_experts) ? all : std::min(all, stages > 1 ? 2 * stages : 3);
@@ -42,14 +45,16 @@ bool travels_with_micro_batches(const RunConfig& config, const std::string& axis
   return of_gradients ? divided && !kept : axis != "embedding";
 }
 
-RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
+// Nothing where it has to run all micro-batches to know.
+std::optional<RankPlan> try_quick_plan_rank(const ResolvedConfig& config, int rank, MetaRank::Run run) {
   const int64_t all = micro_batches_of_a_rank(config), some = enough_micro_batches(config);
   const ResolvedConfig fewer = with_micro_batches(config, some);
   const Layout layout = layout_of(fewer);
-  MetaRank meta(fewer, layout, rank);
+  MetaRank meta(fewer, layout, rank, run);
   meta.step(some, 1);
   meta.reset_costs();
   meta.step(some, 2);  // as any but the first: values that an update before it changed are gathered
+  if (!meta.repeats()) return std::nullopt;
   RankPlan plan;
   plan.rank = rank;
   plan.exact = false;
@@ -74,6 +79,11 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
+}
+
+RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
+  auto plan = try_quick_plan_rank(config, rank, MetaRank::Run::some);
+  return plan ? *std::move(plan) : *try_quick_plan_rank(config, rank, MetaRank::Run::all);
 }
 
 // Nothing where it has to run all micro-batches to know.

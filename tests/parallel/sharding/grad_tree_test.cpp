@@ -42,9 +42,25 @@ TEST(GradTree, SumsMicroBatchesInTheTreeOfTheirNumbers) {
     const Tensor levels = rank.stream.empty({grad_tree::level_count(count), 1}, DType::f64);
     for (int64_t i = 0; i < count; ++i) {
       levels.data<double>()[grad_tree::level_of(i)] = found[static_cast<size_t>(i)];
-      grad_tree::sum_levels(rank.stream, levels, i, i + 1 == count);
+      grad_tree::sum_levels(rank.stream, levels, i, count);
     }
     EXPECT_EQ(levels.data<double>()[0], tree(found, 0, count)) << count;
+  }
+}
+
+// Where all micro-batches between the first and the last may be left out.
+TEST(GradTree, TheMetaDeviceCountsAllAdditionsAtTheFirstAndTheLast) {
+  for (int64_t count = 1; count <= 17; ++count) {
+    ThreadPool pool(1);
+    Stream stream({Device::Kind::meta}, Arena::meta(), pool);
+    const Tensor levels = stream.empty({grad_tree::level_count(count), 3}, DType::f32);
+    grad_tree::sum_levels(stream, levels, 0, count);
+    if (count > 1) grad_tree::sum_levels(stream, levels, count - 1, count);
+    EXPECT_EQ(stream.flops(), static_cast<double>(3 * (count - 1))) << count;
+    Rank rank;
+    const Tensor real = rank.stream.zeros({grad_tree::level_count(count), 3}, DType::f32);
+    for (int64_t i = 0; i < count; ++i) grad_tree::sum_levels(rank.stream, real, i, count);
+    EXPECT_EQ(rank.stream.flops(), stream.flops()) << count;
   }
 }
 

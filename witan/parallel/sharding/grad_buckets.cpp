@@ -201,7 +201,7 @@ void GradientBuckets::finish_micro_batch(GradBucket& bucket) {
 
 // Over this rank's micro-batches; after the last one, over sources too.
 void GradientBuckets::sum_tree(GradBucket& bucket) {
-  grad_tree::sum_levels(stream_, bucket.levels, bucket.micro_batch, in_last(bucket));
+  grad_tree::sum_levels(stream_, bucket.levels, bucket.micro_batch, options_.micro_batches);
   if (!in_last(bucket)) return;
   if (!bucket.head_apart)
     grad_tree::sum_sources(stream_, bucket.levels.narrow(0, 0, 1).reshape({bucket.sources, bucket.elements()}));

@@ -17,9 +17,10 @@ int64_t level_of(int64_t index);
 // Levels that a rank's micro-batches need.
 int64_t level_count(int64_t micro_batches);
 
-// levels [L, ..]: adds the level that micro-batch `index` wrote to the one below, and that to the next, as far as both
-// are sums of equally many micro-batches. After the `last` one, all that are left: the sum is in the first.
-void sum_levels(Stream& stream, const Tensor& levels, int64_t index, bool last);
+// levels [L, ..]: adds the level that micro-batch `index` of `micro_batches` wrote to the one below, and that to the
+// next, as far as both are sums of equally many micro-batches. After the last one, all that are left: the sum is in the
+// first. The meta device, which may leave micro-batches out, counts the additions after all but the last at the first.
+void sum_levels(Stream& stream, const Tensor& levels, int64_t index, int64_t micro_batches);
 
 // sources [S, n]: the tree over ranks, into the first: neighbours, then neighbours' neighbours.
 void sum_sources(Stream& stream, const Tensor& sources);
