@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include "witan/base/error.h"
@@ -44,20 +46,12 @@ class Search {
     result_.fit = static_cast<int64_t>(fit.size());
     std::ranges::stable_sort(fit, {}, [](const FoundLayout& one) { return one.time.seconds; });
     std::ranges::stable_sort(too_large, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); });
-    const size_t exact = std::min(fit.size(), options_.shown);
-    tell("planning to the byte", 0, exact);
-    for (FoundLayout& one : fit) {
-      if (result_.best.size() == options_.shown) break;
-      plan_exactly(one);
-      tell("planning to the byte", std::min(result_.best.size() + 1, exact), exact);
-      (one.plan.needed_bytes() <= options_.memory ? result_.best : result_.near).push_back(std::move(one));
-    }
+    plan_fastest(std::move(fit));
     std::ranges::stable_sort(result_.best, {}, [](const FoundLayout& one) { return one.time.seconds; });
-    for (FoundLayout& one : too_large) {
-      if (result_.near.size() >= kNear) break;
-      plan_exactly(one);
-      result_.near.push_back(std::move(one));
-    }
+    const std::span<FoundLayout> nearest(too_large.begin(),
+                                         std::min(too_large.size(), kNear - std::min(kNear, result_.near.size())));
+    plan_exactly("planning what nearly fits", nearest);
+    std::ranges::move(nearest, std::back_inserter(result_.near));
     std::ranges::stable_sort(result_.near, {}, [](const FoundLayout& one) { return one.plan.needed_bytes(); });
     return std::move(result_);
   }
@@ -196,9 +190,26 @@ class Search {
     if (options_.watch && of > 0) options_.watch(what, static_cast<int64_t>(done), static_cast<int64_t>(of));
   }
 
-  void plan_exactly(FoundLayout& one) const {
-    one.plan = make_plan(one.config, {.ranks = PlanOptions::Ranks::by_class, .spread = true});
-    one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
+  // To the byte, until as many fit as are shown: at once as many as are lacking, none of which is planned in vain.
+  void plan_fastest(std::vector<FoundLayout> fit) {
+    auto begin = fit.begin();
+    while (begin != fit.end() && result_.best.size() < options_.shown) {
+      const auto lacking = static_cast<std::ptrdiff_t>(options_.shown - result_.best.size());
+      const auto end = begin + std::min(lacking, fit.end() - begin);
+      const std::span<FoundLayout> next(begin, end);
+      plan_exactly("planning to the byte", next);
+      for (FoundLayout& one : next)
+        (one.plan.needed_bytes() <= options_.memory ? result_.best : result_.near).push_back(std::move(one));
+      begin = end;
+    }
+  }
+
+  void plan_exactly(const char* what, std::span<FoundLayout> layouts) const {
+    for_all(what, layouts.size(), [&](size_t i) {
+      FoundLayout& one = layouts[i];
+      one.plan = make_plan(one.config, {.ranks = PlanOptions::Ranks::by_class, .spread = true});
+      one.time = predict_step(one.plan, one.config, ceilings_, &cluster_);
+    });
   }
 
   const RunConfig& config_;

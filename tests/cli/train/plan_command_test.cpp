@@ -246,6 +246,9 @@ TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
   for (const char* piece : {"64 GPUs of h100, 74.5 GiB a GPU", "Layouts that fit, the fastest first", "considered",
                             "impossible", "witan train ", "--num-query-groups 4"})
     EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
+  EXPECT_TRUE(page.err.starts_with("estimating ")) << "said before anything is done: " << page.err;
+  EXPECT_TRUE(contains(page.err, "\nplanning 64 layouts\n")) << page.err;
+  EXPECT_TRUE(contains(page.err, "\nplanning to the byte 8 layouts\n")) << page.err;
   const Said said = with({"--search", "--gpus", "64", "--memory", "80GB", "--json"});
   const auto best = nlohmann::json::parse(said.out)["best"][0];
   std::istringstream flags(best["flags"].get<std::string>());

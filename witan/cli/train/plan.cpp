@@ -167,10 +167,15 @@ ExitCode search(Context& context, const PlanArgs& state, const GivenConfig& from
   options.memory = memory_elsewhere(state, cluster).value();
   options.vocab_size = vocab_size;
   options.assumed_vocabulary = assumed;
-  Progress progress(context.err, progress_options(context.err));
+  ProgressOptions shown = progress_options(context.err);
+  shown.longest_silence = 3;
+  Progress progress(context.err, shown);
   std::optional<TaskProgress> task;
   options.watch = [&](const char* what, int64_t done, int64_t of) {
-    if (done == 0) task.emplace(progress, what, static_cast<double>(of), "layouts");
+    if (done == 0) {
+      if (!progress.is_terminal()) progress.note(cat(what, " ", counted(of, "layout")));
+      task.emplace(progress, what, static_cast<double>(of), "layouts");
+    }
     task->update(static_cast<double>(done));
   };
   const SearchResult result = search_layouts(given, cluster, options);
