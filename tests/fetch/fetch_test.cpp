@@ -255,8 +255,9 @@ TEST_F(FetchTest, FilesThatAreNoLongerChosenAreNamed) {
   next.files["data/renamed.jsonl"] = next.files.extract("data/b.jsonl").mapped();
   server_.add(next);
   fetch();
-  expect_piece(notes, "also holds 1 file of an earlier fetch that is not chosen now, or not in the repository any more: "
-                      "data/b.jsonl; what reads the folder reads them too");
+  expect_piece(notes,
+               "also holds 1 file of an earlier fetch that is not chosen now, or not in the repository any more: "
+               "data/b.jsonl; what reads the folder reads them too");
   fs::remove(options_.to / "data/b.jsonl");
   fetch();
   EXPECT_EQ(notes, "");
@@ -322,6 +323,155 @@ TEST_F(FetchTest, SubsetsAndPatternsChoose) {
   expect_piece(message_of<UsageError>([&] { list_files(options_); }), "names no files");
   server_.add(corpus());
   expect_piece(message_of<UsageError>([&] { list_files(options_); }), "declares no subsets");
+}
+
+// Large files are on another host, whose addresses are signed and refuse another authorization; small ones in a cache.
+TEST_F(FetchTest, FollowsTheHubToXetStorage) {
+  test::HubRepository repository = corpus();
+  repository.token = "hf_right";
+  server_.add(repository);
+  options_.hub.token = "hf_right";
+  std::atomic<int> cuts = 3;
+  fail_content([&](const HubRequest&) -> std::optional<HubFault> {
+    if (cuts-- <= 0) return std::nullopt;
+    return HubFault{.cut_after = 5'000};
+  });
+  fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  int64_t content = 0, cached = 0, continued = 0;
+  for (const HubRequest& request : server_.requests()) {
+    content += request.content ? 1 : 0;
+    cached += request.path.starts_with("/api/resolve-cache/") ? 1 : 0;
+    continued += request.content && request.header("range").find("=5000-") != std::string::npos ? 1 : 0;
+    EXPECT_EQ(request.header("authorization"), request.content ? "" : "Bearer hf_right") << request.path;
+  }
+  EXPECT_GT(content, 6 + 3);
+  EXPECT_EQ(cached, 1) << "README.md; an empty file is not asked for";
+  EXPECT_GE(continued, 1) << "after the cut, from where it was";
+}
+
+TEST_F(FetchTest, ComparesWhatTheHubListsWithWhatItRedirectsTo) {
+  for (const char* header : {"X-Linked-Size: 99999\r\n", "X-Linked-ETag: \"%\"\r\n"}) {
+    std::string headers = header;
+    if (const size_t at = headers.find('%'); at != std::string::npos) headers.replace(at, 1, std::string(64, 'a'));
+    server_.set_fault([&](const HubRequest& request) -> std::optional<HubFault> {
+      if (!request.path.ends_with("/a.jsonl") || request.content) return std::nullopt;
+      return HubFault{.headers = headers};
+    });
+    const std::string message = refusal();
+    expect_piece(message, "data/a.jsonl: the hub lists 100001 bytes with the hash ");
+    expect_piece(message,
+                 headers.find("99999") != std::string::npos ? "redirects to 99999 bytes" : std::string(64, 'a'));
+    expect_piece(message, "run the same command again");
+  }
+  EXPECT_FALSE(fs::exists(options_.to / "data/a.jsonl"));
+}
+
+TEST_F(FetchTest, AsksForAnotherAddressWhereASignatureIsRefused) {
+  std::atomic<int> refusals = 4;
+  fail_content([&](const HubRequest&) -> std::optional<HubFault> {
+    if (refusals-- <= 0) return std::nullopt;
+    return HubFault{.status = 403};
+  });
+  EXPECT_FALSE(fetch_all(options_).notes.empty());
+  expect_files(options_.to, corpus().files);
+  options_.to = folder_ / "never";
+  fail_content([](const HubRequest&) { return HubFault{.status = 403}; });
+  expect_piece(refusal(), "answers 403: the server of large files refuses the signed address that the hub gave for it");
+}
+
+TEST_F(FetchTest, FindsRenamedRepositories) {
+  server_.rename("dataset", "former/name", "owner/corpus");
+  server_.set_page_size(2);
+  options_.repository.name = "former/name";
+  const Fetched fetched = fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  EXPECT_EQ(fetched.notes, (std::vector<std::string>{"dataset former/name is now called owner/corpus"}));
+}
+
+// As the hub limits the rate: of its interface and of addresses of files, by a window of time.
+TEST_F(FetchTest, WaitsForTheNextWindowOfARateLimit) {
+  std::mutex mutex;
+  std::set<std::string> limited;  // the list, and each file's first request
+  server_.set_fault([&](const HubRequest& request) -> std::optional<HubFault> {
+    const std::lock_guard lock(mutex);
+    const bool asked =
+        request.path.find("/tree/") != std::string::npos || request.path.find("/resolve/") != std::string::npos;
+    if (!asked || !limited.insert(request.path).second) return std::nullopt;
+    return HubFault{.status = 429,
+                    .headers =
+                        "RateLimit: \"resolvers\";r=0;t=0\r\nRateLimit-Policy: \"fixed window\";"
+                        "\"resolvers\";q=3000;w=300\r\n"};
+  });
+  const Fetched fetched = fetch_all(options_);
+  expect_files(options_.to, corpus().files);
+  EXPECT_GE(fetched.notes.size(), 1u + 4u);
+}
+
+// The cards and folders of both corpora that have presets, with few and small files.
+test::HubRepository fineweb_edu() {
+  test::HubRepository repository;
+  repository.name = "HuggingFaceFW/fineweb-edu";
+  nlohmann::json configs = nlohmann::json::array();
+  const auto add = [&](const std::string& name, const std::string& path) {
+    configs.push_back({{"config_name", name}, {"data_files", {{{"split", "train"}, {"path", {path}}}}}});
+  };
+  add("default", "data/*/*");
+  for (const char* size : {"10BT", "100BT", "350BT"}) {
+    add(std::string("sample-") + size, std::string("sample/") + size + "/*");
+    for (int i = 0; i < 3; ++i)
+      repository.files[std::string("sample/") + size + "/00" + std::to_string(i) + "_00000.parquet"] =
+          test::random_bytes(30'000 + static_cast<size_t>(i), std::string(size).size());
+  }
+  for (const char* dump : {"CC-MAIN-2013-20", "CC-MAIN-2024-10"}) {
+    add(dump, std::string("data/") + dump + "/*");
+    repository.files[std::string("data/") + dump + "/train-00000-of-00014.parquet"] = test::random_bytes(5'000, 7);
+  }
+  repository.files["README.md"] = "# FineWeb-Edu";
+  repository.card = {{"configs", configs}};
+  return repository;
+}
+test::HubRepository dclm_baseline() {
+  test::HubRepository repository;
+  repository.name = "mlfoundations/dclm-baseline-1.0";
+  repository.files["README.md"] = "## DCLM-baseline";
+  for (const char* global : {"01", "02", "10"})
+    for (const char* local : {"0", "9"})
+      repository.files[std::string("global-shard_") + global + "_of_10/local-shard_" + local +
+                       "_of_10/shard_00000000_processed.jsonl.zst"] = test::random_bytes(25'000, 11);
+  return repository;
+}
+
+TEST_F(FetchTest, PresetsChooseTheFilesOfTheirCorpora) {
+  server_.add(fineweb_edu());
+  server_.add(dclm_baseline());
+  server_.set_page_size(4);
+  const std::map<std::string, std::pair<std::string, size_t>> chosen = {
+      {"fineweb-edu", {"data/", 2}},
+      {"fineweb-edu-10bt", {"sample/10BT/", 3}},
+      {"fineweb-edu-100bt", {"sample/100BT/", 3}},
+      {"fineweb-edu-350bt", {"sample/350BT/", 3}},
+      {"dclm-baseline", {"global-shard_", 6}},
+      {"dclm-baseline-10pct", {"global-shard_01_of_10/", 2}}};
+  ASSERT_EQ(chosen.size(), fetch_presets().size());
+  for (const auto& [name, files] : chosen) {
+    const FetchPreset& preset = fetch_preset(name);
+    options_.repository.name = preset.repository;
+    options_.subset = preset.subset;
+    options_.include = preset.include;
+    options_.to = folder_ / name;
+    std::atomic<bool> cut = false;  // one file is cut, and continued
+    fail_content([&](const HubRequest&) -> std::optional<HubFault> {
+      if (cut.exchange(true)) return std::nullopt;
+      return HubFault{.cut_after = 1'000};
+    });
+    const Fetched fetched = fetch_all(options_);
+    EXPECT_EQ(fetched.listing.files.size(), files.second) << name;
+    std::map<std::string, std::string> expected;
+    for (const auto& [path, content] : (preset.subset.empty() ? dclm_baseline() : fineweb_edu()).files)
+      if (path.starts_with(files.first)) expected[path] = content;
+    expect_files(options_.to, expected);
+  }
 }
 
 TEST_F(FetchTest, OfAModelWhatWitanReads) {

@@ -73,6 +73,16 @@ TEST_F(HttpTest, TokensDoNotGoWhereARedirectGoesOnTheSameHost) {
   EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
 }
 
+// Of a file that is somewhere else, the hub says size and hash where it redirects to it.
+TEST_F(HttpTest, KeepsWhatARedirectSaysOfTheFile) {
+  HttpClient client({});
+  const HttpResult result = get(client, file_, ByteRange{0, 10}).result;
+  EXPECT_EQ(result.header("x-linked-size"), "100001");
+  EXPECT_EQ(result.header("x-linked-etag"), "\"" + test::hex_digest(EVP_sha256(), content_) + "\"");
+  EXPECT_EQ(result.header("x-xet-hash"), "") << "all else is of the last answer";
+  EXPECT_EQ(result.header("content-length"), "10");
+}
+
 TEST_F(HttpTest, RefusesRedirectsThatAreNotHttp) {
   for (const char* target : {"file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/"}) {
     server_.set_fault([&](const test::HubRequest&) {
@@ -226,6 +236,14 @@ TEST(Head, KeepsTheLastOfEachName) {
                            "etag: \"b:c\"\r\n", "no colon\r\n"})
     result.take_header(line);
   EXPECT_EQ(result.headers, (std::map<std::string, std::string>{{"etag", "\"b:c\""}}));
+}
+
+// A page of a list may be linked beside other things, in a header of its own.
+TEST(Head, JoinsLinks) {
+  HttpResult result;
+  for (const char* line : {"HTTP/1.1 200 OK\r\n", "Link: <a>; rel=\"next\"\r\n", "link: <b>; rel=\"xet-auth\"\r\n"})
+    result.take_header(line);
+  EXPECT_EQ(result.header("link"), "<a>; rel=\"next\", <b>; rel=\"xet-auth\"");
 }
 
 // As urllib.parse.quote of Python writes it, which huggingface_hub calls.

@@ -34,6 +34,7 @@ TEST(HubAnswers, NameTheNextPage) {
   EXPECT_EQ(next_page(result), "");
   result.take_header("Link: <https://a/b?cursor=x>; rel=\"next\"");
   EXPECT_EQ(next_page(result), "https://a/b?cursor=x");
+  result.take_header("HTTP/1.1 200 OK");
   result.take_header("Link: <https://a/first>; rel=first, <https://a/2>; rel=next");
   EXPECT_EQ(next_page(result), "https://a/2");
 }

@@ -158,6 +158,8 @@ TEST_F(HubTest, RefusesListsThatAreNone) {
       {R"({"type": "file", "path": "x", "size": -1, "oid": "0123456789012345678901234567890123456789"})",
        "larger than a file can be"},
       {R"({"type": "file", "path": "x", "oid": "0123456789012345678901234567890123456789"})", "\"size\" is missing"},
+      {R"({"type": "file", "path": "x", "size": 1, "oid": "0123456789012345678901234567890123456789", "xetHash": "f"})",
+       "listed without the SHA-256 of its content"},
       {R"({"type": "file", "path": 7})", "\"path\" is not as it should be"},
       {R"({"type": "file", "path": "README.md", "size": 1, "oid": "0123456789012345678901234567890123456789"})",
        "README.md twice"},

@@ -25,6 +25,19 @@ TEST(Retries, AreForWhatMayPass) {
   EXPECT_FALSE(is_transient(cut));
 }
 
+// A signature of an address may have run out on the way; what the hub itself refuses, it refuses again.
+TEST(Retries, AreForSignedAddressesThatAreRefused) {
+  for (const int status : {400, 401, 403}) {
+    HttpResult result;
+    result.status = status;
+    result.url = "https://cas-bridge.xethub.hf.co/xet-bridge-us/0";
+    EXPECT_TRUE(is_transient(result, "https://huggingface.co:443"));
+    EXPECT_FALSE(is_transient(result));
+    result.url = "https://huggingface.co/datasets/a/b";
+    EXPECT_FALSE(is_transient(result, "https://huggingface.co:443"));
+  }
+}
+
 TEST(Retries, ReadWhatTheServerAsksFor) {
   EXPECT_EQ(retry_after_seconds(answered(429, {{"retry-after", "7"}})), 7);
   EXPECT_EQ(retry_after_seconds(answered(429, {{"retry-after", "-7"}})), 0);

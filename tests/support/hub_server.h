@@ -1,6 +1,7 @@
-// A hub on this machine, which behaves as the Hugging Face hub does, and as badly as a test wants: repositories with
-// their lists in pages, large files on a server of another port that the hub redirects to, ranges, tokens; and answers
-// that fail, end early, do not end, or hold other bytes.
+// A hub on this machine, which behaves as the Hugging Face hub of 2026 does, and as badly as a test wants: repositories
+// with their lists in pages, large files that are stored with Xet on a server of another port, to whose signed
+// addresses the hub redirects, small ones in a cache that it redirects to by a relative address, renamed repositories,
+// ranges, tokens; and answers that fail, end early, do not end, or hold other bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -97,6 +98,11 @@ class HubServer {
   void add(const HubRepository& repository) {
     const std::lock_guard lock(mutex_);
     repositories_[repository.kind + "s/" + repository.name] = repository;
+  }
+  // A former name of a repository, of the same kind: requests are redirected, by relative addresses.
+  void rename(const std::string& kind, const std::string& former, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    renamed_[kind + "s/" + former] = kind + "s/" + name;
   }
   // Called with each request, on any thread; what it returns goes wrong.
   void set_fault(std::function<std::optional<HubFault>(const HubRequest&)> fault) {
@@ -299,6 +305,9 @@ class HubServer {
   // The hub's own answers.
   Answer answer_of(const HubRequest& request) const {
     const bool api = request.path.starts_with("/api/");
+    if (const auto moved = redirect_of_renamed(request)) return *moved;
+    if (const std::string cache = "/api/resolve-cache/"; request.path.starts_with(cache))
+      return cached(request.path.substr(cache.size()));
     for (const auto& [name, repository] : repositories_) {
       const std::string home =
           api ? "/api/" + name + "/" : "/" + (repository.kind == "model" ? repository.name : name) + "/";
@@ -332,8 +341,10 @@ class HubServer {
       if (!path.starts_with(inside)) continue;
       nlohmann::json item = {{"type", "file"}, {"path", path}, {"size", content.size()}};
       item["oid"] = hex_digest(EVP_sha1(), "blob " + std::to_string(content.size()) + std::string(1, '\0') + content);
-      if (content.size() >= large_)
+      if (content.size() >= large_) {
+        item["xetHash"] = std::string(64, 'f');
         item["lfs"] = {{"oid", hex_digest(EVP_sha256(), content)}, {"size", content.size()}, {"pointerSize", 134}};
+      }
       all.push_back(item);
       if (const size_t slash = path.rfind('/'); slash != std::string::npos)
         all.push_back(
@@ -356,14 +367,53 @@ class HubServer {
   Answer file_of(const HubRepository& repository, const std::string& path) const {
     const auto found = repository.files.find(path);
     if (found == repository.files.end()) return {404, "X-Error-Code: EntryNotFound\r\n", ""};
-    if (found->second.size() < large_) return {200, "", found->second, true};
+    const std::string of_commit = "X-Repo-Commit: " + repository.commit + "\r\n";
+    const std::string place = repository.kind + "s/" + repository.name + "/";
+    if (found->second.size() < large_)
+      return {307,
+              of_commit + "Location: /api/resolve-cache/" + place + repository.commit + "/" + encoded(path) + "?%2F" +
+                  encoded(path) + "=&etag=%22" + std::string(40, 'e') + "%22\r\n",
+              "Temporary Redirect"};
+    const std::string xet = std::string(64, 'f');
     return {302,
-            "Location: " + content_endpoint() + "/" + repository.kind + "s/" + repository.name + "/" + encoded(path) +
-                "?Signature=secret\r\n",
+            of_commit + "X-Linked-Size: " + std::to_string(found->second.size()) + "\r\nX-Linked-ETag: \"" +
+                hex_digest(EVP_sha256(), found->second) + "\"\r\nX-Xet-Hash: " + xet + "\r\nLink: <" + endpoint() +
+                "/api/" + place + "xet-read-token/" + repository.commit + ">; rel=\"xet-auth\", <" +
+                content_endpoint() + "/v1/reconstructions/" + xet +
+                ">; rel=\"xet-reconstruction-info\"\r\nLocation: " + content_endpoint() + "/" + place + encoded(path) +
+                "?X-Amz-Algorithm=AWS4-HMAC-SHA256&Signature=secret&Key-Pair-Id=K2\r\n",
             "Found. Redirecting"};
   }
 
+  // KIND/OWNER/NAME/COMMIT/PATH
+  Answer cached(const std::string& place) const {
+    for (const auto& [name, repository] : repositories_)
+      if (const std::string home = name + "/" + repository.commit + "/"; place.starts_with(home)) {
+        const auto found = repository.files.find(place.substr(home.size()));
+        if (found != repository.files.end()) return {200, "", found->second, true};
+      }
+    return {404, "X-Error-Code: EntryNotFound\r\n", ""};
+  }
+
+  std::optional<Answer> redirect_of_renamed(const HubRequest& request) const {
+    for (const auto& [former, name] : renamed_)
+      for (const std::string begin : {"/api/", "/"}) {
+        const std::string home = begin + former + "/";
+        if (!request.path.starts_with(home)) continue;
+        const std::string query = request.query.empty() ? "" : "?" + request.query;
+        return Answer{307,
+                      "Location: " + begin + name + "/" + encoded(request.path.substr(home.size())) + query + "\r\n",
+                      "Temporary Redirect. Redirecting"};
+      }
+    return std::nullopt;
+  }
+
+  // Signed addresses are the whole authorization: another one beside them is an error, as of S3.
   Answer content_of(const HubRequest& request) const {
+    if (!request.header("authorization").empty())
+      return {400, "", "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism allowed</Message></Error>"};
+    if (request.query.find("Signature=secret") == std::string::npos)
+      return {403, "", "<Error><Code>AccessDenied</Code></Error>"};
     for (const auto& [name, repository] : repositories_)
       if (const std::string home = "/" + name + "/"; request.path.starts_with(home)) {
         const auto found = repository.files.find(request.path.substr(home.size()));
@@ -380,6 +430,7 @@ class HubServer {
   std::set<int> open_;
   std::vector<std::thread> sessions_;
   std::map<std::string, HubRepository> repositories_;
+  std::map<std::string, std::string> renamed_;  // former "datasets/OWNER/NAME" -> the name now
   std::function<std::optional<HubFault>(const HubRequest&)> fault_;
   std::vector<HubRequest> requests_;
   std::vector<std::thread> acceptors_;

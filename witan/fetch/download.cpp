@@ -174,6 +174,7 @@ class Downloader {
 
   bool begin(const HttpResult& head, Segment& segment, const std::optional<ByteRange>& asked) {
     const HubFile& file = segment.of->file;
+    require_linked(head, file);
     if (head.status == 206) {
       const auto range = content_range(head.header("content-range"));
       require<DataError>(range && asked && range->range.begin == asked->begin, file.path, ": ", head.url,
@@ -191,6 +192,20 @@ class Downloader {
   static void require_size(const HttpResult& head, const HubFile& file, uint64_t size) {
     require<DataError>(size == file.size, file.path, ": the hub lists ", file.size, " bytes, but ", head.url, " has ",
                        size, ": a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
+  }
+
+  // What the hub says of a large file where it redirects to it. Not every mirror says it.
+  void require_linked(const HttpResult& head, const HubFile& file) const {
+    uint64_t size = file.size;
+    const std::string text = head.header("x-linked-size");
+    std::from_chars(text.data(), text.data() + text.size(), size);
+    std::string hash = head.header("x-linked-etag");
+    if (hash.starts_with("W/")) hash.erase(0, 2);
+    std::erase(hash, '"');
+    const bool same_hash = !is_digest(file.digest.kind, hash) || hash == file.digest.hex;
+    require<DataError>(size == file.size && same_hash, file.path, ": the hub lists ", file.size,
+                       " bytes with the hash ", file.digest.hex, ", but redirects to ", size, " bytes with the hash ",
+                       hash, ": it changed meanwhile, or a mirror mixes revisions; run the same command again");
   }
 
   // The server ignores ranges: the first connection that finds out fetches the whole file, the others leave it.
@@ -233,8 +248,8 @@ class Downloader {
     if (result.failure.empty() && (result.status == 200 || result.status == 206))
       result.failure = cat("the answer ended ", segment.range.end - segment.at, " bytes too early");
     const RetryOptions& retry = job_.hub.retry;
-    require<DataError>(is_transient(result) && failures <= retry.retries, file.path, " of ",
-                       describe_failure(job_.hub, job_.repository, result));
+    require<DataError>(is_transient(result, origin_of(job_.hub.endpoint)) && failures <= retry.retries, file.path,
+                       " of ", describe_failure(job_.hub, job_.repository, result));
     const double seconds = wait_seconds(retry, failures, result, random);
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     if (hooks_.note) hooks_.note(retry_note(result, seconds, failures, retry));

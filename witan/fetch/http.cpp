@@ -18,6 +18,7 @@ namespace {
 constexpr int kMostRedirects = 10;
 constexpr size_t kMostSaid = 4096;
 constexpr size_t kMostHeaders = 200;
+constexpr size_t kMostJoined = 8192;
 
 void initialise_library() {
   static std::once_flag once;
@@ -130,13 +131,17 @@ void HttpResult::take_header(std::string_view line) {
   }
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || headers.size() >= kMostHeaders) return;
-  headers[lower_case(std::string(trimmed(line.substr(0, colon))))] = trimmed(line.substr(colon + 1));
+  const std::string name = lower_case(std::string(trimmed(line.substr(0, colon))));
+  std::string& value = headers[name];
+  const bool joined = name == "link" && !value.empty() && value.size() < kMostJoined;
+  value = joined ? cat(value, ", ", trimmed(line.substr(colon + 1))) : std::string(trimmed(line.substr(colon + 1)));
 }
 
 // One request on its way: what libcurl calls back into.
 struct HttpClient::Transfer {
   void* curl;
   const HttpReceiver& receiver;
+  const std::map<std::string, std::string>& linked;  // what redirects before said of the file
   HttpResult result;
   bool begun = false;
   std::exception_ptr thrown;
@@ -150,6 +155,7 @@ struct HttpClient::Transfer {
     long status = 0;
     ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     result.status = static_cast<int>(status);
+    result.headers.insert(linked.begin(), linked.end());
     return !wants_body() || receiver.begin(result);
   }
 
@@ -194,9 +200,10 @@ HttpClient::~HttpClient() {
 }
 
 HttpResult HttpClient::get_once(const std::string& url, const std::optional<ByteRange>& range,
-                                const HttpReceiver& receiver, std::string* redirect) {
+                                const HttpReceiver& receiver, const std::map<std::string, std::string>& linked,
+                                std::string* redirect) {
   ::curl_easy_reset(curl_);  // keeps open connections
-  Transfer transfer{curl_, receiver, {}, false, nullptr};
+  Transfer transfer{curl_, receiver, linked, {}, false, nullptr};
   transfer.result.url = without_query(url);
   std::array<char, CURL_ERROR_SIZE> reason{};
   set_option(curl_, CURLOPT_ERRORBUFFER, reason.data());
@@ -240,9 +247,12 @@ HttpResult HttpClient::get_once(const std::string& url, const std::optional<Byte
 HttpResult HttpClient::get(const std::string& url, const std::optional<ByteRange>& range,
                            const HttpReceiver& receiver) {
   std::string at = url;
+  std::map<std::string, std::string> linked;
   for (int steps = 0; steps <= kMostRedirects; ++steps) {
     std::string redirect;
-    HttpResult result = get_once(at, range, receiver, &redirect);
+    HttpResult result = get_once(at, range, receiver, linked, &redirect);
+    for (const auto& [name, value] : result.headers)
+      if (name.starts_with("x-linked-")) linked[name] = value;
     if (redirect.empty()) return result;
     const std::string target = redirect_target(at, redirect);
     if (target.empty()) {

@@ -28,16 +28,19 @@ struct HttpOptions {
 
 // What came of a request.
 struct HttpResult {
-  int status = 0;                              // of the last answer; 0: none came
-  std::map<std::string, std::string> headers;  // of the last answer, names in lower case
-  std::string url;                             // asked last, without its query, which may hold a signature
-  std::string failure;                         // why the answer did not come whole; empty: it did
-  bool permanent = false;                      // with a failure: asking again does not help
-  bool stopped = false;                        // the receiver wanted no more
-  std::string said;                            // the beginning of an answer that is neither 200 nor 206
+  int status = 0;  // of the last answer; 0: none came
+  // Of the last answer, names in lower case, and those of redirects before it that describe what they lead to
+  // (X-Linked-Size, X-Linked-Etag).
+  std::map<std::string, std::string> headers;
+  std::string url;         // asked last, without its query, which may hold a signature
+  std::string failure;     // why the answer did not come whole; empty: it did
+  bool permanent = false;  // with a failure: asking again does not help
+  bool stopped = false;    // the receiver wanted no more
+  std::string said;        // the beginning of an answer that is neither 200 nor 206
 
   std::string header(const std::string& name) const;
-  // A line of an answer's head. Of a name that comes twice the last value counts, and very many are passed over.
+  // A line of an answer's head. Of a name that comes twice the last value counts, but for lists (Link), whose items are
+  // joined; very many names are passed over.
   void take_header(std::string_view line);
 };
 
@@ -61,7 +64,7 @@ class HttpClient {
  private:
   struct Transfer;
   HttpResult get_once(const std::string& url, const std::optional<ByteRange>& range, const HttpReceiver& receiver,
-                      std::string* redirect);
+                      const std::map<std::string, std::string>& linked, std::string* redirect);
 
   HttpOptions options_;
   void* curl_;  // CURL*

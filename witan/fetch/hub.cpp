@@ -118,6 +118,10 @@ std::string describe_failure(const HubOptions& options, const Repository& reposi
   if (!said.empty()) said = cat(" (\"", clipped(without_secret(said, options.token), 200), "\")");
   const std::string answered = cat(what, ": ", url, " answers ", result.status, said),
                     code = result.header("x-error-code");
+  if (is_refused_elsewhere(result, origin_of(options.endpoint)))
+    return cat(answered,
+               ": the server of large files refuses the signed address that the hub gave for it; check this "
+               "machine's clock, and that no proxy changes requests; the same command continues where it stopped");
   if (code == "RevisionNotFound")
     return cat(answered, ": it has no revision \"", clipped(repository.revision), "\": see --revision");
   if (result.status == 403 || code == "GatedRepo")
@@ -169,7 +173,10 @@ std::string Hub::get(const Repository& repository, const std::string& url, std::
 RepositoryState Hub::state(const Repository& repository) {
   check_repository(repository);
   const std::string url = cat(api_url(options_, repository), "/revision/", percent_encoded(repository.revision, false));
-  return parse_state(get(repository, url, nullptr), url);
+  RepositoryState state = parse_state(get(repository, url, nullptr), url);
+  if (!state.name.empty() && state.name != repository.name && options_.note)
+    options_.note(cat(kind_name(repository.kind), " ", repository.name, " is now called ", clipped(state.name)));
+  return state;
 }
 
 std::vector<HubFile> Hub::files(const Repository& repository, const std::string& commit, const std::string& folder) {

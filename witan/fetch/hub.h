@@ -43,6 +43,7 @@ struct Subset {
 };
 
 struct RepositoryState {
+  std::string name;             // of the repository now: it may have been renamed; empty: not said
   std::string commit;           // what the revision is now
   std::vector<Subset> subsets;  // that the dataset's card declares
 };

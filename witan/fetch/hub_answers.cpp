@@ -54,6 +54,9 @@ HubFile file_of(const Json& item, const std::string& where) {
   check_file_name(file.path);
   const std::string of_file = cat(where, ": ", file.path);
   const bool large = item.contains("lfs") && item["lfs"].is_object();
+  require<DataError>(large || !item.contains("xetHash"), of_file,
+                     " is stored with Xet, and listed without the SHA-256 of its content: it cannot be verified; check "
+                     "HF_ENDPOINT");
   const Json& content = large ? item["lfs"] : item;
   file.size = member<uint64_t>(content, "size", of_file);
   file.digest = {large ? DigestKind::sha256 : DigestKind::git_blob, member<std::string>(content, "oid", of_file)};
@@ -68,7 +71,8 @@ HubFile file_of(const Json& item, const std::string& where) {
 RepositoryState parse_state(std::string_view text, const std::string& where) {
   const Json state = parse_json(text, where);
   require<DataError>(state.is_object(), where, ": the answer is no description of a repository; check HF_ENDPOINT");
-  RepositoryState out{member<std::string>(state, "sha", where), subsets_of(state)};
+  RepositoryState out{{}, member<std::string>(state, "sha", where), subsets_of(state)};
+  if (state.contains("id") && state["id"].is_string()) out.name = state["id"].get<std::string>();
   require<DataError>(is_digest(DigestKind::git_blob, out.commit), where, ": \"", clipped(out.commit),
                      "\" is not a commit; check HF_ENDPOINT");
   return out;

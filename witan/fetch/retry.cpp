@@ -14,9 +14,15 @@
 
 namespace witan::fetch {
 
-bool is_transient(const HttpResult& result) {
+bool is_refused_elsewhere(const HttpResult& result, const std::string& hub) {
+  const bool refused = result.status == 400 || result.status == 401 || result.status == 403;
+  return refused && result.failure.empty() && !hub.empty() && origin_of(result.url) != hub;
+}
+
+bool is_transient(const HttpResult& result, const std::string& hub) {
   static constexpr std::array kStatuses = {408, 425, 429, 500, 502, 503, 504};
   if (!result.failure.empty()) return !result.permanent;
+  if (is_refused_elsewhere(result, hub)) return true;
   return std::ranges::find(kStatuses, result.status) != kStatuses.end();
 }
 

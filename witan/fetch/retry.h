@@ -14,8 +14,10 @@ struct RetryOptions {
   double most_seconds = 60;  // but not longer than this
 };
 
-// Whether the same request may succeed later: no whole answer came, or one of 408, 425, 429, 500, 502, 503 and 504.
-bool is_transient(const HttpResult& result);
+// Whether the same request may succeed later: no whole answer came, or one of 408, 425, 429, 500, 502, 503 and 504; or
+// a server that `hub` (an origin) redirected to refuses the address (400, 401, 403), whose signature is of a moment.
+bool is_transient(const HttpResult& result, const std::string& hub = "");
+bool is_refused_elsewhere(const HttpResult& result, const std::string& hub);
 
 // What the server asks for, at most an hour: Retry-After (RFC 9110, section 10.2.3: seconds, or a date), or the time to
 // the next window of the hub's RateLimit header ("resolvers";r=0;t=55, of draft-ietf-httpapi-ratelimit-headers) where
