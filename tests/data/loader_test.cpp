@@ -76,6 +76,41 @@ TEST(Loader, ResumesExactlyFromAnyCursor) {
   }
 }
 
+// Samples come in their order, in global batches of 4, 4, 8 and then 12.
+TEST(Loader, GlobalBatchesMayGrow) {
+  const auto samples = some_samples();
+  const BatchRamp ramp = BatchRamp::parse("4,4,16", 12);
+  auto constant = make_ranks(samples, 1, 1);
+  const auto all = rows(constant, 5);
+  const auto make = [&](int64_t size, int64_t cursor) {
+    std::vector<std::unique_ptr<Loader>> ranks;
+    for (int64_t r = 0; r < size; ++r)
+      ranks.push_back(std::make_unique<Loader>(
+          samples,
+          LoaderOptions{
+              .micro_batch_size = 2, .ramp = ramp, .data_parallel_rank = r, .data_parallel_size = size, .threads = 3},
+          cursor));
+    return ranks;
+  };
+  for (const int64_t size : {1, 2}) {
+    auto ranks = make(size, 0);
+    std::vector<int64_t> accumulations;
+    std::vector<std::vector<int32_t>> found;
+    for (int step = 0; step < 6; ++step) {
+      accumulations.push_back(ranks[0]->accumulations() * size);
+      for (auto& row : rows(ranks, 1)) found.push_back(std::move(row));
+    }
+    EXPECT_EQ(accumulations, (std::vector<int64_t>{2, 2, 4, 6, 6, 6}));
+    ASSERT_EQ(found.size(), 52u);
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), all.begin()));
+    auto resumed = make(size, 8);  // after two steps
+    EXPECT_EQ(rows(resumed, 4), std::vector(all.begin() + 8, all.begin() + 52));
+    EXPECT_EQ(resumed[0]->consumed_samples(), 52);
+  }
+  EXPECT_THAT(message_of<ConfigError>([&] { Loader(samples, {.micro_batch_size = 3, .ramp = ramp}); }),
+              HasSubstr("global_batch_size 4 must be a multiple of micro_batch_size 3"));
+}
+
 // Takes `milliseconds` a read, and fails at one of them.
 class Troubled final : public TokenDataset {
  public:

@@ -141,5 +141,21 @@ TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 10, 10), 6e-6);
 }
 
+TEST(LrSchedule, SamplesAreCountedAsIterationsAre) {
+  OptimizerConfig iterations = reference_run(), samples = iterations;
+  for (const char* style : {"constant", "linear", "cosine", "inverse-square-root", "WSD"}) {
+    iterations.lr_decay_style = samples.lr_decay_style = style;
+    iterations.lr_wsd_decay_iters = 4000;
+    samples.lr_warmup_iters = 1;  // which have no effect
+    samples.lr_decay_iters = samples.lr_wsd_decay_iters = 2;
+    samples.lr_warmup_samples = 1000 * 16;
+    samples.lr_decay_samples = 38000 * 16;
+    samples.lr_wsd_decay_samples = 4000 * 16;
+    for (const int64_t at : {0, 1, 500, 1000, 1001, 20000, 36000, 38000, 39000})
+      EXPECT_DOUBLE_EQ(learning_rate(samples, 40000 * 16, at * 16), learning_rate(iterations, 40000, at))
+          << style << " at " << at;
+  }
+}
+
 }  // namespace
 }  // namespace witan

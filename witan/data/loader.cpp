@@ -23,9 +23,10 @@ void check_options(const LoaderOptions& o, int64_t consumed_samples) {
   require<ConfigError>(o.data_parallel_rank >= 0 && o.data_parallel_rank < o.data_parallel_size, "data-parallel rank ",
                        o.data_parallel_rank, " is outside [0, ", o.data_parallel_size, ")");
   const int64_t unit = o.micro_batch_size * o.data_parallel_size;
-  require<ConfigError>(o.global_batch_size >= 1 && o.global_batch_size % unit == 0, "global_batch_size ",
-                       o.global_batch_size, " must be a multiple of micro_batch_size ", o.micro_batch_size,
-                       " x data-parallel size ", o.data_parallel_size);
+  for (const int64_t size : o.ramp ? o.ramp->sizes() : std::vector{o.global_batch_size})
+    require<ConfigError>(size >= 1 && size % unit == 0, "global_batch_size ", size,
+                         " must be a multiple of micro_batch_size ", o.micro_batch_size, " x data-parallel size ",
+                         o.data_parallel_size);
   validate(o.batch);
 }
 
@@ -47,8 +48,10 @@ struct Loader::Worker {
     for (auto& thread : threads) thread.join();
   }
 
-  int64_t accumulations() const {
-    return options.global_batch_size / (options.micro_batch_size * options.data_parallel_size);
+  // Of the global batch that begins with a sample: its samples, and the micro-batches of this rank.
+  int64_t size(int64_t first) const { return options.ramp ? options.ramp->size(first) : options.global_batch_size; }
+  int64_t accumulations(int64_t first) const {
+    return size(first) / (options.micro_batch_size * options.data_parallel_size);
   }
 
   // A global batch that is being made.
@@ -79,23 +82,23 @@ struct Loader::Worker {
   // One with a micro-batch that nobody makes yet, and its first sample; null if there are enough.
   Making* unfinished(int64_t& first) WITAN_REQUIRES(mutex) {
     for (auto& [at, making] : ready)
-      if (making.started < accumulations()) {
+      if (making.started < std::ssize(making.batches)) {
         first = at;
         return &making;
       }
     // One more than is kept ready is being made.
     if (static_cast<int64_t>(ready.size()) > options.prefetch) return nullptr;
-    first = std::exchange(next_made, next_made + options.global_batch_size);
+    first = std::exchange(next_made, next_made + size(next_made));
     Making& making = ready[first];
-    making.batches.resize(static_cast<size_t>(accumulations()));
-    making.missing = accumulations();
+    making.missing = accumulations(first);
+    making.batches.resize(static_cast<size_t>(making.missing));
     return &making;
   }
 
   // All that this rank takes of a global batch is asked for before any of it is waited for: a file system that answers
   // late, as a remote one does, then takes as long for a batch as for a sample.
   void prefetch(Making& making, int64_t first) {
-    const int64_t own = accumulations() * options.micro_batch_size;
+    const int64_t own = accumulations(first) * options.micro_batch_size;
     try {
       for (int64_t i = 0; i < own; ++i) samples->prefetch(first + options.data_parallel_rank * own + i);
     } catch (...) {
@@ -109,7 +112,7 @@ struct Loader::Worker {
   }
 
   void make(Making& making, int64_t first, int64_t accumulation) {
-    const int64_t j = options.data_parallel_rank * accumulations() + accumulation;
+    const int64_t j = options.data_parallel_rank * accumulations(first) + accumulation;
     Batch batch;
     try {
       batch = make_batch(*samples, first + j * options.micro_batch_size, options.micro_batch_size, options.batch);
@@ -130,8 +133,8 @@ struct Loader::Worker {
     if (ready[next_global].failure) std::rethrow_exception(ready[next_global].failure);
     std::vector<Batch> batches = std::move(ready[next_global].batches);
     ready.erase(next_global);
-    next_global += options.global_batch_size;
-    consumed += options.global_batch_size;
+    next_global += size(next_global);
+    consumed = next_global;
     changed.notify_all();
     return batches;
   }
@@ -168,7 +171,7 @@ int64_t Loader::consumed_samples() const {
   return worker_->consumed;
 }
 int64_t Loader::accumulations() const {
-  return worker_->accumulations();
+  return worker_->accumulations(worker_->consumed);
 }
 double Loader::waited_seconds() const {
   return worker_->waited.count();

@@ -14,9 +14,12 @@ namespace witan {
 
 class GlobalLoad {
  public:
-  // Of so many routers and experts, of `rounds` micro-batches of this rank in each step. `data`: the ranks that run
-  // other samples; it must outlive its use.
+  // Of so many routers and experts, of at most `rounds` micro-batches of this rank in each step. `data`: the ranks that
+  // run other samples; it must outlive its use.
   GlobalLoad(Stream& stream, int64_t routers, int64_t experts, int64_t rounds, Group& data);
+
+  // Steps have so many micro-batches of this rank from the next one on: as many as there may be until this is called.
+  void expect(int64_t rounds) { rounds_ = rounds; }
 
   // counts [E] int64: a router's assignments of a micro-batch's tokens -> the load of its round, [E], which stays as it
   // is to the end of the step. `micro_batch` is its number in the global batch, of which a rank has consecutive ones. A

@@ -24,6 +24,7 @@ Fields OptimizerConfig::fields() {
           {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
       Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from lr_warmup_init"}
           .at_least(0),
+      Field{"lr_warmup_samples", &lr_warmup_samples, "The same in samples, with train_samples"}.at_least(0),
       Field{"lr_warmup_init", &lr_warmup_init, "Learning rate from which the warmup rises"}.at_least(0),
       Field{"lr_schedule_counter", &lr_schedule_counter,
             "What the learning rate's schedule counts: iterations, the current one included, or as Megatron-LM the "
@@ -31,10 +32,16 @@ Fields OptimizerConfig::fields() {
           .one_of({"iterations", "updates"}),
       Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
           .at_least(0),
+      Field{"lr_decay_samples", &lr_decay_samples,
+            "Samples of updates after which it does, with train_samples (0: train_samples)"}
+          .at_least(0),
       Field{"lr_wsd_decay_style", &lr_wsd_decay_style, "Decay at the end of lr_decay_style = WSD"}.one_of(
           {"linear", "cosine", "exponential", "minus_sqrt"}),
       Field{"lr_wsd_decay_iters", &lr_wsd_decay_iters,
             "Iterations of the decay of lr_decay_style = WSD, which ends with lr_decay_iters"}
+          .at_least(0),
+      Field{"lr_wsd_decay_samples", &lr_wsd_decay_samples,
+            "Samples of that decay, with train_samples; it ends with lr_decay_samples"}
           .at_least(0),
       Field{"weight_decay", &weight_decay,
             "Weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
@@ -156,20 +163,20 @@ void OptimizerSettings::validate() const {
 
 void OptimizerConfig::validate() const {
   OptimizerSettings::validate();
-  require<ConfigError>(lr_warmup_iters == 0 || lr_warmup_init <= lr, "lr_warmup_init = ", lr_warmup_init,
+  const std::string_view unit = counts_samples() ? "samples" : "iters";
+  require<ConfigError>(warmup() == 0 || lr_warmup_init <= lr, "lr_warmup_init = ", lr_warmup_init,
                        " is above lr = ", lr, "; lower lr_warmup_init");
-  require<ConfigError>(lr_decay_iters == 0 || lr_decay_style == "constant" || lr_decay_iters > lr_warmup_iters,
-                       "lr_decay_iters = ", lr_decay_iters, " must be more than lr_warmup_iters = ", lr_warmup_iters,
-                       ", or 0 for train_iters");
-  require<ConfigError>(lr_decay_style != "WSD" || lr_wsd_decay_iters > 0,
-                       "lr_decay_style = WSD needs lr_wsd_decay_iters: over how many iterations the learning rate "
-                       "decays at the end, such as a tenth of train_iters");
-  require<ConfigError>(
-      lr_decay_style != "WSD" || lr_decay_iters == 0 || lr_wsd_decay_iters <= lr_decay_iters - lr_warmup_iters,
-      "lr_wsd_decay_iters = ", lr_wsd_decay_iters,
-      " would begin before the end of the warmup: "
-      "lr_decay_iters - lr_warmup_iters is ",
-      lr_decay_iters - lr_warmup_iters);
+  require<ConfigError>(decay_end() == 0 || lr_decay_style == "constant" || decay_end() > warmup(), "lr_decay_", unit,
+                       " = ", decay_end(), " must be more than lr_warmup_", unit, " = ", warmup(), ", or 0 for train_",
+                       unit);
+  require<ConfigError>(lr_decay_style != "WSD" || wsd_decay() > 0, "lr_decay_style = WSD needs lr_wsd_decay_", unit,
+                       ": over how many ", counts_samples() ? "samples" : "iterations",
+                       " the learning rate decays at the end, such as a tenth of train_", unit);
+  require<ConfigError>(lr_decay_style != "WSD" || decay_end() == 0 || wsd_decay() <= decay_end() - warmup(),
+                       "lr_wsd_decay_", unit, " = ", wsd_decay(),
+                       " would begin before the end of the warmup: "
+                       "lr_decay_",
+                       unit, " - lr_warmup_", unit, " is ", decay_end() - warmup());
   require<ConfigError>(min_loss_scale <= initial_loss_scale, "min_loss_scale = ", min_loss_scale,
                        " is above initial_loss_scale = ", initial_loss_scale, "; lower min_loss_scale");
   const ParamGroups checked(*this);

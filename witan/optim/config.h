@@ -46,11 +46,14 @@ struct OptimizerSettings {
 struct OptimizerConfig : OptimizerSettings {
   std::string lr_decay_style = "cosine";
   int64_t lr_warmup_iters = 20;
+  int64_t lr_warmup_samples = 0;
   double lr_warmup_init = 0;
   std::string lr_schedule_counter = "iterations";
-  int64_t lr_decay_iters = 0;  // 0: train_iters
+  int64_t lr_decay_iters = 0;    // 0: train_iters
+  int64_t lr_decay_samples = 0;  // above 0: schedules count samples, as with train_samples, which resolve() takes for 0
   std::string lr_wsd_decay_style = "exponential";
   int64_t lr_wsd_decay_iters = 0;
+  int64_t lr_wsd_decay_samples = 0;
   std::string weight_decay_incr_style = "constant";
   double start_weight_decay = 0;  // where the style is not constant; the end is weight_decay
   bool qk_clip = false;
@@ -65,6 +68,12 @@ struct OptimizerConfig : OptimizerSettings {
   int64_t skip_step_window = 128;
   // Parameter groups in order, of which the first that matches a parameter takes it; param_groups.h reads them.
   std::vector<TableKeys> groups;
+
+  // Of the learning rate's schedule, in what it counts: samples or iterations. An end of 0 is the run's.
+  bool counts_samples() const { return lr_decay_samples > 0; }
+  int64_t warmup() const { return counts_samples() ? lr_warmup_samples : lr_warmup_iters; }
+  int64_t decay_end() const { return counts_samples() ? lr_decay_samples : lr_decay_iters; }
+  int64_t wsd_decay() const { return counts_samples() ? lr_wsd_decay_samples : lr_wsd_decay_iters; }
 
   Fields fields();
   void validate() const;  // throws ConfigError

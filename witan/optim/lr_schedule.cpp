@@ -21,17 +21,17 @@ int64_t schedule_position(const OptimizerConfig& config, int64_t iteration, int6
   return config.lr_schedule_counter == "updates" ? updates : iteration;
 }
 
-double learning_rate(const OptimizerConfig& config, int64_t train_iters, int64_t position) {
-  const auto warmup = static_cast<double>(config.lr_warmup_iters), now = static_cast<double>(position);
-  if (config.lr_warmup_iters > 0 && now <= warmup)
+double learning_rate(const OptimizerConfig& config, int64_t length, int64_t position) {
+  const auto warmup = static_cast<double>(config.warmup()), now = static_cast<double>(position);
+  if (config.warmup() > 0 && now <= warmup)
     return config.lr_warmup_init + (config.lr - config.lr_warmup_init) * now / warmup;
   if (config.lr_decay_style == "constant") return config.lr;
-  const auto end = static_cast<double>(config.lr_decay_iters > 0 ? config.lr_decay_iters : train_iters);
+  const auto end = static_cast<double>(config.decay_end() > 0 ? config.decay_end() : length);
   if (now > end) return config.min_lr;
   if (config.lr_decay_style == "inverse-square-root")
     return std::max(config.min_lr, config.lr * std::sqrt(std::max(warmup, 1.0)) / std::sqrt(std::max(now, 1.0)));
   const bool stable = config.lr_decay_style == "WSD";
-  const double start = stable ? end - static_cast<double>(config.lr_wsd_decay_iters) : warmup;
+  const double start = stable ? end - static_cast<double>(config.wsd_decay()) : warmup;
   if (now == end) return config.min_lr;
   const double done = std::max(0.0, (now - start) / (end - start));  // below 1; end > now here
   const double left = left_of(stable ? config.lr_wsd_decay_style : config.lr_decay_style, done);
@@ -43,10 +43,10 @@ double largest_weight_decay(const OptimizerConfig& config) {
   return constant ? config.weight_decay : std::max(config.start_weight_decay, config.weight_decay);
 }
 
-double weight_decay_share(const OptimizerConfig& config, int64_t train_iters, int64_t position) {
+double weight_decay_share(const OptimizerConfig& config, int64_t length, int64_t position) {
   const double largest = largest_weight_decay(config);
   if (config.weight_decay_incr_style == "constant" || largest == 0) return 1;
-  const double done = std::min(1.0, static_cast<double>(position) / static_cast<double>(train_iters));
+  const double done = std::min(1.0, static_cast<double>(position) / static_cast<double>(length));
   const double left = left_of(config.weight_decay_incr_style, done);
   return (config.weight_decay + left * (config.start_weight_decay - config.weight_decay)) / largest;
 }

@@ -212,19 +212,19 @@ size_t ParamGroups::index_of(const ParameterSpec& spec) const {
   return 0;
 }
 
-std::vector<double> ParamGroups::learning_rates(int64_t train_iters, int64_t position) const {
+std::vector<double> ParamGroups::learning_rates(int64_t length, int64_t position) const {
   std::vector<double> rates;
   for (const ParamGroup& group : groups_) {
     OptimizerConfig schedule = config_;
     schedule.lr = group.settings.lr;
     schedule.min_lr = group.settings.min_lr;
-    rates.push_back(learning_rate(schedule, train_iters, position));
+    rates.push_back(learning_rate(schedule, length, position));
   }
   return rates;
 }
 
-double ParamGroups::weight_decay_share(int64_t train_iters, int64_t position) const {
-  return witan::weight_decay_share(config_, train_iters, position);
+double ParamGroups::weight_decay_share(int64_t length, int64_t position) const {
+  return witan::weight_decay_share(config_, length, position);
 }
 
 }  // namespace witan

@@ -64,9 +64,9 @@ class ParamGroups {
   const ParamGroup& of(const ParameterSpec& spec) const { return groups_[index_of(spec)]; }
 
   // Of every group at this position of the schedule (lr_schedule.h).
-  std::vector<double> learning_rates(int64_t train_iters, int64_t position) const;
+  std::vector<double> learning_rates(int64_t length, int64_t position) const;
   // What every group's weight decay is multiplied by there.
-  double weight_decay_share(int64_t train_iters, int64_t position) const;
+  double weight_decay_share(int64_t length, int64_t position) const;
 
  private:
   OptimizerConfig config_;

@@ -84,9 +84,10 @@ std::string flops_section(const Plan& plan) {
   std::vector<std::pair<std::string, Cost>> sorted(parts.begin(), parts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.flops > b.second.flops; });
-  std::string out =
-      fmt::format("\nOne step: {} tokens, {}FLOP over all ranks\n  {:<18} {:>12} {:>8} {:>14}\n", plan.tokens_per_step,
-                  format_count(plan.step_flops), "part", "FLOP", "share", "bytes moved");
+  std::string out = fmt::format("\nOne step: {} tokens, {}FLOP over all ranks\n{}  {:<18} {:>12} {:>8} {:>14}\n",
+                                plan.tokens_per_step, format_count(plan.step_flops),
+                                plan.ramp.empty() ? "" : cat("  of full size: ", plan.ramp, "\n"), "part", "FLOP",
+                                "share", "bytes moved");
   for (const auto& [part, cost] : sorted)
     out += fmt::format("  {:<18} {:>12} {:>6.1f} % {:>14}\n", part, format_count(cost.flops),
                        plan.step_flops > 0 ? 100 * cost.flops / plan.step_flops : 0.0, format_bytes(cost.bytes));
@@ -301,6 +302,7 @@ std::string format_plan(const Plan& plan, int64_t usable, const std::optional<Ti
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing) {
   nlohmann::ordered_json json;
   json["tokens_per_step"] = plan.tokens_per_step;
+  if (!plan.ramp.empty()) json["ramp"] = plan.ramp;
   json["parameters"] = {{"exact", plan.counts.exact}, {"active", plan.counts.active}, {"experts", plan.counts.experts}};
   if (plan.trained) json["parameters"]["trained"] = *plan.trained;
   if (plan.assumed_vocabulary) json["assumed_vocabulary"] = *plan.assumed_vocabulary;

@@ -35,12 +35,12 @@ std::string format_stages(const std::vector<StageLayers>& stages);
 // The memory section alone.
 std::string format_memory(const Plan& plan, int64_t usable);
 
-// One object: tokens_per_step, parameters {exact, active, experts}, where there is one assumed_vocabulary, with
-// parameter groups param_groups [{group, parameters, tensors, optimizer, lr, min_lr, weight_decay, shard_by}],
-// step_flops, bubble, ranks [{rank, ranks: all that it stands for, exact, arena_bytes, tags, parts, sent}],
-// reserve_bytes, resident_bytes, needed_bytes, checkpoint_bytes, anomaly_bytes, disk_bytes, usable_bytes, fits; on GPUs
-// gpu {recorded, why_eager, exchange}; where it was asked for, balanced_activation_bytes; and, where there is a timing,
-// step_seconds and run_seconds.
+// One object: tokens_per_step, where the global batch grows a sentence `ramp`, parameters {exact, active, experts},
+// where there is one assumed_vocabulary, with parameter groups param_groups [{group, parameters, tensors, optimizer,
+// lr, min_lr, weight_decay, shard_by}], step_flops, bubble, ranks [{rank, ranks: all that it stands for, exact,
+// arena_bytes, tags, parts, sent}], reserve_bytes, resident_bytes, needed_bytes, checkpoint_bytes, anomaly_bytes,
+// disk_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; where it was asked for,
+// balanced_activation_bytes; and, where there is a timing, step_seconds and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
 }  // namespace witan

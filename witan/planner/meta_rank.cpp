@@ -48,6 +48,11 @@ MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank,
   if (run == Run::some) engine_.leave_out(repetition_);
 }
 
+void MetaRank::begin_ramp() {
+  const BatchRamp ramp = config_->batch_ramp();
+  if (ramp.ramps()) step(ramp.size(0) / (config_->train.micro_batch_size * config_->parallel.data_ranks()), 1);
+}
+
 void MetaRank::step(int64_t micro_batches, int64_t iteration) {
   engine_.step(batches_of(config_, micro_batches), iteration, iteration - 1);
 }

@@ -28,6 +28,8 @@ class MetaRank {
   enum class Run : uint8_t { all, some };
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, Run run = Run::all);
 
+  // The first step of a run whose global batch grows: what a step leaves behind lies beside its smaller buffers then.
+  void begin_ramp();
   void step(int64_t micro_batches, int64_t iteration);
   // The step again, as it is made where a rank's experts get more rows than they have room for, in every number of
   // waves that it may take.

@@ -1,5 +1,7 @@
 #include "witan/planner/plan.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -17,6 +19,14 @@
 
 namespace witan {
 namespace {
+
+std::string describe_ramp(const RunConfig& config) {
+  const BatchRamp ramp = config.batch_ramp();
+  if (!ramp.ramps()) return "";
+  const auto sizes = ramp.sizes();
+  return fmt::format("global batches grow from {} to {} sequences in {} sizes, over {} samples, the first {} steps",
+                     sizes.front(), sizes.back(), sizes.size(), ramp.samples(), ramp.steps_below_full());
+}
 
 // Of so many alike, what one costs.
 KernelCosts each(KernelCosts costs, double count) {
@@ -38,6 +48,7 @@ SentBytes each(SentBytes sent, double count) {
 std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
                                       int64_t prompt_tokens, MetaRank::Run run) {
   MetaRank meta(config, layout, rank, run);
+  meta.begin_ramp();
   meta.step(micro_batches_of_a_rank(config), 1);
   if (!meta.repeats()) return std::nullopt;
   meta.reset_costs();
@@ -173,6 +184,7 @@ Plan plan_outline(const ResolvedConfig& config) {
   if (Freeze(config->model).any()) plan.trained = count_trained(config->model).all;
   plan.layers = config->model.layers();
   plan.tokens_per_step = config->train.global_batch_size * config->data.seq_length;
+  plan.ramp = describe_ramp(config);
   plan.reserve_bytes = reserve_bytes(config);
   plan.on_gpu = config->parallel.on_gpu();
   plan.gpu_reserve_bytes = gpu_reserve_bytes(config);

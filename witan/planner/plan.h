@@ -50,7 +50,8 @@ struct Plan {
   int64_t anomalies = 0;         // that are kept at most
   double disk_bytes = 0;         // of all checkpoints that stand there at once, and of those anomalies
   double step_flops = 0;         // of one step, all ranks
-  int64_t tokens_per_step = 0;
+  int64_t tokens_per_step = 0;   // of the largest
+  std::string ramp = {};         // how the global batch grows, a sentence; empty: it does not
   std::vector<LayerSpec> layers;
   std::vector<StageLayers> stages;  // of the pipeline
   int64_t micro_batches = 0;        // of a rank in a step

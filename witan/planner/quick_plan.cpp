@@ -30,6 +30,7 @@ int64_t enough_micro_batches(const RunConfig& config) {
 ResolvedConfig with_micro_batches(const ResolvedConfig& config, int64_t of_a_rank) {
   return config.with([&](RunConfig& values) {
     values.train.global_batch_size = of_a_rank * values.train.micro_batch_size * values.parallel.data_ranks();
+    values.train.rampup_batch_size.clear();
   });
 }
 
@@ -89,6 +90,7 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
 // Nothing where it has to run all micro-batches to know.
 std::optional<int64_t> arena_bytes_of(const ResolvedConfig& config, int rank, MetaRank::Run run) {
   MetaRank meta(config, layout_of(config), rank, run);
+  meta.begin_ramp();
   for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches_of_a_rank(config), iteration);
   meta.log();
   meta.evaluate();

@@ -220,7 +220,10 @@ double predict_run(const StepTime& step, const RunConfig& config, int64_t done, 
                 samples = std::min(wanted, held_out.value_or(wanted));
   const int64_t at_once = train.micro_batch_size * config.parallel.data_ranks();
   const auto batches = static_cast<double>((samples + at_once - 1) / at_once);  // a rank's; the last may be padded
-  return steps * step.seconds + looks * batches * step.eval_seconds;
+  const BatchRamp ramp = config.batch_ramp();
+  const int64_t left = ramp.consumed_by(train.train_iters) - ramp.consumed_by(std::min(done, train.train_iters));
+  return static_cast<double>(left) / static_cast<double>(ramp.full()) * step.seconds +
+         looks * batches * step.eval_seconds;
 }
 
 }  // namespace witan

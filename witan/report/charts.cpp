@@ -492,7 +492,8 @@ RunAxis make_run_axis(const Metrics& metrics) {
   const auto [first, last] = step_range(metrics);
   Curve clock = curve_of(metrics.steps, [](const StepEvent& e) { return e.elapsed_s; });
   for (size_t i = 1; i < clock.size(); ++i) clock[i].y = std::max(clock[i].y, clock[i - 1].y);
-  return {first, last, metrics.run ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints),
+  const bool grows = !metrics.steps.empty() && metrics.steps.back().tokens;  // so that steps are no measure of tokens
+  return {first, last, metrics.run && !grows ? metrics.run->tokens_per_step : 0, downsample(clock, kMostClockPoints),
           make_marks(metrics)};
 }
 

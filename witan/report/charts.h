@@ -63,7 +63,7 @@ struct Mark {
 // What turns a run's steps into tokens and time, so that a page can show its curves over either.
 struct RunAxis {
   int64_t first = 0, last = 0;  // steps
-  int64_t tokens_per_step = 0;  // 0: not known
+  int64_t tokens_per_step = 0;  // 0: not known, or not the same in all steps
   Curve clock;                  // seconds of training over steps, not decreasing
   std::vector<Mark> marks;      // by step
 };

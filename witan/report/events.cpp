@@ -66,6 +66,7 @@ void visit(Archive& a, StepEvent& e) {
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);
   a("epochs", e.epochs);
+  a("tokens", e.tokens);
 }
 
 template <class Archive>

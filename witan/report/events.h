@@ -66,6 +66,7 @@ struct StepEvent {
   bool skipped = false;                           // non-finite gradients, or a spike: nothing was updated
   double elapsed_s = 0;                           // training time so far, over all resumptions
   std::optional<double> epochs = {};              // how often the dataset was read that was read most
+  std::optional<int64_t> tokens = {};             // of all steps so far, where the global batch grows
 };
 
 // A statistic of routers by its name, wherever it stands: the first ones have keys of their own.

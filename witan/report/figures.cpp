@@ -128,7 +128,8 @@ int64_t skipped_steps(const Metrics& metrics) {
 
 std::optional<int64_t> tokens_seen(const Metrics& metrics) {
   if (!metrics.run || metrics.steps.empty()) return std::nullopt;
-  return metrics.steps.back().step * metrics.run->tokens_per_step;
+  const StepEvent& last = metrics.steps.back();
+  return last.tokens.value_or(last.step * metrics.run->tokens_per_step);
 }
 
 std::optional<int64_t> peak_memory(const std::vector<MemoryEvent>& memory) {

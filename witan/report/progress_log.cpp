@@ -69,22 +69,22 @@ ProgressLog::ProgressLog(const fs::path& path, int64_t ranks, double iteration_f
   if (file_.size() > 0 && read_file(path).back() != '\n') file_.append("\n");  // a torn line stays one
 }
 
-void ProgressLog::start(std::time_t now, int64_t iteration) {
-  job_ = {now, iteration_flops_ * static_cast<double>(iteration)};
+void ProgressLog::start(std::time_t now, double batches) {
+  job_ = {now, iteration_flops_ * batches};
   append(now, "Starting job");
   series_ = find_series(read_file(file_.path()), ranks_).value_or(job_);
 }
 
-void ProgressLog::saved(std::time_t now, int64_t iteration, int64_t tokens) {
-  const double flops = iteration_flops_ * static_cast<double>(iteration);
+void ProgressLog::saved(std::time_t now, const Done& done) {
+  const double flops = iteration_flops_ * done.batches;
   const auto tflops_since = [&](const Since& since) {
     const double seconds = std::max(std::difftime(now, since.time), 1.0);  // times are whole seconds
     return (flops - since.flops) / (seconds * 1e12 * static_cast<double>(ranks_));
   };
-  append(now,
-         fmt::format("Saved checkpoint\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: "
-                     "{:.1f} TFLOP/s/GPU\tFloating-point operations: {:.2e}\tTokens (in billions): {:.2f}",
-                     iteration, tflops_since(job_), tflops_since(series_), flops, static_cast<double>(tokens) / 1e9));
+  append(now, fmt::format("Saved checkpoint\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: "
+                          "{:.1f} TFLOP/s/GPU\tFloating-point operations: {:.2e}\tTokens (in billions): {:.2f}",
+                          done.iteration, tflops_since(job_), tflops_since(series_), flops,
+                          static_cast<double>(done.tokens) / 1e9));
 }
 
 void ProgressLog::append(std::time_t now, const std::string& text) {

@@ -15,10 +15,18 @@ class ProgressLog {
   // Throws IoError, DiskFullError.
   ProgressLog(const fs::path& path, int64_t ranks, double iteration_flops);
 
-  // "Starting job", from `iteration`. Once, before saved().
-  void start(std::time_t now, int64_t iteration);
+  // What the run has done. `batches`: iterations in words of `iteration_flops`; fewer where its first ones were
+  // smaller.
+  struct Done {
+    int64_t iteration = 0;
+    double batches = 0;
+    int64_t tokens = 0;
+  };
+
+  // "Starting job", after so many batches. Once, before saved().
+  void start(std::time_t now, double batches);
   // "Saved checkpoint", with the throughput of this job, and of all jobs since the first one with this number of ranks.
-  void saved(std::time_t now, int64_t iteration, int64_t tokens);
+  void saved(std::time_t now, const Done& done);
 
   // The start of the period over which throughput is computed.
   struct Since {

@@ -99,7 +99,7 @@ std::string key_figures(const Metrics& m) {
                m.run ? fmt::format("step {} of {}", last.step, m.run->total_steps) : fmt::format("step {}", last.step));
     if (const auto tokens = tokens_seen(m))
       out += figure("Tokens seen", format_count(static_cast<double>(*tokens)),
-                    fmt::format("{} per step", m.run->tokens_per_step));
+                    fmt::format("{}{} per step", last.tokens ? "up to " : "", m.run->tokens_per_step));
     if (const int64_t skipped = skipped_steps(m); skipped > 0)
       out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients or spikes");
   }

@@ -100,8 +100,9 @@ TEST(MegatronGrounds, WhatChangesTheTrainingOrItsMemoryIsRefusedWithAWayOut) {
     parts.insert(parts.end(), ways.begin(), ways.end());
     expect_refusal(args, 3, parts);
   };
-  refused({"--rampup-batch-size", "32", "32", "65536"}, {"the global batch size is constant", "--init-from"});
-  refused({"--step-batch-size-schedule", "8", "16"}, {"the global batch size is constant", "--init-from"});
+  refused({"--rampup-batch-size", "32", "32", "65536"}, {"needs --train-samples"});
+  refused({"--decrease-batch-size-if-needed"}, {"--global-batch-size"});
+  refused({"--step-batch-size-schedule", "8", "16"}, {"--rampup-batch-size", "--init-from"});
   refused({"--optimizer-cpu-offload"}, {"--use-distributed-optimizer"});
   refused({"--optimizer-offload-fraction", "0.5"}, {"--use-distributed-optimizer", "only 0 is accepted"});
   for (const Words& words : {Words{"--fine-grained-activation-offloading"},
@@ -150,6 +151,10 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--exp-avg-dtype", {"bf16"}, {"exp_avg_dtype"}},
       {"--exp-avg-sq-dtype", {"bf16"}, {"exp_avg_sq_dtype"}},
       {"--main-grads-dtype", {"bf16"}, {"gradient_dtype"}},
+      {"--rampup-batch-size", {"2", "2", "10", "--train-samples", "60"}, {"rampup_batch_size"}},
+      {"--decrease-batch-size-if-needed",
+       {"--rampup-batch-size", "2", "2", "10", "--train-samples", "60"},
+       {"decrease_batch_size_if_needed"}},
       {"--train-samples", {"8", "--global-batch-size", "4"}, {"train_iters"}},
       {"--check-for-spiky-loss", {}, {"skip_step_sigma"}},
       {"--check-for-large-grads", {}, {"skip_step_sigma"}},

@@ -248,6 +248,36 @@ TEST(Megatron, SamplesBecomeIterations) {
   EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
 }
 
+// Samples stay samples where the batch grows: iterations are not all of one size.
+TEST(Megatron, ARampCountsSamples) {
+  const Words ramp = {"--global-batch-size", "8",  "--micro-batch-size", "1", "--rampup-batch-size", "2", "2", "10",
+                      "--train-samples",     "60", "--lr-decay-samples", "50"};
+  const auto with = [&](const Words& more) {
+    Words words = small(ramp);
+    const auto iterations = std::ranges::find(words, "--train-iters");
+    words.erase(iterations, iterations + 2);
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const RunConfig config = read_words(with({"--lr-warmup-samples", "7", "--lr-wsd-decay-samples", "9"})).config;
+  EXPECT_EQ(config.train.rampup_batch_size, "2,2,10");
+  EXPECT_EQ(config.train.train_samples, 60);
+  EXPECT_EQ(config.optimizer.lr_decay_samples, 50);
+  EXPECT_EQ(config.optimizer.lr_warmup_samples, 7);
+  EXPECT_EQ(config.optimizer.lr_wsd_decay_samples, 9);
+  EXPECT_FALSE(config.train.decrease_batch_size_if_needed);
+  EXPECT_TRUE(read_words(with({"--decrease-batch-size-if-needed"})).config.train.decrease_batch_size_if_needed);
+  EXPECT_EQ(read_words(with({"--lr-warmup-fraction", "0.1"})).config.optimizer.lr_warmup_samples, 5);
+  EXPECT_TRUE(contains(message_of<ConfigError>([&] {
+                         read_words(with({"--lr-warmup-fraction", "0.11"}));
+                       }),
+                       "is 5.5 of 50 samples"));
+  EXPECT_TRUE(contains(config_refused({"--rampup-batch-size", "2", "2", "--train-samples", "60"}),
+                       "takes three numbers: START INCREMENT SAMPLES"));
+  EXPECT_TRUE(contains(config_refused({"--rampup-batch-size", "2", "2", "10", "--train-iters", "60"}),
+                       "give --train-samples instead of --train-iters"));
+}
+
 TEST(Megatron, WarmUpMayBeAShare) {
   EXPECT_EQ(config_of({"--lr-decay-iters", "430000", "--lr-warmup-fraction", ".001"}).optimizer.lr_warmup_iters, 430);
   EXPECT_EQ(config_of({"--lr-warmup-fraction", "0.25"}).optimizer.lr_warmup_iters, 2);

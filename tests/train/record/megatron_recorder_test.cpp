@@ -43,6 +43,15 @@ class MegatronRecorderTest : public ::testing::Test {
   std::vector<std::string> said_;
 };
 
+TEST_F(MegatronRecorderTest, TheGlobalBatchSizeIsThatOfTheLastStep) {
+  MegatronRecorder recorder = this->recorder();
+  StepResult result = step(2);
+  result.samples = 8;  // where it grows to 16
+  for (int64_t i = 1; i <= 4; ++i) recorder.step(at(i), result, 0.5);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(line(0).find("global batch size:     8 |"), std::string::npos) << line(0);
+}
+
 TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
   config_.model.moe.moe_z_loss_coeff = 0.1;
   MegatronRecorder recorder = this->recorder();

@@ -25,7 +25,7 @@ std::string written(const char* load_balancing_type, bool per_layer = false) {
   TrainState state;
   state.step = 1;
   TensorboardRecorder(config, config, folder.path(), 1)
-      .step(state, event, 0.5, {4}, testing::router_values(config.model.moe, {{"router_entropy", 1.25}}, {{3, 1}}));
+      .step(state, event, 8, 0.5, {4}, testing::router_values(config.model.moe, {{"router_entropy", 1.25}}, {{3, 1}}));
   return event_bytes(folder.path());
 }
 

@@ -152,5 +152,50 @@ TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
   EXPECT_NO_THROW(config.validate());
 }
 
+// Each size that a step has must be whole micro-batches of every rank.
+TEST(RunConfig, AGlobalBatchGrowsByWhatRanksCanShare) {
+  const auto ramp = [](const std::string& text, int64_t ranks, bool decrease = false) {
+    return [=](RunConfig& c) {
+      c.model.moe.num_experts = 0;
+      c.parallel.ranks = ranks;
+      c.train.global_batch_size = 16;
+      c.train.rampup_batch_size = text;
+      c.train.decrease_batch_size_if_needed = decrease;
+    };
+  };
+  RunConfig config = testing::small_config();
+  ramp("4,4,100", 2)(config);
+  EXPECT_NO_THROW(config.validate());
+  EXPECT_NE(refusal(ramp("4,3,100", 2))
+                .find("a global batch of 7 is not divisible by micro_batch_size x data-parallel "
+                      "ranks = 2 x 2; choose start and increment as multiples of 4, or set "
+                      "decrease_batch_size_if_needed = true"),
+            std::string::npos);
+  ramp("4,3,100", 2, true)(config);
+  EXPECT_NO_THROW(config.validate());
+  EXPECT_EQ(config.batch_ramp().sizes(), (std::vector<int64_t>{4, 8, 12, 16}));
+  EXPECT_NE(refusal(ramp("2,2,100", 2, true)).find("its first global batch of 2 is less than micro_batch_size x "),
+            std::string::npos);
+  const auto also = [&](auto change) {
+    return refusal([&](RunConfig& c) {
+      ramp("4,4,100", 2)(c);
+      change(c);
+    });
+  };
+  EXPECT_NE(also([](RunConfig& c) {
+              c.parallel.deterministic = true;
+            }).find("a global batch of 12: deterministic = true needs a power-of-two number of micro-batches"),
+            std::string::npos);
+  EXPECT_NE(also([](RunConfig& c) {
+              c.model.moe.num_experts = 8;
+              c.train.record_routes = "routes";
+            }).find("with record_routes: recorded routes are of global batches of one size"),
+            std::string::npos);
+  EXPECT_NE(also([](RunConfig& c) {
+              c.optimizer.lr_warmup_samples = 8;
+            }).find("lr_warmup_samples = 8 counts samples, as schedules do with train_samples alone"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace witan

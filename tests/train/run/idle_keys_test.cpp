@@ -126,6 +126,14 @@ std::vector<Case> cases() {
   add({"timing_log_level"}, {}, {"log_format = 'megatron'"}, "log_format = megatron");
   add({"min_lr", "lr_decay_iters"}, {"lr_decay_style = 'constant'"}, {}, "lr_decay_style = constant");
   add({"lr_warmup_init"}, {"lr_warmup_iters = 0"}, {}, "lr_warmup_iters above 0; here lr_warmup_iters = 0");
+  add({"lr_warmup_init"}, {"train_samples = 80"}, {"train_samples = 80", "lr_warmup_samples = 8"},
+      "lr_warmup_samples above 0; here lr_warmup_samples = 0");
+  add({"train_iters", "lr_warmup_iters", "lr_decay_iters", "lr_schedule_counter"}, {"train_samples = 80"}, {},
+      "train_samples = 0, since schedules count samples otherwise; here train_samples = 80");
+  add({"lr_decay_samples"}, {"lr_decay_style = 'constant'"}, {}, "lr_decay_style = constant");
+  add({"decrease_batch_size_if_needed"}, {}, {"rampup_batch_size = '4,4,16'"}, "rampup_batch_size");
+  add({"lr_wsd_decay_style", "lr_wsd_decay_samples"}, {},
+      {"train_samples = 80", "lr_decay_style = 'WSD'", "lr_wsd_decay_samples = 5"}, "lr_decay_style = WSD");
   add({"lr_wsd_decay_style", "lr_wsd_decay_iters"}, {}, {"lr_decay_style = 'WSD'", "lr_wsd_decay_iters = 5"},
       "lr_decay_style = WSD; here lr_decay_style = cosine");
   add({"adam_beta1", "adam_beta2", "adam_eps", "exp_avg_dtype"}, {"optimizer = 'lion'"}, {}, "; here optimizer = lion");

@@ -311,5 +311,36 @@ TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
   EXPECT_THROW(config.with([](RunConfig& values) { values.parallel.ranks = 3; }), ConfigError);
 }
 
+// Megatron-LM's count of iterations (tests/golden/data/ramp), and its end of the learning rate's schedule.
+TEST(Resolve, SamplesSayHowLongARunIs) {
+  RunConfig config = small_config();
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.train.train_samples = 60;
+  config.train.rampup_batch_size = "2,2,10";
+  const ResolvedConfig resolved = resolve(config, {});
+  EXPECT_EQ(resolved->train.train_iters, 9);
+  EXPECT_EQ(resolved->schedule_length(), 60);
+  EXPECT_EQ(reason_of(resolved, "train_iters"), "9: steps of train_samples = 60");
+  EXPECT_EQ(reason_of(resolved, "lr_decay_samples"), "60: train_samples");
+  EXPECT_EQ(text_of(*resolve(*resolved, {})), text_of(*resolved));
+  config.optimizer.lr_decay_samples = 50;
+  EXPECT_EQ(resolve(config, {})->optimizer.lr_decay_samples, 50);
+  config.train.rampup_batch_size.clear();
+  EXPECT_EQ(resolve(config, {})->train.train_iters, 7) << "without the last batch, which is not whole";
+  config.train.train_samples = 7;
+  EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("train_samples = 7 is less than"),
+            std::string::npos);
+}
+
+TEST(Resolve, RanksShareEverySizeOfTheGlobalBatch) {
+  RunConfig config = small_config();
+  config.model.moe.num_experts = 0;
+  config.parallel.ranks = 0;
+  config.train.micro_batch_size = 1;
+  config.train.rampup_batch_size = "4,6,100";  // to 16
+  EXPECT_EQ(resolve(config, {.cores = 8})->parallel.ranks, 2);
+}
+
 }  // namespace
 }  // namespace witan

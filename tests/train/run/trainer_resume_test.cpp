@@ -325,5 +325,58 @@ TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
   EXPECT_EQ(read_metrics(folder_ / "longer" / "metrics.jsonl").run->total_steps, 12);
 }
 
+// Within the ramp, where the size changes, and after it.
+TEST_F(Trainer, ResumesToTheBitWhereverTheGlobalBatchGrows) {
+  const auto ramped = [&](const std::string& name, int64_t steps) {
+    RunConfig config = this->config(name);
+    config.train.global_batch_size = 12;
+    config.train.rampup_batch_size = "4,4,24";  // steps of 4, 4, 4, 8, 8, and 12 from the sixth on
+    config.train.train_iters = steps;
+    config.train.eval_interval = 4;
+    return config;
+  };
+  run(ramped("whole", 8));
+  for (const int64_t stop : {1, 3, 5, 7}) run(ramped("parts", stop));
+  const RunResult last = run(ramped("parts", 8));
+  EXPECT_EQ(last.resumed_from, 7);
+  EXPECT_EQ(weights("whole", 4), weights("parts", 4));
+  EXPECT_EQ(weights("whole", 8), weights("parts", 8));
+  expect_same_steps("whole", "parts");
+  const auto all = steps("parts");
+  const std::vector<int64_t> consumed = {4, 8, 12, 20, 28, 40, 52, 64};
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].tokens, consumed[i] * 12) << "of a sequence length of 12, step " << i + 1;
+    const int64_t samples = consumed[i] - (i > 0 ? consumed[i - 1] : 0);
+    EXPECT_NEAR(all[i].tokens_per_s * all[i].step_s, static_cast<double>(samples * 12), 1e-6) << "step " << i + 1;
+  }
+  const TrainState state = TrainState::from_json(open_checkpoint(checkpoint("parts", 8)).scalars);
+  EXPECT_EQ(state.consumed_samples, 64);
+  EXPECT_EQ(state.updated_samples, 64);
+  const std::string log = read_file(folder_ / "whole" / "train.log");
+  for (const char* line :
+       {"step 1: global batch size 4", "step 4: global batch size 8", "step 6: global batch size 12"})
+    EXPECT_NE(log.find(line), std::string::npos) << line;
+  EXPECT_EQ(log.find("step 5: global batch size"), std::string::npos) << "only where it changes";
+}
+
+// As Megatron-LM prints it: the learning rate that the next update will use, by the samples of updates so far.
+TEST_F(Trainer, SchedulesOfSamplesCountThoseOfTheRamp) {
+  RunConfig config = this->config("samples");
+  config.train.global_batch_size = 12;
+  config.train.rampup_batch_size = "4,4,24";
+  config.train.train_samples = 64;
+  config.optimizer.lr_decay_style = "linear";
+  config.optimizer.lr_warmup_samples = 8;
+  run(config);
+  const auto all = steps("samples");
+  ASSERT_EQ(all.size(), 8u);
+  const double lr = config.optimizer.lr, least = config.optimizer.min_lr;
+  const std::vector<double> consumed = {4, 8, 12, 20, 28, 40, 52, 64};
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_NEAR(all[i].lr, consumed[i] <= 8 ? lr * consumed[i] / 8 : least + (lr - least) * (64 - consumed[i]) / 56,
+                1e-12)
+        << "step " << i + 1;
+}
+
 }  // namespace
 }  // namespace witan

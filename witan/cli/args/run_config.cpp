@@ -400,9 +400,10 @@ std::vector<std::string> config_warnings(const GivenConfig& given, const RunConf
     return !asks(given, *field, usual[static_cast<size_t>(field - fields.begin())]);
   });
   std::vector<std::string> warnings = describe_idle(idle, fields);
-  const int64_t warmup = resolved.optimizer.lr_warmup_iters, steps = resolved.train.train_iters;
-  if (warmup >= steps && given.said("lr_warmup_iters"))
-    warnings.push_back(cat("lr_warmup_iters = ", warmup, " is no less than train_iters = ", steps,
+  const std::string unit = resolved.optimizer.counts_samples() ? "samples" : "iters";
+  const int64_t warmup = resolved.optimizer.warmup(), length = resolved.schedule_length();
+  if (warmup >= length && given.said("lr_warmup_" + unit))
+    warnings.push_back(cat("lr_warmup_", unit, " = ", warmup, " is no less than train_", unit, " = ", length,
                            ": the learning rate will not reach lr"));
   const Layout layout(resolved.parallel, static_cast<int>(resolved.parallel.ranks), resolved.model.moe.num_experts);
   if (std::string split = split_expert_host(resolved.parallel, layout); !split.empty())

@@ -7,10 +7,6 @@ namespace witan::cli {
 MegatronSection megatron_training_flags() {
   const std::string whole = "blocks are recomputed one by one: `--recompute-granularity full` alone";
   const std::string gone = "deprecated by Megatron-LM: ";
-  const std::string constant =
-      "the global batch size is constant, and a run at `--global-batch-size` alone is another training: train each "
-      "size "
-      "as a run of its own, which `--init-from` starts from the weights of the last one";
   const std::string offloading =
       "activations stay in the memory of their rank: recompute them (`--recompute-granularity`), or share them among "
       "ranks (`--tensor-model-parallel-size` with `--sequence-parallel`, `--context-parallel-size`)";
@@ -23,13 +19,18 @@ MegatronSection megatron_training_flags() {
           same("--micro-batch-size"),
           same("--global-batch-size"),
           refused("--batch-size", gone + "use `--micro-batch-size` or `--global-batch-size`", Takes::one),
-          refused("--rampup-batch-size", constant, Takes::some),
-          refused("--step-batch-size-schedule", constant, Takes::some),
-          refused("--decrease-batch-size-if-needed",
-                  "a run starts only with its own batch size: give a `--global-batch-size` that `--micro-batch-size` "
-                  "times the data-parallel ranks divides"),
+          ruled("--rampup-batch-size", Takes::some, rules::rampup_batch_size,
+                "`rampup_batch_size`; needs `--train-samples`, as in Megatron-LM"),
+          refused("--step-batch-size-schedule",
+                  "the batch size grows by equal increments alone: use `--rampup-batch-size`, or train each size as a "
+                  "run of its own, which `--init-from` starts from the weights of the last one",
+                  Takes::some),
+          ruled("--decrease-batch-size-if-needed", Takes::nothing, rules::decrease_batch_size,
+                "`decrease_batch_size_if_needed`; refused without `--rampup-batch-size`: a `--global-batch-size` must "
+                "be divisible by `--micro-batch-size` times the data-parallel ranks"),
           same("--train-iters"),
-          ruled("--train-samples", Takes::one, rules::train_samples, "`train_iters`: divided by `global_batch_size`"),
+          ruled("--train-samples", Takes::one, rules::train_samples,
+                "`train_iters`: divided by `global_batch_size`; `train_samples` beside `--rampup-batch-size`"),
           same("--seq-length"),
           refused("--encoder-seq-length", "use `--seq-length`", Takes::one),
           refused("--decoder-seq-length", "use `--seq-length`", Takes::one),
@@ -66,32 +67,38 @@ MegatronSection megatron_training_flags() {
 }
 
 MegatronSection megatron_learning_rate_flags() {
-  return {"Learning rate",
-          {
-              same("--lr"),
-              same("--min-lr"),
-              same("--lr-decay-style"),
-              same("--lr-decay-iters"),
-              ruled("--lr-decay-samples", Takes::one, rules::lr_decay_samples,
-                    "`lr_decay_iters`: divided by `global_batch_size`; refused with a remainder"),
-              same("--lr-warmup-iters"),
-              ruled("--lr-warmup-samples", Takes::one, rules::lr_warmup_samples,
-                    "`lr_warmup_iters`: divided by `global_batch_size`; refused with a remainder"),
-              ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
-                    "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number"),
-              refused("--warmup", "deprecated by Megatron-LM: use `--lr-warmup-fraction`", Takes::one),
-              same("--lr-warmup-init"),
-              same("--lr-wsd-decay-style"),
-              same("--lr-wsd-decay-iters"),
-              ruled("--lr-wsd-decay-samples", Takes::one, rules::lr_wsd_decay_samples,
-                    "`lr_wsd_decay_iters`: divided by `global_batch_size`; refused with a remainder"),
-              ruled("--decoupled-lr", Takes::one, rules::decoupled_lr,
-                    "`optimizer_groups`: a group of the token embedding and the head with this `lr`"),
-              ruled("--decoupled-min-lr", Takes::one, rules::decoupled_min_lr,
-                    "`min_lr` of the group that `--decoupled-lr` makes; refused without it"),
-              harmless("--override-opt-param-scheduler", "flags override the run on disk, and changes are reported"),
-              same_truth("--use-checkpoint-opt-param-scheduler"),
-          }};
+  return {
+      "Learning rate",
+      {
+          same("--lr"),
+          same("--min-lr"),
+          same("--lr-decay-style"),
+          same("--lr-decay-iters"),
+          ruled("--lr-decay-samples", Takes::one, rules::lr_decay_samples,
+                "`lr_decay_iters`: divided by `global_batch_size`; refused with a remainder. `lr_decay_samples` beside "
+                "`--rampup-batch-size`"),
+          same("--lr-warmup-iters"),
+          ruled(
+              "--lr-warmup-samples", Takes::one, rules::lr_warmup_samples,
+              "`lr_warmup_iters`: divided by `global_batch_size`; refused with a remainder. `lr_warmup_samples` beside "
+              "`--rampup-batch-size`"),
+          ruled("--lr-warmup-fraction", Takes::one, rules::lr_warmup_fraction,
+                "`lr_warmup_iters`: this fraction of `lr_decay_iters`; refused if it is not a whole number. Of samples "
+                "beside `--rampup-batch-size`"),
+          refused("--warmup", "deprecated by Megatron-LM: use `--lr-warmup-fraction`", Takes::one),
+          same("--lr-warmup-init"),
+          same("--lr-wsd-decay-style"),
+          same("--lr-wsd-decay-iters"),
+          ruled("--lr-wsd-decay-samples", Takes::one, rules::lr_wsd_decay_samples,
+                "`lr_wsd_decay_iters`: divided by `global_batch_size`; refused with a remainder. "
+                "`lr_wsd_decay_samples` beside `--rampup-batch-size`"),
+          ruled("--decoupled-lr", Takes::one, rules::decoupled_lr,
+                "`optimizer_groups`: a group of the token embedding and the head with this `lr`"),
+          ruled("--decoupled-min-lr", Takes::one, rules::decoupled_min_lr,
+                "`min_lr` of the group that `--decoupled-lr` makes; refused without it"),
+          harmless("--override-opt-param-scheduler", "flags override the run on disk, and changes are reported"),
+          same_truth("--use-checkpoint-opt-param-scheduler"),
+      }};
 }
 
 MegatronSection megatron_precision_flags() {

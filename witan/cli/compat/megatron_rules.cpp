@@ -310,28 +310,65 @@ void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tp_comm_overlap", "true", given);
 }
 
+// Megatron-LM counts samples instead of iterations then.
+void rampup_batch_size(const GivenFlag& given, MegatronSettings& settings) {
+  if (given.values.size() != 3) given.refuse("takes three numbers: START INCREMENT SAMPLES");
+  if (settings.has("--train-iters"))
+    given.refuse(
+        "the batch size is ramped up in sample-based training alone, as in Megatron-LM: give --train-samples instead "
+        "of "
+        "--train-iters, and --lr-warmup-samples and --lr-decay-samples");
+  settings.count_of("--train-samples", given);
+  settings.set("rampup_batch_size", cat(given.values[0], ",", given.values[1], ",", given.values[2]), given);
+}
+
+void decrease_batch_size(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--rampup-batch-size"))
+    given.refuse(
+        "a run starts only with its own batch size: give a --global-batch-size that --micro-batch-size times the "
+        "data-parallel ranks divides");
+  settings.set("decrease_batch_size_if_needed", "true", given);
+}
+
+namespace {
+
+// A number of samples is set as such in a run whose batch grows, and else as iterations.
+void set_samples(const GivenFlag& given, MegatronSettings& settings, const std::string& key, bool exact) {
+  if (settings.has("--rampup-batch-size"))
+    settings.set(key + "_samples", std::to_string(count(given)), given);
+  else
+    settings.set(key + "_iters", iterations(given, settings, exact), given);
+}
+
+}  // namespace
+
 void train_samples(const GivenFlag& given, MegatronSettings& settings) {
-  settings.set("train_iters", iterations(given, settings, false), given);
+  set_samples(given, settings, "train", false);
 }
 
 void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings) {
-  settings.set("lr_decay_iters", iterations(given, settings, true), given);
+  set_samples(given, settings, "lr_decay", true);
 }
 
 void lr_wsd_decay_samples(const GivenFlag& given, MegatronSettings& settings) {
-  settings.set("lr_wsd_decay_iters", iterations(given, settings, true), given);
+  set_samples(given, settings, "lr_wsd_decay", true);
 }
 
 void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings) {
-  settings.set("lr_warmup_iters", iterations(given, settings, true), given);
+  set_samples(given, settings, "lr_warmup", true);
 }
 
 void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   const auto share = number<double>(given.value());
   if (!share || !(*share >= 0 && *share <= 1)) given.refuse("must be a number from 0 to 1");
   // Of the steps over which the learning rate decays; those are all steps unless something else is said.
+  const bool samples = settings.has("--rampup-batch-size");
+  const char* const unit = samples ? "samples" : "iters";
   double steps = 0;
-  if (settings.has("--lr-decay-iters"))
+  if (samples)
+    steps = static_cast<double>(
+        settings.count_of(settings.has("--lr-decay-samples") ? "--lr-decay-samples" : "--train-samples", given));
+  else if (settings.has("--lr-decay-iters"))
     steps = static_cast<double>(settings.count_of("--lr-decay-iters", given));
   else if (settings.has("--train-iters"))
     steps = static_cast<double>(settings.count_of("--train-iters", given));
@@ -340,10 +377,9 @@ void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   const double warmup = *share * steps, whole = std::round(warmup);
   if (std::abs(warmup - whole) > 1e-6 * std::max(warmup, 1.0))
     given.refuse(
-        fmt::format("is {:.6g} of {:.0f} iterations, and schedules count whole ones: use --lr-warmup-iters "
-                    "{:.0f} instead",
-                    warmup, steps, whole));
-  settings.set("lr_warmup_iters", fmt::format("{:.0f}", whole), given);
+        fmt::format("is {:.6g} of {:.0f} {}, and schedules count whole ones: use --lr-warmup-{} {:.0f} instead", warmup,
+                    steps, samples ? "samples" : "iterations", unit, whole));
+  settings.set(cat("lr_warmup_", unit), fmt::format("{:.0f}", whole), given);
 }
 
 namespace {

@@ -87,6 +87,8 @@ void exp_avg_sq_dtype(const GivenFlag& given, MegatronSettings& settings);
 void fp8_format(const GivenFlag& given, MegatronSettings& settings);
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings);
 void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings);
+void rampup_batch_size(const GivenFlag& given, MegatronSettings& settings);
+void decrease_batch_size(const GivenFlag& given, MegatronSettings& settings);
 void train_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_decay_samples(const GivenFlag& given, MegatronSettings& settings);
 void lr_wsd_decay_samples(const GivenFlag& given, MegatronSettings& settings);

@@ -51,7 +51,7 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
   }
   run.step = standing.step->step;
   run.loss = finite(standing.step->loss);
-  if (standing.run) run.tokens = standing.run->tokens_per_step * run.step;
+  if (standing.run) run.tokens = standing.step->tokens.value_or(standing.run->tokens_per_step * run.step);
 }
 
 // "init_from base", of a run that was started from the weights of another one or of a folder; else empty.

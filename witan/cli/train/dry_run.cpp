@@ -41,7 +41,7 @@ std::string describe_tokenizer(const ResolvedConfig& config, const Tokenizer* to
 
 // How often the run reads samples of which there are so many.
 std::string describe_samples(const ResolvedConfig& config, const RunData& data) {
-  const int64_t taken = config->train.train_iters * config->train.global_batch_size;
+  const int64_t taken = config->batch_ramp().consumed_by(config->train.train_iters);
   const std::vector<SourceUse> uses = data.train->use_of(taken);
   std::string line = fmt::format("samples      {} of {} tokens to train on, {} for validation; the run reads ",
                                  data.train->per_epoch(), config->data.seq_length, data.held_out->per_epoch());

@@ -337,14 +337,16 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
     announce(config, plan, *timing, done, progress);
   else
     progress.note("time         not predicted: `witan doctor` measures the speed of this machine's GPUs first");
-  progress.note(
-      fmt::format("dry run      {} would {}{}; nothing was written", path.string(),
-                  options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
-                  : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
-                  : done > 0 ? fmt::format("resume from step {}", done)
-                             : "start",
-                  fmt::format(", to train for {} tokens",
-                              format_count(static_cast<double>(plan.tokens_per_step * (train.train_iters - done))))));
+  const BatchRamp ramp = config->batch_ramp();
+  progress.note(fmt::format(
+      "dry run      {} would {}{}; nothing was written", path.string(),
+      options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
+      : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
+      : done > 0 ? fmt::format("resume from step {}", done)
+                 : "start",
+      fmt::format(", to train for {} tokens",
+                  format_count(static_cast<double>((ramp.consumed_by(train.train_iters) - ramp.consumed_by(done)) *
+                                                   config->data.seq_length)))));
   return ExitCode::done;
 }
 

@@ -126,19 +126,28 @@ bool differs(double a, double b) {
   return std::abs(a - b) > 0.1 * std::max(a, b);
 }
 
-// The learning rate of a run of so many steps.
+// The learning rate of a run of so many steps, or samples.
 struct Schedule {
   OptimizerConfig optimizer;
-  int64_t train_iters;
+  int64_t run_length;
+  bool by_samples;
+  BatchRamp ramp;
 
   double rate(int64_t step) const {
-    return learning_rate(optimizer, train_iters, schedule_position(optimizer, step, step - 1));
+    const int64_t position = by_samples ? ramp.consumed_by(step - 1) : schedule_position(optimizer, step, step - 1);
+    return learning_rate(optimizer, run_length, position);
   }
-  int64_t length() const { return optimizer.lr_decay_iters > 0 ? optimizer.lr_decay_iters : train_iters; }
+  int64_t length() const { return optimizer.decay_end() > 0 ? optimizer.decay_end() : run_length; }
+  // The flag of the key that ends it.
+  std::string flag() const { return by_samples ? "--lr-decay-samples" : "--lr-decay-iters"; }
+  void end_at(int64_t end) { (by_samples ? optimizer.lr_decay_samples : optimizer.lr_decay_iters) = end; }
 };
 
 Schedule schedule_of(const RunConfig& config) {
-  return {config.optimizer, config.train.train_iters};
+  const bool by_samples = config.train.train_samples > 0;
+  Schedule schedule{config.optimizer, config.schedule_length(), by_samples, config.batch_ramp()};
+  if (by_samples && config.optimizer.lr_decay_samples == 0) schedule.end_at(schedule.run_length);  // as resolve() does
+  return schedule;
 }
 
 // The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
@@ -159,15 +168,18 @@ std::string past_early_stopping(const Context& context, const RunConfig& config)
 // had enough at the same step, it must not end what goes on.
 std::string longer(const Context& context, const RunConfig& config, const ValidationRecord& validation, int64_t done) {
   const Schedule now = schedule_of(config);
+  const bool samples = config.train.train_samples > 0;
+  const int64_t twice = 2 * (samples ? config.train.train_samples : done);
   Schedule more = now;
-  more.train_iters = 2 * done;
+  more.run_length = twice;
+  if (samples && config.optimizer.lr_decay_samples == config.train.train_samples) more.end_at(twice);  // as by itself
   const std::string train =
       validation.stops(config.train) ? past_early_stopping(context, config) : command_for(context, config, "train");
-  std::string line = fmt::format("{} --train-iters {}", train, 2 * done);
+  std::string line = fmt::format("{} --train-{} {}", train, samples ? "samples" : "iters", twice);
   if (const auto jumps = jump(now, more, done))
-    line += fmt::format(
-        " --lr-decay-iters {}   (the learning rate stays at {:.3g}; without --lr-decay-iters it goes {} to {:.3g})",
-        now.length(), jumps->first, jumps->second > jumps->first ? "up" : "down", jumps->second);
+    line += fmt::format(" {} {}   (the learning rate stays at {:.3g}; without {} it goes {} to {:.3g})", now.flag(),
+                        now.length(), jumps->first, now.flag(), jumps->second > jumps->first ? "up" : "down",
+                        jumps->second);
   return line;
 }
 
@@ -244,9 +256,9 @@ std::optional<std::string> schedule_warning(const RunConfig& saved, const RunCon
   Schedule after = schedule_of(now);
   const auto jumps = jump(before, after, done);
   if (!jumps) return std::nullopt;
-  after.optimizer.lr_decay_iters = before.length();  // as the flag would have it
+  after.end_at(before.length());  // as the flag would have it
   const std::string flag = jump(before, after, done) ? "--use-checkpoint-opt-param-scheduler"
-                                                     : fmt::format("--lr-decay-iters {}", before.length());
+                                                     : fmt::format("{} {}", after.flag(), before.length());
   return fmt::format(
       "warning: the learning rate goes from {:.3g} to {:.3g}, as its schedule has changed; {} keeps the old one",
       jumps->first, jumps->second, flag);
@@ -274,9 +286,11 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
   if (const auto threads = too_many_threads(parallel, usable_cores())) progress.note("warning: " + *threads);
   announce_layout(config, progress);
   announce_gpus(plan, progress);
-  progress.note(fmt::format("work         {} steps{} of {} tokens, {}FLOP each: about {}{}", timing.steps,
-                            done > 0 ? " more" : "", plan.tokens_per_step, format_count(plan.step_flops),
-                            format_duration(timing.run_seconds), share_of_machine(parallel, plan, timing)));
+  if (!plan.ramp.empty()) progress.note("ramp         " + plan.ramp);
+  progress.note(fmt::format("work         {} steps{} of {}{} tokens, {}FLOP each: about {}{}", timing.steps,
+                            done > 0 ? " more" : "", plan.ramp.empty() ? "" : "up to ", plan.tokens_per_step,
+                            format_count(plan.step_flops), format_duration(timing.run_seconds),
+                            share_of_machine(parallel, plan, timing)));
 }
 
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,

@@ -13,7 +13,7 @@
 namespace witan {
 GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
                                  const GradientOptions& options)
-    : stream_(stream), reduce_(stream, groups), options_(options) {
+    : stream_(stream), reduce_(stream, groups), options_(options), micro_batches_(options.micro_batches) {
   for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements, options.policy))
     if (!plan.frozen) buckets_.push_back(make_bucket(plan, parameters, groups));
   for (const Parameter* parameter : parameters)  // chunks in which nothing is trained have a line too
@@ -117,8 +117,13 @@ void GradientBuckets::bind(const GradBucket& bucket, int64_t level, int64_t sour
   }
 }
 
+void GradientBuckets::expect(int64_t micro_batches) {
+  assert(micro_batches >= 1 && micro_batches <= options_.micro_batches && under_way_ == nullptr);
+  micro_batches_ = micro_batches;
+}
+
 void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
-  assert(index >= 0 && index < options_.micro_batches);
+  assert(index >= 0 && index < micro_batches_);
   if (under_way_ == nullptr) reduction_s_ = 0;  // a step begins
   end_backward();
   under_way_ = &lines_.at(static_cast<size_t>(chunk));

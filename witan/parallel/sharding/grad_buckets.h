@@ -37,7 +37,7 @@ enum class Summation : uint8_t { in_place, tree };
 struct GradientOptions {
   DType dtype = DType::f32;  // of gradients: float32, or float64 for float64 values
   Summation summation = Summation::in_place;
-  int64_t micro_batches = 1;  // of this rank in a step
+  int64_t micro_batches = 1;  // of this rank in a step, at most
   bool overlap = true;        // buckets are reduced during the last backward, not after it
   bool norm_fusion = false;   // gradients that products may sum up keep sums of blocks
   int64_t bucket_elements = BucketPlan::kElements;
@@ -54,8 +54,10 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Before the backward, through a chunk of layers, of this rank's micro-batch 0 … options.micro_batches - 1, which
-  // come to every chunk in this order; the backward before it is over. At the first, the chunk's gradients are
+  // Steps have so many micro-batches of this rank from the next one on: options.micro_batches until this is called.
+  void expect(int64_t micro_batches);
+  // Before the backward, through a chunk of layers, of each of a step's micro-batches, numbered from 0, which come to
+  // every chunk in this order; the backward before it is over. At the first, the chunk's gradients are
   // forgotten; during the last, a bucket is reduced as soon as all its gradients are ready and all of the chunk's
   // buckets before it are; of sharded gradients, during every one.
   void begin_micro_batch(int64_t index, int chunk = 0);
@@ -96,11 +98,12 @@ class GradientBuckets {
   void sum_tree(GradBucket& bucket);
   bool tree() const { return options_.summation == Summation::tree; }
   bool reduces_now(const GradBucket& bucket) const { return in_last(bucket) || (bucket.sharded() && !tree()); }
-  bool in_last(const GradBucket& bucket) const { return bucket.micro_batch + 1 == options_.micro_batches; }
+  bool in_last(const GradBucket& bucket) const { return bucket.micro_batch + 1 == micro_batches_; }
 
   Stream& stream_;
   GradReduce reduce_;
   GradientOptions options_;
+  int64_t micro_batches_;  // of a step
   std::vector<GradBucket> buckets_;
   std::vector<Line> lines_;    // by chunk
   Line* under_way_ = nullptr;  // of the chunk whose backward it is

@@ -15,7 +15,7 @@ namespace {
 
 // What a run asks of its data, and what there is.
 std::string describe_data(const RunConfig& config, const SampleSource& samples) {
-  const int64_t train = config.train.train_iters * config.train.global_batch_size;
+  const int64_t train = config.samples_to_train_on();
   const int64_t evaluated = config.train.eval_iters * config.train.global_batch_size;
   return fmt::format(
       "> building train, validation, and test datasets ...\n"
@@ -73,6 +73,7 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   }
   if (state.step % config_->train.log_interval != 0) return;
 
+  const int64_t samples = result.samples > 0 ? result.samples : config_->train.global_batch_size;
   megatron_log::Interval interval;
   interval.time = std::time(nullptr);
   interval.iteration = state.step;
@@ -81,11 +82,10 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   const double mean_s = sums_.seconds / static_cast<double>(sums_.iterations);
   interval.ms = mean_s * 1e3;
   if (config_->log.log_throughput)
-    interval.tflops =
-        megatron_iteration_flops(config_->model, config_->data.seq_length, config_->train.global_batch_size) /
-        (mean_s * 1e12 * static_cast<double>(config_->parallel.ranks));
+    interval.tflops = megatron_iteration_flops(config_->model, config_->data.seq_length, samples) /
+                      (mean_s * 1e12 * static_cast<double>(config_->parallel.ranks));
   interval.learning_rate = result.learning_rate;
-  interval.global_batch_size = config_->train.global_batch_size;
+  interval.global_batch_size = samples;
   interval.losses = mean_losses();
   interval.loss_scale = result.loss_scale.value_or(1);
   interval.grad_norm = result.gradient_norm;

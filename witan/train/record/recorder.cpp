@@ -62,6 +62,8 @@ constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is
 
 Recorder::Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress)
     : config_(config),
+      ramp_(config->batch_ramp()),
+      all_samples_(ramp_.consumed_by(config->train.train_iters)),
       plan_(plan),
       folder_(folder),
       log_(folder.log().string()),
@@ -85,7 +87,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   first_step_ = step + 1;
   last_step_ = step;
   if (config_->log.tensorboard_dir != "none") open_tensorboard(step + 1);
-  if (progress_log_) progress_log_->start(std::time(nullptr), step);
+  if (progress_log_) progress_log_->start(std::time(nullptr), share_of(ramp_.consumed_by(step)));
   const auto before = last_run_event(folder_.metrics());
   if (before && step > 0)
     resume_ = ResumeEvent{step, fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))};
@@ -159,18 +161,26 @@ void Recorder::warn(const std::string& line) {
 }
 
 // Of each dataset, at the step that begins to read it again.
-void Recorder::warn_of_repetition(const TrainState& state) {
+void Recorder::warn_of_repetition(const TrainState& state, int64_t samples) {
   if (!train_) return;
-  const int64_t batch = config_->train.global_batch_size;
-  const std::vector<SourceUse> before = uses_ ? *uses_ : train_->use_of(state.consumed_samples - batch);
+  const std::vector<SourceUse> before = uses_ ? *uses_ : train_->use_of(state.consumed_samples - samples);
   uses_ = train_->use_of(state.consumed_samples);
   for (size_t i = 0; i < uses_->size(); ++i) {
     const SourceUse& now = (*uses_)[i];
     if (now.epochs <= 1 || before[i].epochs > 1) continue;
-    const SourceUse end = train_->use_of(config_->train.train_iters * batch)[i];
+    const SourceUse end = train_->use_of(all_samples_)[i];
     warn(fmt::format("step {}: the second epoch of {} begins; the run ends after {:.2f}", state.step, now.name,
                      end.epochs));
   }
+}
+
+void Recorder::note_batch_size(int64_t step, int64_t samples) {
+  const int64_t before = std::exchange(last_samples_, samples);
+  if (ramp_.ramps() && samples != before) log_.info(fmt::format("step {}: global batch size {}", step, samples));
+}
+
+double Recorder::gflops_of(const StepResult& result, double step_s) const {
+  return plan_.step_flops * share_of(samples_of(result)) / step_s * 1e-9;
 }
 
 void Recorder::step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s, Line line) {
@@ -180,11 +190,12 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   interval_s_ += step_s;
   ++interval_steps_;
   rate_.skip(watch_.stopped());
-  rate_.update(progress_.now(), static_cast<double>(state.step));
-  raise_ceiling(gflops_of(step_s));
+  rate_.update(progress_.now(), share_of(ramp_.consumed_by(state.step)));
+  raise_ceiling(gflops_of(result, step_s));
+  note_batch_size(state.step, samples_of(result));
   if (result.waves > 1) note_overflow(state.step, result.waves);
   if (result.exchange_fill > 0) note_exchange_overflow(state.step, result.exchange_fill);
-  warn_of_repetition(state);
+  warn_of_repetition(state, samples_of(result));
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   const bool asked = result.end != RunEnd::none;
   if (result.params_norm) params_norm_ = result.params_norm;
@@ -206,7 +217,8 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (!result.router.empty()) metrics_->append(experts);
   if (!closes) return;
   if (tensorboard_)
-    tensorboard_->step(state, event, interval_s_ / static_cast<double>(interval_steps_), experts.layers, result.router);
+    tensorboard_->step(state, event, samples_of(result), interval_s_ / static_cast<double>(interval_steps_),
+                       experts.layers, result.router);
   interval_loss_ = interval_s_ = 0;
   interval_steps_ = 0;
 }
@@ -224,9 +236,8 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.max_attention_logit = result.max_attention_logit;
   if (config_->log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
   if (config_->log.log_throughput)
-    event.megatron_tflops =
-        megatron_iteration_flops(config_->model, config_->data.seq_length, config_->train.global_batch_size) /
-        (step_s * 1e12 * static_cast<double>(config_->parallel.ranks));
+    event.megatron_tflops = megatron_iteration_flops(config_->model, config_->data.seq_length, samples_of(result)) /
+                            (step_s * 1e12 * static_cast<double>(config_->parallel.ranks));
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
   if (const StepTimes& times = result.times; times.forward > 0) {
@@ -235,8 +246,9 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
     event.reduction_s = times.reduction;
     event.optimizer_s = times.optimizer;
   }
-  event.tokens_per_s = static_cast<double>(config_->train.global_batch_size * config_->data.seq_length) / step_s;
-  event.gflops = gflops_of(step_s);
+  event.tokens_per_s = static_cast<double>(samples_of(result) * config_->data.seq_length) / step_s;
+  if (ramp_.ramps()) event.tokens = ramp_.consumed_by(state.step) * config_->data.seq_length;
+  event.gflops = gflops_of(result, step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
   if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
@@ -278,9 +290,9 @@ TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event)
   status.num_zeros = event.num_zeros;
   status.megatron_tflops = event.megatron_tflops;
   status.epochs = event.epochs;
-  status.eta_s = rate_.remaining(static_cast<double>(config_->train.train_iters));
+  status.eta_s = rate_.remaining(share_of(all_samples_));
   if (!status.eta_s && plan_.step_seconds > 0)
-    status.eta_s = plan_.step_seconds * static_cast<double>(config_->train.train_iters - state.step);
+    status.eta_s = plan_.step_seconds * share_of(all_samples_ - ramp_.consumed_by(state.step));
   if (state.step == config_->train.train_iters) status.eta_s.reset();
   return status;
 }
@@ -338,7 +350,8 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
 void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s) {
   if (megatron_) megatron_->saved(state.step, checkpoint.folder.string());
   if (progress_log_)
-    progress_log_->saved(std::time(nullptr), state.step, state.consumed_samples * config_->data.seq_length);
+    progress_log_->saved(std::time(nullptr), {state.step, share_of(ramp_.consumed_by(state.step)),
+                                              state.consumed_samples * config_->data.seq_length});
   metrics_->append(SaveEvent{state.step, checkpoint.seconds, paused_s});
   log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
                         checkpoint.seconds, paused_s));

@@ -96,13 +96,19 @@ class Recorder {
   void raise_ceiling(double gflops);
   void note_overflow(int64_t step, int64_t waves);
   void note_exchange_overflow(int64_t step, double fill);
-  void warn_of_repetition(const TrainState& state);
-  double gflops_of(double step_s) const { return plan_.step_flops / step_s * 1e-9; }
+  void warn_of_repetition(const TrainState& state, int64_t samples);
+  void note_batch_size(int64_t step, int64_t samples);
+  int64_t samples_of(const StepResult& result) const { return result.samples > 0 ? result.samples : ramp_.full(); }
+  // Of a step's samples: what of a whole global batch they are, and so of the plan's step.
+  double share_of(int64_t samples) const { return static_cast<double>(samples) / static_cast<double>(ramp_.full()); }
+  double gflops_of(const StepResult& result, double step_s) const;
   void open_tensorboard(int64_t first_step);  // new files of it
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
 
   const ResolvedConfig config_;
+  const BatchRamp ramp_;
+  const int64_t all_samples_;  // of all steps of the run
   RunPlan plan_;
   const RunFolder& folder_;
   std::shared_ptr<const SampleSource> train_;   // null: not told
@@ -115,6 +121,7 @@ class Recorder {
   std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
   int64_t first_step_ = 1;             // of this call
   int64_t last_step_ = 0;              // that the run has done
+  int64_t last_samples_ = 0;           // of the last step of this call; 0: there was none
   int64_t overflows_ = 0;              // steps of this call that ran again in waves
   int64_t exchange_overflows_ = 0;     // and with rows exchanged as they come
   double interval_loss_ = 0;           // summed since the last line of metrics

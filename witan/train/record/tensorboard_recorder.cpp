@@ -40,8 +40,7 @@ std::vector<tfevents::Hyperparameter> hyperparameters_of(RunConfig config, RunCo
 
 TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const RunConfig& given, const fs::path& folder,
                                          int64_t first_step)
-    : batch_size_(config.train.global_batch_size),
-      ranks_(config.parallel.ranks),
+    : ranks_(config.parallel.ranks),
       megatron_layers_(config.model.moe.moe_per_layer_logging),
       session_(folder, hyperparameters_of(config, given), {kValidationTag, kBitsPerByteTag, kLossTag},
                config.log.tensorboard_dir.empty() ? "" : config.train.run),
@@ -49,13 +48,13 @@ TensorboardRecorder::TensorboardRecorder(const RunConfig& config, const RunConfi
   writer_.add_text(first_step, "configuration", "```toml\n" + config_to_save(given) + "```\n");
 }
 
-void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, double iteration_s,
+void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, int64_t samples, double iteration_s,
                                const std::vector<int64_t>& layers, const StepStatistics& router) {
   std::vector<tfevents::Scalar> scalars = {
       {kLossTag, event.loss},
       {"learning-rate", event.lr},
       {"grad-norm", event.grad_norm},
-      {"batch-size", static_cast<double>(batch_size_)},
+      {"batch-size", static_cast<double>(samples)},
       {"world-size", static_cast<double>(ranks_)},
       {"samples vs steps", static_cast<double>(state.consumed_samples)},
       {"iteration-time", iteration_s},

@@ -25,10 +25,10 @@ class TensorboardRecorder {
   // DiskFullError.
   TensorboardRecorder(const RunConfig& config, const RunConfig& given, const fs::path& folder, int64_t first_step);
 
-  // What a line of metrics.jsonl says. `iteration_s`: seconds of a step, mean since the last line. `router`: the step's
-  // statistics, of the model's `layers`.
-  void step(const TrainState& state, const StepEvent& event, double iteration_s, const std::vector<int64_t>& layers,
-            const StepStatistics& router);
+  // What a line of metrics.jsonl says. `samples`: of the step's global batch. `iteration_s`: seconds of a step, mean
+  // since the last line. `router`: the step's statistics, of the model's `layers`.
+  void step(const TrainState& state, const StepEvent& event, int64_t samples, double iteration_s,
+            const std::vector<int64_t>& layers, const StepStatistics& router);
   // Statistics of activations by name, of each layer; NaN: it has none.
   void activations(int64_t step, const std::map<std::string, std::vector<double>>& statistics);
   void evaluation(const EvalEvent& event);
@@ -40,7 +40,7 @@ class TensorboardRecorder {
   void end(tfevents::SessionStatus status) { session_.end(status); }
 
  private:
-  int64_t batch_size_, ranks_;
+  int64_t ranks_;
   bool megatron_layers_;  // values of layers under Megatron-LM's names too
   tfevents::SessionFile session_;
   tfevents::Writer writer_;

@@ -118,7 +118,7 @@ void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state
                    {{"what", event.what},
                     {"text", findings.text},
                     {"updates", anomaly.updates},
-                    {"consumed_samples", state.consumed_samples - config_->train.global_batch_size},
+                    {"consumed_samples", state.consumed_samples - anomaly.result.samples},
                     {"loss", cat(unsigned_nan(anomaly.result.loss))},
                     {"gradient_norm", cat(unsigned_nan(anomaly.result.gradient_norm))},
                     {"loss_scale", anomaly.result.loss_scale.value_or(0)},

@@ -21,10 +21,20 @@ Fields TrainConfig::fields() {
       Field{"run", &run, "Name of the run, and of its folder in runs_folder"},
       Field{"runs_folder", &runs_folder, "Folder of all runs"},
       Field{"train_iters", &train_iters, "Number of optimizer steps"}.between(1, 1e12),
+      Field{"train_samples", &train_samples,
+            "Train on N sequences instead of for train_iters steps; schedules then count samples (lr_decay_samples) "
+            "(0: train_iters)"}
+          .between(0, 1e15),
       Field{"micro_batch_size", &micro_batch_size, "Sequences per micro-batch and data-parallel rank"}.between(1,
                                                                                                                1 << 20),
       Field{"global_batch_size", &global_batch_size, "Sequences per optimizer step, over all ranks"}.between(1,
                                                                                                              1 << 24),
+      Field{"rampup_batch_size", &rampup_batch_size,
+            "START,INCREMENT,SAMPLES: begin with a global batch of START sequences, and increase it by INCREMENT at a "
+            "time to global_batch_size over SAMPLES samples; empty: constant"},
+      Field{"decrease_batch_size_if_needed", &decrease_batch_size_if_needed,
+            "Round sizes of rampup_batch_size down to multiples of micro_batch_size times the data-parallel ranks, "
+            "instead of refusing them"},
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
       Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most (0: no evaluations)"}
@@ -471,7 +481,54 @@ void validate_full_validation(const RunConfig& config) {
                        "full_validation = false");
 }
 
+// Every size that a step has must be whole micro-batches of each data-parallel rank, in a number that the layout takes.
+void validate_ramp(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const BatchRamp ramp = config.batch_ramp();
+  if (!ramp.ramps()) return;
+  const int64_t data_ranks = config.parallel.data_ranks(), unit = train.micro_batch_size * data_ranks;
+  const std::string key = cat("rampup_batch_size = ", train.rampup_batch_size);
+  const std::string units = cat("micro_batch_size x data-parallel ranks = ", train.micro_batch_size, " x ", data_ranks);
+  require<ConfigError>(ramp.start() >= unit, key, ": its first global batch of ", ramp.start(), " is less than ", units,
+                       ", with which every rank has one micro-batch; begin with ", unit, " or more");
+  for (const int64_t size : ramp.sizes()) {
+    require<ConfigError>(size % unit == 0, key, ": a global batch of ", size, " is not divisible by ", units,
+                         "; choose start and increment as multiples of ", unit,
+                         ", or set decrease_batch_size_if_needed = true, which rounds sizes down to such");
+    try {
+      config.parallel.validate_tree(static_cast<int>(config.parallel.ranks), config.model.moe.num_experts, size / unit);
+    } catch (const ConfigError& error) {
+      throw ConfigError(cat(key, ", a global batch of ", size, ": ", error.what()));
+    }
+  }
+  for (const auto& [name, folder] :
+       {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}})
+    require<ConfigError>(folder->empty(), key, " with ", name,
+                         ": recorded routes are of global batches of one size; leave one of the two out");
+}
+
+// Samples are what such schedules count.
+void validate_schedule(const RunConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  for (const auto& [key, samples] : {std::pair{"lr_warmup_samples", optimizer.lr_warmup_samples},
+                                     {"lr_decay_samples", optimizer.lr_decay_samples},
+                                     {"lr_wsd_decay_samples", optimizer.lr_wsd_decay_samples}})
+    require<ConfigError>(samples == 0 || config.train.train_samples > 0, key, " = ", samples,
+                         " counts samples, as schedules do with train_samples alone: set train_samples, or give the "
+                         "key of iterations instead");
+}
+
 }  // namespace
+
+BatchRamp RunConfig::batch_ramp() const {
+  const BatchRamp ramp = BatchRamp::parse(train.rampup_batch_size, train.global_batch_size);
+  const bool rounds = train.decrease_batch_size_if_needed && parallel.ranks > 0;
+  return rounds ? ramp.in_units_of(train.micro_batch_size * parallel.data_ranks()) : ramp;
+}
+
+int64_t RunConfig::samples_to_train_on() const {
+  return std::max(train.train_samples, batch_ramp().consumed_by(train.train_iters));
+}
 
 // Lanes are halves of a micro-batch, for which nothing is drawn or measured; what is recomputed as a whole exchanges
 // within.
@@ -553,6 +610,8 @@ void RunConfig::validate() const {
       smaller_micro_batch(train, data_ranks), ", or ranks to ",
       parallel.model_ranks() == 1 ? "" : cat(parallel.model_ranks(), " times "), "a divisor of ", batches);
   parallel.validate_tree(static_cast<int>(parallel.ranks), model.moe.num_experts, batches / data_ranks);
+  validate_ramp(*this);
+  validate_schedule(*this);
   validate_expert_hosts(*this);
   validate_checks(*this);
   for (const auto& [key, wanted] : {std::pair{"keep_best", train.keep_best > 0},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/fields.h"
+#include "witan/data/batch_ramp.h"
 #include "witan/data/split.h"
 #include "witan/model/config.h"
 #include "witan/optim/config.h"
@@ -63,8 +64,11 @@ struct TrainConfig {
   std::string run = "default";
   std::string runs_folder = "runs";
   int64_t train_iters = 1000;
+  int64_t train_samples = 0;  // 0: train_iters says how long; above 0: resolve() counts the iterations
   int64_t micro_batch_size = 4;
   int64_t global_batch_size = 8;
+  std::string rampup_batch_size;  // "START,INCREMENT,SAMPLES" (data/batch_ramp.h); empty: always global_batch_size
+  bool decrease_batch_size_if_needed = false;
   int64_t seed = 1234;
   int64_t eval_interval = 100;
   int64_t eval_iters = 8;
@@ -149,6 +153,12 @@ struct RunConfig {  // as given; train/run/resolve.h makes of it the configurati
   void validate() const;
 
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
+  // The sizes of steps. Throws ConfigError where rampup_batch_size is not a ramp up to global_batch_size.
+  BatchRamp batch_ramp() const;
+  // Of all steps, or as many as train_samples asks the data for where these are more.
+  int64_t samples_to_train_on() const;
+  // The end of schedules, in what they count: samples with train_samples, else iterations.
+  int64_t schedule_length() const { return train.train_samples > 0 ? train.train_samples : train.train_iters; }
   // Whether the run generates samples: that takes ranks that hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // Whether tensor-parallel ranks exchange tokens beside computation: tp_comm_overlap, where layers can be lanes'.

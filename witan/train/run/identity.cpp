@@ -36,7 +36,8 @@ bool says_the_same(const Field& before, const Field& now) {
 
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
-  constexpr std::array<std::string_view, 3> keys = {"micro_batch_size", "global_batch_size", "seed"};
+  constexpr std::array<std::string_view, 5> keys = {"micro_batch_size", "global_batch_size", "rampup_batch_size",
+                                                    "decrease_batch_size_if_needed", "seed"};
   constexpr std::array<std::string_view, 15> free = {"recompute_granularity",
                                                      "recompute_modules",
                                                      "moe_grouped_gemm",

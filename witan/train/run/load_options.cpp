@@ -15,11 +15,14 @@ void take_schedule(RunConfig& config, const RunConfig& saved) {
   now.min_lr = saved.optimizer.min_lr;
   now.lr_decay_style = saved.optimizer.lr_decay_style;
   now.lr_warmup_iters = saved.optimizer.lr_warmup_iters;
+  now.lr_warmup_samples = saved.optimizer.lr_warmup_samples;
   now.lr_warmup_init = saved.optimizer.lr_warmup_init;
   now.lr_schedule_counter = saved.optimizer.lr_schedule_counter;
   now.lr_decay_iters = saved.optimizer.lr_decay_iters;
+  now.lr_decay_samples = saved.optimizer.lr_decay_samples;
   now.lr_wsd_decay_style = saved.optimizer.lr_wsd_decay_style;
   now.lr_wsd_decay_iters = saved.optimizer.lr_wsd_decay_iters;
+  now.lr_wsd_decay_samples = saved.optimizer.lr_wsd_decay_samples;
   now.weight_decay = saved.optimizer.weight_decay;
   now.weight_decay_incr_style = saved.optimizer.weight_decay_incr_style;
   now.start_weight_decay = saved.optimizer.start_weight_decay;

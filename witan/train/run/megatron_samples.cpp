@@ -7,16 +7,17 @@ namespace witan {
 namespace {
 
 // get_train_valid_test_num_samples() of megatron/training/training.py.
-std::array<int64_t, 3> samples_of(const TrainConfig& train) {
+std::array<int64_t, 3> samples_of(const RunConfig& config) {
+  const TrainConfig& train = config.train;
   const int64_t evaluations = (train.eval_interval > 0 ? train.train_iters / train.eval_interval : 0) + 1;
   const int64_t of_one = train.eval_iters * train.global_batch_size;
-  return {train.train_iters * train.global_batch_size, evaluations * of_one, of_one};
+  return {config.samples_to_train_on(), evaluations * of_one, of_one};
 }
 
 megatron::GptDataOptions options_of(const RunConfig& config, const fs::path& prefix) {
   const DataConfig& data = config.data;
   megatron::GptDataOptions options;
-  options.samples = samples_of(config.train);
+  options.samples = samples_of(config);
   options.whole[static_cast<size_t>(megatron::Part::valid)] = config.train.full_validation;
   options.sequence_length = data.seq_length;
   options.seed = static_cast<uint32_t>(config.train.seed);

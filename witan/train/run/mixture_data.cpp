@@ -206,8 +206,9 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
       dataset.held_out.push_back({names[i], samples(split.held_out, false)});
     }
   }
+  const BatchRamp ramp = config.batch_ramp();
   const auto phase = [&](int64_t step, const std::vector<double>& weights, auto part) {
-    return MixturePhase{(step - 1) * config.train.global_batch_size,
+    return MixturePhase{ramp.consumed_by(step - 1),
                         of_sources(datasets, tempered(weights, data.data_temperature), part)};
   };
   const std::vector<double> first = first_weights(data, blend, datasets);
@@ -221,7 +222,7 @@ MixtureData open_mixture(const RunConfig& config, const fs::path& prefix, std::o
       joined(datasets, &Dataset::held_out),
       std::vector{whole ? by_size(datasets, &Dataset::held_out) : phase(1, first, &Dataset::held_out)}, whole ? 1 : 0,
       seed);
-  const int64_t wanted = config.train.train_iters * config.train.global_batch_size;
+  const int64_t wanted = ramp.consumed_by(config.train.train_iters);
   require<DataError>(mixture.train->size().value_or(wanted) >= wanted, "the run takes ", wanted,
                      " samples, and the data have ", mixture.train->size().value_or(0),
                      " within data_max_epochs = ", data.data_max_epochs,

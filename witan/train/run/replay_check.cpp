@@ -52,10 +52,15 @@ void ReplayCheck::before_step(int64_t step, int64_t updates, int64_t consumed_sa
   under_way_ = true;
 }
 
+// In the step.
+int64_t ReplayCheck::micro_batches_of_a_rank() const {
+  return config_->batch_ramp().size(step_.consumed_samples) / (config_->train.micro_batch_size * layout_.data_ranks());
+}
+
 // As the loader makes them (data/loader.h).
 void ReplayCheck::replay(int steps_back, PassDigest& digest) {
   const int as = layout_.data_rank(ring_.rank_after(rank_, -steps_back));
-  const int64_t size = config_->train.micro_batch_size, count = config_->micro_batches() / layout_.data_ranks();
+  const int64_t size = config_->train.micro_batch_size, count = micro_batches_of_a_rank();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < count; ++i)
     batches.push_back(make_batch(*data_.train, step_.consumed_samples + (as * count + i) * size, size, data_.batch));
@@ -91,7 +96,7 @@ std::string ReplayCheck::describe(Group& host, Stream& stream, const std::vector
   std::string text = cat("step ", step_.step, ": replay_interval: ");
   for (size_t i = 0; host.rank() == 0 && i < std::min(differences.size(), kMostDifferences); ++i) {
     const auto [rank, other] = differences[i];
-    const int64_t before = layout_.data_rank(rank) * (config_->micro_batches() / layout_.data_ranks());
+    const int64_t before = layout_.data_rank(rank) * micro_batches_of_a_rank();
     text += cat(i > 0 ? "; " : "", "of the micro-batches of rank ", rank, ", rank ", other,
                 " computed other bits than rank ", rank, ", first in ",
                 first_difference(Json::parse(texts[static_cast<size_t>(rank)])["own"],

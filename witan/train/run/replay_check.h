@@ -38,6 +38,7 @@ class ReplayCheck {
     int64_t step, updates, consumed_samples;
   };
 
+  int64_t micro_batches_of_a_rank() const;
   void replay(int steps_back, PassDigest& digest);
   // In words, on every rank.
   std::string describe(Group& host, Stream& stream, const std::vector<Difference>& differences,

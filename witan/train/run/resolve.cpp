@@ -25,7 +25,10 @@ constexpr int64_t kBytes = 256;  // entries that every tokenizer has
 // fewer cores than that.
 int64_t automatic_ranks(const RunConfig& config, int64_t cores) {
   const ParallelConfig& parallel = config.parallel;
-  const int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1), model_ranks = parallel.model_ranks();
+  int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
+  for (const int64_t size : config.batch_ramp().sizes())
+    micro_batches = std::gcd(micro_batches, std::max<int64_t>(size / config.train.micro_batch_size, 1));
+  const int64_t model_ranks = parallel.model_ranks();
   const int64_t expert_ranks = std::max<int64_t>(parallel.expert_model_parallel_size, 1) *
                                parallel.expert_tensor_ranks(config.model.moe.num_experts);
   const int64_t group = std::lcm(model_ranks, parallel.pipeline_model_parallel_size * expert_ranks);
@@ -105,10 +108,23 @@ class Resolution {
 
   void schedule() {
     OptimizerConfig& optimizer = values_.optimizer;
+    if (values_.train.train_samples > 0) return schedule_of_samples();
     if (facts_.schedule_steps && optimizer.lr_decay_iters == 0)
       decide("lr_decay_iters", optimizer.lr_decay_iters,
              std::max(*facts_.schedule_steps, optimizer.lr_warmup_iters + 1),
              "the length of the run that the checkpoint's schedule was made for");
+  }
+
+  void schedule_of_samples() {
+    TrainConfig& train = values_.train;
+    const int64_t steps = values_.batch_ramp().steps_over(train.train_samples);
+    require<ConfigError>(steps > 0, "train_samples = ", train.train_samples,
+                         " is less than global_batch_size = ", train.global_batch_size,
+                         ", so that there would be no step: raise it, or lower global_batch_size");
+    if (train.train_iters != steps)
+      decide("train_iters", train.train_iters, steps, cat("steps of train_samples = ", train.train_samples));
+    int64_t& end = values_.optimizer.lr_decay_samples;
+    if (end == 0) decide("lr_decay_samples", end, train.train_samples, "train_samples");
   }
 
   void device() {

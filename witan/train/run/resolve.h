@@ -87,6 +87,8 @@ class ResolvedConfig {
 //   cp_comm_type                 a2a where context-parallel ranks divide the heads, else p2p; one rank has neither
 //   gradient_norm_fusion         true on GPUs where it has an effect, but in deterministic mode
 //   checkpoint_timeout_minutes   distributed_timeout_minutes, where that is longer
+//   train_iters                  the steps of train_samples, where that is set
+//   lr_decay_samples             train_samples, likewise
 //   lr_decay_iters               the length of the run that a checkpoint's schedule was made for
 // and checks the whole. Resolving the values of a resolved configuration by the same facts changes nothing. Throws
 // ConfigError.

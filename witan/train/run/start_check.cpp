@@ -40,6 +40,7 @@ CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout
   const int64_t own = micro_batches_that_show_all(config, layout);
   const ResolvedConfig shorter = config.with([&](RunConfig& values) {
     values.train.global_batch_size = own * values.train.micro_batch_size * layout.data_ranks();
+    values.train.rampup_batch_size.clear();
   });
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta, rank, device_of(config, 0).kind}, Arena::meta(), pool);

@@ -82,9 +82,9 @@ std::vector<Rewind> rewinds_from_json(const Json& json) {
 }
 
 Json TrainState::to_json() const {
-  Json json = {{"step", step},           {"consumed_samples", consumed_samples},
-               {"updates", updates},     {"skipped_in_a_row", skipped_in_a_row},
-               {"elapsed_s", elapsed_s}, {"data", data}};
+  Json json = {{"step", step},       {"consumed_samples", consumed_samples}, {"updated_samples", updated_samples},
+               {"updates", updates}, {"skipped_in_a_row", skipped_in_a_row}, {"elapsed_s", elapsed_s},
+               {"data", data}};
   if (spikes.steps > 0) json["spikes"] = {{"losses", spikes.losses}, {"norms", spikes.norms}, {"steps", spikes.steps}};
   if (loss_scaler.scale > 0)
     json["loss_scaler"] = {
@@ -115,6 +115,8 @@ TrainState TrainState::from_json(const Json& json) {
                    sources_from(json),
                    ValidationRecord::from_json(json),
                    rewinds_from(json)};
+  // Absent before it was counted.
+  state.updated_samples = count(json.contains("updated_samples") ? "updated_samples" : "consumed_samples");
   const auto elapsed = json.find("elapsed_s");
   require<CheckpointError>(elapsed != json.end() && elapsed->is_number(),
                            "the checkpoint's elapsed_s must be a number");

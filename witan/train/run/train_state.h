@@ -35,6 +35,7 @@ struct TrainState {
   std::vector<SourceUse> sources{};  // what consumed_samples took of each dataset
   ValidationRecord validation{};
   std::vector<Rewind> rewinds{};            // so far
+  int64_t updated_samples = 0;              // of steps that changed the parameters: where schedules of samples stand
   std::optional<double> validation_loss{};  // of an evaluation after this step; saved where it is finite, and not read
 
   Json to_json() const;

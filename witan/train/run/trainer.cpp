@@ -79,6 +79,7 @@ class RankTrainer {
                                        peers_of(run.config->parallel, layout, rank)),
                            run.config)),
         routes_(run.config, groups_),
+        ramp_(run.config->batch_ramp()),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
                 run.config->parallel.checkpoint_deadline_seconds()),
@@ -246,7 +247,7 @@ class RankTrainer {
     LoaderOptions options;
     options.threads = 4;  // that wait for a slow disk together, and hardly compute
     options.micro_batch_size = run_.config->train.micro_batch_size;
-    options.global_batch_size = run_.config->train.global_batch_size;
+    options.ramp = ramp_;
     options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
     options.data_parallel_size = groups_.layout().data_ranks();
     options.batch = run_.data.batch;
@@ -274,6 +275,7 @@ class RankTrainer {
     std::vector<Batch> batches = next_batches();
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
+    engine_.schedule_from(state_.updated_samples);
     if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
     StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return asks_to_end(state_.step + 1); });
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
@@ -287,7 +289,8 @@ class RankTrainer {
     result.times.batch = loader_->waited_seconds() - waited;
     ++state_.step;
     state_.validation_loss.reset();
-    state_.consumed_samples += run_.config->train.global_batch_size;
+    state_.consumed_samples += result.samples;
+    state_.updated_samples += result.skipped ? 0 : result.samples;
     state_.updates += result.skipped ? 0 : 1;
     skipped_before_ = state_.skipped_in_a_row;
     if (!result.skipped)
@@ -452,6 +455,7 @@ class RankTrainer {
   Stream stream_;
   Groups groups_;
   RunRoutes routes_;
+  const BatchRamp ramp_;
   PlaceRanges ranges_{cuda::push_range, cuda::pop_range};
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end

@@ -109,8 +109,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
   const OptimizerConfig& optimizer = config_->optimizer;
   if (optimizer.skip_step_sigma > 0)
-    spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window),
-                    LossGather(stream, groups, config_->micro_batches() / groups.layout().data_ranks()));
+    spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window), std::nullopt);
   if (optimizer.qk_clip) qk_clip_.emplace(stream, groups, *config_, model_);
   if (config_->log.log_activations > 0) passes_.use_activations(&activations_.emplace(model_));
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
@@ -207,13 +206,22 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
 
 // What the step reads, on the device.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
-  const int64_t steps = config_->train.train_iters,
-                position = schedule_position(config_->optimizer, count.iteration, count.updates);
-  step_state_.set(param_groups_.learning_rates(steps, position), count.iteration, count.updates + 1,
-                  param_groups_.weight_decay_share(steps, position));
+  const int64_t length = config_->schedule_length(), now = position(count, scheduled_samples_);
+  step_state_.set(param_groups_.learning_rates(length, now), count.iteration, count.updates + 1,
+                  param_groups_.weight_decay_share(length, now));
   if (activations_) activations_->want(count.iteration % config_->log.log_activations == 0);
   inputs_->upload(stream_, own, ahead_);
   if (routes_ && routes_->replays()) routes_->upload(stream_, replayed_routes_);
+}
+
+int64_t Engine::samples_of_step() const {
+  return inputs_->micro_batches() * config_->train.micro_batch_size * groups_.layout().data_ranks();
+}
+
+// Where schedules stand; `samples`: of the updates made before.
+int64_t Engine::position(Count count, int64_t samples) const {
+  return config_->optimizer.counts_samples() ? samples
+                                             : schedule_position(config_->optimizer, count.iteration, count.updates);
 }
 
 // Of whole sequences, before ranks divide them: what is ahead of a rank's last place is another rank's.
@@ -234,6 +242,8 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
   return parts_;
 }
 
+// All that depends on the number of micro-batches is made anew where it changes (rampup_batch_size), a recorded step
+// too.
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
   for (auto& graph : graphs_) graph.reset();
@@ -243,11 +253,16 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   report_.reset();
   routes_.reset();
   channel_.reset();
+  if (spikes_) spikes_->losses.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
   report_ =
       std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
                                    ReportSizes(config_->model, stages_, count, ReportSizes::activations_of(*config_)));
+  if (spikes_) spikes_->losses.emplace(stream_, groups_, count);
+  gradients_.expect(count);
+  passes_.expect(count);
+  if (global_load_) global_load_->expect(count);
   if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty()) {
     const Batch& one = batches.front();
     routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
@@ -392,8 +407,8 @@ Tensor Engine::update() {
   }
   if (loss_scaler_) loss_scaler_->adapt(step_state_);
   if (spikes_) {
-    spikes_->losses.gather(stream_, report_->own_losses());
-    spikes_->skip.decide(step_state_, total, spikes_->losses.losses(), spikes_->losses.order());
+    spikes_->losses->gather(stream_, report_->own_losses());
+    spikes_->skip.decide(step_state_, total, spikes_->losses->losses(), spikes_->losses->order());
   }
   times_.clip = optimizer.seconds();
   optimizer_->update(stream_, step_state_);
@@ -423,8 +438,10 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.skipped = report.step[kernels::step_value::skip] != 0;
   const auto iteration = static_cast<int64_t>(report.step[kernels::step_value::iteration]),
              update = static_cast<int64_t>(report.step[kernels::step_value::update]);
-  const int64_t position = schedule_position(config_->optimizer, iteration, result.skipped ? update - 1 : update);
-  result.learning_rate = param_groups_.learning_rates(config_->train.train_iters, position).front();
+  result.samples = samples_of_step();
+  const int64_t now = position({iteration, result.skipped ? update - 1 : update},
+                               scheduled_samples_ + (result.skipped ? 0 : result.samples));
+  result.learning_rate = param_groups_.learning_rates(config_->schedule_length(), now).front();
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (loss_scaler_) result.loss_scale = loss_scaler_->read().scale;
   if (qk_clip_) result.max_attention_logit = qk_clip_->largest();

@@ -52,9 +52,10 @@ struct LayerNorms {
 };
 
 struct StepResult {
+  int64_t samples = 0;                        // of the global batch; 0: global_batch_size
   double loss = 0;                            // cross entropy per target of the whole global batch, nats
   std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
-  double learning_rate = 0;                   // [optimizer]'s after the step; with a schedule of iterations: during it
+  double learning_rate = 0;                   // [optimizer]'s after the step; where iterations are counted: during it
   double gradient_norm = 0;                   // before clipping
   double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
   std::optional<double> params_norm;          // after the update, where it was asked for
@@ -81,10 +82,15 @@ class Engine {
   Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config);
   ~Engine();
 
+  // Of schedules that count samples (OptimizerConfig::counts_samples()): those of the updates made before the next
+  // step.
+  void schedule_from(int64_t samples) { scheduled_samples_ = samples; }
+
   // Collective over all ranks. `micro_batches` are this rank's: consecutive ones of the global batch, in the order of
-  // ranks that have samples of their own. Ranks that divide sequences are all given the whole ones. `iteration` counts
-  // from 1; `updates` are the updates made before (skipped steps make none). On the meta device batches need only their
-  // sizes. Ids must be the model's: a GPU is not waited for to say so.
+  // ranks that have samples of their own, as many as of each of them, and no more than of a whole global_batch_size.
+  // Ranks that divide sequences are all given the whole ones. `iteration` counts from 1; `updates` are the updates made
+  // before (skipped steps make none). On the meta device batches need only their sizes. Ids must be the model's: a GPU
+  // is not waited for to say so.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<RunEnd()>& asks_to_end = {});
 
@@ -207,6 +213,8 @@ class Engine {
   void replay_noted();
   void compute_noted(Mode mode, const std::function<RunEnd()>& asks_to_end);
   void begin(const std::vector<Batch>& own, Count count);
+  int64_t samples_of_step() const;
+  int64_t position(Count count, int64_t samples) const;
   StepReport::Result compute_again(const std::vector<Batch>& own, Count count, int64_t waves);
   StepResult within_pools(const std::vector<Batch>& own, Count count, StepReport::Result read);
   void compute_passes(Mode mode);
@@ -243,7 +251,7 @@ class Engine {
   StepState step_state_;
   struct Spikes {
     SpikeSkip skip;
-    LossGather losses;
+    std::optional<LossGather> losses;  // of as many micro-batches as steps have
   };
   std::optional<Spikes> spikes_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -262,6 +270,7 @@ class Engine {
   Repetition* repetition_ = nullptr;  // null: all micro-batches are run
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
+  int64_t scheduled_samples_ = 0;
   bool warm_ = false;  // a step has run on these inputs
   // The step, recorded: as it is, and as one that measures activations; null until such a step comes.
   std::array<std::unique_ptr<Graph>, 2> graphs_;

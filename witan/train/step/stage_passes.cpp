@@ -18,36 +18,52 @@ StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& 
       gradients_(gradients),
       step_(step),
       scaler_(scaler),
-      count_(config.micro_batches() / groups.layout().data_ranks()),
-      first_(groups.layout().data_rank(groups.rank()) * count_),
+      data_ranks_(groups.layout().data_ranks()),
+      data_rank_(groups.layout().data_rank(groups.rank())),
       positions_(
           context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())),
       one_(root_gradient(1)) {
   for (const RouterStatistic& statistic : router_statistics(config.model.moe))
-    if (statistic.loss_coefficient.value_or(0) != 0)
-      router_weights_[statistic.name] =
-          root_gradient(*statistic.loss_coefficient / static_cast<double>(config.micro_batches()));
+    if (statistic.loss_coefficient.value_or(0) != 0) {
+      const auto& [mean, coefficient] = router_means_.emplace_back(make_gradient(), *statistic.loss_coefficient);
+      router_weights_[statistic.name] = scaled(mean);
+    }
   const ModelConfig& of = config.model;
   if (of.mtp_num_layers > 0)
     mtp_weight_ = root_gradient(of.mtp_loss_scaling_factor / static_cast<double>(of.mtp_num_layers));
+  expect(config.micro_batches() / data_ranks_);
 }
 
-// [1], in the dtype of losses. A loss scale comes in with every step.
+void StagePasses::expect(int64_t micro_batches) {
+  if (std::exchange(count_, micro_batches) == micro_batches) return;
+  for (const auto& [mean, coefficient] : router_means_)
+    write(mean, coefficient / static_cast<double>(data_ranks_ * micro_batches));
+}
+
 Tensor StagePasses::root_gradient(double value) {
-  const Tensor gradient = written(value);
+  const Tensor gradient = make_gradient();
+  write(gradient, value);
+  return scaled(gradient);
+}
+
+// A loss scale comes in with every step.
+Tensor StagePasses::scaled(const Tensor& gradient) {
   if (!scaler_) return gradient;
   const Tensor scaled = stream_.empty({1}, gradient.dtype(), MemoryTag::workspace);
   scaled_.emplace_back(scaled, gradient);
   return scaled;
 }
 
-Tensor StagePasses::written(double value) {
-  const Tensor gradient = stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
+// [1], in the dtype of losses.
+Tensor StagePasses::make_gradient() {
+  return stream_.empty({1}, accumulator(config_.model.compute_dtype()), MemoryTag::workspace);
+}
+
+void StagePasses::write(const Tensor& gradient, double value) const {
   dispatch_floating(gradient.dtype(), [&]<class A>() {
     const A one = static_cast<A>(value);
     stream_.write(gradient, &one);
   });
-  return gradient;
 }
 
 void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report) {
@@ -72,7 +88,7 @@ ModelInput StagePasses::input_of(int64_t micro_batch) const {
                        .repeatable = config_.parallel.deterministic,
                        .batch_invariant = config_.parallel.batch_invariant_mode};
   input.padded = config_.data.packs();
-  input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), first_ + micro_batch};
+  input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), data_rank_ * count_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
   input.randomness.positions = positions_;
   if (input.padded) input.randomness.counted_positions = kCountedPositions;

@@ -35,7 +35,10 @@ class StagePasses : public StageModel {
   void use_activations(StepActivations* activations) { activations_ = activations; }
 
   // From now on the micro-batches are those of this data-parallel rank, which random numbers go by.
-  void compute_as(int data_rank) { first_ = data_rank * count_; }
+  void compute_as(int data_rank) { data_rank_ = data_rank; }
+
+  // Steps have so many micro-batches of each data-parallel rank from the next one on.
+  void expect(int64_t micro_batches);
 
   // Before the first pass of a step, whose micro-batches these are; what they come to is added to the report.
   void begin_step(const StepInputs& inputs, const StepReport& report);
@@ -62,7 +65,9 @@ class StagePasses : public StageModel {
 
   void count(int forwards);
   Tensor root_gradient(double value);
-  Tensor written(double value);
+  Tensor scaled(const Tensor& gradient);
+  Tensor make_gradient();
+  void write(const Tensor& gradient, double value) const;
   ModelInput input_of(int64_t micro_batch) const;
   // Of the model, `ahead` = 0, or of the ahead-th MTP module.
   Var add_loss(InFlight& pass, int64_t micro_batch, Var logits, int64_t ahead = 0);
@@ -75,11 +80,14 @@ class StagePasses : public StageModel {
   const StepState& step_;
   const LossScaler* scaler_;
   std::vector<std::pair<Tensor, Tensor>> scaled_;  // [1] each: a gradient below, and the same without the loss scale
-  int64_t count_, first_;                          // of this rank's micro-batches, in the global batch
+  int data_ranks_, data_rank_;                     // whose micro-batches are consecutive in the global batch
+  int64_t count_ = 0;                              // micro-batches of each
   kernels::PositionRuns positions_;                // of this rank's tokens in their sequences
   Tensor one_;                                     // [1]: gradient of the step's loss by the model's
   Tensor mtp_weight_;                              // [1]: by each MTP module's; undefined: there is none
   std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
+  // [1]: where these come from, as means over the step's micro-batches, and the losses' coefficients.
+  std::vector<std::pair<Tensor, double>> router_means_;
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
   StepRoutes* routes_ = nullptr;

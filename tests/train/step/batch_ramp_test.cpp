@@ -1,0 +1,134 @@
+// Steps of a run whose global batch grows (rampup_batch_size): each is the step that a run of that size makes, every
+// layout makes the same ones, and all fit in the memory that is planned.
+#include "witan/data/batch_ramp.h"
+
+#include <gtest/gtest.h>
+
+#include "train/run/run_support.h"
+#include "train/step/laid_out.h"
+
+namespace witan {
+namespace {
+
+using testing::kFsdp;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::random_batch;
+using testing::run_engine;
+using testing::Trajectory;
+
+// The micro-batches of a step that are a rank's, one after the other through all steps.
+std::vector<Batch> ramped_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
+  const BatchRamp ramp = config.batch_ramp();
+  const int64_t size = config.train.micro_batch_size, consumed = ramp.consumed_by(step);
+  const int64_t own = ramp.size(consumed) / size / layout.data_ranks();
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < own; ++i)
+    batches.push_back(random_batch(config, consumed / size + layout.data_rank(rank) * own + i));
+  return batches;
+}
+
+// Routers have losses, tokens are dropped, the load of the global batch counts, and spikes are looked for.
+RunConfig ramped(const std::string& ramp) {
+  RunConfig config = testing::divisible_config();
+  config.model.vocab_size = 64;
+  config.model.moe.moe_z_loss_coeff = 1e-3;
+  config.optimizer.skip_step_sigma = 6;
+  config.train.rampup_batch_size = ramp;
+  return config;
+}
+
+constexpr int64_t kRampSteps = 5;
+const std::string kRamp = "2,2,12";  // to 8: steps of 2, 2, 4, 6, 8 samples
+
+TEST(BatchRampSteps, EveryLayoutMakesTheStepsOfOneRank) {
+  const RunConfig config = laid_out(ramped(kRamp), {});
+  std::vector<int64_t> sizes;
+  for (int64_t step = 0; step < kRampSteps; ++step) {
+    const BatchRamp ramp = config.batch_ramp();
+    sizes.push_back(ramp.size(ramp.consumed_by(step)));
+  }
+  ASSERT_EQ(sizes, (std::vector<int64_t>{2, 2, 4, 6, 8}));
+  const Trajectory one = run_engine(config, kRampSteps, ramped_batches);
+  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
+                                                    {"shard=2"},
+                                                    {"shard=2", "optim_grads"},
+                                                    {"shard=2", kFsdp},
+                                                    {"context=2"},
+                                                    {"tensor=2,expert_tensor=1"},
+                                                    {"pipeline=2"},
+                                                    {"pipeline=4"},
+                                                    {"pipeline=2", "auto", 2},
+                                                    {"shard=2,pipeline=2", kFsdp}})
+    testing::expect_equal(one, run_engine(laid_out(config, layout), kRampSteps, ramped_batches), 1e-9,
+                          testing::described(layout));
+}
+
+// In deterministic mode to the bit; every rank has a power of two of micro-batches.
+TEST(BatchRampSteps, DeterministicLayoutsHaveTheSameBits) {
+  RunConfig config = testing::divisible_config("float32");
+  config.train.rampup_batch_size = "4,4,8";
+  config.parallel.deterministic = true;
+  const Trajectory one = run_engine(laid_out(config, {}), 4, ramped_batches);
+  for (const LaidOut& layout :
+       std::vector<LaidOut>{{"replicate=2,expert=2"}, {"shard=2", kFsdp}, {"pipeline=2"}, {"shard=4"}}) {
+    const Trajectory other = run_engine(laid_out(config, layout), 4, ramped_batches);
+    EXPECT_EQ(one.losses, other.losses) << testing::described(layout);
+    EXPECT_EQ(one.norms, other.norms) << testing::described(layout);
+    EXPECT_TRUE(one.weights == other.weights) << testing::described(layout);
+  }
+}
+
+TEST(BatchRampSteps, TakeTheMemoryThatIsPlanned) {
+  for (const LaidOut& layout :
+       std::vector<LaidOut>{{}, {"pipeline=4"}, {"shard=2", kFsdp}, {"pipeline=2", "auto", 2}}) {
+    const RunConfig config = laid_out(ramped(kRamp), layout);
+    RunConfig constant = config;
+    constant.train.rampup_batch_size.clear();
+    const Plan plan = make_plan(resolve(config, {}));
+    EXPECT_EQ(run_engine(config, kRampSteps + 2, ramped_batches).arena_high_water, plan.arena_bytes())
+        << testing::described(layout);
+    EXPECT_LE(make_plan(resolve(constant, {})).arena_bytes(), plan.arena_bytes()) << "of steps of the full size";
+  }
+}
+
+// Each step by an engine of its own, whose global batch has always been of that size, from the state that the one
+// before it left.
+TEST(BatchRampSteps, AreThoseOfRunsOfTheirSizes) {
+  RunConfig config = ramped(kRamp);
+  config.parallel = {1, 1, 1};
+  config.optimizer.skip_step_sigma = 0;  // a history that engines do not hand on
+  testing::drop(config);
+  std::vector<StepResult> expected;
+  testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
+    for (int64_t step = 0; step < kRampSteps; ++step)
+      expected.push_back(engine.step(ramped_batches(config, groups.layout(), rank, step), step + 1, step));
+  });
+  std::vector<std::vector<std::byte>> state;  // tensor by tensor
+  for (int64_t step = 0; step < kRampSteps; ++step) {
+    RunConfig constant = config;
+    constant.train.rampup_batch_size.clear();
+    constant.train.global_batch_size = config.batch_ramp().size(config.batch_ramp().consumed_by(step));
+    testing::with_rank_engines(constant, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+      const auto bytes_of = [](const Tensor& tensor) {
+        return static_cast<size_t>(tensor.elements() * static_cast<int64_t>(size_of(tensor.dtype())));
+      };
+      const std::vector<StateTensor> tensors = engine.state();
+      for (size_t i = 0; i < state.size(); ++i) stream.write(tensors[i].local, state[i].data());
+      const StepResult result = engine.step(ramped_batches(config, groups.layout(), rank, step), step + 1, step);
+      const StepResult& ramped = expected[static_cast<size_t>(step)];
+      EXPECT_EQ(result.loss, ramped.loss) << "step " << step + 1;
+      EXPECT_EQ(result.gradient_norm, ramped.gradient_norm) << "step " << step + 1;
+      EXPECT_EQ(result.router.model("load_balancing_loss"), ramped.router.model("load_balancing_loss"));
+      EXPECT_EQ(ramped.samples, constant.train.global_batch_size);
+      state.clear();
+      for (const StateTensor& tensor : engine.state()) {
+        std::vector<std::byte>& bytes = state.emplace_back(bytes_of(tensor.local));
+        stream.read(bytes.data(), tensor.local);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace witan
