@@ -9,7 +9,7 @@ using namespace testing;
 using Values = std::vector<double>;
 using Segment = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
 
-enum class Recompute { none, selective, full, nested, both };
+enum class Recompute { none, selective, full, nested, both, needed };
 
 // x [4, 8] -> three layers of square(x w1^T) w2^T, each plus its input
 struct Mlp {
@@ -18,6 +18,13 @@ struct Mlp {
       up.push_back(leaf(rank, {16, 8}, name));
       down.push_back(leaf(rank, {8, 16}, (std::string(name) + " down").c_str()));
     }
+  }
+  // What is between the two products is made when the second one's backward needs it.
+  Var layer_when_needed(Tape& tape, const Var& x, size_t i) const {
+    const Segment inner = [this, i](Tape& t, const std::vector<Var>& in) {
+      return std::vector{square(t, linear(t, in[0], t.parameter(*up[i])))};
+    };
+    return plus(tape, linear(tape, recomputed_when_needed(tape, {x}, inner)[0], tape.parameter(*down[i])), x);
   }
   Var layer(Tape& tape, const Var& x, size_t i, bool selective) const {
     const Var h = linear(tape, x, tape.parameter(*up[i]));
@@ -34,9 +41,10 @@ struct Mlp {
       };
       const Segment inner = [one](Tape& t, const std::vector<Var>& in) { return recomputed(t, in, one); };
       const bool whole = recompute == Recompute::full || recompute == Recompute::both;
-      x = recompute == Recompute::nested ? recomputed(tape, {x}, inner)[0]
-          : whole                        ? recomputed(tape, {x}, one)[0]
-                                         : one(tape, {x})[0];
+      x = recompute == Recompute::needed   ? layer_when_needed(tape, x, i)
+          : recompute == Recompute::nested ? recomputed(tape, {x}, inner)[0]
+          : whole                          ? recomputed(tape, {x}, one)[0]
+                                           : one(tape, {x})[0];
     }
     return x;
   }
@@ -66,17 +74,20 @@ std::vector<Values> train(Recompute recompute, int64_t* live = nullptr) {
 
 TEST(Recompute, EveryKindGivesTheSameBits) {
   const auto expected = train(Recompute::none);
-  for (const Recompute kind : {Recompute::selective, Recompute::full, Recompute::nested, Recompute::both})
+  for (const Recompute kind :
+       {Recompute::selective, Recompute::full, Recompute::nested, Recompute::both, Recompute::needed})
     EXPECT_EQ(train(kind), expected) << "kind " << static_cast<int>(kind);
 }
 
 TEST(Recompute, KeepsLess) {
-  int64_t none = 0, selective = 0, full = 0;
+  int64_t none = 0, selective = 0, full = 0, needed = 0;
   train(Recompute::none, &none);
   train(Recompute::selective, &selective);
   train(Recompute::full, &full);
+  train(Recompute::needed, &needed);
   EXPECT_LT(selective, none);
   EXPECT_LT(full, selective);
+  EXPECT_EQ(needed, full) << "inputs alone are kept";
   EXPECT_EQ(full, 3 * Arena::kAlignment) << "the inputs of two later segments and the output";
 }
 
@@ -211,6 +222,35 @@ TEST(Rematerialised, OnADisabledTapeItIsItself) {
   const Var y = rematerialised(tape, {tape.input(rank.tensor<float>({1}, {2}))}, counted(runs));
   EXPECT_EQ(values(y.value()), Values{6});
   EXPECT_EQ(runs, 1);
+}
+
+// Several outputs, each read by its own op, and one of them by two, come from one second run.
+TEST(Recompute, OutputsThatAreNeededComeFromOneRun) {
+  Rank rank;
+  const Tensor input = rank.normal({4, 8}, DType::f32, "x");
+  const auto weight = leaf(rank, {8, 8}, "w");
+  int runs = 0;
+  const Segment segment = [&](Tape& t, const std::vector<Var>& in) {
+    ++runs;
+    const Var h = linear(t, in[0], t.parameter(*weight));
+    return std::vector{h, square(t, h)};
+  };
+  std::vector<Values> found;
+  for (const bool again : {false, true}) {
+    Tape tape(rank.stream);
+    weight->gradient_written = false;
+    runs = 0;
+    const Var x = tape.input(input);
+    std::vector<Var> out = again ? recomputed_when_needed(tape, {x}, segment) : segment(tape, {x});
+    Var y = plus(tape, plus(tape, square(tape, out[0]), square(tape, out[1])), square(tape, out[1]));
+    out.clear();
+    tape.backward({{std::exchange(y, {}), {}}});
+    EXPECT_EQ(runs, again ? 2 : 1);
+    found.push_back(values(tape.gradient(x)));
+    found.push_back(values(weight->gradient()));
+  }
+  EXPECT_EQ(found[0], found[2]);
+  EXPECT_EQ(found[1], found[3]);
 }
 
 }  // namespace

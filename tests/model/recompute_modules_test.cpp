@@ -33,7 +33,21 @@ TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
 TEST(RecomputeModules, OthersAreNamed) {
   EXPECT_EQ(test::message_of<ConfigError>([] { of("none", "moe,router"); }),
             "recompute_modules: \"router\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, "
-            "shared_experts, mlp, moe and core_attn, or recompute_granularity = full");
+            "shared_experts, mlp, moe, mla_up_proj and core_attn, or recompute_granularity = full");
+}
+
+TEST(RecomputeModules, OnlyLatentAttentionHasUpProjections) {
+  EXPECT_NE(test::message_of<ConfigError>([] {
+              of("selective", "mla_up_proj");
+            }).find("mla_up_proj recomputes queries, keys and values that are made from latents"),
+            std::string::npos);
+  ModelConfig config;
+  config.attention.multi_latent_attention = true;
+  config.recompute_granularity = "selective";
+  config.recompute_modules = "mla_up_proj,layernorm";
+  EXPECT_TRUE(read_recompute_modules(config).mla_up_proj);
+  config.recompute_granularity = "full";
+  EXPECT_FALSE(read_recompute_modules(config).mla_up_proj);
 }
 
 }  // namespace

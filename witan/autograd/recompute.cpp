@@ -2,46 +2,95 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace witan {
 
-std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
-                            const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment) {
-  if (!tape.recording()) return segment(tape, inputs);
+// A segment of a tape: its inputs, and once backward has reached it what its second run has recorded.
+class RecomputedSegment {
+ public:
+  using Run = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
+  enum class Outputs : uint8_t { kept, remade };  // by later ops
+
+  static std::vector<Var> record(Tape& tape, const std::vector<Var>& inputs, const Run& run, Outputs outputs);
+
+  RecomputedSegment(Tape& tape, const std::vector<Var>& inputs, Run run) : run_(std::move(run)) {
+    for (const Var& input : inputs) saved_.push_back(tape.save(input));
+  }
+
+ private:
+  void run_again(Backward& b);
+  void backward(Backward& b, const std::vector<Tensor>& gradients);
+
+  const Run run_;
+  std::vector<Saved> saved_;
+  std::optional<Tape> again_;
+  std::vector<Var> values_, results_;  // on it: of the inputs, and of the outputs
+};
+
+std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& inputs, const Run& run,
+                                           Outputs outputs) {
+  if (!tape.recording()) return run(tape, inputs);
 
   Tape first(tape.stream(), Tape::Mode::off);
   first.training_forward_ = tape.training_forward_;
-  std::vector<Tensor> outputs;
-  for (const Var& output : segment(first, inputs)) outputs.push_back(output.value());
+  std::vector<Tensor> values;
+  for (const Var& output : run(first, inputs)) values.push_back(output.value());
   for (Leaf* leaf : first.leaves()) tape.parameter(*leaf);  // the outer tape knows them as used
 
-  std::vector<Saved> saved;
-  for (const Var& input : inputs) saved.push_back(tape.save(input));
-  auto backward = [segment, saved](Backward& b, const std::vector<Tensor>& gradients) {
-    Tape again(b.stream());
-    again.signals_ready_ = false;
-    again.training_forward_ = false;
-    std::vector<Var> values;
-    for (const Saved& input : saved) {
-      const Tensor value = b.value(input);
-      values.push_back(b.wants(input) ? again.input(value) : again.constant(value));
-    }
-    std::vector<std::pair<Var, Tensor>> roots;
-    const std::vector<Var> results = segment(again, values);
-    for (size_t i = 0; i < results.size(); ++i)
-      if (gradients[i].defined()) roots.emplace_back(results[i], gradients[i]);
-    again.backward(roots);
-    for (size_t i = 0; i < saved.size(); ++i) {
-      if (!b.wants(saved[i])) continue;
-      Tensor gradient = again.gradient(values[i]);
-      if (gradient.defined()) b.add(saved[i], std::move(gradient));
-    }
-  };
   std::vector<Leaf*> leaves;
   std::ranges::copy_if(first.leaves(), std::back_inserter(leaves), &Leaf::trained);
   for (const Var& input : inputs)
     if (input.data_->leaf && input.needs_gradient()) leaves.push_back(input.data_->leaf);
-  return tape.record_with_leaves("recomputed", std::move(outputs), inputs, std::move(leaves), std::move(backward));
+  const auto segment = std::make_shared<RecomputedSegment>(tape, inputs, run);
+  const auto backward = [segment](Backward& b, const std::vector<Tensor>& gradients) {
+    segment->backward(b, gradients);
+  };
+  std::vector<Var> vars = tape.record_with_leaves("recomputed", std::move(values), inputs, std::move(leaves), backward);
+  for (size_t i = 0; i < vars.size() && outputs == Outputs::remade; ++i)
+    vars[i] = tape.with_recipe(vars[i], [segment, i](Backward& b) {
+      segment->run_again(b);
+      return segment->results_[i].value();
+    });
+  return vars;
+}
+
+void RecomputedSegment::run_again(Backward& b) {
+  if (again_) return;
+  again_.emplace(b.stream());
+  again_->signals_ready_ = false;
+  again_->training_forward_ = false;
+  for (const Saved& input : saved_) {
+    const Tensor value = b.value(input);
+    values_.push_back(b.wants(input) ? again_->input(value) : again_->constant(value));
+  }
+  results_ = run_(*again_, values_);
+}
+
+void RecomputedSegment::backward(Backward& b, const std::vector<Tensor>& gradients) {
+  run_again(b);
+  for (size_t i = 0; i < results_.size(); ++i)
+    if (gradients[i].defined()) again_->seed(again_->slot(results_[i]), gradients[i]);
+  results_.clear();  // their values are needed no more
+  again_->backward({});
+  for (size_t i = 0; i < saved_.size(); ++i) {
+    if (!b.wants(saved_[i])) continue;
+    Tensor gradient = again_->gradient(values_[i]);
+    if (gradient.defined()) b.add(saved_[i], std::move(gradient));
+  }
+  values_.clear();
+  again_.reset();
+}
+
+std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs, const RecomputedSegment::Run& segment) {
+  return RecomputedSegment::record(tape, inputs, segment, RecomputedSegment::Outputs::kept);
+}
+
+std::vector<Var> recomputed_when_needed(Tape& tape, const std::vector<Var>& inputs,
+                                        const RecomputedSegment::Run& segment) {
+  return RecomputedSegment::record(tape, inputs, segment, RecomputedSegment::Outputs::remade);
 }
 
 Var rematerialised(Tape& tape, const std::vector<Var>& inputs,

@@ -16,6 +16,13 @@ namespace witan {
 std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
                             const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
 
+// The same, and later ops keep none of what it returns either: the first backward that needs one of its values has the
+// segment run again, once, for all of them and for the segment's own backward, which comes later. For segments whose
+// inputs are small beside their outputs; other segments are not worth it, since this one's values and what its own
+// backward needs exist together from then on.
+std::vector<Var> recomputed_when_needed(Tape& tape, const std::vector<Var>& inputs,
+                                        const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
+
 // Selective recomputation of op(tape, inputs): later ops do not save its output but recompute it from the inputs. For
 // cheap ops with large outputs (norms, activations); the op's own backward still saves what it needs.
 Var rematerialised(Tape& tape, const std::vector<Var>& inputs,

@@ -73,8 +73,7 @@ class Var {
     std::optional<DType> gradient_dtype;  // none: that of the value
     std::shared_ptr<Recipe> recipe;
   };
-  friend std::vector<Var> recomputed(Tape&, const std::vector<Var>&,
-                                     const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>&);
+  friend class RecomputedSegment;
   explicit Var(Data data) : data_(std::make_shared<Data>(std::move(data))) {}
   std::shared_ptr<Data> data_;
 
@@ -175,8 +174,7 @@ class Tape {
 
  private:
   friend class Backward;
-  friend std::vector<Var> recomputed(Tape&, const std::vector<Var>&,
-                                     const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>&);
+  friend class RecomputedSegment;
   struct Node {
     const char* name;
     std::string_view module;       // in which it was recorded (TraceContext::module)

@@ -37,6 +37,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
   if (attention_) {
     add_child(attention_norm_.emplace(builder / "attention_norm", config.norm, config.hidden_size));
     add_child(*attention_);
+    if (recompute_.mla_up_proj) attention_->recompute_up_projections();
   }
   add_child(mlp_norm_);
   if (layer.moe)

@@ -149,8 +149,9 @@ Fields ModelConfig::fields() {
           .one_of({"none", "selective", "full"}),
       Field{"recompute_modules", &recompute_modules,
             "What selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of dense MLPs "
-            "with shared experts, and of experts), shared_experts, mlp, moe (whole ones); empty: the first three"}
-          .list_of({"layernorm", "mlp_act", "moe_act", "shared_experts", "mlp", "moe"}),
+            "with shared experts, and of experts), shared_experts, mlp, moe (whole ones), mla_up_proj (latent "
+            "attention's queries, keys and values); empty: the first three"}
+          .list_of({"layernorm", "mlp_act", "moe_act", "shared_experts", "mlp", "moe", "mla_up_proj"}),
   };
   return join({{"model", std::move(own)},
                {"model", attention.fields()},

@@ -109,7 +109,7 @@ TEST(MegatronGrounds, WhatChangesTheTrainingOrItsMemoryIsRefusedWithAWayOut) {
                              {"--offload-modules", "core_attn", "attn_proj"},
                              {"--cpu-offloading-num-layers", "3"}})
     refused(words, {"activations stay in the memory of their rank", "--recompute-granularity"});
-  refused({"--recompute-modules", "mla_up_proj"}, {"--recompute-granularity full"});
+  refused({"--recompute-modules", "attn_proj"}, {"--recompute-granularity full"});
   refused({"--freeze-all-layers"}, {"--freeze PATTERNS"});
   refused({"--ckpt-convert-format", "torch_dist"}, {"witan import", "witan export --format megatron"});
 }

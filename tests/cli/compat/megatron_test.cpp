@@ -166,8 +166,8 @@ TEST(Megatron, FlagsOfEveryKind) {
                        "mlp"})
                 .model.recompute_modules,
             "core_attn,moe_act,mlp");
-  EXPECT_TRUE(contains(config_refused({"--bf16", "--recompute-modules", "core_attn", "mla_up_proj"}),
-                       "--recompute-modules core_attn mla_up_proj: "));
+  EXPECT_TRUE(contains(config_refused({"--bf16", "--recompute-modules", "core_attn", "attn_proj"}),
+                       "--recompute-modules core_attn attn_proj: "));
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-layers", "many"}),
                        "command line: --num-layers: num_layers = many: must be a whole number"));
 }

@@ -145,6 +145,30 @@ TEST(Fp8Training, KeptWeightsAreQuantisedOnceAStep) {
   EXPECT_NEAR(bytes(false) / bytes(true), 4 * 2 * 3.0 / 4, 0.1);
 }
 
+void use_latents(RunConfig& config) {
+  AttentionConfig& attention = config.model.attention;
+  attention.multi_latent_attention = true;
+  attention.q_lora_rank = attention.kv_lora_rank = 32;
+  attention.latent_qk_head_dim = attention.qk_pos_emb_head_dim = attention.v_head_dim = 16;
+  attention.num_query_groups = attention.num_attention_heads;
+}
+
+TEST(Fp8Training, UpProjectionsThatAreMadeAgainHaveTheSameBits) {
+  for (const bool keep : {false, true}) {
+    RunConfig config = recipe();
+    use_latents(config);
+    config.model.fp8_keep_weights = keep;
+    const Trajectory kept = run_engine(config, 3);
+    config.model.recompute_granularity = "selective";
+    config.model.recompute_modules = "mla_up_proj";
+    const Trajectory again = run_engine(config, 3);
+    EXPECT_EQ(kept.losses, again.losses);
+    EXPECT_TRUE(kept.weights == again.weights);
+    EXPECT_LT(again.arena_high_water, kept.arena_high_water);
+    EXPECT_EQ(again.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
+  }
+}
+
 TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
   const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> changes = {
       {"dense", [](RunConfig& c) { c.model.moe.num_experts = c.model.moe.moe_shared_expert_intermediate_size = 0; }},
@@ -154,14 +178,7 @@ TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
       {"frozen below", [](RunConfig& c) { c.model.freeze = "embeddings,layers.0.*"; }},
       {"capacity", [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1; }},
       {"narrow gradients", [](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }},
-      {"latent attention",
-       [](RunConfig& c) {
-         AttentionConfig& a = c.model.attention;
-         a.multi_latent_attention = true;
-         a.q_lora_rank = 32, a.kv_lora_rank = 32, a.latent_qk_head_dim = 16, a.qk_pos_emb_head_dim = 16,
-         a.v_head_dim = 16;
-         a.num_query_groups = a.num_attention_heads;
-       }},
+      {"latent attention", use_latents},
       {"multi-token prediction", [](RunConfig& c) { c.model.mtp_num_layers = 1; }},
       {"latent experts", [](RunConfig& c) { c.model.moe.moe_latent_size = 32; }},
   };

@@ -129,5 +129,40 @@ TEST(LatentLayouts, ThePlanIsKeptToTheByte) {
     }
 }
 
+// Queries, keys and values that are made again from latents have the same bits, in less memory, which is planned.
+TEST(LatentLayouts, RecomputedUpProjectionsChangeNoBit) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    for (const int64_t q_lora_rank : {12, 0})
+      for (const LaidOut& layout : std::vector<LaidOut>{{},
+                                                        {"shard=2", kFsdp},
+                                                        {"tensor=2,expert_tensor=1"},
+                                                        {"context=2"},
+                                                        {.mesh = "context=2", .comm = "p2p"},
+                                                        {"pipeline=2"}}) {
+        SCOPED_TRACE(cat(dtype, ", q_lora_rank = ", q_lora_rank, ", ", described(layout)));
+        RunConfig config = deepseek(q_lora_rank);
+        config.model.dtype = dtype;
+        config = laid_out(config, layout);
+        const Trajectory kept = run_engine(config, 2);
+        config.model.recompute_granularity = "selective";
+        config.model.recompute_modules = "mla_up_proj";
+        const Trajectory again = run_engine(config, 2);
+        EXPECT_EQ(kept.losses, again.losses);
+        EXPECT_EQ(kept.norms, again.norms);
+        EXPECT_TRUE(kept.weights == again.weights);
+        if (layout.comm == "p2p" || layout.mesh.find("context") == std::string::npos) {
+          EXPECT_LT(again.arena_high_water, kept.arena_high_water);
+        }
+      }
+}
+
+TEST(LatentLayouts, RecomputedUpProjectionsTakeWhatIsPlanned) {
+  RunConfig config = deepseek();
+  config.model.recompute_granularity = "selective";
+  config.model.recompute_modules = "layernorm,mla_up_proj";
+  for (const LaidOut& layout : std::vector<LaidOut>{{}, {"shard=2", kFsdp}, {"tensor=2,expert_tensor=1"}})
+    testing::expect_kept(laid_out(config, layout), {3, 2});
+}
+
 }  // namespace
 }  // namespace witan

@@ -46,10 +46,10 @@ MegatronSection megatron_training_flags() {
           ruled("--recompute-method", Takes::one, rules::recompute_method,
                 "no effect for `uniform` with one layer, which is what `full` does; others are refused"),
           only("--recompute-num-layers", {"1"}, "blocks are recomputed one by one"),
-          ruled("--recompute-modules", Takes::some, rules::recompute_modules,
-                "`recompute_modules`: `layernorm`, `moe_act`, `shared_experts`, `mlp`, `moe`; `core_attn` has no "
-                "effect, since attention "
-                "never stores its scores; others are refused"),
+          ruled(
+              "--recompute-modules", Takes::some, rules::recompute_modules,
+              "`recompute_modules`: `layernorm`, `moe_act`, `shared_experts`, `mlp`, `moe`, `mla_up_proj`; `core_attn` "
+              "has no effect, since attention never stores its scores; others are refused"),
           refused("--checkpoint-activations", gone + "use `--recompute-granularity`"),
           refused("--distribute-saved-activations", "use `--sequence-parallel`, which shards them"),
           refused("--fine-grained-activation-offloading", offloading),

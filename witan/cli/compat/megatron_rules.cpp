@@ -257,14 +257,14 @@ void recompute_method(const GivenFlag& given, MegatronSettings&) {
 }
 
 void recompute_modules(const GivenFlag& given, MegatronSettings& settings) {
-  constexpr std::array<std::string_view, 6> kKnown = {"core_attn",      "layernorm", "moe_act",
-                                                      "shared_experts", "mlp",       "moe"};
+  constexpr std::array<std::string_view, 7> kKnown = {"core_attn", "layernorm", "moe_act",    "shared_experts",
+                                                      "mlp",       "moe",       "mla_up_proj"};
   std::string modules;
   for (const std::string& name : given.values) {
     if (std::ranges::find(kKnown, name) == kKnown.end())
       given.refuse(
-          "recomputed by themselves are layernorm, moe_act, shared_experts, mlp and moe; core_attn needs no "
-          "recomputation. Leave the others out if memory allows (witan plan), or take --recompute-granularity full, "
+          "recomputed by themselves are layernorm, moe_act, shared_experts, mlp, moe and mla_up_proj; core_attn needs "
+          "no recomputation. Leave the others out if memory allows (witan plan), or take --recompute-granularity full, "
           "which recomputes whole layers");
     modules += (modules.empty() ? "" : ",") + name;
   }

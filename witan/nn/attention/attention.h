@@ -50,6 +50,10 @@ class Attention : public Module {
   // An empty cache for decode(), of this layer alone.
   virtual KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const = 0;
 
+  // From here on queries, keys and values that are made from latents are not kept for the backward, which makes them
+  // again. Attention without latents has no such projections.
+  virtual void recompute_up_projections() {}
+
   // QK-clip (kernels/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
   // accumulator dtype, to the largest logits of this rank's; undefined: it does not.
   void use_max_logits(Tensor max_logits) { max_logits_ = std::move(max_logits); }

@@ -1,5 +1,6 @@
 #include "witan/nn/attention/latent.h"
 
+#include "witan/autograd/recompute.h"
 #include "witan/ops/latent_heads.h"
 #include "witan/ops/view.h"
 
@@ -47,23 +48,32 @@ Var LatentAttention::sharded(Tape& tape, const Var& x) const {
   return axis_ ? to_sharded_layer(tape, x, *axis_) : x;
 }
 
-Var LatentAttention::queries(Tape& tape, const Var& x, const Randomness& randomness) {
-  if (q_proj_) return q_proj_->forward(tape, sharded(tape, x), randomness);
-  const Var latent = q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false);
-  return q_b_proj_->forward(tape, sharded(tape, latent), randomness);
+Var LatentAttention::query_input(Tape& tape, const Var& x, const Randomness& randomness) {
+  if (q_proj_) return sharded(tape, x);
+  return sharded(tape, q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false));
 }
 
+// What ranks exchange is an input of the maps that are computed again, so that the backward does not exchange it anew.
 LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where,
                                                 const Randomness& randomness) {
-  const Var q = queries(tape, x, randomness);
-  const auto [latent, rope_key] =
-      ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.latent.kv_rank);
-  const Var kv = kv_b_proj_->forward(tape, sharded(tape, kv_a_layernorm_->forward(tape, latent, false)), randomness);
+  std::vector<Var> narrow = {query_input(tape, x, randomness)};
+  {
+    const auto [latent, rope_key] =
+        ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.latent.kv_rank);
+    narrow.push_back(sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
+    narrow.push_back(sharded(tape, rope_key));
+  }
   const ops::LatentHeadSizes sizes{heads_, spec_.latent.nope_head_dim, spec_.latent.rope_head_dim, spec_.v_head_dim,
                                    spec_.rope};
   const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
-  const auto heads = ops::latent_heads(tape, q, kv, sharded(tape, rope_key), angles, sizes);
-  return {heads.q, heads.k, heads.v};
+  const auto up = [this, angles, sizes, randomness](Tape& on, const std::vector<Var>& in) {
+    const Var q = (q_proj_ ? q_proj_ : q_b_proj_)->forward(on, in[0], randomness);
+    const Var kv = kv_b_proj_->forward(on, in[1], randomness);
+    const auto heads = ops::latent_heads(on, q, kv, in[2], angles, sizes);
+    return std::vector{heads.q, heads.k, heads.v};
+  };
+  const std::vector<Var> heads = recompute_up_ ? recomputed_when_needed(tape, narrow, up) : up(tape, narrow);
+  return {heads[0], heads[1], heads[2]};
 }
 
 Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,

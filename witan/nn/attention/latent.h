@@ -23,6 +23,8 @@ class LatentAttention : public Attention {
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
   Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
+  // Where ranks divide sequences by heads (cp_comm_type = a2a), attention keeps what was exchanged, and so as much.
+  void recompute_up_projections() override { recompute_up_ = true; }
   std::vector<Projection> clipped() override;
   // Of the heads' keys and values: H (hd + hd_v) elements a position, where the latent would be K + R. The latent would
   // have to be multiplied by kv_b_proj again for all earlier positions with every token, or attention be of heads of
@@ -34,10 +36,11 @@ class LatentAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, H, hd], [B, S, H, hd_v]
   };
   Var sharded(Tape& tape, const Var& x) const;
-  Var queries(Tape& tape, const Var& x, const Randomness& randomness);  // [B, S, H hd]
+  Var query_input(Tape& tape, const Var& x, const Randomness& randomness);  // of the matrix that makes queries
   Heads project(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
 
   AttentionSpec spec_;  // of all ranks together
+  bool recompute_up_ = false;
   std::optional<TensorAxis> axis_;
   int64_t heads_;  // H of this rank
   Dropout dropout_;
