@@ -77,6 +77,7 @@ std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& 
 std::string explain_missing(const std::string& path, const CLI::RequiredError& error) {
   if (path == "witan runs remove") return "name the runs to remove: witan runs remove NAME...";
   if (path == "witan runs compare") return "name the runs to compare: witan runs compare NAME NAME...";
+  if (path == "witan runs snapshot") return "name the run to ask: witan runs snapshot NAME";
   return error.what();
 }
 

@@ -72,6 +72,10 @@ case "${words[0]-} ${words[1]-}" in
     says --data-path || default --data my.txt
     says --tokenizer || says --init-from || default --tokenizer-vocab-size 300
     ;;
+  "runs snapshot") # of a run that trains: its lock is held
+    exec 9> "runs/${words[2]}/.lock"
+    flock 9
+    ;;
   "bench step")
     small_model
     put --steps 1

@@ -109,6 +109,7 @@ void add_runs(CLI::App& app, Context& context) {
   add_flag(*command, "--json", args->json, "Print JSON");
   add_runs_compare(*command, context);
   add_runs_remove(*command, context);
+  add_runs_snapshot(*command, context);
 }
 
 }  // namespace witan::cli

@@ -7,5 +7,6 @@ namespace witan::cli {
 
 void add_runs_compare(CLI::App& runs, Context& context);
 void add_runs_remove(CLI::App& runs, Context& context);
+void add_runs_snapshot(CLI::App& runs, Context& context);
 
 }  // namespace witan::cli

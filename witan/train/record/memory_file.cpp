@@ -45,25 +45,35 @@ std::string text_of(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-}  // namespace
-
-std::string memory_json(int rank, const MemorySnapshot& snapshot) {
-  OrderedJson request{{"bytes", snapshot.requested}, {"tag", name_of(snapshot.tag)}};
-  add_place(request, snapshot.place);
-  const OrderedJson head{{"rank", rank},
-                         {"why", snapshot.why == MemorySnapshot::Why::refused ? "refused" : "not planned"},
-                         {"request", std::move(request)},
-                         {"reserved", snapshot.reserved},
-                         {"high_water", snapshot.high_water},
-                         {"largest_free", snapshot.largest_free},
-                         {"live", tags_json(snapshot.live)},
-                         {"peak", tags_json(snapshot.peak)}};
+// `head`: what is known beside the arena's figures and blocks.
+std::string text_of(OrderedJson head, const MemorySnapshot& snapshot) {
+  head["reserved"] = snapshot.reserved;
+  head["high_water"] = snapshot.high_water;
+  head["largest_free"] = snapshot.largest_free;
+  head["live"] = tags_json(snapshot.live);
+  head["peak"] = tags_json(snapshot.peak);
   std::string text = text_of(head);
   text.back() = ',';
   text += "\n\"blocks\":[";
   for (const MemoryBlock& block : snapshot.blocks)
     text += (text.back() == '[' ? "\n" : ",\n") + text_of(block_json(block));
   return text + "\n]}\n";
+}
+
+}  // namespace
+
+std::string memory_json(int rank, const MemorySnapshot& snapshot) {
+  OrderedJson request{{"bytes", snapshot.requested}, {"tag", name_of(snapshot.tag)}};
+  add_place(request, snapshot.place);
+  return text_of({{"rank", rank},
+                  {"why", snapshot.why == MemorySnapshot::Why::refused ? "refused" : "not planned"},
+                  {"request", std::move(request)}},
+                 snapshot);
+}
+
+std::string live_memory_json(int rank, int64_t step, const Arena& arena) {
+  return text_of({{"rank", rank}, {"why", "asked"}, {"step", step}},
+                 arena.snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace));
 }
 
 void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan, int rank) {

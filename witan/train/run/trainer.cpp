@@ -20,6 +20,7 @@
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/record/memory_file.h"
+#include "witan/train/record/memory_request.h"
 #include "witan/train/record/rank_memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/anomaly_response.h"
@@ -80,6 +81,7 @@ class RankTrainer {
                            run.config)),
         routes_(run.config, groups_),
         ramp_(run.config->batch_ramp()),
+        memory_request_(run.start.folder, stream_.arena(), rank),
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
                 run.config->parallel.checkpoint_deadline_seconds()),
@@ -95,6 +97,7 @@ class RankTrainer {
                                          layout.data_ranks()));
     share_prompts();
     engine_.before_update([this] {
+      answer_memory_request();
       finish_save();
       if (replay_check_) replay_check_->before_update(saving_.world(), saving_.stream());
     });
@@ -105,7 +108,10 @@ class RankTrainer {
     watch_ranks(layout);
     if (stream_.is_cuda() && run.config->log.nvtx_ranges) engine_.show_ranges(&ranges_);
     if (stream_.is_cuda()) tracer_.note_launches([this](LaunchTrace* launches) { engine_.note_launches(launches); });
-    if (leads()) engine_.after_pass([this](double share) { run_.recorder().done(share); });
+    engine_.after_pass([this](double share) {
+      answer_memory_request();
+      if (leads()) run_.recorder().done(share);
+    });
   }
 
   // Returns why it ended.
@@ -203,6 +209,14 @@ class RankTrainer {
 
   bool leads() const { return groups_.rank() == 0; }
 
+  // After the first pass of a step, when its activations are live; where passes are not seen, before its update.
+  void answer_memory_request() {
+    const auto file = memory_request_.answer();
+    if (file && leads())
+      run_.recorder().note(cat("step ", state_.step + 1, ": the memory of each rank is shown in ",
+                               run_.start.folder.memory().string(), ", that of rank 0 in ", file->filename().string()));
+  }
+
   // Checks, evaluations and samples, each at its interval.
   void after_step() {
     if (compares_states()) engine_.check_states();
@@ -269,6 +283,7 @@ class RankTrainer {
     if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
     const auto start = Clock::now();
     stream_.trace_context().step = state_.step + 1;
+    memory_request_.before_step(state_.step + 1);
     tracer_.before_step(state_.step + 1);
     if (rank_watch_) rank_watch_->begin_step();
     const double waited = loader_->waited_seconds();
@@ -456,6 +471,7 @@ class RankTrainer {
   Groups groups_;
   RunRoutes routes_;
   const BatchRamp ramp_;
+  MemoryRequest memory_request_;
   PlaceRanges ranges_{cuda::push_range, cuda::pop_range};
   Engine engine_;
   BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
