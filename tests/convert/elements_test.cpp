@@ -90,40 +90,6 @@ TEST(Elements, OthersAreRefused) {
       std::string::npos);
 }
 
-std::vector<float> floats_of(const std::vector<std::byte>& narrow) {
-  std::vector<float> values(narrow.size() / 2);
-  copy_elements(Element::f32, reinterpret_cast<std::byte*>(values.data()), Element::bf16, narrow.data(), 1,
-                static_cast<int64_t>(values.size()));
-  return values;
-}
-
-// A matrix of 3 x 5 in blocks of 2: six scales.
-TEST(Elements, BlocksOfFloat8HaveTheirScales) {
-  // 0, 2^-9 (the smallest), 1, 1.125, 448 (the largest), and their negatives
-  const std::vector<unsigned> bits = {0x00, 0x01, 0x38, 0x39, 0x7E, 0x80, 0x81, 0xB8,
-                                      0xB9, 0xFE, 0x38, 0x38, 0x38, 0x38, 0x38};
-  const std::vector<double> plain = {0, 0x1p-9, 1, 1.125, 448, -0.0, -0x1p-9, -1, -1.125, -448, 1, 1, 1, 1, 1};
-  std::vector<std::byte> values;
-  for (const unsigned one : bits) values.push_back(static_cast<std::byte>(one));
-  const std::vector<float> scales = {1, 2, 4, 0.5F, 8, 16};
-  const auto found = floats_of(dequantise_fp8_blocks(values, Element::f32, std::as_bytes(std::span(scales)), 3, 5, 2));
-  for (size_t i = 0; i < plain.size(); ++i)
-    EXPECT_EQ(static_cast<double>(found[i]), plain[i] * static_cast<double>(scales[i / 10 * 3 + i % 5 / 2])) << i;
-}
-
-TEST(Elements, Mxfp4IsTwoToAByteWithAScaleFor32) {
-  std::vector<std::byte> blocks;
-  for (int i = 0; i < 32; ++i) blocks.push_back(static_cast<std::byte>((i % 16) | ((15 - i % 16) << 4)));
-  const std::vector<std::byte> scales = {std::byte{127}, std::byte{129}};
-  const auto found = floats_of(dequantise_mxfp4(blocks, scales));
-  const double table[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
-  ASSERT_EQ(found.size(), 64U);
-  for (size_t i = 0; i < found.size(); ++i) {
-    const size_t byte = i / 2, code = i % 2 == 0 ? byte % 16 : 15 - byte % 16;
-    EXPECT_EQ(static_cast<double>(found[i]), table[code] * (i < 32 ? 1 : 4)) << i;
-  }
-}
-
 TEST(Elements, CountsWhatIsNotFinite) {
   const auto count = [](Element type, const auto& values) {
     return count_non_finite(type, std::as_bytes(std::span(values)));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "witan/base/e4m3.h"
 #include "witan/base/error.h"
 #include "witan/base/half.h"
 #include "witan/base/text.h"
@@ -15,22 +16,18 @@
 namespace witan {
 namespace {
 
-constexpr std::array<std::pair<Element, std::string_view>, 8> kElementNames{{{Element::f64, "F64"},
-                                                                             {Element::f32, "F32"},
-                                                                             {Element::f16, "F16"},
-                                                                             {Element::bf16, "BF16"},
-                                                                             {Element::f8_e4m3, "F8_E4M3"},
-                                                                             {Element::f8_e8m0, "F8_E8M0"},
-                                                                             {Element::q8_0, "Q8_0"},
-                                                                             {Element::mxfp4, "MXFP4"}}};
-
-// 4 bits of exponent, 3 of fraction, no infinities.
-double from_e4m3(uint8_t bits) {
-  const int exponent = bits >> 3 & 15, fraction = bits & 7;
-  double value = std::ldexp(fraction + (exponent == 0 ? 0 : 8), std::max(exponent, 1) - 10);
-  if (exponent == 15 && fraction == 7) value = NAN;
-  return (bits & 0x80) != 0 ? -value : value;
-}
+constexpr std::array<std::pair<Element, std::string_view>, 12> kElementNames{{{Element::f64, "F64"},
+                                                                              {Element::f32, "F32"},
+                                                                              {Element::f16, "F16"},
+                                                                              {Element::bf16, "BF16"},
+                                                                              {Element::f8_e4m3, "F8_E4M3"},
+                                                                              {Element::f8_e8m0, "F8_E8M0"},
+                                                                              {Element::q5_0, "Q5_0"},
+                                                                              {Element::q8_0, "Q8_0"},
+                                                                              {Element::q4_k, "Q4_K"},
+                                                                              {Element::q5_k, "Q5_K"},
+                                                                              {Element::q6_k, "Q6_K"},
+                                                                              {Element::mxfp4, "MXFP4"}}};
 
 double from_e8m0(uint8_t bits) {
   return bits == 0xFF ? NAN : std::ldexp(1.0, bits - 127);
@@ -54,11 +51,10 @@ double load_as_double(Element type, const std::byte* from) {
     case Element::bf16:
       return static_cast<double>(static_cast<float>(load<bf16>(from)));
     case Element::f8_e4m3:
-      return from_e4m3(load<uint8_t>(from));
+      return static_cast<double>(static_cast<float>(load<e4m3>(from)));
     case Element::f8_e8m0:
       return from_e8m0(load<uint8_t>(from));
-    case Element::q8_0:
-    case Element::mxfp4:
+    default:
       break;
   }
   return 0;
@@ -153,45 +149,6 @@ int64_t count_non_finite(Element type, std::span<const std::byte> elements) {
     default:
       return 0;
   }
-}
-
-std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, Element scale_type,
-                                             std::span<const std::byte> scales, int64_t rows, int64_t columns,
-                                             int64_t block) {
-  std::array<float, 256> table{};
-  for (size_t bits = 0; bits < table.size(); ++bits)
-    table[bits] = static_cast<float>(from_e4m3(static_cast<uint8_t>(bits)));
-  const int64_t across = (columns + block - 1) / block;
-  std::vector<std::byte> out(values.size() * sizeof(bf16));
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t first = 0; first < columns; first += block) {
-      const int64_t at = row / block * across + first / block;
-      const auto scale = static_cast<float>(load_as_double(scale_type, scales.data() + at * size_of(scale_type)));
-      for (int64_t column = first; column < std::min(first + block, columns); ++column) {
-        const auto i = static_cast<size_t>(row * columns + column);
-        const bf16 value(table[static_cast<size_t>(values[i])] * scale);
-        std::memcpy(out.data() + i * sizeof value, &value, sizeof value);
-      }
-    }
-  return out;
-}
-
-std::vector<std::byte> dequantise_mxfp4(std::span<const std::byte> blocks, std::span<const std::byte> scales) {
-  static constexpr std::array<float, 16> kE2M1{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
-                                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
-  constexpr size_t kBytesOfGroup = 16;
-  std::vector<std::byte> out(blocks.size() * 2 * sizeof(bf16));
-  std::byte* to = out.data();
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const int exponent = static_cast<int>(scales[i / kBytesOfGroup]) - 127;
-    const auto both = static_cast<unsigned>(blocks[i]);
-    for (const unsigned bits : {both & 15U, both >> 4}) {
-      const bf16 value(std::ldexp(kE2M1[bits], exponent));
-      std::memcpy(to, &value, sizeof value);
-      to += sizeof value;
-    }
-  }
-  return out;
 }
 
 }  // namespace witan

@@ -5,14 +5,12 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace witan {
 
-// Floating dtypes of files, by their names there. Others are not weights.
-// The last two stand in blocks (ggml_blocks.h) and have no
-// size of their own.
-enum class Element : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e8m0, q8_0, mxfp4 };
+// Floating dtypes of files, by their names there. Others are not weights. Those from q5_0 on stand in blocks
+// (gguf/blocks/block_codec.h) and have no size of their own.
+enum class Element : uint8_t { f64, f32, f16, bf16, f8_e4m3, f8_e8m0, q5_0, q8_0, q4_k, q5_k, q6_k, mxfp4 };
 
 // "F32" …; throws CheckpointError("WHERE: …") for another one.
 Element element_from_name(std::string_view name, std::string_view where);
@@ -30,16 +28,5 @@ void copy_elements(Element to_type, std::byte* to, Element from_type, const std:
 // How many elements are NaN or infinite, of float32, float64, float16 or bfloat16; of other dtypes, 0. They need not be
 // aligned.
 int64_t count_non_finite(Element type, std::span<const std::byte> elements);
-
-// A matrix [rows, columns] in float8 (E4M3), of which each block of `block` x `block` elements has a float32 scale that
-// multiplies it, scales [ceil(rows / block), ceil(columns / block)], as bfloat16: DeepSeek-V3's weights.
-std::vector<std::byte> dequantise_fp8_blocks(std::span<const std::byte> values, Element scale_type,
-                                             std::span<const std::byte> scales, int64_t rows, int64_t columns,
-                                             int64_t block);
-
-// Of OCP's Microscaling formats (v1.0, section 5.3) MXFP4: groups of 32 elements in float4 (E2M1), two in a byte, the
-// first in its lower half; a group's scale is 2^(scale - 127). As bfloat16, which holds every such value but those
-// beyond its exponents. `scales` has one byte for each 16 of `blocks`.
-std::vector<std::byte> dequantise_mxfp4(std::span<const std::byte> blocks, std::span<const std::byte> scales);
 
 }  // namespace witan

@@ -9,6 +9,21 @@
 #include "witan/checkpoint/safetensors.h"
 
 namespace witan {
+namespace {
+
+// "layers.3.attention.q_proj.weight" is an "attention.q_proj", as those of all layers are.
+std::string kind_of(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789";
+  if (const size_t number = name.find_first_of(kDigits); number != std::string_view::npos && number > 0)
+    if (const size_t dot = name.find('.', number); dot != std::string_view::npos && name[number - 1] == '.')
+      name.remove_prefix(dot + 1);
+  constexpr std::string_view kPrefix = "block.", kSuffix = ".weight";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  if (name.ends_with(kSuffix)) name.remove_suffix(kSuffix.size());
+  return std::string(name);
+}
+
+}  // namespace
 
 void ExportAccount::hold(const Link& link) {
   const auto is_held = [&](const SharedBox& piece) { return std::ranges::find(held_, piece.from.name) != held_.end(); };
@@ -19,16 +34,31 @@ void ExportAccount::hold(const Link& link) {
 }
 
 void ExportAccount::add(const Link& link, std::string_view type, std::string hash) {
-  LedgerEntry target{link.name, std::string(type), link.shape, std::move(hash), {}, {}};
+  add(link, {link.name, std::string(type), link.shape, 0}, std::move(hash));
+}
+
+void ExportAccount::add(const Link& link, const StoredTensor& as, std::string hash) {
+  LedgerEntry target{as.name, as.dtype, as.shape, std::move(hash), {}, {}};
   for (const SharedBox& from : link.pieces) {
     if (std::ranges::find(target.others, from.from.name) == target.others.end())
       target.others.push_back(from.from.name);
-    went_into_[from.from.name].push_back(link.name);
+    went_into_[from.from.name].push_back(as.name);
   }
   ledger.target.push_back(std::move(target));
 }
 
+void ExportAccount::add_error(const Link& link, std::string_view type, int64_t bytes, const RoundingError& error) {
+  const std::string kind = kind_of(link.pieces.front().from.name);
+  QuantisedKind& all = quantised_[{kind, std::string(type)}];
+  all.matrices = kind;
+  all.type = type;
+  all.elements += link.elements();
+  all.bytes += bytes;
+  all.error += error;
+}
+
 void ExportAccount::close() {
+  for (const auto& [key, kind] : quantised_) ledger.quantised.push_back(kind);
   for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
     if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
     const auto merged = weights_.merged_into(name);

@@ -4,10 +4,13 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "witan/checkpoint/safetensors_header.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/links.h"
+#include "witan/convert/rounding_error.h"
 #include "witan/convert/weight_source.h"
 
 namespace witan {
@@ -20,6 +23,10 @@ class ExportAccount {
   void hold(const Link& link);
   // A tensor was written, of this type and with this hash.
   void add(const Link& link, std::string_view type, std::string hash);
+  // The same of one of the tensors that it was written as.
+  void add(const Link& link, const StoredTensor& as, std::string hash);
+  // The tensor was quantised to so many bytes: counts for its kind of matrix.
+  void add_error(const Link& link, std::string_view type, int64_t bytes, const RoundingError& error);
   // Lists what the checkpoint holds: of every tensor of the model its hash and where it went; of an adapter that is
   // merged, its matrix did. Buffers of training may have no place. Throws CheckpointError for a parameter that has
   // none.
@@ -31,6 +38,7 @@ class ExportAccount {
   CheckpointWeights& weights_;
   std::vector<std::string> held_;
   std::map<std::string, std::vector<std::string>> went_into_;
+  std::map<std::pair<std::string, std::string>, QuantisedKind> quantised_;  // by matrices and type
 };
 
 }  // namespace witan

@@ -1,5 +1,7 @@
 #include "witan/convert/ledger.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -82,6 +84,17 @@ std::string notes_summary(const std::vector<LedgerEntry>& entries) {
   return text;
 }
 
+// A line for each kind of matrix: its type, its size, and the error.
+std::string quantised_summary(const std::vector<QuantisedKind>& quantised) {
+  std::string text;
+  for (const QuantisedKind& kind : quantised)
+    text += fmt::format("{:<12} {:<30} {:<8} {:.2f} bits a weight, relative RMS error {:.3g} %\n",
+                        text.empty() ? "quantised" : "", kind.matrices, kind.type,
+                        8 * static_cast<double>(kind.bytes) / static_cast<double>(kind.elements),
+                        100 * kind.error.relative());
+  return text;
+}
+
 }  // namespace
 
 std::string Ledger::summary() const {
@@ -93,6 +106,7 @@ std::string Ledger::summary() const {
   text += noted == 0 ? cat("checked      all ", moved, " tensors were written\n")
                      : cat("checked      ", moved, " of ", source.size(), " tensors were written; the other ", noted,
                            noted == 1 ? " is" : " are", " explained above\n");
+  text += quantised_summary(quantised);
   if (!files.empty()) {
     text += "carried      ";
     for (size_t i = 0; i < files.size(); ++i) text += (i == 0 ? "" : ", ") + files[i].name;
@@ -119,6 +133,12 @@ std::string Ledger::text() const {
   json["files"] = Json::array();
   for (const LedgerFile& file : files)
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.hash}});
+  for (const QuantisedKind& kind : quantised)
+    json["quantised"].push_back({{"matrices", kind.matrices},
+                                 {"dtype", kind.type},
+                                 {"elements", kind.elements},
+                                 {"bytes", kind.bytes},
+                                 {"relative_rms_error", kind.error.relative()}});
   return json.dump(1) + "\n";
 }
 

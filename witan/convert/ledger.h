@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/convert/architecture.h"
+#include "witan/convert/rounding_error.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {
@@ -26,12 +27,20 @@ struct LedgerFile {
   std::string hash;
 };
 
+// Matrices of one kind that were quantised to one type.
+struct QuantisedKind {
+  std::string matrices, type;       // "attention.q_proj", "Q4_K"
+  int64_t elements = 0, bytes = 0;  // scales included
+  RoundingError error;
+};
+
 struct Ledger {
   std::string from, to;      // the formats: "hf", "witan"
   std::string architecture;  // Architecture::model_type
   NameStyle style;
   std::vector<LedgerEntry> source, target;
-  std::vector<LedgerFile> files;  // carried along byte for byte
+  std::vector<LedgerFile> files;              // carried along byte for byte
+  std::vector<QuantisedKind> quantised = {};  // by an export; not read back
 
   // A few lines for people: tensors, elements and bytes of both sides.
   std::string summary() const;

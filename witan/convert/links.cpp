@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/gguf/ggml_blocks.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 
 namespace witan {
 namespace {
@@ -137,7 +137,7 @@ void gather(const Link& link, int64_t first, int64_t count, Element type, std::b
       const int64_t at = place_of(piece, piece.from, row) + low * piece.from.strides[3];
       std::byte* to = out + (begin + low * piece.to.strides[3] - first) * width;
       assert(piece.to.strides[3] == 1 || piece.sizes[3] == 1);
-      if (stands_in_blocks(from->type))
+      if (block_codec(from->type))
         copy_from_blocks(type, to, from->type, from->bytes.data(), at, piece.from.strides[3], high - low);
       else
         copy_elements(type, to, from->type, from->bytes.data() + at * size_of(from->type), piece.from.strides[3],

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
@@ -25,9 +27,26 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, none);
 }
 
+// A quantised type of --dtype.
+struct QuantisedType {
+  std::string_view name;
+  Element element;
+  bool mixed = false;  // GgufExport::mixed
+};
+constexpr QuantisedType kQuantisedTypes[] = {{"q8_0", Element::q8_0},         {"q6_k", Element::q6_k},
+                                             {"q5_k", Element::q5_k},         {"q4_k", Element::q4_k},
+                                             {"q4_k_m", Element::q4_k, true}, {"mxfp4", Element::mxfp4}};
+
+// Null where --dtype is none of them.
+const QuantisedType* quantised_type(const ExportArgs& args) {
+  const auto* found = std::ranges::find(kQuantisedTypes, args.dtype, &QuantisedType::name);
+  return found == std::end(kQuantisedTypes) ? nullptr : found;
+}
+
 std::optional<Element> wanted_element(const ExportArgs& args) {
   if (args.dtype.empty()) return std::nullopt;
-  return args.dtype == "q8_0" ? Element::q8_0 : *element_of(dtype_from_name(args.dtype));
+  if (const QuantisedType* quantised = quantised_type(args)) return quantised->element;
+  return *element_of(dtype_from_name(args.dtype));
 }
 
 fs::path ledger_path(const ExportedRun& run) {
@@ -71,6 +90,7 @@ Ledger export_as_gguf(const ExportedRun& run, const ExportArgs& args, const Arch
   GgufExport how{&architecture, run.config.data.seq_length};
   how.more = gguf_vocabulary_of(run);
   how.type = wanted_element(args);
+  if (const QuantisedType* quantised = quantised_type(args)) how.mixed = quantised->mixed;
   if (run.ledger && run.ledger->from == "gguf")
     for (const LedgerEntry& entry : run.ledger->source) how.types[entry.name] = entry.dtype;
   require<ConfigError>(!is_there(args.out), args.out, " exists already: give a file that does not");
@@ -97,8 +117,8 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
 void check_args(const ExportedRun& run, const ExportArgs& args) {
   require<UsageError>(!args.merge_lora || run.has_adapters(), "--merge-lora: the run ", run.folder.filename().string(),
                       " has no adapters (lora_rank = 0); leave it out");
-  require<UsageError>(args.dtype != "q8_0" || args.format == "gguf",
-                      "--dtype q8_0 is a type of GGUF files: add --format gguf");
+  require<UsageError>(!quantised_type(args) || args.format == "gguf", "--dtype ", args.dtype,
+                      " is a type of GGUF files: add --format gguf");
   const int64_t modules = run.config.model.mtp_num_layers;
   require<UsageError>(!args.without_mtp || modules > 0, "--without-mtp: the run ", run.folder.filename().string(),
                       " has no modules of multi-token prediction (mtp_num_layers = 0); leave it out");
@@ -157,12 +177,14 @@ void add_export(CLI::App& app, Context& context) {
        "the other formats, and written alone by --format peft.",
        "witan export --run my-run --format hf exported\n"
        "witan export --run my-run@best --format hf exported-best\n"
-       "witan export --run my-run --format gguf exported.gguf --dtype q8_0\n"
+       "witan export --run my-run --format gguf exported.gguf --dtype q4_k_m\n"
        "witan export --run my-run --format megatron for-megatron\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
   std::vector<std::string> types;
   for (const Architecture& one : architectures()) types.emplace_back(one.model_type);
+  std::vector<std::string> dtypes = {"float32", "bfloat16", "float16", "float64"};
+  for (const QuantisedType& one : kQuantisedTypes) dtypes.emplace_back(one.name);
   add_option(*command, "--run", args->run,
              "Name of the run (default: the latest), or of one of its checkpoints: NAME@best, NAME@STEP")
       .type_name("NAME");
@@ -180,8 +202,9 @@ void add_export(CLI::App& app, Context& context) {
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")
       .one_of(types);
-  add_option(*command, "--dtype", args->dtype, "Dtype of all tensors (default: as imported, else the model's)")
-      .one_of({"float32", "bfloat16", "float16", "float64", "q8_0"});
+  add_option(*command, "--dtype", args->dtype,
+             "Dtype of all tensors (default: as imported, else the model's); q8_0 to mxfp4 in GGUF files alone")
+      .one_of(dtypes);
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")
       .show_default();

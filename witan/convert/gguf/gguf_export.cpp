@@ -8,22 +8,15 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/convert/export_account.h"
-#include "witan/convert/gguf/ggml_blocks.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/convert/gguf/gguf_config.h"
 #include "witan/convert/gguf/gguf_links.h"
+#include "witan/convert/gguf/gguf_types.h"
 
 namespace witan {
 namespace {
 
 constexpr int64_t kGgufPiece = int64_t{2} << 20;  // elements of a stretch, a multiple of a block
-constexpr int64_t kQ8Block = 32;
-
-// general.file_type of a file most of whose elements are of a type.
-int64_t file_type_of(std::string_view type) {
-  if (type == "F16") return 1;
-  if (type == "Q8_0") return 7;
-  return type == "BF16" ? 32 : 0;
-}
 
 class GgufExporter {
  public:
@@ -43,7 +36,7 @@ class GgufExporter {
       for (int dim = 0; dim < link.shape.dims(); ++dim) tensor.dims.push_back(link.shape[dim]);
       tensors_.push_back(std::move(tensor));
     }
-    metadata_.put_u32("general.file_type", file_type_of(most_common_type()));
+    metadata_.put_u32("general.file_type", gguf_file_type(most_common_type(), how.mixed));
     account_.ledger.from = "witan";
     account_.ledger.to = "gguf";
     account_.ledger.architecture = how.architecture->model_type;
@@ -88,20 +81,24 @@ class GgufExporter {
   }
 
   const GgmlType* type_of(const Link& link) const {
-    Element element = how_.type.value_or(*element_of(weights_.model().compute_dtype()));
+    const ModelConfig& model = weights_.model();
+    const Element own = *element_of(model.compute_dtype());
     const auto known = how_.types.find(link.name);
     if (how_.type || known == how_.types.end()) {
-      require<ConfigError>(element != Element::f64,
+      const GgufTypes types{how_.type.value_or(own), how_.mixed, model.num_layers, !has_head()};
+      require<ConfigError>(types.type != Element::f64,
                            "the model's weights are float64, which llama.cpp cannot compute "
                            "with: give the type to round them to (--dtype float32)");
-      if (is_always_f32(link.name, link.shape.dims())) element = Element::f32;
-    } else {
-      element = element_from_name(known->second, link.name);
-      if (element == Element::mxfp4) element = Element::bf16;
+      return ggml_type(name_of(gguf_type_of(types, link.name, link.shape)));
     }
-    if (element == Element::q8_0 && link.shape.last() % kQ8Block != 0) element = Element::f16;
-    return ggml_type(name_of(element));
+    const Element was = element_from_name(known->second, link.name);
+    return ggml_type(name_of(type_for_rows(is_repeatable(was) ? was : plain_type_of(was), link.shape.last())));
   }
+  bool has_head() const { return std::ranges::find(links_, kGgufHead, &Link::name) != links_.end(); }
+
+  // Values that were dequantised from Q8_0 become the same bytes again; of other blocks they would not.
+  static bool is_repeatable(Element type) { return type == Element::q8_0 || block_codec(type) == nullptr; }
+  static Element plain_type_of(Element type) { return holds(Element::bf16, type) ? Element::bf16 : Element::f32; }
 
   std::string_view most_common_type() const {
     std::map<std::string_view, int64_t> elements;
@@ -133,23 +130,27 @@ class GgufExporter {
   void write_tensor(AtomicFile& file, const Link& link, const GgmlType& type) {
     account_.hold(link);
     const Element element = element_from_name(type.name, link.name);
-    const bool blocks = stands_in_blocks(element);
-    const Element gathered = blocks ? Element::f32 : element;
+    const BlockCodec* codec = block_codec(element);
+    const Element gathered = codec ? Element::f32 : element;
     std::vector<std::byte> piece, quantised;
+    RoundingError error;
     Hasher hasher;
     for (int64_t first = 0; first < link.elements(); first += kGgufPiece) {
       const int64_t count = std::min(kGgufPiece, link.elements() - first);
       piece.resize(static_cast<size_t>(count * size_of(gathered)));
       gather(link, first, count, gathered, piece.data(), [&](const std::string& name) { return weights_.whole(name); });
-      if (blocks) {
-        quantised.resize(static_cast<size_t>(count / type.block * type.bytes));
-        quantise_q8_0({reinterpret_cast<const float*>(piece.data()), static_cast<size_t>(count)}, quantised.data());
+      if (codec) {
+        const std::span values(reinterpret_cast<const float*>(piece.data()), static_cast<size_t>(count));
+        require_quantisable(values, link.name, name_of(element));
+        quantised.resize(static_cast<size_t>(count / codec->block * codec->bytes));
+        error += quantise_blocks(*codec, values, quantised.data(), pool_);
       }
-      const auto& bytes = blocks ? quantised : piece;
+      const auto& bytes = codec ? quantised : piece;
       file.write(bytes.data(), bytes.size());
       hasher.update(bytes.data(), bytes.size());
     }
     account_.add(link, type.name, hasher.hex());
+    if (codec) account_.add_error(link, type.name, link.elements() / codec->block * codec->bytes, error);
   }
 
   CheckpointWeights& weights_;
@@ -161,6 +162,7 @@ class GgufExporter {
   std::vector<float> factors_;  // of Llama 3.1's positions, the file's first tensor
   std::vector<GgufTensor> tensors_;
   ExportAccount account_{weights_};
+  ThreadPool pool_{usable_cores()};
 };
 
 }  // namespace

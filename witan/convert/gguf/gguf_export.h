@@ -20,12 +20,13 @@ struct GgufExport {
   int64_t positions = 0;                          // that the model is meant for
   GgufMetadata more = GgufMetadata();             // keys of the vocabulary
   std::map<std::string, std::string> types = {};  // by tensor, as they were imported; of others the model's
-  std::optional<Element> type = {};               // of all tensors instead, but those that llama.cpp has in float32
+  std::optional<Element> type = {};               // of all tensors instead, as gguf_type_of() chooses (gguf_types.h)
+  bool mixed = false;                             // of Q4_K: GgufTypes::mixed
 };
 
 // Writes the file, whole or not at all. The same weights give the same bytes, whatever layout the checkpoint was
-// written by. Rows that are no blocks of 32 are float16 where Q8_0 is asked for. Returns the ledger. Throws ConfigError
-// for a model that llama.cpp's architecture cannot be; CheckpointError, IoError, DiskFullError.
+// written by. Returns the ledger. Throws ConfigError for a model that llama.cpp's architecture cannot be;
+// CheckpointError, for values too that the type cannot hold (require_quantisable); IoError, DiskFullError.
 // `before_commit` is called with the ledger before the file is there under its name: where it throws, there is none.
 Ledger export_gguf(CheckpointWeights& weights, const GgufExport& how, const fs::path& file,
                    const std::function<void(const Ledger&)>& before_commit = {});

@@ -1,5 +1,7 @@
 #include "witan/convert/gguf/gguf_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -12,7 +14,8 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kReadTypes[] = {"F32", "F16", "BF16", "F64", "Q8_0", "MXFP4"};
+constexpr std::string_view kReadTypes[] = {"F32",  "F16",  "BF16", "F64",  "Q5_0",
+                                           "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
 
 Shape shape_of(const GgufTensor& tensor) {
   Shape shape;
@@ -65,9 +68,9 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
     used.insert(name);
     const std::string_view stored = found->info.type->name;
     require<CheckpointError>(std::ranges::find(kReadTypes, stored) != std::end(kReadTypes), here, ": \"", name,
-                             "\" is ", stored,
-                             "; Witan reads F32, F16, BF16, F64, Q8_0 and MXFP4: convert the original model "
-                             "with convert_hf_to_gguf.py --outtype bf16 (or q8_0), or import its Hugging Face folder");
+                             "\" is ", stored, "; Witan reads ", fmt::format("{}", fmt::join(kReadTypes, ", ")),
+                             ": convert the original model with convert_hf_to_gguf.py --outtype bf16 (or q8_0), or "
+                             "import its Hugging Face folder");
   }
   std::string left_over;
   for (const auto& tensor : file_.tensors()) {

@@ -6,13 +6,15 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/shards.h"
+#include "witan/convert/fp8_blocks.h"
+#include "witan/convert/mxfp4.h"
 
 namespace witan {
 namespace {
 
 constexpr std::string_view kScaleSuffix = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
 constexpr std::string_view kMxScaleTypes[] = {"U8"}, kFp8ScaleTypes[] = {"F32", "BF16", "F16", "F8_E8M0"};
-constexpr int64_t kMxGroup = 32, kMxBytes = 16;
+constexpr int64_t kMxBytes = kMxGroup / 2;
 
 std::string read_config_text(const fs::path& folder) {
   const fs::path path = folder / kHfConfig;

@@ -1,0 +1,136 @@
+// A trained run goes out in each quantised type and comes back: every tensor in the ledger, the error printed, a loss
+// that is nearly the run's, and, exported once more, the values that the files have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/small_runs.h"
+#include "witan/base/gguf.h"
+#include "witan/base/json.h"
+
+namespace witan::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Type {
+  const char *dtype, *format;
+  const char *name, *matrix;  // as the export prints them
+  double most_error;          // of any kind of matrix, in per cent
+  double most_loss;           // by which the loss changes
+};
+
+void PrintTo(const Type& type, std::ostream* out) {
+  *out << type.dtype << " in " << type.format;
+}
+
+class QuantisedExports : public SmallRuns, public ::testing::WithParamInterface<Type> {
+ protected:
+  // Of widths that fill super-blocks of 256, after steps that are large enough for its loss to depend on its weights.
+  void train_wide(const std::string& name) const {
+    const std::string text = folder_ / "text.txt";
+    done({"train",
+          "--run",
+          name,
+          "--data",
+          text,
+          "--device",
+          "cpu",
+          "--ranks",
+          "1",
+          "--deterministic",
+          "--tokenizer-vocab-size",
+          "300",
+          "--num-layers",
+          "2",
+          "--hidden-size",
+          "256",
+          "--ffn-hidden-size",
+          "256",
+          "--num-experts",
+          "4",
+          "--num-attention-heads",
+          "4",
+          "--seq-length",
+          "32",
+          "--micro-batch-size",
+          "2",
+          "--global-batch-size",
+          "4",
+          "--train-iters",
+          "12",
+          "--lr",
+          "0.003",
+          "--sample-tokens",
+          "0",
+          "--held-out-fraction",
+          "0.2"});
+  }
+  double loss_of(const std::string& name) const {
+    return Json::parse(done({"eval", "--run", name, "--data", folder_ / "text.txt", "--json"}).out)["loss"];
+  }
+  // What the export wrote of the errors of matrices.
+  Json errors_of(const std::string& name) const {
+    return Json::parse(file("runs/" + name + "/export-ledger.json"))["quantised"];
+  }
+};
+
+TEST_P(QuantisedExports, ComeBackWithNearlyTheLossAndTheFilesValues) {
+  const Type& type = GetParam();
+  train_wide("one");
+  const fs::path out = folder_ / (std::string(type.format) == "gguf" ? "out.gguf" : "out");
+  const Said said = done({"export", "--run", "one", "--format", type.format, out, "--dtype", type.dtype});
+  EXPECT_THAT(said.out, AllOf(HasSubstr("tensors were written"), HasSubstr("relative RMS error"), HasSubstr(type.name),
+                              HasSubstr(type.matrix)));
+  const Json errors = errors_of("one");
+  ASSERT_GT(errors.size(), 4U);
+  for (const Json& kind : errors) {
+    EXPECT_GT(kind["relative_rms_error"].get<double>(), 0) << kind;
+    EXPECT_LT(kind["relative_rms_error"].get<double>(), type.most_error / 100) << kind;
+  }
+  done({"import", out, "--run", "two"});
+  EXPECT_NEAR(loss_of("two"), loss_of("one"), type.most_loss);
+  EXPECT_FALSE(done({"generate", "the ", "--run", "two", "--greedy", "--max-tokens", "4"}).out.empty());
+  // A plain folder of what was read is the same model.
+  done({"export", "--run", "two", "--format", "hf", folder_ / "plain", "--dtype", "float32"});
+  done({"import", folder_ / "plain", "--run", "three"});
+  EXPECT_EQ(loss_of("three"), loss_of("two"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, QuantisedExports,
+                         ::testing::Values(Type{"q8_0", "gguf", "Q8_0", "moe.experts.down_proj", 0.7, 0.005},
+                                           Type{"q6_k", "gguf", "Q6_K", "moe.experts.down_proj", 2.2, 0.01},
+                                           Type{"q5_k", "gguf", "Q5_K", "attention.q_proj", 4.3, 0.02},
+                                           Type{"q4_k", "gguf", "Q4_K", "attention.v_proj", 8.5, 0.05},
+                                           Type{"q4_k_m", "gguf", "Q6_K", "attention.v_proj", 8.5, 0.05},
+                                           Type{"mxfp4", "gguf", "MXFP4", "moe.experts.down_proj", 13, 0.1}),
+                         [](const auto& type) { return std::string(type.param.dtype); });
+
+class QuantisedTypes : public SmallRuns {};
+
+TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
+  train_small("one", {"--ranks", "1"});
+  EXPECT_THAT(run({"export", "--run", "one", "--dtype", "q4_k", folder_ / "hf"}).err, HasSubstr("add --format gguf"));
+  EXPECT_FALSE(fs::exists(folder_ / "hf"));
+}
+
+// Rows that are no super-blocks take the types that llama.cpp falls back to.
+TEST_F(QuantisedTypes, NarrowRowsFallBack) {
+  train_small("one", {"--ranks", "1"});
+  done({"export", "--run", "one", "--format", "gguf", folder_ / "a.gguf", "--dtype", "q4_k_m"});
+  const GgufFile file(folder_ / "a.gguf");
+  EXPECT_EQ(file.find("blk.0.attn_q.weight")->info.type->name, "Q5_0");
+  EXPECT_EQ(file.find("blk.1.ffn_down_exps.weight")->info.type->name, "Q8_0");
+  EXPECT_EQ(file.find("blk.0.ffn_gate_inp.weight")->info.type->name, "F32");
+  done({"import", folder_ / "a.gguf", "--run", "two"});
+  // Quantised once more, values would move but for those in Q8_0.
+  done({"export", "--run", "two", "--format", "gguf", folder_ / "b.gguf"});
+  const GgufFile again(folder_ / "b.gguf");
+  EXPECT_EQ(again.find("blk.0.attn_q.weight")->info.type->name, "F32");
+  EXPECT_EQ(again.find("blk.1.ffn_down_exps.weight")->info.type->name, "Q8_0");
+}
+
+}  // namespace
+}  // namespace witan::test
