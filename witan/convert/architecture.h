@@ -19,7 +19,7 @@ enum class ExpertStorage : uint8_t {
   any,     // of rules that do not depend on it
   single,  // a tensor for each matrix of each expert
   fused,   // a tensor for all experts, as transformers v5 has them in memory
-  mxfp4,   // likewise, in four bits with a scale for each 32 (read only)
+  mxfp4,   // likewise, in four bits with a scale for each 32
 };
 
 // A matrix of Witan's is [O, I] or, of experts, [E, O, I]; a vector is [O] or [E, O].

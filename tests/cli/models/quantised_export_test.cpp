@@ -105,7 +105,10 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedExports,
                                            Type{"q5_k", "gguf", "Q5_K", "attention.q_proj", 4.3, 0.02},
                                            Type{"q4_k", "gguf", "Q4_K", "attention.v_proj", 8.5, 0.05},
                                            Type{"q4_k_m", "gguf", "Q6_K", "attention.v_proj", 8.5, 0.05},
-                                           Type{"mxfp4", "gguf", "MXFP4", "moe.experts.down_proj", 13, 0.1}),
+                                           Type{"mxfp4", "gguf", "MXFP4", "moe.experts.down_proj", 13, 0.1},
+                                           Type{"fp8", "hf", "FP8", "attention.q_proj", 3.2, 0.02},
+                                           Type{"int8", "hf", "INT8", "attention.q_proj", 1.2, 0.01},
+                                           Type{"int4", "hf", "INT4", "moe.experts.gate_up_proj", 13, 0.1}),
                          [](const auto& type) { return std::string(type.param.dtype); });
 
 class QuantisedTypes : public SmallRuns {};
@@ -113,6 +116,9 @@ class QuantisedTypes : public SmallRuns {};
 TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
   train_small("one", {"--ranks", "1"});
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "q4_k", folder_ / "hf"}).err, HasSubstr("add --format gguf"));
+  EXPECT_THAT(run({"export", "--run", "one", "--dtype", "int4", "--format", "gguf", folder_ / "a.gguf"}).err,
+              HasSubstr("add --format hf"));
+  EXPECT_THAT(run({"export", "--run", "one", "--dtype", "mxfp4", folder_ / "hf"}).err, HasSubstr("only gpt_oss's"));
   EXPECT_FALSE(fs::exists(folder_ / "hf"));
 }
 

@@ -56,7 +56,7 @@ TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
   config["quantization_config"] = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {12, 12}}};
   write(config, tensors);
   HfWeights weights(folder_.path());
-  EXPECT_EQ(weights.notes().at(scales), "scales of " + name);
+  EXPECT_EQ(weights.notes().at(scales), "scales of a quantised tensor");
   std::vector<double> found(256);
   weights.read("layers.0.attention.q_proj.weight", 0, 256, found.data());
   for (size_t row = 0; row < 16; ++row)

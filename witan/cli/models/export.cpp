@@ -27,15 +27,22 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, none);
 }
 
-// A quantised type of --dtype.
+// A quantised type of --dtype, in the formats that have it.
 struct QuantisedType {
   std::string_view name;
-  Element element;
+  std::optional<Element> gguf = {};
   bool mixed = false;  // GgufExport::mixed
+  std::optional<HfQuantisation> hf = {};
 };
-constexpr QuantisedType kQuantisedTypes[] = {{"q8_0", Element::q8_0},         {"q6_k", Element::q6_k},
-                                             {"q5_k", Element::q5_k},         {"q4_k", Element::q4_k},
-                                             {"q4_k_m", Element::q4_k, true}, {"mxfp4", Element::mxfp4}};
+constexpr QuantisedType kQuantisedTypes[] = {{"q8_0", Element::q8_0},
+                                             {"q6_k", Element::q6_k},
+                                             {"q5_k", Element::q5_k},
+                                             {"q4_k", Element::q4_k},
+                                             {"q4_k_m", Element::q4_k, true},
+                                             {"mxfp4", Element::mxfp4, false, HfQuantisation::mxfp4},
+                                             {"fp8", {}, false, HfQuantisation::fp8},
+                                             {"int8", {}, false, HfQuantisation::int8},
+                                             {"int4", {}, false, HfQuantisation::int4}};
 
 // Null where --dtype is none of them.
 const QuantisedType* quantised_type(const ExportArgs& args) {
@@ -45,7 +52,7 @@ const QuantisedType* quantised_type(const ExportArgs& args) {
 
 std::optional<Element> wanted_element(const ExportArgs& args) {
   if (args.dtype.empty()) return std::nullopt;
-  if (const QuantisedType* quantised = quantised_type(args)) return quantised->element;
+  if (const QuantisedType* quantised = quantised_type(args)) return quantised->gguf;
   return *element_of(dtype_from_name(args.dtype));
 }
 
@@ -73,14 +80,20 @@ Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& wr
 
 Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
                     CheckpointWeights& weights) {
-  HfExport how{&architecture, style_for(run, architecture), {}, wanted_element(args), parse_bytes(args.max_shard_size)};
+  HfExport how{&architecture, style_for(run, architecture), {}, {}, {}, parse_bytes(args.max_shard_size)};
+  if (const QuantisedType* quantised = quantised_type(args)) {
+    how.quantisation = quantised->hf;
+    how.style.storage = quantised->hf == HfQuantisation::mxfp4 ? ExpertStorage::mxfp4 : default_storage(architecture);
+  } else {
+    how.dtype = wanted_element(args);
+  }
   require<ConfigError>(how.shard_bytes > 0, "--max-shard-size ", args.max_shard_size,
                        ": a file must hold something, as of 5GB");
   if (run.ledger)
     for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
   return write_folder(run, args.out, [&](const fs::path& out) {
     Ledger ledger = export_weights(weights, how, out);
-    write_companions(run, architecture, how, out, ledger);
+    write_companions(run, architecture, how, quantization_config(weights, how), out, ledger);
     return ledger;
   });
 }
@@ -117,8 +130,11 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
 void check_args(const ExportedRun& run, const ExportArgs& args) {
   require<UsageError>(!args.merge_lora || run.has_adapters(), "--merge-lora: the run ", run.folder.filename().string(),
                       " has no adapters (lora_rank = 0); leave it out");
-  require<UsageError>(!quantised_type(args) || args.format == "gguf", "--dtype ", args.dtype,
-                      " is a type of GGUF files: add --format gguf");
+  if (const QuantisedType* quantised = quantised_type(args)) {
+    const bool has = args.format == "gguf" ? quantised->gguf.has_value() : args.format == "hf" && quantised->hf;
+    require<UsageError>(has, "--dtype ", args.dtype, " is a type of ",
+                        quantised->gguf ? "GGUF files: add --format gguf" : "Hugging Face folders: add --format hf");
+  }
   const int64_t modules = run.config.model.mtp_num_layers;
   require<UsageError>(!args.without_mtp || modules > 0, "--without-mtp: the run ", run.folder.filename().string(),
                       " has no modules of multi-token prediction (mtp_num_layers = 0); leave it out");
@@ -178,6 +194,7 @@ void add_export(CLI::App& app, Context& context) {
        "witan export --run my-run --format hf exported\n"
        "witan export --run my-run@best --format hf exported-best\n"
        "witan export --run my-run --format gguf exported.gguf --dtype q4_k_m\n"
+       "witan export --run my-run --format hf exported-int4 --dtype int4\n"
        "witan export --run my-run --format megatron for-megatron\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
@@ -202,8 +219,10 @@ void add_export(CLI::App& app, Context& context) {
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")
       .one_of(types);
-  add_option(*command, "--dtype", args->dtype,
-             "Dtype of all tensors (default: as imported, else the model's); q8_0 to mxfp4 in GGUF files alone")
+  add_option(
+      *command, "--dtype", args->dtype,
+      "Dtype of all tensors (default: as imported, else the model's); quantised: q8_0 to q4_k_m in GGUF files, fp8, "
+      "int8 and int4 in folders, mxfp4 in both")
       .one_of(dtypes);
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")

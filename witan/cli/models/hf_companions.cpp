@@ -139,7 +139,7 @@ NameStyle style_for(const ExportedRun& run, const Architecture& architecture) {
 }
 
 void write_companions(const ExportedRun& run, const Architecture& architecture, const HfExport& how,
-                      const fs::path& out, Ledger& ledger) {
+                      const std::string& quantization, const fs::path& out, Ledger& ledger) {
   const auto config = kept_config(run, architecture);
   if (config) {
     std::vector<std::string> names;
@@ -169,6 +169,11 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
   }
   if (chat.end_of_turn) end_turns_in_folder(out, *chat.end_of_turn, tokens, ledger);
   write_chat_template(run.folder, out);
+  if (!quantization.empty()) {
+    auto json = OrderedJson::parse(text);
+    json["quantization_config"] = OrderedJson::parse(quantization);
+    text = json.dump(2) + "\n";
+  }
   write_file_atomically(out / kHfConfig, text);
 }
 

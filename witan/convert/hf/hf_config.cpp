@@ -351,13 +351,41 @@ class HfReader {
     if (dropout > 0) to_.set("hidden_dropout", dropout);
   }
 
+  // compressed-tensors: scales alone tell groups of which size there are.
+  void packed_weights(HfKeys& of) {
+    of.only("format", "pack-quantized", "Witan reads compressed-tensors' weights in pack-quantized");
+    of.only("kv_cache_scheme", nullptr, "Witan does not quantise keys and values");
+    const Json* groups = of.find("config_groups");
+    if (!groups || !groups->is_object() || groups->empty())
+      of.refuse("config_groups", "compressed-tensors says there how weights are quantised");
+    for (const auto& [name, group] : groups->items()) {
+      HfKeys one(group, of.where() + ".config_groups." + name);
+      one.only("format", "pack-quantized", "Witan reads compressed-tensors' weights in pack-quantized");
+      for (const char* key : {"input_activations", "output_activations"})
+        one.only(key, nullptr, "Witan does not quantise activations");
+      const Json* weights = one.find("weights");
+      if (!weights) one.refuse("weights", "it says how weights are quantised");
+      HfKeys args(*weights, one.where() + ".weights");
+      args.only("type", "int", "Witan reads whole numbers");
+      args.only("symmetric", true, "Witan reads numbers without a zero point");
+      args.only("actorder", nullptr, "Witan reads groups of neighbouring elements");
+      const int64_t bits = args.integer("num_bits");
+      if ((bits != 4 && bits != 8) || (out_.packed_bits != 0 && out_.packed_bits != bits))
+        args.refuse("num_bits", "Witan reads 4 bits or 8, the same in all groups");
+      out_.packed_bits = static_cast<int>(bits);
+    }
+  }
+
   void quantization() {
     const Json* given = keys_.find("quantization_config");
     if (!given) return;
     HfKeys of(*given, keys_.where() + ": quantization_config");
     const std::string method = of.text("quant_method", "");
     if (method == "mxfp4") return;
-    if (method != "fp8") of.refuse("quant_method", "Witan reads weights in mxfp4 and in blocks of fp8");
+    if (method == "compressed-tensors") return packed_weights(of);
+    if (method != "fp8")
+      of.refuse("quant_method",
+                "Witan reads weights in mxfp4, in blocks of fp8 and in compressed-tensors' whole numbers");
     of.only("fmt", "e4m3", "Witan reads float8 weights in E4M3");
     const Json* block = of.find("weight_block_size");
     if (!block || !block->is_array() || block->size() != 2 || (*block)[0] != (*block)[1] ||

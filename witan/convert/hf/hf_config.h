@@ -18,6 +18,7 @@ struct HfModel {
   int64_t positions = 0;   // that it is meant for
   int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
   int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
+  int packed_bits = 0;     // of an element of weights that compressed-tensors packed, 4 or 8; 0: there are none
 };
 
 // Reads config.json, untrusted. Keys that change nothing of what a model computes are passed over. Throws ConfigError

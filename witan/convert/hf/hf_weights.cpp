@@ -6,15 +6,9 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/shards.h"
-#include "witan/convert/fp8_blocks.h"
-#include "witan/convert/mxfp4.h"
 
 namespace witan {
 namespace {
-
-constexpr std::string_view kScaleSuffix = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
-constexpr std::string_view kMxScaleTypes[] = {"U8"}, kFp8ScaleTypes[] = {"F32", "BF16", "F16", "F8_E8M0"};
-constexpr int64_t kMxBytes = kMxGroup / 2;
 
 std::string read_config_text(const fs::path& folder) {
   const fs::path path = folder / kHfConfig;
@@ -55,12 +49,16 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   list_tensors(hf_.model);
   const Architecture& architecture = *hf_.architecture;
   change_style() = style_of(
-      architecture, [&](const std::string& name) { return folder_.find(name) != nullptr; }, tensors());
+      architecture, [&](const std::string& name) { return folder_.find(quantised_.stored_name(name)) != nullptr; },
+      tensors());
   if (style().storage == ExpertStorage::single) require_tensors_for(hf_.model.moe.num_experts, "experts");
   const int64_t vocabulary = hf_.model.vocab_size;
   for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
-    used_.emplace(name, shape);
-  set_links(link_model(architecture, style(), tensors(), vocabulary));
+    used_.emplace(quantised_.stored_name(name), shape);
+  std::vector<Link> links = link_model(architecture, style(), tensors(), vocabulary);
+  for (Link& link : links)
+    for (SharedBox& piece : link.pieces) piece.from.name = quantised_.stored_name(piece.from.name);
+  set_links(std::move(links));
   check_tensors(mtp);
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
 }
@@ -80,15 +78,6 @@ bool HfWeights::holds_mtp_layers() const {
          });
 }
 
-bool HfWeights::shape_agrees(const PlacedTensor& found, const Shape& expected) const {
-  const Shape& shape = found.info.shape;
-  if (!found.info.name.ends_with(kBlocks)) return shape == expected;
-  const int last = expected.dims() - 1;
-  return shape.dims() == expected.dims() + 1 && expected[last] % kMxGroup == 0 &&
-         shape.elements() * 2 == expected.elements() && shape.last() == kMxBytes &&
-         shape[last] * kMxGroup == expected[last];
-}
-
 void HfWeights::check_tensors(MtpLayers mtp) {
   const std::string here = folder_.path().string();
   for (const auto& [name, shape] : used_) {
@@ -96,8 +85,8 @@ void HfWeights::check_tensors(MtpLayers mtp) {
     require<CheckpointError>(found != nullptr, here, " has no tensor \"", name, "\" ", shape,
                              ", which a model of type ", hf_.architecture->model_type, " with this ", kHfConfig,
                              " has: files are missing, or ", kHfConfig, " is another model's");
-    require<CheckpointError>(shape_agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(), ": \"",
-                             name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
+    require<CheckpointError>(quantised_.agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(),
+                             ": \"", name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
                              ": one of the two is another model's");
     element_of_source(name);  // refuses dtypes that are none of weights
   }
@@ -112,7 +101,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
 
 void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                             std::vector<std::string>& left_over) {
-  if (used_.contains(name) || scales_of_others(name)) return;
+  if (used_.contains(name) || is_companion(name)) return;
   if (is_computed(*hf_.architecture, name)) {
     note(name, "computed by the model: nothing to keep");
   } else if (name == kHeadName && !hf_.model.untie_embeddings_and_output_weights) {
@@ -153,16 +142,12 @@ void HfWeights::check_mtp_copies() const {
                              "with --without-mtp");
 }
 
-// The scales of a tensor that links use.
-bool HfWeights::scales_of_others(const std::string& name) {
-  for (const auto& [suffix, of] : {std::pair{kScaleSuffix, std::string_view()}, std::pair{kScales, kBlocks}}) {
-    if (!name.ends_with(suffix)) continue;
-    const std::string base = name.substr(0, name.size() - suffix.size()) + std::string(of);
-    if (!used_.contains(base)) continue;
-    note(name, cat("scales of ", base));
-    return true;
-  }
-  return false;
+// The scales of a tensor that links use, and the like.
+bool HfWeights::is_companion(const std::string& name) {
+  const auto of = HfQuantised::dequantised_by(name);
+  if (!of || !used_.contains(*of)) return false;
+  note(name, name.ends_with("_shape") ? "shape of a quantised tensor" : "scales of a quantised tensor");
+  return true;
 }
 
 void HfWeights::check_tied_copy(const PlacedTensor& head) {
@@ -176,29 +161,7 @@ void HfWeights::check_tied_copy(const PlacedTensor& head) {
 
 // As it is read: of quantised tensors what they are dequantised to.
 Element HfWeights::element_of_source(const std::string& name) const {
-  const PlacedTensor& tensor = *folder_.find(name);
-  const std::string where = (folder_.path() / folder_.shard_of(name)).string() + ": \"" + clipped(name) + '"';
-  const auto with = [&](const std::string& scales, std::span<const std::string_view> dtypes, const Shape& shape) {
-    const PlacedTensor* found = folder_.find(scales);
-    require<CheckpointError>(
-        found != nullptr && std::ranges::find(dtypes, found->info.dtype) != dtypes.end() && found->info.shape == shape,
-        where, " needs the scales \"", scales, "\", ", dtypes.front(), " ", shape,
-        ": they are missing, or of another shape or dtype");
-    return Element::bf16;
-  };
-  const Shape& shape = tensor.info.shape;
-  if (name.ends_with(kBlocks) && tensor.info.dtype == "U8") {
-    Shape groups;
-    for (int dim = 0; dim + 1 < shape.dims(); ++dim) groups.append(shape[dim]);
-    return with(name.substr(0, name.size() - kBlocks.size()) + std::string(kScales), kMxScaleTypes, groups);
-  }
-  const Element element = element_from_name(tensor.info.dtype, where);
-  if (element != Element::f8_e4m3 && element != Element::f8_e8m0) return element;
-  require<ConfigError>(element == Element::f8_e4m3 && hf_.fp8_block > 0 && shape.dims() == 2, where, " is ",
-                       tensor.info.dtype, " ", shape, ", but ", kHfConfig,
-                       " has no quantization_config that says by which scales it is multiplied");
-  const auto blocks = [&](int64_t size) { return (size + hf_.fp8_block - 1) / hf_.fp8_block; };
-  return with(name + std::string(kScaleSuffix), kFp8ScaleTypes, {blocks(shape[0]), blocks(shape[1])});
+  return quantised_.element_of(*folder_.find(name), used_.at(name));
 }
 
 std::vector<ForeignWeights::Source> HfWeights::sources() const {
@@ -211,20 +174,10 @@ std::vector<ForeignWeights::Source> HfWeights::sources() const {
 HeldTensor HfWeights::hold(const std::string& name) {
   const PlacedTensor& tensor = *folder_.find(name);
   const Element element = element_of_source(name);
-  const bool mx = tensor.info.dtype == "U8", fp8 = tensor.info.dtype == "F8_E4M3";
-  if (!mx && !fp8) return {element, tensor.bytes};
+  if (!quantised_.is_quantised(tensor)) return {element, tensor.bytes};
   auto known = dequantised_.find(name);
-  if (known == dequantised_.end()) {
-    const std::string scales =
-        mx ? name.substr(0, name.size() - kBlocks.size()) + std::string(kScales) : name + std::string(kScaleSuffix);
-    const PlacedTensor& by = *folder_.find(scales);
-    const Shape& shape = tensor.info.shape;
-    known = dequantised_
-                .emplace(name, mx ? dequantise_mxfp4(tensor.bytes, by.bytes)
-                                  : dequantise_fp8_blocks(tensor.bytes, element_from_name(by.info.dtype, scales),
-                                                          by.bytes, shape[0], shape[1], hf_.fp8_block))
-                .first;
-  }
+  if (known == dequantised_.end())
+    known = dequantised_.emplace(name, quantised_.dequantise(tensor, used_.at(name))).first;
   return {element, known->second};
 }
 

@@ -10,6 +10,7 @@
 #include "witan/convert/foreign_weights.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/hf/hf_quantised.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 
@@ -37,7 +38,6 @@ class HfWeights : public ForeignWeights {
   const HfFolder& folder() const { return folder_; }
 
  private:
-  bool shape_agrees(const PlacedTensor& found, const Shape& expected) const;
   Element element_of_source(const std::string& name) const;
   void require_tensors_for(int64_t count, const char* of_what) const;
   bool holds_mtp_layers() const;
@@ -45,14 +45,15 @@ class HfWeights : public ForeignWeights {
   void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                    std::vector<std::string>& left_over);
   bool is_mtp_copy(const std::string& name, const PlacedTensor& tensor);
-  bool scales_of_others(const std::string& name);
+  bool is_companion(const std::string& name);
   void check_tied_copy(const PlacedTensor& head);
   void check_mtp_copies() const;
   HeldTensor hold(const std::string& name) override;
 
   HfFolder folder_;
   HfModel hf_;
-  std::map<std::string, Shape> used_;  // tensors that links are made of
+  const HfQuantised quantised_{folder_, hf_};
+  std::map<std::string, Shape> used_;  // tensors that links are made of, with their shapes when dequantised
   std::map<std::string, std::vector<std::byte>> dequantised_;
 };
 
