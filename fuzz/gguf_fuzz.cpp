@@ -1,9 +1,26 @@
-// A GGUF file that opens has tensors that lie within it, one behind the other, and a vocabulary that is a tokenizer or
-// an error of ours; what is written of it reads the same.
+// A GGUF file that opens has tensors that lie within it, one behind the other, with values whatever their bytes are,
+// and a vocabulary that is a tokenizer or an error of ours; what is written of it reads the same.
+#include <algorithm>
+
 #include "fuzz/support.h"
 #include "witan/base/gguf.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
 #include "witan/tokenizer/tokenizer.h"
+
+namespace {
+
+void read_values(const witan::GgufFile::Placed& tensor) {
+  using namespace witan;
+  constexpr std::string_view kBlockTypes[] = {"Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
+  if (std::ranges::find(kBlockTypes, tensor.info.type->name) == std::end(kBlockTypes)) return;
+  const Element type = element_from_name(tensor.info.type->name, "fuzz");
+  std::vector<float> values(static_cast<size_t>(tensor.info.elements()));
+  copy_from_blocks(Element::f32, reinterpret_cast<std::byte*>(values.data()), type, tensor.bytes.data(), 0, 1,
+                   tensor.info.elements());
+}
+
+}  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;
@@ -20,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       end = tensor.bytes.data() + tensor.bytes.size();
       for (const std::byte byte : tensor.bytes) sum += static_cast<unsigned>(byte);
       tensors.push_back(tensor.info);
+      read_values(tensor);
     }
     assert(sum <= 255 * size);
     std::string again = gguf_header(file.metadata(), tensors);

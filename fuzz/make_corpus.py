@@ -2,6 +2,7 @@
 """Writes the first inputs of the fuzz targets, fuzz/corpus/TARGET/*. Python 3.11, standard library alone."""
 import gzip
 import json
+import math
 import struct
 from pathlib import Path
 
@@ -30,6 +31,39 @@ def put_safetensors():
     put("safetensors", "hole", safetensors({"a": {"dtype": "I64", "shape": [1], "data_offsets": [1, 9]}}, bytes(9)))
     put("safetensors", "overflow", safetensors(
         {"a": {"dtype": "F64", "shape": [1 << 62, 8], "data_offsets": [0, 0]}}))
+
+
+def hf_folder(config, tensors):
+    """config.json behind its length, then model.safetensors of zeros: `tensors` has a dtype and a shape by name."""
+    sizes = {"F32": 4, "BF16": 2, "I32": 4, "I64": 8, "U8": 1, "F8_E4M3": 1}
+    header, data = {}, b""
+    for name, (dtype, shape, *values) in tensors.items():
+        begin = len(data)
+        data += struct.pack(f"<{len(values)}q", *values) if values else bytes(math.prod(shape) * sizes[dtype])
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(config, separators=(",", ":")).encode()
+    return struct.pack("<H", len(text)) + text + safetensors(header, data)
+
+
+def put_hf_folders():
+    config = dict(model_type="llama", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+                  num_key_value_heads=1, vocab_size=4, max_position_embeddings=8, tie_word_embeddings=True,
+                  rms_norm_eps=1e-5, hidden_act="silu")
+    layer = "model.layers.0."
+    others = {"model.embed_tokens.weight": ("BF16", [4, 8]), "model.norm.weight": ("BF16", [8]),
+              layer + "input_layernorm.weight": ("BF16", [8]), layer + "post_attention_layernorm.weight": ("BF16", [8])}
+    linear = [layer + f"self_attn.{p}_proj" for p in "qkvo"] + [layer + f"mlp.{p}_proj" for p in ("gate", "up", "down")]
+    put("hf_folder", "plain", hf_folder(config, others | {f"{name}.weight": ("BF16", [8, 8]) for name in linear}))
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [4, 4]}
+    weights = {f"{name}.weight": ("F8_E4M3", [8, 8]) for name in linear}
+    scales = {f"{name}.weight_scale_inv": ("F32", [2, 2]) for name in linear}
+    put("hf_folder", "fp8", hf_folder(config | {"quantization_config": fp8}, others | weights | scales))
+    group = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True}}
+    packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": group}}
+    weights = {f"{name}.weight_packed": ("I32", [8, 1]) for name in linear}
+    scales = {f"{name}.weight_scale": ("BF16", [8, 2]) for name in linear}
+    shapes = {f"{name}.weight_shape": ("I64", [2], 8, 8) for name in linear}
+    put("hf_folder", "packed", hf_folder(config | {"quantization_config": packed}, shapes | others | weights | scales))
 
 
 def put_manifest():
@@ -94,6 +128,13 @@ def put_gguf():
     put("gguf", "empty", gguf({}))
     put("gguf", "tensors", gguf({"general.architecture": (8, "llama"), "llama.block_count": (4, 1)},
                                 [("a", [2, 3], 0, 0), ("b", [32, 1], 8, 32)], bytes(96)))
+    sizes = {6: (32, 22), 8: (32, 34), 12: (256, 144), 13: (256, 176), 14: (256, 210), 39: (32, 17)}
+    tensors, at, data = [], 0, b""
+    for kind, (block, size) in sizes.items():
+        tensors.append((f"t{kind}", [block, 1], kind, at))
+        data += bytes((7 * i + kind) % 256 for i in range(size)) + bytes(-size % 32)
+        at = len(data)
+    put("gguf", "blocks", gguf({}, tensors, data))
     put("gguf", "overflow", gguf({}, [("a", [1 << 40, 1 << 40], 0, 0)]))
     put("gguf", "llama", gguf({
         "tokenizer.ggml.model": (8, "llama"),
@@ -304,7 +345,7 @@ def put_wire():
 
 
 if __name__ == "__main__":
-    for write in (put_safetensors, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy, put_routes, put_rows,
-                  put_tables, put_archives, put_shards, put_chat_templates, put_tasks, put_compressed, put_words,
-                  put_requests, put_fetch, put_unfinished, put_data_lists, put_wire):
+    for write in (put_safetensors, put_hf_folders, put_manifest, put_tokenizer, put_gguf, put_datasets, put_npy,
+                  put_routes, put_rows, put_tables, put_archives, put_shards, put_chat_templates, put_tasks,
+                  put_compressed, put_words, put_requests, put_fetch, put_unfinished, put_data_lists, put_wire):
         write()
