@@ -24,7 +24,8 @@ struct Buffers {
             {.name = "0.bias", .shape = {5}, .initial = 2},
             {.name = "1.load", .shape = {5}, .dtype = DType::i64, .rule = Rule::summed},
             {.name = "1.own", .shape = {2, 2}, .dtype = DType::i64, .rule = Rule::summed, .uses = own},
-            {.name = "1.mass", .shape = {3}, .dtype = DType::f64, .rule = Rule::summed}};
+            {.name = "1.mass", .shape = {3}, .dtype = DType::f64, .rule = Rule::summed},
+            {.name = "1.amax", .shape = {2}, .rule = Rule::largest, .uses = own}};
   }
   std::vector<std::unique_ptr<Buffer>> owned;
   std::vector<Buffer*> all;
@@ -75,6 +76,7 @@ TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
       for (int micro_batch = 0; micro_batch < 2; ++micro_batch) find(buffers, rank.stream, step * share);
       if (tensor == 1)
         for (int64_t& element : buffers.all[3]->share().span<int64_t>()) element *= 1000;
+      std::ranges::fill(buffers.all[5]->share().span<float>(), static_cast<float>((step * rank.rank) % 16));
       sums.finish_step(rank.stream);
       const int64_t sum = 2 * step * 0xff;
       expect_all<int64_t>(buffers.all[0]->value(), sum, "0.load");
@@ -82,6 +84,7 @@ TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
       expect_all<int64_t>(buffers.all[2]->value(), sum, "1.load");
       expect_all<int64_t>(buffers.all[3]->value(), sum * 1001, "1.own");
       expect_all<double>(buffers.all[4]->value(), static_cast<double>(sum), "1.mass");
+      expect_all<float>(buffers.all[5]->value(), step == 1 ? 15 : 14, "1.amax");
     }
   });
 }
@@ -103,8 +106,8 @@ TEST(BufferSums, TakeOneCallForBuffersThatTheSameRanksSum) {
   sums.begin_step(meta);
   EXPECT_TRUE(counter.calls.empty());
   sums.finish_step(meta);
-  EXPECT_EQ(counter.calls,
-            (std::vector<std::string>{"all_reduce int64 [10]", "all_reduce int64 [4]", "all_reduce float64 [3]"}));
+  EXPECT_EQ(counter.calls, (std::vector<std::string>{"all_reduce int64 [10]", "all_reduce int64 [4]",
+                                                     "all_reduce float64 [3]", "all_reduce(max) float32 [2]"}));
 }
 
 TEST(BufferSums, TakeTheMemoryThatAPlanSays) {

@@ -19,6 +19,8 @@ struct BufferSpec {
     // Each rank adds what it finds to a share of its own during a step. After the last backward the value becomes the
     // sum of all ranks' shares; a step that is skipped is summed too.
     summed,
+    // The same of the largest of all ranks' shares. Every rank of a pipeline stage may have another one.
+    largest,
   };
 
   std::string
@@ -27,7 +29,8 @@ struct BufferSpec {
   DType dtype = DType::f32;
   double initial = 0;  // of every element, where no checkpoint says otherwise
   Rule rule = Rule::replicated;
-  // What tensor-parallel ranks add to a summed buffer: all the same, or each what it finds in tokens of its own.
+  // What tensor-parallel ranks add to a summed buffer: all the same, or each what it finds in tokens of its own; each
+  // its own to a largest one.
   Placement::Uses uses = Placement::Uses::same;
   int chunk = 0;      // of the layers of its pipeline stage
   bool copy = false;  // of a tied embedding on the last stage: it is not saved
@@ -46,7 +49,8 @@ class Buffer {
   // Adds `found` (of the buffer's shape and dtype: int64 or floating) to this rank's share of a summed buffer. Nothing
   // happens unless the tape is of a training forward (Tape::training_forward) and somebody sums shares.
   void add(Tape& tape, const Tensor& found) const;
-  // Where the share lies: of the value's shape and dtype, owned by whoever sums it. Undefined: nobody does.
+  // Where the share of a summed or largest buffer lies: of the value's shape and dtype, owned by whoever sums it.
+  // Undefined: nobody does.
   void bind_share(Tensor share);
   const Tensor& share() const { return share_; }
 

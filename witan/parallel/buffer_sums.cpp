@@ -7,11 +7,12 @@ namespace witan {
 BufferSums::BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups, Undo undo) {
   for (Buffer* buffer : buffers) {
     const BufferSpec& spec = buffer->spec();
-    if (spec.rule != BufferSpec::Rule::summed) continue;
+    if (spec.rule == BufferSpec::Rule::replicated) continue;
     Group* const group = &groups.over(groups.layout().share_axes(spec));
-    auto shares =
-        std::ranges::find_if(all_, [&](const Shares& one) { return one.group == group && one.dtype == spec.dtype; });
-    if (shares == all_.end()) shares = all_.insert(shares, {group, spec.dtype});
+    const Reduce reduce = spec.rule == BufferSpec::Rule::largest ? Reduce::max : Reduce::sum;
+    auto shares = std::ranges::find_if(
+        all_, [&](const Shares& one) { return one.group == group && one.dtype == spec.dtype && one.reduce == reduce; });
+    if (shares == all_.end()) shares = all_.insert(shares, {group, spec.dtype, reduce});
     shares->buffers.push_back(buffer);
   }
   for (Shares& shares : all_) {
@@ -52,7 +53,7 @@ void BufferSums::begin_step(Stream& stream) const {
 
 void BufferSums::finish_step(Stream& stream) const {
   for (const Shares& shares : all_) {
-    shares.group->all_reduce(stream, shares.flat);
+    shares.group->all_reduce(stream, shares.flat, shares.reduce);
     for (const Buffer* buffer : shares.buffers) stream.copy(buffer->value(), buffer->share());
   }
 }

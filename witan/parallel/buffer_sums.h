@@ -1,5 +1,6 @@
-// Sums of summed buffers (nn/buffer.h) over the ranks that find shares of them: one all-reduce a step for all buffers
-// of one dtype that the same ranks sum, however many modules have one.
+// Sums of summed buffers (nn/buffer.h), and the largest shares of largest ones, over the ranks that find shares of
+// them: one all-reduce a step for all buffers of one dtype and rule that the same ranks share, however many modules
+// have one.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,8 @@ class BufferSums {
   // Whether a step may be taken back.
   enum class Undo : uint8_t { never, possible };
 
-  // Allocates the shares and binds them to the summed ones of these buffers until it is destroyed. Buffers and groups
-  // must outlive it.
+  // Allocates the shares and binds them to those of these buffers that have them until it is destroyed. Buffers and
+  // groups must outlive it.
   BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups, Undo undo = Undo::never);
   ~BufferSums();
   BufferSums(const BufferSums&) = delete;
@@ -22,7 +23,8 @@ class BufferSums {
 
   // Before the first forward of a step: shares are zeros.
   void begin_step(Stream& stream) const;
-  // After its last backward, a call of all ranks: the buffers' values are the sums of all ranks' shares.
+  // After its last backward, a call of all ranks: the buffers' values are the sums, or the largest, of all ranks'
+  // shares.
   void finish_step(Stream& stream) const;
   // The values are those of before begin_step() again, if that may be.
   void undo_step(Stream& stream) const;
@@ -31,6 +33,7 @@ class BufferSums {
   struct Shares {
     Group* group;
     DType dtype;
+    Reduce reduce;
     std::vector<Buffer*> buffers = {};
     Tensor flat = {};    // their shares, one after the other
     Tensor before = {};  // their values before the step, likewise; undefined: nobody will ask
