@@ -34,7 +34,7 @@ namespace hopper = kernels::cuda;
 constexpr double kPeakFlops = 1979e12, kPeakBytes = 4.8e12;
 // 128 x 128, of which two blocks share the columns.
 template <class Scales>
-using Tile128 = hopper::Fp8Shape<128, hopper::Multicast::b, Scales::kStaged>;
+using Tile128 = hopper::Fp8Shape<128, hopper::Multicast::b, Scales::kStaged, kernels::Fp8Format::e4m3>;
 
 double size_of_all(int64_t numbers) {
   return static_cast<double>(numbers);
@@ -129,9 +129,9 @@ class Bench {
       const RowIndex tokens{shuffled(m.rows), m.topk};
       const Tensor x = normal({m.rows / m.topk, m.K});
       run(m.line("x of tokens by rows"), 0, 3 * of_x,
-          [&] { kernels::fp8_quantise(stream_, o.x_rows, {}, x, o.blocks, tokens); });
+          [&] { kernels::fp8_quantise(stream_, o.x_rows, {}, x, o.blocks, {tokens}); });
       run(m.line("x of tokens by columns"), 0, 3 * of_x,
-          [&] { kernels::fp8_quantise(stream_, {}, o.x_columns, x, o.blocks, tokens); });
+          [&] { kernels::fp8_quantise(stream_, {}, o.x_columns, x, o.blocks, {tokens}); });
     }
     run(m.line("x by rows and columns"), 0, 4 * of_x,
         [&] { kernels::fp8_quantise(stream_, o.x_rows, o.x_columns, o.x, o.blocks); });

@@ -5,12 +5,14 @@
 
 #include "support/fp8.h"
 #include "witan/kernels/dispatch.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan {
 namespace {
 
 using kernels::fp8_blocks;
 using kernels::Fp8Columns;
+using kernels::Fp8Format;
 using kernels::Fp8RowBlocks;
 using kernels::Fp8Rows;
 using kernels::Fp8Weights;
@@ -36,24 +38,25 @@ void poison(const Tensor& tensor) {
   if (tensor.bytes() > 0) std::memset(tensor.raw(), 0xFF, static_cast<size_t>(tensor.bytes()));
 }
 
-Quantised quantised(Rank& rank, const Tensor& x, const RowGroups& groups) {
+Quantised quantised(Rank& rank, const Tensor& x, const RowGroups& groups, Fp8Format format = Fp8Format::e4m3,
+                    const Tensor& largest = {}) {
   Stream& s = rank.stream;
-  Quantised out{Fp8RowBlocks::empty(s, groups, x.size(0)), Fp8Rows::empty(s, x.size(0), x.size(1)), {}};
-  out.columns = Fp8Columns::empty(s, out.blocks, x.size(1));
+  Quantised out{Fp8RowBlocks::empty(s, groups, x.size(0)), Fp8Rows::empty(s, x.size(0), x.size(1), format), {}};
+  out.columns = Fp8Columns::empty(s, out.blocks, x.size(1), format);
   for (const Tensor& to : {out.rows.values, out.rows.scales, out.columns.values, out.columns.scales}) poison(to);
   if (out.blocks.table.defined()) poison(out.blocks.table);
   kernels::fp8_row_blocks(s, out.blocks, groups);
-  kernels::fp8_quantise(s, out.rows, out.columns, x, out.blocks);
+  kernels::fp8_quantise(s, out.rows, out.columns, x, out.blocks, {{}, largest});
   return out;
 }
 
-Fp8Weights quantised_weights(Rank& rank, const Tensor& w) {
+Fp8Weights quantised_weights(Rank& rank, const Tensor& w, const Tensor& largest = {}) {
   Stream& s = rank.stream;
   const int64_t E = w.size(0), N = w.size(1), K = w.size(2);
   Fp8Weights out{s.empty({E, N, K}, DType::f8), s.empty({E, K, N}, DType::f8),
                  s.empty({E, fp8_blocks(N), fp8_blocks(K)}, DType::f32)};
   for (const Tensor& to : {out.values, out.transposed, out.scales}) poison(to);
-  kernels::fp8_quantise_weights(s, out, w);
+  kernels::fp8_quantise_weights(s, out, w, largest);
   return out;
 }
 
@@ -69,16 +72,20 @@ double largest_of(const std::vector<double>& numbers) {
   return largest;
 }
 
-// By this source's rows of an expert, in blocks of 128: body(first row in the pool, rows, block).
+// By this source's rows of an expert, in blocks of 128: body(first row in the pool, rows, block, group).
 template <class Body>
-void for_blocks(const Fp8Case& c, const Body& body) {
+void for_blocks_of_groups(const Fp8Case& c, const Body& body) {
   int64_t block = 0;
   for (int64_t e = 0; e < c.experts(); ++e)
     for (int64_t r = 0; r < c.sources; ++r) {
       const auto at = static_cast<size_t>(r * c.experts() + e);
       for (int64_t row = 0; row < c.count[at]; row += kFp8Block)
-        body(c.begin[at] + row, std::min(kFp8Block, c.count[at] - row), block++);
+        body(c.begin[at] + row, std::min(kFp8Block, c.count[at] - row), block++, e * c.sources + r);
     }
+}
+template <class Body>
+void for_blocks(const Fp8Case& c, const Body& body) {
+  for_blocks_of_groups(c, [&](int64_t first, int64_t rows, int64_t block, int64_t) { body(first, rows, block); });
 }
 
 TEST(Fp8, BlocksAreThoseOfGroupsSourceBySource) {
@@ -231,6 +238,158 @@ TEST(Fp8, GatheredRowsAreThoseOfACopy) {
   }
 }
 
+std::vector<double> amaxes_of(const Fp8Case& c, const std::vector<double>& x, int64_t K) {
+  std::vector<double> amax(static_cast<size_t>(c.experts() * c.sources));
+  for_blocks_of_groups(c, [&](int64_t first, int64_t rows, int64_t, int64_t group) {
+    double& most = amax[static_cast<size_t>(group)];
+    most = std::max(most, largest_of({x.begin() + first * K, x.begin() + (first + rows) * K}));
+  });
+  return amax;
+}
+
+TEST(Fp8, MagnitudesAreThoseOfGroupsSourceBySource) {
+  for (const Fp8Case& c : fp8_cases())
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, ", ", dtype));
+      Rank rank(3);
+      const Tensor x = fp8_rows_of(rank, c, c.K, dtype, "x");
+      const Fp8RowBlocks blocks = quantised(rank, x, fp8_groups(rank, c)).blocks;
+      const Tensor amax = rank.stream.zeros({blocks.number()}, DType::f32);
+      kernels::fp8_amax(rank.stream, amax, x, blocks);
+      std::vector<double> want = amaxes_of(c, values(x), c.K);
+      EXPECT_EQ(values(amax), want);
+      // Only what is larger counts from then on.
+      want.front() = 1e6;
+      amax.data<float>()[0] = 1e6F;
+      kernels::fp8_amax(rank.stream, amax, x, blocks);
+      EXPECT_EQ(values(amax), want);
+
+      const auto [tokens, index] = fp8_tokens_of(rank, c, dtype);
+      const Tensor copy = rank.stream.empty({c.capacity, c.K}, dtype);
+      kernels::gather_rows(rank.stream, copy, tokens, index, kFp8Topk);
+      const Tensor of_tokens = rank.stream.zeros({blocks.number()}, DType::f32);
+      kernels::fp8_amax(rank.stream, of_tokens, tokens, blocks, {index, kFp8Topk});
+      EXPECT_EQ(values(of_tokens), amaxes_of(c, values(copy), c.K));
+    }
+}
+
+TEST(Fp8, MagnitudesOfWeightsAreThoseOfMatrices) {
+  Rank rank(3);
+  const Tensor w = rank.normal({3, 144, 272}, DType::bf16, "w"), amax = rank.stream.zeros({3}, DType::f32);
+  w.data<bf16>()[2 * 144 * 272 + 5] = bf16(std::nanf(""));
+  kernels::fp8_weight_amax(rank.stream, amax, w);
+  const std::vector<double> all = values(w), found = values(amax);
+  for (size_t e = 0; e < 2; ++e)
+    EXPECT_EQ(found[e], largest_of({all.begin() + std::ptrdiff_t(e * 144 * 272),
+                                    all.begin() + std::ptrdiff_t((e + 1) * 144 * 272)}));
+  EXPECT_TRUE(std::isnan(found[2]));
+}
+
+// One scale for a tensor: numbers beyond the magnitude saturate, and small ones lose bits that a block's scale keeps.
+TEST(Fp8, GivenMagnitudesScaleWholeGroups) {
+  for (const Fp8Case& c : fp8_cases())
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K));
+      Rank rank(3);
+      const RowGroups groups = fp8_groups(rank, c);
+      const Tensor x = fp8_rows_of(rank, c, c.K, DType::bf16, "x");
+      const std::vector<double> exact = values(x);
+      std::vector<float> given;
+      for (const double amax : amaxes_of(c, exact, c.K))
+        given.push_back(static_cast<float>(given.size() % 2 == 0 ? amax : amax / 2));
+      const Tensor largest = rank.tensor<float>({std::ssize(given)}, given);
+      const Quantised q = quantised(rank, x, groups, format, largest);
+      const std::vector<double> rows = dequantised(q.rows), columns = dequantised(q.columns);
+      const int64_t P = q.columns.values.size(1);
+      for_blocks_of_groups(c, [&](int64_t first, int64_t size, int64_t block, int64_t group) {
+        for (int64_t i = 0; i < size; ++i)
+          for (int64_t k = 0; k < c.K; ++k) {
+            const auto at = static_cast<size_t>((first + i) * c.K + k);
+            const double want = testing::scaled_to(format, exact[at], given[static_cast<size_t>(group)]);
+            ASSERT_EQ(rows[at], want);
+            ASSERT_EQ(columns[static_cast<size_t>(k * P + block * kFp8Block + i)], want);
+          }
+      });
+    }
+}
+
+TEST(Fp8, GivenMagnitudesScaleWholeMatrices) {
+  Rank rank(3);
+  const Tensor w = rank.normal({3, 144, 272}, DType::f32, "w", 0.02);
+  const std::vector<float> given = {0.05F, 0.1F, 448.0F};
+  const Fp8Weights q = quantised_weights(rank, w, rank.tensor<float>({3}, given));
+  const std::vector<double> exact = values(w), plain = dequantised(q, false);
+  EXPECT_EQ(plain, dequantised(q, true));
+  for (size_t i = 0; i < exact.size(); ++i)
+    ASSERT_EQ(plain[i], testing::scaled_to(Fp8Format::e4m3, exact[i], given[i / (144 * 272)]));
+}
+
+// A number that is not finite makes its blocks NaN, whatever magnitude is given.
+TEST(Fp8, GivenMagnitudesHideNothingThatIsNotFinite) {
+  for (const float edge : {std::numeric_limits<float>::infinity(), std::nanf("")})
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      Rank rank;
+      Tensor x = rank.stream.zeros({130, 144}, DType::f32);
+      x.data<float>()[5 * 144 + 131] = edge;
+      const Tensor given = rank.tensor<float>({1}, {2.0F});
+      const Quantised q = quantised(rank, x, {}, format, given);
+      const float largest = format == Fp8Format::e4m3 ? 448 : 57344;
+      EXPECT_TRUE(std::isnan(q.rows.scales.data<float>()[130 + 5]));
+      EXPECT_TRUE(std::isnan(q.columns.scales.data<float>()[131]));
+      EXPECT_EQ(q.rows.scales.data<float>()[5], 2 / largest);
+      EXPECT_EQ(q.columns.scales.data<float>()[130], 2 / largest);
+      const Fp8Weights w = quantised_weights(rank, x.narrow(0, 0, 128).reshape({1, 128, 144}), given);
+      EXPECT_EQ(w.scales.data<float>()[0], 2.0F / 448);
+      EXPECT_TRUE(std::isnan(w.scales.data<float>()[1]));
+    }
+}
+
+TEST(Fp8, DelayedMagnitudesAreThoseOfEarlierStepsWhereThereAreAny) {
+  Rank rank;
+  const Tensor amax = rank.tensor<float>({6}, {1, 2, 3, 4, 0, 0}), seen = rank.tensor<float>({3}, {1.5F, 9, 0}),
+               reference = rank.tensor<float>({3}, {7, 0, 0.5F});
+  kernels::fp8_delay(rank.stream, amax, seen, reference);
+  EXPECT_EQ(values(seen), (std::vector<double>{2, 9, 0}));
+  EXPECT_EQ(values(amax), (std::vector<double>{7, 7, 3, 4, 0.5, 0.5}));
+  const Tensor again = rank.tensor<float>({3}, {8, 8, 8});
+  kernels::fp8_delay(rank.stream, again, {}, reference);
+  EXPECT_EQ(values(again), (std::vector<double>{7, 8, 0.5}));
+}
+
+// What Transformer Engine computes of a history, but for the magnitude instead of its inverse: the largest of the last
+// H steps, or the last one's, times 2^margin; nothing changes for a tensor that no step has seen, nor in a skipped
+// step.
+TEST(Fp8, ReferencesFollowTheHistory) {
+  Rank rank;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor step = rank.stream.zeros({kernels::kStepValues}, DType::f64);
+  const std::vector<std::vector<float>> steps = {{3, 0}, {1, 2}, {5, 1}, {1, 1}, {1, 0}, {2, 4}};
+  for (const int64_t H : {1, 2, 3}) {
+    const Tensor reference = rank.stream.zeros({2}, DType::f32);
+    const Tensor history = H > 1 ? rank.stream.zeros({H, 2}, DType::f32) : Tensor();
+    std::vector<double> want(2, 0);
+    for (size_t at = 0; at < steps.size(); ++at) {
+      step.data<double>()[kernels::step_value::update] = static_cast<double>(at + 1);
+      for (const double skip : {1.0, 0.0}) {
+        step.data<double>()[kernels::step_value::skip] = skip;
+        const Tensor amax = rank.tensor<float>({2}, skip != 0 ? std::vector<float>{99, 99} : steps[at]);
+        kernels::fp8_next_references(rank.stream, {reference, history, amax}, step, 4);
+        if (skip == 0)
+          for (size_t i = 0; i < 2; ++i) {
+            float most = 0;
+            for (size_t back = 0; back < static_cast<size_t>(H) && back <= at; ++back)
+              most = std::max(most, steps[at - back][i]);
+            if (most > 0) want[i] = 4.0 * most;
+          }
+        EXPECT_EQ(values(reference), want) << "H " << H << ", step " << at;
+      }
+    }
+    const Tensor broken = rank.tensor<float>({2}, {static_cast<float>(infinity), std::numeric_limits<float>::max()});
+    if (H == 1) kernels::fp8_next_references(rank.stream, {reference, history, broken}, step, 4);
+    EXPECT_EQ(values(reference), want);
+  }
+}
+
 // Either copy alone, and any number of threads, give the same bits.
 TEST(Fp8, OneCopyAloneIsThatOfBoth) {
   const Fp8Case& c = fp8_cases()[3];
@@ -277,6 +436,11 @@ void expect_rows(const Fp8Case& c, const Tensor& y, const std::vector<double>& x
     ASSERT_TRUE(inside[static_cast<size_t>(i)] || std::isnan(got[static_cast<size_t>(i * out)])) << i;
 }
 
+// The gradients' format is e5m2 in one of two dtypes.
+Fp8Format gradients_of(DType dtype) {
+  return dtype == DType::f32 ? Fp8Format::e5m2 : Fp8Format::e4m3;
+}
+
 TEST(Fp8, ProductsAreThoseOfTheDequantisedOperands) {
   for (const Fp8Case& c : fp8_cases()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -284,7 +448,7 @@ TEST(Fp8, ProductsAreThoseOfTheDequantisedOperands) {
       Rank rank(3);
       const RowGroups groups = fp8_groups(rank, c);
       const Quantised x = quantised(rank, fp8_rows_of(rank, c, c.K, dtype, "x"), groups);
-      const Quantised dy = quantised(rank, fp8_rows_of(rank, c, c.N, dtype, "dy"), groups);
+      const Quantised dy = quantised(rank, fp8_rows_of(rank, c, c.N, dtype, "dy"), groups, gradients_of(dtype));
       const Fp8Weights w = quantised_weights(rank, rank.normal({c.experts(), c.N, c.K}, dtype, "w"));
       const Tensor y = rank.poisoned({c.capacity, c.N}, dtype), dx = rank.poisoned({c.capacity, c.K}, dtype);
       kernels::fp8_product(rank.stream, y, {x.rows, w}, groups);
@@ -321,7 +485,7 @@ TEST(Fp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
       Rank rank(3);
       const RowGroups groups = fp8_groups(rank, c);
       const Quantised x = quantised(rank, fp8_rows_of(rank, c, c.K, DType::bf16, "x"), groups);
-      const Quantised dy = quantised(rank, fp8_rows_of(rank, c, c.N, DType::bf16, "dy"), groups);
+      const Quantised dy = quantised(rank, fp8_rows_of(rank, c, c.N, DType::bf16, "dy"), groups, gradients_of(out));
       const Tensor dw = rank.poisoned({c.experts(), c.N, c.K}, out);
       const std::vector<double> by_x = dequantised(x.columns), by_dy = dequantised(dy.columns);
       std::vector<double> before;

@@ -36,7 +36,8 @@ struct Wanted {
 enum class Way : uint8_t { apart, together, rematerialised, kept };
 
 // y and the gradients that are wanted; of rows, first, second, weight.
-std::vector<Tensor> run(Rank& rank, const Problem& p, Way way, const Wanted& wanted, bool weighted) {
+std::vector<Tensor> run(Rank& rank, const Problem& p, Way way, const Wanted& wanted, bool weighted,
+                        const ops::Fp8Recipe& recipe) {
   Tape tape(rank.stream);
   const auto var = [&](const Tensor& of, bool trained) { return trained ? tape.input(of) : tape.constant(of); };
   const Var rows = var(p.rows, wanted.rows), first = var(p.first, wanted.first), second = var(p.second, wanted.second),
@@ -44,16 +45,18 @@ std::vector<Tensor> run(Rank& rank, const Problem& p, Way way, const Wanted& wan
   const auto rounds = std::make_shared<ops::Fp8Rounds>();
   const ops::Fp8Rounds::Round round(rounds.get());
   ops::Fp8Experts experts{first, second, nullptr, nullptr, way == Way::rematerialised};
-  if (way == Way::kept) {
-    experts.first_kept = std::make_shared<ops::Fp8KeptWeight>(rank.stream, p.first.shape(), rounds);
-    experts.second_kept = std::make_shared<ops::Fp8KeptWeight>(rank.stream, p.second.shape(), rounds);
-  }
-  const Var y =
-      way == Way::apart
-          ? ops::fp8_grouped_linear(
-                tape, ops::swiglu(tape, ops::fp8_grouped_linear(tape, rows, p.groups, first), weight, &p.groups),
-                p.groups, second)
-          : ops::fp8_experts(tape, rows, p.groups, weight, experts);
+  const auto quantiser = [&](const Shape& of) {
+    auto kept = way == Way::kept ? std::make_unique<ops::Fp8KeptWeight>(rank.stream, of, rounds) : nullptr;
+    return std::make_shared<const ops::Fp8Quantiser>(recipe, std::move(kept));
+  };
+  experts.of_first = quantiser(p.first.shape()), experts.of_second = quantiser(p.second.shape());
+  const Var y = way == Way::apart
+                    ? ops::fp8_grouped_linear(
+                          tape,
+                          ops::swiglu(tape, ops::fp8_grouped_linear(tape, rows, p.groups, first, experts.of_first),
+                                      weight, &p.groups),
+                          p.groups, second, experts.of_second)
+                    : ops::fp8_experts(tape, rows, p.groups, weight, experts);
   std::vector<Tensor> out = {y.value()};
   tape.backward({{y, p.dy}});
   if (wanted.rows) out.push_back(tape.gradient(rows));
@@ -63,11 +66,12 @@ std::vector<Tensor> run(Rank& rank, const Problem& p, Way way, const Wanted& wan
   return out;
 }
 
-void expect_bits_of_apart(DType dtype, int64_t F, Way way, const Wanted& wanted, bool weighted) {
+void expect_bits_of_apart(DType dtype, int64_t F, Way way, const Wanted& wanted, bool weighted,
+                          const ops::Fp8Recipe& recipe = {}) {
   Rank rank(3);
   const Problem p(rank, dtype, F);
-  const std::vector<Tensor> want = run(rank, p, Way::apart, wanted, weighted),
-                            got = run(rank, p, way, wanted, weighted);
+  const std::vector<Tensor> want = run(rank, p, Way::apart, wanted, weighted, recipe),
+                            got = run(rank, p, way, wanted, weighted, recipe);
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     if (want[i].shape() == p.weight.shape())
@@ -84,6 +88,7 @@ TEST(Fp8Experts, AreTheirOpsToTheBit) {
       for (const Way way : {Way::together, Way::rematerialised, Way::kept}) {
         SCOPED_TRACE(cat(dtype, ", F ", F, ", way ", static_cast<int>(way)));
         expect_bits_of_apart(dtype, F, way, {}, true);
+        expect_bits_of_apart(dtype, F, way, {}, true, {ops::Fp8Recipe::Scales::tensorwise, kernels::Fp8Format::e5m2});
       }
 }
 
@@ -172,7 +177,8 @@ TEST(Fp8Experts, KeptWeightsAreThoseOfTheirRound) {
   Rank rank;
   const auto rounds = std::make_shared<ops::Fp8Rounds>();
   const Tensor x = rank.normal({20, 32}, DType::bf16, "x"), w = rank.normal({48, 32}, DType::bf16, "w");
-  const auto kept = std::make_shared<ops::Fp8KeptWeight>(rank.stream, w.shape(), rounds);
+  const auto kept = std::make_shared<const ops::Fp8Quantiser>(
+      ops::Fp8Recipe{}, std::make_unique<ops::Fp8KeptWeight>(rank.stream, w.shape(), rounds));
   const auto product = [&] {
     Tape tape(rank.stream, Tape::Mode::off);
     return values(ops::fp8_linear(tape, tape.constant(x), tape.constant(w), kept).value());

@@ -1,8 +1,9 @@
-// Products in e4m3 for tests: operands quantised by the CPU's kernels, what they stand for in float64, and problems
+// Products in 8 bits for tests: operands quantised by the CPU's kernels, what they stand for in float64, and problems
 // with groups at all edges.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -82,8 +83,28 @@ inline std::pair<Tensor, Tensor> fp8_tokens_of(Rank& rank, const Fp8Case& c, DTy
   return {rank.normal({T, c.K}, dtype, "tokens"), rank.tensor<int64_t>({c.capacity}, index)};
 }
 
-inline double fp8_number(const Tensor& codes, int64_t at) {
-  return static_cast<double>(static_cast<float>(codes.data<e4m3>()[at]));
+inline double fp8_number(const Tensor& codes, int64_t at, kernels::Fp8Format format = kernels::Fp8Format::e4m3) {
+  const e4m3 code = codes.data<e4m3>()[at];
+  if (format == kernels::Fp8Format::e4m3) return static_cast<double>(static_cast<float>(code));
+  return static_cast<double>(static_cast<float>(std::bit_cast<e5m2>(code)));
+}
+
+// A number as the nearest of the format's, ties to even, and its largest beyond: in float64, by the format's
+// definition.
+inline double rounded_to(kernels::Fp8Format format, double number) {
+  const bool e4 = format == kernels::Fp8Format::e4m3;
+  const int mantissa = e4 ? 3 : 2, least = e4 ? -6 : -14;  // bits, and the exponent of the least normal number
+  const double largest = e4 ? 448 : 57344;
+  if (number == 0) return number;
+  const double step = std::ldexp(1.0, std::max(std::ilogb(number), least) - mantissa);
+  return std::clamp(std::nearbyint(number / step) * step, -largest, largest);
+}
+
+// What a number stands for where `magnitude` becomes the format's largest: number / scale is formed in float32.
+inline double scaled_to(kernels::Fp8Format format, double number, float magnitude) {
+  const float largest = format == kernels::Fp8Format::e4m3 ? 448.0F : 57344.0F;
+  const float scaled = static_cast<float>(number) * (magnitude > 0 ? largest / magnitude : 1.0F);
+  return rounded_to(format, scaled) * static_cast<double>(magnitude > 0 ? magnitude / largest : 1.0F);
 }
 
 // What they stand for: [M, K] by rows, [K, P] by columns, [E, N, K], on the CPU.
@@ -91,7 +112,7 @@ inline std::vector<double> dequantised(const kernels::Fp8Rows& rows) {
   const int64_t M = rows.values.size(0), K = rows.values.size(1);
   std::vector<double> out;
   for (int64_t i = 0; i < M * K; ++i)
-    out.push_back(fp8_number(rows.values, i) *
+    out.push_back(fp8_number(rows.values, i, rows.format) *
                   static_cast<double>(rows.scales.data<float>()[i % K / kernels::kFp8Block * M + i / K]));
   return out;
 }
@@ -99,7 +120,7 @@ inline std::vector<double> dequantised(const kernels::Fp8Columns& columns) {
   const int64_t K = columns.values.size(0), P = columns.values.size(1);
   std::vector<double> out;
   for (int64_t i = 0; i < K * P; ++i)
-    out.push_back(fp8_number(columns.values, i) *
+    out.push_back(fp8_number(columns.values, i, columns.format) *
                   static_cast<double>(columns.scales.data<float>()[i % P / kernels::kFp8Block * K + i / P]));
   return out;
 }

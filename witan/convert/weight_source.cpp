@@ -47,7 +47,8 @@ CheckpointWeights::CheckpointWeights(Checkpoint checkpoint, ModelConfig model)
 std::map<std::string, Shape> CheckpointWeights::weights() const {
   std::map<std::string, Shape> all;
   for (const auto& [name, entry] : checkpoint_.manifest.tensors)
-    if (name.find('/') == std::string::npos && element_of(entry.dtype)) all.emplace(name, entry.shape);
+    if (name.find('/') == std::string::npos && element_of(entry.dtype) && !is_fp8_state(name))
+      all.emplace(name, entry.shape);
   return all;
 }
 

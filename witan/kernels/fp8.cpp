@@ -29,8 +29,8 @@ Cost product_cost(int64_t rows, const Tensor& matrices, int64_t out_bytes) {
 
 }  // namespace
 
-Fp8Rows Fp8Rows::empty(Stream& stream, int64_t M, int64_t K) {
-  return {stream.empty({M, K}, DType::f8), stream.empty({fp8_blocks(K), M}, DType::f32)};
+Fp8Rows Fp8Rows::empty(Stream& stream, int64_t M, int64_t K, Fp8Format format) {
+  return {stream.empty({M, K}, DType::f8), stream.empty({fp8_blocks(K), M}, DType::f32), format};
 }
 
 Fp8RowBlocks Fp8RowBlocks::empty(Stream& stream, const RowGroups& groups, int64_t capacity) {
@@ -47,8 +47,8 @@ Fp8RowBlocks Fp8RowBlocks::empty(Stream& stream, const RowGroups& groups, int64_
   return out;
 }
 
-Fp8Columns Fp8Columns::empty(Stream& stream, const Fp8RowBlocks& blocks, int64_t K) {
-  return {stream.empty({K, blocks.most * kFp8Block}, DType::f8), stream.empty({blocks.most, K}, DType::f32)};
+Fp8Columns Fp8Columns::empty(Stream& stream, const Fp8RowBlocks& blocks, int64_t K, Fp8Format format) {
+  return {stream.empty({K, blocks.most * kFp8Block}, DType::f8), stream.empty({blocks.most, K}, DType::f32), format};
 }
 
 void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups& groups) {
@@ -59,15 +59,44 @@ void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups&
 }
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
-  const int64_t M = x_rows.capacity(x), K = x.size(1), copies = copies_of(rows, columns);
+                  const Fp8RowBlocks& blocks, const Fp8Given& given) {
+  const int64_t M = given.rows.capacity(x), K = x.size(1), copies = copies_of(rows, columns);
   assert(x.shape().dims() == 2 && x.stride(1) == 1 && K % kFp8Multiple == 0 && copies > 0);
+  assert(copies == 1 || rows.format == columns.format);
+  assert(!given.largest.defined() || given.largest.elements() == blocks.number());
   assert(!rows.values.defined() || rows.values.shape() == Shape({M, K}));
   assert(!columns.values.defined() || columns.values.shape() == Shape({K, blocks.most * kFp8Block}));
   const double numbers = doubled(rows_of(blocks, M) * K);
   const Cost cost{numbers * doubled(copies), numbers * doubled(size_of(x.dtype()) + copies)};
   if (x.elements() == 0 || M == 0) return;
-  WITAN_LAUNCH(stream, fp8_quantise, cost, rows, columns, x, blocks, x_rows);
+  WITAN_LAUNCH(stream, fp8_quantise, cost, rows, columns, x, blocks, given);
+}
+
+void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
+  const int64_t M = x_rows.capacity(x);
+  assert(x.shape().dims() == 2 && x.stride(1) == 1 && amax.elements() == blocks.number());
+  const double numbers = doubled(rows_of(blocks, M) * x.size(1));
+  if (x.elements() == 0 || M == 0) return;
+  WITAN_LAUNCH(stream, fp8_amax, (Cost{numbers, numbers * doubled(size_of(x.dtype()))}), amax, x, blocks, x_rows);
+}
+
+void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w) {
+  assert(w.shape().dims() == 3 && w.contiguous() && amax.elements() == w.size(0));
+  if (w.elements() == 0) return;
+  WITAN_LAUNCH(stream, fp8_weight_amax, (Cost{doubled(w.elements()), bytes_of(w)}), amax, w);
+}
+
+void fp8_delay(Stream& stream, const Tensor& amax, const Tensor& seen, const Tensor& reference) {
+  assert(reference.elements() > 0 && amax.elements() % reference.elements() == 0);
+  assert(!seen.defined() || seen.elements() == reference.elements());
+  WITAN_LAUNCH(stream, fp8_delay, (Cost{0, 2 * bytes_of(amax, seen) + bytes_of(reference)}), amax, seen, reference);
+}
+
+void fp8_next_references(Stream& stream, const Fp8History& of, const Tensor& step, double factor) {
+  assert(of.reference.elements() == of.amax.elements() && of.reference.contiguous() && of.amax.contiguous());
+  assert(!of.history.defined() || of.history.elements() == of.history.size(0) * of.amax.elements());
+  const Cost cost{0, bytes_of(of.history, of.amax) + 2 * bytes_of(of.reference)};
+  WITAN_LAUNCH(stream, fp8_next_references, cost, of, step, factor);
 }
 
 void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& h,
@@ -106,12 +135,13 @@ void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8
          [&] { WITAN_CALL_CUDA(fp8_quantise_swiglu_backward, stream, rows, columns, of, dots, blocks); });
 }
 
-void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w) {
+void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest) {
   assert(w.shape().dims() == 3 && w.contiguous() && w.size(1) % kFp8Multiple == 0 && w.size(2) % kFp8Multiple == 0);
   assert(to.scales.shape() == Shape({w.size(0), fp8_blocks(w.size(1)), fp8_blocks(w.size(2))}));
   const Cost cost{doubled(w.elements()), bytes_of(w, to.values, to.transposed, to.scales)};
   if (w.elements() == 0) return;
-  WITAN_LAUNCH(stream, fp8_quantise_weights, cost, to, w);
+  assert(!largest.defined() || largest.elements() == w.size(0));
+  WITAN_LAUNCH(stream, fp8_quantise_weights, cost, to, w, largest);
 }
 
 void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups) {

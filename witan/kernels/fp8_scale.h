@@ -1,26 +1,48 @@
-// How a block of numbers is scaled into e4m3: the same expressions on the CPU and on GPUs.
+// How numbers are scaled into e4m3 and e5m2: the same expressions on the CPU and on GPUs.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 #include "witan/base/e4m3.h"
+#include "witan/base/e5m2.h"
 
 namespace witan::kernels {
 
+enum class Fp8Format : uint8_t { e4m3, e5m2 };
+
 struct Fp8Scale {
-  float scale;    // number = e4m3 * scale
-  float inverse;  // e4m3 = round(number * inverse)
+  float scale;    // number = code * scale
+  float inverse;  // code = round(number * inverse)
 };
 
-// `largest`: the bits of the block's largest magnitude, as an integer: the bits of numbers that are not finite are
-// larger than all others, and a NaN's than infinity's. Blocks below 2^-117 are scaled as if they reached it, so that
-// scale and inverse are normal numbers.
-constexpr Fp8Scale fp8_scale(uint32_t largest) {
+// `largest`: the bits of the magnitude that becomes the format's largest number, as an integer: the bits of numbers
+// that are not finite are larger than all others, and a NaN's than infinity's. Magnitudes below 2^-117 (e5m2: 2^-110)
+// count as that, so that scale and inverse are normal numbers.
+constexpr Fp8Scale fp8_scale(uint32_t largest, Fp8Format format) {
   if (largest >= 0x7F800000u) return {std::bit_cast<float>(0x7FC00000u), std::bit_cast<float>(0x7FC00000u)};
   if (largest == 0) return {1, 1};
-  const float magnitude = std::bit_cast<float>(largest > 0x05000000u ? largest : 0x05000000u);
-  return {magnitude / e4m3::kLargest, e4m3::kLargest / magnitude};
+  const uint32_t least = format == Fp8Format::e4m3 ? 0x05000000u : 0x08800000u;
+  const float magnitude = std::bit_cast<float>(largest > least ? largest : least);
+  const float most = format == Fp8Format::e4m3 ? e4m3::kLargest : e5m2::kLargest;
+  return {magnitude / most, most / magnitude};
+}
+
+// The same where the magnitude is `given`, for all blocks of a tensor. A block with a number that is not finite is NaN,
+// as where it is scaled by its own largest.
+constexpr Fp8Scale fp8_scale(uint32_t largest, uint32_t given, Fp8Format format) {
+  return fp8_scale(largest >= 0x7F800000u ? largest : given, format);
+}
+
+// The group of a block of rows. begin(g): the first block of group g, of so many; groups follow one another.
+template <class Begin>
+constexpr int64_t fp8_group_of(int64_t block, int64_t groups, const Begin& begin) {
+  int64_t low = 0, high = groups;  // low's is not behind the block, high's is
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (begin(middle) <= block ? low : high) = middle;
+  }
+  return low;
 }
 
 }  // namespace witan::kernels

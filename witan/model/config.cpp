@@ -41,15 +41,14 @@ void validate_joins(const ModelConfig& model) {
 }
 
 void validate_fp8(const ModelConfig& model) {
-  require<ConfigError>(model.fp8_recipe == "blockwise", "fp8_recipe = ", model.fp8_recipe,
-                       model.fp8_recipe == "mxfp8"
-                           ? " scales blocks of 32 numbers, which only Blackwell's tensor cores multiply"
-                           : " has one scale for a whole tensor, which an outlier takes from all other numbers",
+  require<ConfigError>(model.fp8_recipe != "mxfp8", "fp8_recipe = mxfp8 ", kNoMxfp8,
                        "; set fp8_recipe = \"blockwise\"");
   if (!model.fp8()) return;
-  require<ConfigError>(model.fp8_format != "hybrid",
-                       "fp8_format = hybrid has gradients in e5m2, for its range; scales of 128 numbers give e4m3 that "
-                       "range, and a bit more of each: set fp8_format = \"e4m3\"");
+  const int64_t wide = model.num_layers_at_start_in_bf16 + model.num_layers_at_end_in_bf16;
+  require<ConfigError>(!model.first_last_layers_bf16 || wide < model.num_layers, "first_last_layers_bf16 = true: ",
+                       "num_layers_at_start_in_bf16 + num_layers_at_end_in_bf16 = ", wide,
+                       " leaves no layer of num_layers = ", model.num_layers,
+                       " in 8 bits; make them fewer, or set fp8_format = \"none\"");
   require<ConfigError>(model.dtype == "bfloat16" || model.dtype == "float32", "fp8_format = ", model.fp8_format,
                        " with dtype = ", model.dtype,
                        ": products in 8 bits have results in bfloat16 or float32; set dtype = \"bfloat16\"");
@@ -118,15 +117,35 @@ Fields ModelConfig::fields() {
           .above(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float16", "float64"}),
-      Field{"fp8_format", &fp8_format,
-            "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
-            "shared experts, forward and backward; none: they have dtype"}
-          .one_of({"none", "e4m3"}),
+      Field{
+          "fp8_format", &fp8_format,
+          "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
+          "shared experts, forward and backward; hybrid: e4m3, and e5m2 for the gradients of outputs; none: they have "
+          "dtype"}
+          .one_of({"none", "e4m3", "hybrid"}),
       Field{
           "fp8_recipe", &fp8_recipe,
           "How they are scaled: blockwise has a float32 scale for each 128 numbers along the sum, of weights for each "
-          "128 by 128"}
-          .one_of({"blockwise"}),
+          "128 by 128; tensorwise one for each tensor and expert, by its largest magnitude; delayed by the largest of "
+          "earlier steps"}
+          .one_of({"blockwise", "tensorwise", "delayed"}),
+      Field{"fp8_margin", &fp8_margin,
+            "Delayed scales leave room for magnitudes 2^fp8_margin times as large as those of earlier steps"}
+          .between(-64, 64),
+      Field{"fp8_amax_history_len", &fp8_amax_history_len,
+            "Steps, the last one included, whose largest magnitudes delayed scales are made of by max"}
+          .between(1, 1 << 16),
+      Field{"fp8_amax_compute_algo", &fp8_amax_compute_algo,
+            "What delayed scales are made of: the largest magnitude of the last step, or the largest of the history"}
+          .one_of({"most_recent", "max"}),
+      Field{"first_last_layers_bf16", &first_last_layers_bf16,
+            "Leave the first and the last layers out of fp8_format: their products have dtype"},
+      Field{"num_layers_at_start_in_bf16", &num_layers_at_start_in_bf16,
+            "How many first layers first_last_layers_bf16 leaves out"}
+          .between(0, 100000),
+      Field{"num_layers_at_end_in_bf16", &num_layers_at_end_in_bf16,
+            "How many last layers first_last_layers_bf16 leaves out"}
+          .between(0, 100000),
       Field{"fp8_keep_weights", &fp8_keep_weights,
             "Convert weights to 8 bits once a step instead of once a micro-batch and pass; takes 2 bytes for each of "
             "them"},
@@ -215,6 +234,11 @@ std::vector<LayerSpec> ModelConfig::layers() const {
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
   }
   return layers;
+}
+
+bool ModelConfig::fp8(int64_t layer) const {
+  if (!fp8() || !first_last_layers_bf16) return fp8();
+  return layer >= num_layers_at_start_in_bf16 && layer < num_layers - num_layers_at_end_in_bf16;
 }
 
 std::vector<int64_t> ModelConfig::value_embeddings() const {

@@ -11,6 +11,9 @@
 
 namespace witan {
 
+// Why fp8_recipe = mxfp8 is refused.
+inline constexpr const char* kNoMxfp8 = "scales blocks of 32 numbers, which only Blackwell's tensor cores multiply";
+
 enum class Recompute : uint8_t { none, selective, full };
 
 struct ModelConfig {
@@ -25,8 +28,14 @@ struct ModelConfig {
   std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
-  std::string fp8_format = "none";  // of the operands of products with matrices: none | e4m3
+  std::string fp8_format = "none";  // of the operands of products with matrices: none | e4m3 | hybrid
   std::string fp8_recipe = "blockwise";
+  int64_t fp8_margin = 0;
+  int64_t fp8_amax_history_len = 1;
+  std::string fp8_amax_compute_algo = "most_recent";
+  bool first_last_layers_bf16 = false;
+  int64_t num_layers_at_start_in_bf16 = 1;
+  int64_t num_layers_at_end_in_bf16 = 1;
   bool fp8_keep_weights = false;
   std::string recompute_granularity = "none";
   std::string norm_placement = "pre";
@@ -67,6 +76,7 @@ struct ModelConfig {
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   bool fp8() const { return fp8_format != "none"; }
+  bool fp8(int64_t layer) const;  // whether this layer's products are of 8 bits, from 0 on
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
   Bias mlp_bias() const { return add_mlp_bias ? Bias::zeros : linear_bias(); }

@@ -13,12 +13,26 @@
 #include "witan/nn/attention/context_attention.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/elementwise.h"
+#include "witan/ops/fp8_quantiser.h"
 #include "witan/ops/redistribute.h"
 #include "witan/ops/soft_cap.h"
 #include "witan/ops/view.h"
 
 namespace witan {
 namespace {
+
+std::shared_ptr<const ops::Fp8Recipe> fp8_recipe(const ModelConfig& config) {
+  if (!config.fp8()) return nullptr;
+  using Scales = ops::Fp8Recipe::Scales;
+  const bool delayed = config.fp8_recipe == "delayed";
+  return std::make_shared<const ops::Fp8Recipe>(
+      ops::Fp8Recipe{.scales = delayed                             ? Scales::delayed
+                               : config.fp8_recipe == "tensorwise" ? Scales::tensorwise
+                                                                   : Scales::blockwise,
+                     .gradients = config.fp8_format == "hybrid" ? kernels::Fp8Format::e5m2 : kernels::Fp8Format::e4m3,
+                     .history = config.fp8_amax_compute_algo == "max" ? config.fp8_amax_history_len : 1,
+                     .factor = std::ldexp(1.0, static_cast<int>(config.fp8_margin))});
+}
 
 Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, const ModelAxes& axes) {
   config.validate();
@@ -37,7 +51,7 @@ Builder root_builder(Stream& stream, const ModelConfig& config, uint64_t seed, c
                            axes.tensor_overlap ? TensorAxis::Keeps::all : TensorAxis::Keeps::own);
   builder.values_later = axes.values_later;
   builder.lora = lora_of(config);
-  builder.fp8 = config.fp8();
+  builder.fp8 = fp8_recipe(config);
   builder.fp8_rounds = axes.fp8_rounds;
   if (const Freeze freeze(config); freeze.any())
     builder.frozen = [freeze](const ParameterSpec& spec) { return freeze.takes(spec); };
@@ -206,7 +220,8 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const auto chunk = std::ranges::find_if(stage.chunks, [&](const LayerRange& of) { return of.contains(layer); });
     const auto number = chunk - stage.chunks.begin();
     const bool held = chunk != stage.chunks.end();
-    const Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
+    Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
+    if (!config_.fp8(layer)) here.fp8 = nullptr;
     auto block =
         build<Block>(held, here / "layers" / std::to_string(layer), config_, layers_[static_cast<size_t>(layer)], axes);
     if (!held) continue;

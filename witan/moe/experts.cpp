@@ -106,11 +106,10 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
                                   builder.linear_init(builder.init_std, width), TensorSplit{1, mlp.first_blocks()})),
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
-  fp8_ = builder.multiplies_in_fp8(first_) && builder.multiplies_in_fp8(second_);
-  first_kept_ = builder.keeps_fp8(first_), second_kept_ = builder.keeps_fp8(second_);
+  first_fp8_ = add_fp8(builder, first_), second_fp8_ = add_fp8(builder, second_);
   // Gradients of replicas are added to what the product wrote.
   first_.can_sum_blocks = second_.can_sum_blocks =
-      backend_ == ExpertBackend::grouped && !fp8_ && moe.moe_replicated_experts == 0;
+      backend_ == ExpertBackend::grouped && !first_fp8_ && moe.moe_replicated_experts == 0;
   if (builder.lora) add_adapters(builder, moe.num_experts, width);
   if (!moe.moe_expert_add_bias) return;
   const Builder of_bias = builder.of_kind(ParameterKind::biases);
@@ -154,11 +153,11 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
                      const Factors& beside) const {
   const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
   const Var w = tape.parameter(weight);
-  const auto& kept = &weight == &first_ ? first_kept_ : second_kept_;
+  const auto& fp8 = &weight == &first_ ? first_fp8_ : second_fp8_;
   const auto times = [&](const Var& in, const Var& stack) {
     return op(tape, in, places.groups, stack, places.replicas);
   };
-  const Var y = fp8_            ? ops::fp8_grouped_linear(tape, rows, places.groups, w, kept)
+  const Var y = fp8             ? ops::fp8_grouped_linear(tape, rows, places.groups, w, fp8)
                 : places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w)
                                 : times(rows, w);
   if (beside.a == nullptr) return y;
@@ -177,8 +176,8 @@ ops::TokenRows rows_of(const DispatchMap& map) {
 Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise) {
   const ModuleScope scope(tape, *this);
   const bool fuses = fuses_activation_ && first_factors_.a == nullptr && second_factors_.a == nullptr;
-  if (fuses && fp8_) {
-    const ops::Fp8Experts experts{tape.parameter(first_), tape.parameter(second_), first_kept_, second_kept_,
+  if (fuses && first_fp8_) {
+    const ops::Fp8Experts experts{tape.parameter(first_), tape.parameter(second_), first_fp8_, second_fp8_,
                                   rematerialise};
     return in.in_place ? ops::fp8_experts(tape, in.rows, rows_of(*in.in_place), rows.groups, in.row_weights, experts)
                        : ops::fp8_experts(tape, in.rows, rows.groups, in.row_weights, experts);
@@ -188,13 +187,13 @@ Var Experts::forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, b
     return in.in_place ? ops::swiglu_experts(tape, in.rows, rows_of(*in.in_place), rows.groups, in.row_weights, experts)
                        : ops::swiglu_experts(tape, in.rows, rows.groups, in.row_weights, experts, rows.replicas);
   }
-  const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr && !fp8_;
+  const bool gathers = backend_ == ExpertBackend::grouped && first_factors_.a == nullptr && !first_fp8_;
   const Dispatched read = in.in_place && !gathers ? copied_to_rows(tape, in) : in;
   Places places{rows.groups, rows.replicas, {}};
   if (backend_ == ExpertBackend::block_sparse)
     places.blocks = ops::block_topology(tape.stream(), rows.groups, in.row_weights.size(0));
   const Var hidden = activated(tape, read, places, rematerialise);
-  const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_ && !fp8_;
+  const bool sums = backend_ == ExpertBackend::grouped && second_factors_.a == nullptr && !second_bias_ && !first_fp8_;
   if (in.in_place && sums)
     return ops::summed_linear(tape, hidden, rows_of(*in.in_place), rows.groups, tape.parameter(second_));
   Var y = product(tape, hidden, places, second_, second_factors_);

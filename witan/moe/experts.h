@@ -58,10 +58,9 @@ class Experts : public Module {
 
   MlpConfig mlp_;
   ExpertBackend backend_;
-  bool fp8_ = false;       // operands in e4m3, of the matrices but not of their adapters
   bool fuses_activation_;  // with the products, where there are no adapters
   Parameter &first_, &second_;
-  std::shared_ptr<ops::Fp8KeptWeight> first_kept_, second_kept_;  // their copies in e4m3; null: made for each use
+  std::shared_ptr<const ops::Fp8Quantiser> first_fp8_, second_fp8_;  // of operands in 8 bits; null: they are not
   Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
   Factors first_factors_, second_factors_;
   int64_t bias_begin_ = 0;  // the first column of D that second_bias_ is of

@@ -54,7 +54,7 @@ struct ModelAxes {
   bool tensor_overlap = false;     // exchanges over `tensor` beside computation (model/lanes.h)
   bool values_later = false;       // parameters begin without values (parallel/sharding/unit_store)
   bool loss_parallel = true;       // logits stay divided by vocabulary over `tensor`
-  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // of who trains: while which weights in e4m3 are kept
+  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // of who trains: while which weights in 8 bits are kept
 
   ContextAxis sequences() const { return {context, context_exchange}; }
 

@@ -24,8 +24,7 @@ Linear::Linear(const Builder& builder, int64_t in, int64_t out, double std, Bias
       weight_(add_parameter(builder, "weight", {out, in},
                             Initialization::padded(builder.linear_init(std, in), divided.padding * in), true,
                             split_of_weight(divided))),
-      fp8_(builder.multiplies_in_fp8(weight_)),
-      kept_(builder.keeps_fp8(weight_)) {
+      fp8_(add_fp8(builder, weight_)) {
   assert(divided.padding == 0 || bias == Bias::none);
   if (divided.by == Divided::By::in && builder.tensor) sums_over_.emplace(*builder.tensor);
   if (bias == Bias::zeros)
@@ -50,7 +49,7 @@ void Linear::add_adapters(const Builder& builder, int64_t in, int64_t out, const
 
 Var Linear::product(Tape& tape, const Var& x, const Randomness& randomness) {
   const Var weight = tape.parameter(weight_), bias = bias_ && !has_summands() ? tape.parameter(*bias_) : Var();
-  Var y = fp8_ ? ops::fp8_linear(tape, x, weight, kept_) : ops::linear(tape, x, weight, bias);
+  Var y = fp8_ ? ops::fp8_linear(tape, x, weight, fp8_) : ops::linear(tape, x, weight, bias);
   if (fp8_ && bias.defined()) y = ops::add_bias(tape, y, bias);
   for (const auto& adapter : adapters_) y = adapter->add_to(tape, std::move(y), x, randomness);
   return y;

@@ -45,7 +45,7 @@ class Linear : public Module {
 
   // For who computes several of them at once.
   Parameter& weight() { return weight_; }
-  bool multiplies_in_fp8() const { return fp8_; }
+  bool multiplies_in_fp8() const { return fp8_ != nullptr; }
   bool has_bias() const { return bias_ != nullptr; }
   bool has_adapters() const { return !adapters_.empty(); }
   Parameter* bias() { return bias_; }  // null: there is none
@@ -59,8 +59,7 @@ class Linear : public Module {
 
   std::optional<TensorAxis> sums_over_;  // where ranks have summands of y
   Parameter& weight_;
-  bool fp8_;  // operands in e4m3
-  std::shared_ptr<ops::Fp8KeptWeight> kept_;
+  std::shared_ptr<const ops::Fp8Quantiser> fp8_;  // of operands in 8 bits; null: they are not
   Parameter* bias_ = nullptr;
   std::vector<std::unique_ptr<Adapter>> adapters_;
 };

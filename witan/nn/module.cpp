@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/kernels/fp8.h"
-#include "witan/ops/fp8_kept.h"
+#include "witan/ops/fp8_quantiser.h"
 
 namespace witan {
 
@@ -39,7 +39,7 @@ bool Builder::multiplies_in_fp8(const Parameter& weight) const {
   const int64_t rows = shape[shape.dims() - 2], columns = shape.last();
   require<ConfigError>(rows % kernels::kFp8Multiple == 0 && columns % kernels::kFp8Multiple == 0,
                        "fp8_format: ", weight.name(), " is ", shape,
-                       " on a rank, and products in e4m3 take rows and columns that are "
+                       " on a rank, and products in 8 bits take rows and columns that are "
                        "multiples of ",
                        kernels::kFp8Multiple,
                        "; change the model's sizes or their number of ranks, or "
@@ -47,9 +47,44 @@ bool Builder::multiplies_in_fp8(const Parameter& weight) const {
   return true;
 }
 
-std::shared_ptr<ops::Fp8KeptWeight> Builder::keeps_fp8(const Parameter& weight) const {
-  if (!fp8_rounds || !multiplies_in_fp8(weight)) return nullptr;
-  return std::make_shared<ops::Fp8KeptWeight>(stream, weight.shape(), fp8_rounds);
+namespace {
+
+constexpr const char *kFp8Reference = "_fp8_reference", *kFp8Amax = "_fp8_amax", *kFp8History = "_fp8_history";
+
+}  // namespace
+
+bool is_fp8_state(std::string_view name) {
+  return name.ends_with(kFp8Reference) || name.ends_with(kFp8Amax) || name.ends_with(kFp8History);
+}
+
+std::shared_ptr<const ops::Fp8Quantiser> Module::add_fp8(const Builder& builder, const Parameter& weight) {
+  if (!builder.multiplies_in_fp8(weight)) return nullptr;
+  const ops::Fp8Recipe& recipe = *builder.fp8;
+  std::unique_ptr<ops::Fp8KeptWeight> kept;
+  if (builder.fp8_rounds)
+    kept = std::make_unique<ops::Fp8KeptWeight>(builder.stream, weight.shape(), builder.fp8_rounds);
+  if (recipe.scales != ops::Fp8Recipe::Scales::delayed)
+    return std::make_shared<const ops::Fp8Quantiser>(recipe, std::move(kept));
+
+  const bool expert = weight.spec().expert;
+  const int64_t experts = expert ? weight.global_shape()[0] : 1, count = expert ? weight.shape()[0] : 1;
+  const std::string name = weight.name().substr(builder.path.empty() ? 0 : builder.path.size() + 1);
+  const auto add = [&](const char* what, const Shape& shape, BufferSpec::Rule rule) -> const Buffer& {
+    const bool shared = rule == BufferSpec::Rule::largest;
+    return add_buffer(builder, name + what, shape, DType::f32, 0, rule,
+                      shared ? Placement::Uses::own : Placement::Uses::same);
+  };
+  const Shape scales = {ops::kFp8Operands, experts};
+  const Buffer& reference = add(kFp8Reference, scales, BufferSpec::Rule::replicated);
+  const Buffer& amax = add(kFp8Amax, scales, BufferSpec::Rule::largest);
+  const Buffer* const history =
+      recipe.history > 1 ? &add(kFp8History, {recipe.history, ops::kFp8Operands, experts}, BufferSpec::Rule::replicated)
+                         : nullptr;
+  delayed_scales_.push_back({&reference, &amax, history, recipe.factor});
+  return std::make_shared<const ops::Fp8Quantiser>(
+      recipe, std::move(kept),
+      ops::Fp8Magnitudes{reference.value(), [&amax] { return amax.share(); }, expert ? builder.expert_rank * count : 0,
+                         count});
 }
 
 Parameter& Module::add_parameter(const Builder& builder, const std::string& name, const Shape& shape,
@@ -88,7 +123,13 @@ Buffer& Module::add_buffer(const Builder& builder, const std::string& name, cons
   return *own_buffers_.back();
 }
 
-void Module::after_update(Stream&, const Tensor&) {}
+void Module::after_update(Stream& stream, const Tensor& step) {
+  for (const DelayedScales& scales : delayed_scales_) {
+    const Tensor history = scales.history ? scales.history->value() : Tensor();
+    kernels::fp8_next_references(stream, {scales.reference->value(), history, scales.amax->value()}, step,
+                                 scales.factor);
+  }
+}
 
 // `placed`: where the builder says.
 Parameter& Module::add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,10 @@
 namespace witan {
 
 struct LoraConfig;  // nn/lora.h
-namespace ops {  // ops/fp8_kept.h
+namespace ops {     // ops/fp8_kept.h, ops/fp8_quantiser.h
 class Fp8Rounds;
-class Fp8KeptWeight;
+class Fp8Quantiser;
+struct Fp8Recipe;
 }  // namespace ops
 
 // What modules are built with: where, in which dtype, under which name.
@@ -46,8 +48,9 @@ struct Builder {
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
   std::shared_ptr<const LoraConfig> lora = {};   // which matrices have adapters; null: none
-  bool fp8 = false;  // products with matrices and experts take operands in e4m3 (ops/fp8_linear.h)
-  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which they are kept; null: they are not
+  // How products with matrices and experts scale operands in 8 bits (ops/fp8_linear.h); null: they have none
+  std::shared_ptr<const ops::Fp8Recipe> fp8 = {};
+  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which weights in 8 bits are kept; null: they are not
   std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained
 
   // How a matrix, or a stack of them, begins: normal with this deviation or with one that follows from its inputs, or
@@ -66,11 +69,9 @@ struct Builder {
     return {.std = fan_in_std > 0 ? 1 : init_std};
   }
 
-  // Whether a matrix of this builder's parameters is multiplied in e4m3: the head is not. `weight`: this rank's part.
+  // Whether a matrix of this builder's parameters is multiplied in 8 bits: the head is not. `weight`: this rank's part.
   // Throws ConfigError for one whose rows or columns are no whole multiples of what such products take.
   bool multiplies_in_fp8(const Parameter& weight) const;
-  // Where its copies in e4m3 are kept; null: nowhere.
-  std::shared_ptr<ops::Fp8KeptWeight> keeps_fp8(const Parameter& weight) const;
 
   int tensor_ranks() const { return tensor ? tensor->group.size() : 1; }
   int tensor_rank() const { return tensor ? tensor->group.rank() : 0; }
@@ -132,6 +133,10 @@ struct ModuleHooks {
   std::function<void()> before_forward, after_forward, before_backward, after_backward;
 };
 
+// Whether a tensor of this name is a buffer of delayed scales: what a run has found out about its tensors, without
+// which a model is the same.
+bool is_fp8_state(std::string_view name);
+
 class Module;
 
 // One observer of a module, whose hooks are called until it is destroyed; it may outlive the module.
@@ -163,7 +168,8 @@ class Module {
   // The end of a training step, behind the optimizer's update and the sums of summed buffers: where a module writes its
   // replicated buffers. Queued on the stream like all of a step, which may be recorded as a graph: no host read, no
   // decision of the host's. `step` (kernels/step_value.h) says to kernels whether the step is skipped, in which case
-  // everything must stay as it is. Not called on modules of an evaluation or a generation.
+  // everything must stay as it is. Not called on modules of an evaluation or a generation. Of every module: its delayed
+  // scales.
   virtual void after_update(Stream& stream, const Tensor& step);
 
   // Their hooks, in the order in which they came; those of observers that are gone have expired.
@@ -181,15 +187,23 @@ class Module {
   // State without a gradient, named like a parameter. `initial`: of every element.
   Buffer& add_buffer(const Builder& builder, const std::string& name, const Shape& shape, DType dtype, double initial,
                      BufferSpec::Rule rule, Placement::Uses uses = Placement::Uses::same);
+  // How the operands of a weight of this module are scaled in 8 bits; null: it is not multiplied so. Delayed scales are
+  // buffers of the module, named like the weight: NAME_fp8_reference, _fp8_amax and _fp8_history.
+  std::shared_ptr<const ops::Fp8Quantiser> add_fp8(const Builder& builder, const Parameter& weight);
   void add_child(Module& child) { children_.push_back(&child); }
 
  private:
   friend class ModuleObserver;
+  struct DelayedScales {
+    const Buffer *reference, *amax, *history;  // history: null where the last step alone counts
+    double factor;
+  };
   Parameter& add(const Builder& builder, ParameterSpec spec, const ParameterSpec::Part& part, bool placed);
 
   std::string path_;
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<std::unique_ptr<Buffer>> own_buffers_;
+  std::vector<DelayedScales> delayed_scales_;
   std::vector<Module*> children_;
   Observers observers_;
 };

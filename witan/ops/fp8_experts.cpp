@@ -72,17 +72,39 @@ struct Kept {
   SavedRowBlocks blocks;
   SavedTokens tokens;
   bool weighted;
-  std::shared_ptr<Fp8KeptWeight> first_kept, second_kept;
+  std::shared_ptr<const Fp8Quantiser> of_first, of_second;
 
   bool wants_below(Backward& b) const { return b.wants(rows) || b.wants(first) || (weighted && b.wants(row_weight)); }
   Tensor weight(Backward& b) const { return weighted ? b.value(row_weight) : Tensor(); }
 };
 
+// swiglu(h) s by rows or by columns or both: of blocks without its result in memory.
+void quantise_swiglu(Stream& s, const Fp8Quantiser& quantiser, Fp8Quantiser::Noted noted, const Fp8Rows& rows,
+                     const Fp8Columns& columns, const SwigluRows& of, const RowGroups& groups,
+                     const Fp8RowBlocks& blocks) {
+  if (quantiser.blockwise()) return kernels::fp8_quantise_swiglu(s, rows, columns, of.h, of.s, groups, blocks);
+  const Tensor y = s.empty({of.h.size(0), of.h.size(1) / 2}, of.h.dtype());
+  kernels::swiglu_forward(s, y, of.h, of.s, groups);
+  quantiser.quantise(s, Fp8Operand::input, noted, rows, columns, y, blocks);
+}
+
+// The same of swiglu's gradient; ds on the way.
+void quantise_swiglu_backward(Stream& s, const Fp8Quantiser& quantiser, const Fp8Rows& rows, const Fp8Columns& columns,
+                              const kernels::Fp8SwigluGradient& of, const RowGroups& groups,
+                              const Fp8RowBlocks& blocks) {
+  const bool wanted = rows.values.defined() || columns.values.defined();
+  if (wanted && quantiser.blockwise())
+    return kernels::fp8_quantise_swiglu_backward(s, rows, columns, of, groups, blocks);
+  const Tensor dh = s.empty_like(of.h);
+  kernels::swiglu_backward(s, dh, of.ds, of.dy, of.h, of.s, groups);
+  if (wanted) quantiser.quantise(s, Fp8Operand::gradient, Fp8Quantiser::Noted::yes, rows, columns, dh, blocks);
+}
+
 Fp8Columns activations_of(Backward& b, const Kept& kept, const RowGroups& groups, const Fp8RowBlocks& blocks) {
   if (kept.activations.kept()) return kept.activations.value(b);
   const Tensor h = b.value(kept.h);
-  Fp8Columns out = Fp8Columns::empty(b.stream(), blocks, h.size(1) / 2);
-  kernels::fp8_quantise_swiglu(b.stream(), {}, out, h, kept.weight(b), groups, blocks);
+  Fp8Columns out = kept.of_second->empty_columns(b.stream(), Fp8Operand::input, blocks, h.size(1) / 2);
+  quantise_swiglu(b.stream(), *kept.of_second, Fp8Quantiser::Noted::no, {}, out, {h, kept.weight(b)}, groups, blocks);
   return out;
 }
 
@@ -93,17 +115,19 @@ Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const Ro
   const bool below = kept.wants_below(b);
   const RowIndex dy_rows = kept.tokens.index(b);
   const int64_t capacity = dy_rows.capacity(dy);
-  const Fp8Rows rows = below ? Fp8Rows::empty(s, capacity, dy.size(1)) : Fp8Rows();
-  Fp8Columns columns = b.wants(kept.second) ? Fp8Columns::empty(s, blocks, dy.size(1)) : Fp8Columns();
+  const Fp8Quantiser& quantiser = *kept.of_second;
+  constexpr auto kGradient = Fp8Operand::gradient;
+  const Fp8Rows rows = below ? quantiser.empty_rows(s, kGradient, capacity, dy.size(1)) : Fp8Rows();
+  Fp8Columns columns = b.wants(kept.second) ? quantiser.empty_columns(s, kGradient, blocks, dy.size(1)) : Fp8Columns();
   if (!below && !columns.values.defined()) return {};
-  kernels::fp8_quantise(s, rows, columns, dy, blocks, dy_rows);
+  quantiser.quantise(s, kGradient, Fp8Quantiser::Noted::yes, rows, columns, dy, blocks, dy_rows);
   if (columns.values.defined())
     write_fp8_gradient(b, kept.second, columns, activations_of(b, kept, groups, blocks), blocks.groups);
   columns = {};
   if (!below) return {};
   const Tensor w = b.value(kept.second);
   Tensor da = s.empty({capacity, w.size(2)}, dy.dtype());
-  kernels::fp8_product(s, da, {rows, fp8_weights(s, w, kept.second_kept.get(), true), true}, groups);
+  kernels::fp8_product(s, da, {rows, quantiser.weights(s, Fp8Quantiser::Noted::no, w, true), true}, groups);
   return da;
 }
 
@@ -111,21 +135,21 @@ void backward_first(Backward& b, const Kept& kept, Tensor da, const RowGroups& g
   Stream& s = b.stream();
   const Tensor h = b.value(kept.h), weight = kept.weight(b);
   const Tensor ds = kept.weighted && b.wants(kept.row_weight) ? s.empty_like(weight) : Tensor();
-  const Fp8Rows rows = b.wants(kept.rows) ? Fp8Rows::empty(s, h.size(0), h.size(1)) : Fp8Rows();
-  Fp8Columns columns = b.wants(kept.first) ? Fp8Columns::empty(s, blocks, h.size(1)) : Fp8Columns();
-  if (rows.values.defined() || columns.values.defined())
-    kernels::fp8_quantise_swiglu_backward(s, rows, columns, {ds, da, h, weight}, groups, blocks);
-  else
-    kernels::swiglu_backward(s, s.empty_like(h), ds, da, h, weight, groups);
+  const Fp8Quantiser& quantiser = *kept.of_first;
+  constexpr auto kGradient = Fp8Operand::gradient;
+  const Fp8Rows rows = b.wants(kept.rows) ? quantiser.empty_rows(s, kGradient, h.size(0), h.size(1)) : Fp8Rows();
+  Fp8Columns columns = b.wants(kept.first) ? quantiser.empty_columns(s, kGradient, blocks, h.size(1)) : Fp8Columns();
+  quantise_swiglu_backward(s, quantiser, rows, columns, {ds, da, h, weight}, groups, blocks);
   da = {};
   if (ds.defined()) b.add(kept.row_weight, ds);
   if (columns.values.defined())
-    write_fp8_gradient(b, kept.first, columns, kept.in.value(b, blocks, kept.tokens.index(b)), blocks.groups);
+    write_fp8_gradient(b, kept.first, columns, kept.in.value(b, quantiser, blocks, kept.tokens.index(b)),
+                       blocks.groups);
   columns = {};
   if (!rows.values.defined()) return;
   const Tensor w = b.value(kept.first);
   Tensor dx = s.empty({h.size(0), w.size(2)}, h.dtype());
-  kernels::fp8_product(s, dx, {rows, fp8_weights(s, w, kept.first_kept.get(), true), true}, groups);
+  kernels::fp8_product(s, dx, {rows, quantiser.weights(s, Fp8Quantiser::Noted::no, w, true), true}, groups);
   b.add(kept.rows, summed_for_tokens(s, std::move(dx), kept.tokens.gathers ? b.value(kept.tokens.slot) : Tensor(),
                                      kept.tokens.topk));
 }
@@ -140,23 +164,29 @@ Var run_experts(Tape& tape, const Var& rows, const TokenRows* tokens, const RowG
   const int64_t capacity = x_rows.capacity(rows.value()), D = rows.size(1), F = second.size(2);
   const Fp8RowBlocks blocks = Fp8RowBlocks::empty(s, groups, capacity);
   kernels::fp8_row_blocks(s, blocks, groups);
+  const auto or_default = [](const std::shared_ptr<const Fp8Quantiser>& given) {
+    return given ? given : std::make_shared<const Fp8Quantiser>();
+  };
+  const auto of_first = or_default(experts.of_first), of_second = or_default(experts.of_second);
+  const Fp8Quantiser::Noted noted = noted_of(tape);
 
   const Tensor h = s.empty({capacity, 2 * F}, rows.dtype());
   Fp8Columns in, activations;
   {
     // Tokens are kept as they are, and quantised again for the backward: they are fewer than their rows.
-    if (!tokens && SavedOperand::by_columns(tape, rows, first)) in = Fp8Columns::empty(s, blocks, D);
-    const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, D);
-    kernels::fp8_quantise(s, by_rows, in, rows.value(), blocks, x_rows);
-    kernels::fp8_product(s, h, {by_rows, fp8_weights(s, first.value(), experts.first_kept.get(), false)}, groups);
+    if (!tokens && SavedOperand::by_columns(tape, rows, first))
+      in = of_first->empty_columns(s, Fp8Operand::input, blocks, D);
+    const Fp8Rows by_rows = of_first->empty_rows(s, Fp8Operand::input, capacity, D);
+    of_first->quantise(s, Fp8Operand::input, noted, by_rows, in, rows.value(), blocks, x_rows);
+    kernels::fp8_product(s, h, {by_rows, of_first->weights(s, noted, first.value(), false)}, groups);
   }
   if (tape.recording() && second.needs_gradient() && !experts.rematerialise)
-    activations = Fp8Columns::empty(s, blocks, F);
-  const Fp8Rows by_rows = Fp8Rows::empty(s, capacity, F);
-  kernels::fp8_quantise_swiglu(s, by_rows, activations, h, row_weight.defined() ? row_weight.value() : Tensor(), groups,
-                               blocks);
+    activations = of_second->empty_columns(s, Fp8Operand::input, blocks, F);
+  const Fp8Rows by_rows = of_second->empty_rows(s, Fp8Operand::input, capacity, F);
+  quantise_swiglu(s, *of_second, noted, by_rows, activations, {h, row_weight.defined() ? row_weight.value() : Tensor()},
+                  groups, blocks);
   Tensor y = s.empty({capacity, second.size(1)}, rows.dtype());
-  kernels::fp8_product(s, y, {by_rows, fp8_weights(s, second.value(), experts.second_kept.get(), false)}, groups);
+  kernels::fp8_product(s, y, {by_rows, of_second->weights(s, noted, second.value(), false)}, groups);
   y = summed_for_tokens(s, std::move(y), tokens ? tokens->slot : Tensor(), tokens ? tokens->topk : 1);
 
   std::vector<Var> inputs = {rows, first, second};
@@ -172,8 +202,8 @@ Var run_experts(Tape& tape, const Var& rows, const TokenRows* tokens, const RowG
             SavedRowBlocks(tape, blocks),
             SavedTokens(tape, tokens),
             row_weight.defined(),
-            experts.first_kept,
-            experts.second_kept};
+            of_first,
+            of_second};
   return tape.record("fp8_experts", y, inputs, [kept = std::move(kept)](Backward& b, const Tensor& dy) {
     const RowGroups within = kept.groups.value(b);
     const Fp8RowBlocks of_rows = kept.blocks.value(b);

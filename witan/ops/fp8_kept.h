@@ -52,11 +52,11 @@ class Fp8KeptWeight {
   }
 
   bool keeps() const { return rounds_->open(); }
-  // Of this round; w [E, N, K] is quantised where it was not yet.
-  const kernels::Fp8Weights& value(Stream& stream, const Tensor& w) {
+  // Of this round: quantise(both copies) is called where it was not yet.
+  template <class Quantise>
+  const kernels::Fp8Weights& value(const Quantise& quantise) {
     assert(keeps());
-    if (std::exchange(quantised_in_, rounds_->number()) != rounds_->number())
-      kernels::fp8_quantise_weights(stream, both_, w);
+    if (std::exchange(quantised_in_, rounds_->number()) != rounds_->number()) quantise(both_);
     return both_;
   }
 

@@ -1,9 +1,9 @@
-// What ops with operands in e4m3 share: weights as they want them, and what their backward keeps.
+// What ops with operands in 8 bits share: their checks, and what their backward keeps.
 #pragma once
 
 #include "witan/autograd/tape.h"
 #include "witan/kernels/fp8.h"
-#include "witan/ops/fp8_kept.h"
+#include "witan/ops/fp8_quantiser.h"
 #include "witan/ops/matrix.h"
 #include "witan/ops/saved_groups.h"
 
@@ -29,21 +29,14 @@ inline void check_fp8_groups(const char* op, const RowGroups& groups, int64_t ex
                         bounds.defined() ? cat(", got ", bounds.dtype(), " ", bounds.shape()) : "");
 }
 
+// What a tape's forward shows counts for later steps where it is a training step's.
+inline Fp8Quantiser::Noted noted_of(const Tape& tape) {
+  return tape.training_forward() ? Fp8Quantiser::Noted::yes : Fp8Quantiser::Noted::no;
+}
+
 // A matrix as a stack of one.
 inline Tensor stacked(const Tensor& w) {
   return w.shape().dims() == 3 ? w : w.reshape({1, w.size(0), w.size(1)});
-}
-
-// w, or its transpose; perhaps both, where they are kept.
-inline kernels::Fp8Weights fp8_weights(Stream& stream, const Tensor& matrices, Fp8KeptWeight* kept, bool transposed) {
-  const Tensor w = stacked(matrices);
-  if (kept != nullptr && kept->keeps()) return kept->value(stream, w);
-  const int64_t E = w.size(0), N = w.size(1), K = w.size(2);
-  kernels::Fp8Weights out{transposed ? Tensor() : stream.empty({E, N, K}, DType::f8),
-                          transposed ? stream.empty({E, K, N}, DType::f8) : Tensor(),
-                          stream.empty({E, kernels::fp8_blocks(N), kernels::fp8_blocks(K)}, DType::f32)};
-  kernels::fp8_quantise_weights(stream, out, w);
-  return out;
 }
 
 class SavedRowBlocks {
@@ -94,11 +87,12 @@ class SavedOperand {
   SavedOperand(Tape& tape, const Var& x, const Var& w, const kernels::Fp8Columns& columns)
       : columns_(tape, columns), rows_(columns.values.defined() ? Saved() : tape.save_for(w, x)) {}
 
-  kernels::Fp8Columns value(Backward& b, const kernels::Fp8RowBlocks& blocks, const RowIndex& x_rows = {}) const {
+  kernels::Fp8Columns value(Backward& b, const Fp8Quantiser& quantiser, const kernels::Fp8RowBlocks& blocks,
+                            const RowIndex& x_rows = {}) const {
     if (columns_.kept()) return columns_.value(b);
     const Tensor rows = as_matrix(b.value(rows_));
-    kernels::Fp8Columns out = kernels::Fp8Columns::empty(b.stream(), blocks, rows.size(1));
-    kernels::fp8_quantise(b.stream(), {}, out, rows, blocks, x_rows);
+    kernels::Fp8Columns out = quantiser.empty_columns(b.stream(), Fp8Operand::input, blocks, rows.size(1));
+    quantiser.quantise(b.stream(), Fp8Operand::input, Fp8Quantiser::Noted::no, {}, out, rows, blocks, x_rows);
     return out;
   }
 

@@ -6,12 +6,14 @@
 #include "support/cuda_rank.h"
 #include "support/fp8.h"
 #include "witan/kernels/activation.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan {
 namespace {
 
 using kernels::fp8_blocks;
 using kernels::Fp8Columns;
+using kernels::Fp8Format;
 using kernels::Fp8RowBlocks;
 using kernels::Fp8Rows;
 using kernels::Fp8Weights;
@@ -49,36 +51,38 @@ class CudaFp8 : public CudaTest {
             of.most};
   }
 
-  Quantised on_cpu(const Tensor& x, const RowGroups& groups) {
-    Quantised out{
-        Fp8RowBlocks::empty(host.stream, groups, x.size(0)), Fp8Rows::empty(host.stream, x.size(0), x.size(1)), {}};
-    out.columns = Fp8Columns::empty(host.stream, out.blocks, x.size(1));
+  Quantised on_cpu(const Tensor& x, const RowGroups& groups, Fp8Format format = Fp8Format::e4m3,
+                   const Tensor& largest = {}) {
+    Quantised out{Fp8RowBlocks::empty(host.stream, groups, x.size(0)),
+                  Fp8Rows::empty(host.stream, x.size(0), x.size(1), format),
+                  {}};
+    out.columns = Fp8Columns::empty(host.stream, out.blocks, x.size(1), format);
     // As the GPU's memory is: what neither writes is the same.
     for (const Tensor& to : {out.rows.values, out.rows.scales, out.columns.values, out.columns.scales})
       if (to.bytes() > 0) std::memset(to.raw(), 0xFF, static_cast<size_t>(to.bytes()));
     kernels::fp8_row_blocks(host.stream, out.blocks, groups);
-    kernels::fp8_quantise(host.stream, out.rows, out.columns, x, out.blocks);
+    kernels::fp8_quantise(host.stream, out.rows, out.columns, x, out.blocks, {{}, largest});
     return out;
   }
-  Quantised on_gpu(const Quantised& shapes, const Tensor& x, const RowGroups& groups) {
+  Quantised on_gpu(const Quantised& shapes, const Tensor& x, const RowGroups& groups, const Tensor& largest = {}) {
     Quantised out{like(shapes.blocks),
-                  {like(shapes.rows.values), like(shapes.rows.scales)},
-                  {like(shapes.columns.values), like(shapes.columns.scales)}};
+                  {like(shapes.rows.values), like(shapes.rows.scales), shapes.rows.format},
+                  {like(shapes.columns.values), like(shapes.columns.scales), shapes.columns.format}};
     kernels::fp8_row_blocks(gpu(), out.blocks, groups);
-    kernels::fp8_quantise(gpu(), out.rows, out.columns, x, out.blocks);
+    kernels::fp8_quantise(gpu(), out.rows, out.columns, x, out.blocks, {{}, largest});
     return out;
   }
-  Fp8Weights weights_on_cpu(const Tensor& w) {
+  Fp8Weights weights_on_cpu(const Tensor& w, const Tensor& largest = {}) {
     const int64_t E = w.size(0), N = w.size(1), K = w.size(2);
     const Fp8Weights out{host.stream.empty({E, N, K}, DType::f8), host.stream.empty({E, K, N}, DType::f8),
                          host.stream.empty({E, fp8_blocks(N), fp8_blocks(K)}, DType::f32)};
-    kernels::fp8_quantise_weights(host.stream, out, w);
+    kernels::fp8_quantise_weights(host.stream, out, w, largest);
     return out;
   }
   Quantised to_gpu(const Quantised& q) {
     return {{to_gpu(q.blocks.groups), to_gpu(q.blocks.table), q.blocks.most},
-            {to_gpu(q.rows.values), to_gpu(q.rows.scales)},
-            {to_gpu(q.columns.values), to_gpu(q.columns.scales)}};
+            {to_gpu(q.rows.values), to_gpu(q.rows.scales), q.rows.format},
+            {to_gpu(q.columns.values), to_gpu(q.columns.scales), q.columns.format}};
   }
   Fp8Weights to_gpu(const Fp8Weights& w) { return {to_gpu(w.values), to_gpu(w.transposed), to_gpu(w.scales)}; }
 
@@ -126,6 +130,81 @@ TEST_F(CudaFp8, QuantisesToTheBitsOfTheCpu) {
     expect_same({first.blocks, rows, columns}, cpu);
     expect_same(on_gpu(on_cpu(x, {}), x_gpu, {}), on_cpu(x, {}));
   }
+}
+
+// In e5m2, and where one magnitude scales all of a group: its own, half of it, beyond which numbers saturate, or more.
+TEST_F(CudaFp8, QuantisesByGivenMagnitudesToTheBitsOfTheCpu) {
+  for (const Fp8Case& c : fp8_cases())
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, format == Fp8Format::e4m3 ? "" : " in e5m2"));
+      const RowGroups groups = fp8_groups(host, c), groups_gpu = to_gpu(groups);
+      const Tensor x = fp8_rows_of(host, c, c.K, DType::bf16, "x"), x_gpu = to_gpu(x);
+      const Quantised own = on_cpu(x, groups, format);
+      expect_same(on_gpu(own, x_gpu, groups_gpu), own);
+
+      const int64_t G = own.blocks.number();
+      const Tensor amax = host.stream.zeros({G}, DType::f32), amax_gpu = to_gpu(amax);
+      kernels::fp8_amax(host.stream, amax, x, own.blocks);
+      kernels::fp8_amax(gpu(), amax_gpu, x_gpu, to_gpu(own).blocks);
+      expect_bits(amax_gpu, amax, "magnitudes");
+      for (const float factor : {1.0F, 0.5F, 3.0F}) {
+        for (float& one : amax.span<float>()) one *= factor;
+        const Quantised cpu = on_cpu(x, groups, format, amax);
+        expect_same(on_gpu(cpu, x_gpu, groups_gpu, to_gpu(amax)), cpu);
+      }
+      // Of rows that an index names.
+      const auto [tokens, index] = fp8_tokens_of(host, c, DType::bf16);
+      const Tensor of_tokens = host.stream.zeros({G}, DType::f32), on_gpu_too = to_gpu(of_tokens);
+      kernels::fp8_amax(host.stream, of_tokens, tokens, own.blocks, {index, kFp8Topk});
+      kernels::fp8_amax(gpu(), on_gpu_too, to_gpu(tokens), to_gpu(own).blocks, {to_gpu(index), kFp8Topk});
+      expect_bits(on_gpu_too, of_tokens, "magnitudes of tokens");
+    }
+}
+
+TEST_F(CudaFp8, QuantisesWeightsByGivenMagnitudesToTheBitsOfTheCpu) {
+  for (const Shape& shape : {Shape{3, 144, 272}, {1, 128, 128}, {2, 16, 400}}) {
+    const Tensor w = host.normal(shape, DType::bf16, "w", 0.02), w_gpu = to_gpu(w);
+    const Tensor amax = host.stream.zeros({shape[0]}, DType::f32), amax_gpu = to_gpu(amax);
+    kernels::fp8_weight_amax(host.stream, amax, w);
+    kernels::fp8_weight_amax(gpu(), amax_gpu, w_gpu);
+    expect_bits(amax_gpu, amax, "magnitudes");
+    amax.data<float>()[0] /= 2;
+    const Fp8Weights cpu = weights_on_cpu(w, amax), found{like(cpu.values), like(cpu.transposed), like(cpu.scales)};
+    kernels::fp8_quantise_weights(gpu(), found, w_gpu, to_gpu(amax));
+    expect_bits(found.values, cpu.values, "values");
+    expect_bits(found.transposed, cpu.transposed, "transposed");
+    expect_bits(found.scales, cpu.scales, "scales");
+  }
+}
+
+TEST_F(CudaFp8, DelaysScalesAsTheCpuDoes) {
+  constexpr int64_t E = 300, R = 3, H = 4;
+  const Tensor amax = host.normal({E * R}, DType::f32, "amax"), reference = host.normal({E}, DType::f32, "reference"),
+               seen = host.stream.zeros({E}, DType::f32), history = host.stream.zeros({H, E}, DType::f32),
+               step = host.stream.zeros({kernels::kStepValues}, DType::f64);
+  for (const Tensor& of : {amax, reference})
+    for (float& one : of.span<float>()) one = std::max(one, 0.0F);  // half of them are unknown yet
+  const Tensor amax_gpu = to_gpu(amax), reference_gpu = to_gpu(reference), seen_gpu = to_gpu(seen),
+               history_gpu = to_gpu(history);
+  kernels::fp8_delay(host.stream, amax, seen, reference);
+  kernels::fp8_delay(gpu(), amax_gpu, seen_gpu, reference_gpu);
+  expect_bits(amax_gpu, amax, "magnitudes");
+  expect_bits(seen_gpu, seen, "what a step has seen");
+  kernels::fp8_delay(host.stream, amax, {}, reference);
+  kernels::fp8_delay(gpu(), amax_gpu, {}, reference_gpu);
+  expect_bits(amax_gpu, amax, "magnitudes of an evaluation");
+  for (int64_t update = 1; update <= 6; ++update)
+    for (const double skip : {1.0, 0.0})
+      for (const bool remembers : {false, true}) {
+        step.data<double>()[kernels::step_value::update] = static_cast<double>(update);
+        step.data<double>()[kernels::step_value::skip] = skip;
+        for (float& one : seen.span<float>()) one = one * 0.9F + (skip != 0 ? 1 : 0);
+        kernels::fp8_next_references(host.stream, {reference, remembers ? history : Tensor(), seen}, step, 2);
+        kernels::fp8_next_references(gpu(), {reference_gpu, remembers ? history_gpu : Tensor(), to_gpu(seen)},
+                                     to_gpu(step), 2);
+        expect_bits(reference_gpu, reference, "references");
+        expect_bits(history_gpu, history, "history");
+      }
 }
 
 // Rows that an index names, of tokens at 16 bytes and elsewhere.
@@ -190,12 +269,15 @@ TEST_F(CudaFp8, QuantisesSwigluToTheBitsOfTwoKernels) {
         kernels::swiglu_forward(gpu(), y, h, s, groups_gpu);
         kernels::swiglu_backward(gpu(), dh, ds, dy, h, s, groups_gpu);
         const Quantised of_y = on_gpu(on_cpu(host.stream.zeros({c.capacity, F}, DType::bf16), groups), y, groups_gpu);
-        const Quantised of_dh =
-            on_gpu(on_cpu(host.stream.zeros({c.capacity, 2 * F}, DType::bf16), groups), dh, groups_gpu);
+        // The gradient in e5m2 where rows are weighted.
+        const Quantised of_dh = on_gpu(on_cpu(host.stream.zeros({c.capacity, 2 * F}, DType::bf16), groups,
+                                              weighted ? Fp8Format::e5m2 : Fp8Format::e4m3),
+                                       dh, groups_gpu);
         const auto fused = [&](const Quantised& like_this, const auto& kernel) {
-          const Quantised out{like_this.blocks,
-                              {like(like_this.rows.values), like(like_this.rows.scales)},
-                              {like(like_this.columns.values), like(like_this.columns.scales)}};
+          const Quantised out{
+              like_this.blocks,
+              {like(like_this.rows.values), like(like_this.rows.scales), like_this.rows.format},
+              {like(like_this.columns.values), like(like_this.columns.scales), like_this.columns.format}};
           kernel(out);
           for (const auto& [a, b] : {std::pair{out.rows.values, like_this.rows.values},
                                      {out.rows.scales, like_this.rows.scales},
@@ -238,11 +320,13 @@ TEST_F(CudaFp8, QuantisesTheEdgesOfTheRange) {
 TEST_F(CudaFp8, ProductsAreThoseOfTheDequantisedOperands) {
   if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const Fp8Case& c : fp8_cases())
-    for (const bool turned : {false, true}) {
+    for (const auto& [turned, format] :
+         {std::pair{false, Fp8Format::e4m3}, {true, Fp8Format::e4m3}, {true, Fp8Format::e5m2}}) {
       const int64_t in = turned ? c.N : c.K, out = turned ? c.K : c.N, E = c.experts();
-      SCOPED_TRACE(cat(c.capacity, " rows, ", in, " -> ", out, turned ? ", turned" : ""));
+      SCOPED_TRACE(cat(c.capacity, " rows, ", in, " -> ", out, turned ? ", turned" : "",
+                       format == Fp8Format::e4m3 ? "" : ", of e5m2"));
       const RowGroups groups = fp8_groups(host, c), groups_gpu = to_gpu(groups);
-      const Quantised x = on_cpu(fp8_rows_of(host, c, in, DType::bf16, "x"), groups), x_gpu = to_gpu(x);
+      const Quantised x = on_cpu(fp8_rows_of(host, c, in, DType::bf16, "x"), groups, format), x_gpu = to_gpu(x);
       const Fp8Weights w = weights_on_cpu(host.normal({E, c.N, c.K}, DType::bf16, "w")), w_gpu = to_gpu(w);
       const Tensor ys[] = {poisoned({c.capacity, out}, DType::bf16), poisoned({c.capacity, out}, DType::bf16)};
       for (const Tensor& y : ys) kernels::fp8_product(gpu(), y, {x_gpu.rows, w_gpu, turned}, groups_gpu);
@@ -272,11 +356,16 @@ TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
   for (const Fp8Case& c : fp8_cases()) {
     const RowGroups groups = fp8_groups(host, c);
     const Quantised x = on_cpu(fp8_rows_of(host, c, c.K, DType::bf16, "x"), groups), x_gpu = to_gpu(x);
-    const Quantised dy = on_cpu(fp8_rows_of(host, c, c.N, DType::bf16, "dy"), groups), dy_gpu = to_gpu(dy);
-    const std::vector<double> by_x = dequantised(x.columns), by_dy = dequantised(dy.columns);
+    const std::vector<double> by_x = dequantised(x.columns);
     const int64_t P = x.columns.values.size(1), E = c.experts();
     for (const DType out : {DType::f32, DType::bf16})
       for (const bool aligned : {true, false}) {
+        // Each of the four ways of storing meets each format in one of two cases.
+        const bool e5m2 = ((out == DType::f32) == aligned) == (c.K % 32 == 0);
+        const Quantised dy = on_cpu(fp8_rows_of(host, c, c.N, DType::bf16, "dy"), groups,
+                                    e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3),
+                        dy_gpu = to_gpu(dy);
+        const std::vector<double> by_dy = dequantised(dy.columns);
         SCOPED_TRACE(cat(c.capacity, " rows, ", c.N, " x ", c.K, " -> ", out, aligned ? "" : ", at no 16 bytes"));
         const Tensor whole = poisoned({E * c.N * c.K + 1}, out);
         const Tensor dw = whole.narrow(0, aligned ? 0 : 1, E * c.N * c.K).reshape({E, c.N, c.K});

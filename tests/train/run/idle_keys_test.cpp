@@ -61,7 +61,16 @@ std::vector<Case> cases() {
       {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
       "multi_latent_attention = true; here multi_latent_attention = false");
-  add({"fp8_recipe", "fp8_keep_weights"}, {}, {"fp8_format = 'e4m3'"}, "fp8_format = e4m3");
+  add({"fp8_recipe", "fp8_keep_weights", "first_last_layers_bf16"}, {}, {"fp8_format = 'e4m3'"},
+      "fp8_format = e4m3 or hybrid");
+  add({"fp8_margin", "fp8_amax_compute_algo"}, {"fp8_format = 'hybrid'"},
+      {"fp8_format = 'hybrid'", "fp8_recipe = 'delayed'"}, "fp8_recipe = delayed; here fp8_recipe = blockwise");
+  add({"fp8_amax_history_len"}, {"fp8_format = 'hybrid'", "fp8_recipe = 'delayed'"},
+      {"fp8_format = 'hybrid'", "fp8_recipe = 'delayed'", "fp8_amax_compute_algo = 'max'"},
+      "fp8_amax_compute_algo = max; here fp8_amax_compute_algo = most_recent");
+  add({"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"}, {"fp8_format = 'hybrid'"},
+      {"fp8_format = 'hybrid'", "first_last_layers_bf16 = true"},
+      "first_last_layers_bf16 = true; here first_last_layers_bf16 = false");
   add({"num_query_groups"}, {"multi_latent_attention = true"}, {}, "multi_latent_attention = false");
   add({"rotary_base", "rotary_percent", "rotary_interleaved"}, {"position_embedding_type = 'none'"}, {},
       "position_embedding_type = rope; here position_embedding_type = none");

@@ -124,6 +124,24 @@ TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionLeavesItAnew) {
   EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected);
 }
 
+// What a run has found out about the sizes of its tensors is its own.
+TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
+  RunConfig source = source_config();
+  source.model.dtype = "float32";
+  source.model.mlp.ffn_hidden_size = 32;
+  RunConfig config = new_config();
+  config.model = source.model;
+  source.model.attention.num_query_groups = source.model.attention.num_attention_heads = 1;
+  config.model.attention = source.model.attention;
+  source.model.fp8_format = "hybrid";
+  source.model.fp8_recipe = "delayed";
+  const double expected = save_source(source);
+  EXPECT_NEAR(first_loss_of(config), expected, 5e-3 * expected);
+  config.model.fp8_format = "e4m3";
+  config.model.fp8_recipe = "delayed";
+  EXPECT_NEAR(first_loss_of(config), expected, 5e-3 * expected);
+}
+
 // Rows that pad the vocabulary are a run's own.
 TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
   RunConfig source = source_config();

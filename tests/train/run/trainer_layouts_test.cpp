@@ -54,6 +54,31 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
+// Delayed scales and their history are of the run, whoever goes on with it.
+TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
+  const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
+    RunConfig config = this->config(name);
+    config.model.dtype = "bfloat16";
+    config.model.mlp.ffn_hidden_size = 32;
+    config.model.attention.num_query_groups = config.model.attention.num_attention_heads;
+    config.model.fp8_format = "hybrid";
+    config.model.fp8_recipe = "delayed";
+    config.model.fp8_amax_compute_algo = "max";
+    config.model.fp8_amax_history_len = 3;
+    config.parallel.ranks = ranks;
+    config.parallel.expert_model_parallel_size = expert;
+    config.parallel.deterministic = true;
+    config.train.train_iters = steps;
+    return config;
+  };
+  run(layout("one", 1, 1, 12));
+  run(layout("moved", 4, 2, 4));
+  EXPECT_EQ(run(layout("moved", 2, 2, 8)).resumed_from, 4);
+  EXPECT_EQ(run(layout("moved", 1, 1, 12)).resumed_from, 8);
+  EXPECT_EQ(weights("one", 12), weights("moved", 12));
+  expect_same_steps("one", "moved");
+}
+
 // 289 words, of which ranks hold 144 and 145, or 72 and 73: one model, with rows that pad the table and without.
 TEST_F(Trainer, RanksThatDivideWordsUnevenlyResumeOneAnother) {
   for (const int64_t multiple : {1, 16}) {

@@ -1,48 +1,27 @@
-// Training with operands in e4m3: it learns as without them, every layout agrees, and the plan is kept.
+// Training with operands in e4m3 by blocks: it learns as without them, every layout agrees, and the plan is kept.
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
-#include "train/run/run_support.h"
-#include "train/step/laid_out.h"
-#include "witan/planner/plan.h"
+#include "train/step/fp8_support.h"
 
 namespace witan {
 namespace {
 
 using test::message_of;
+using testing::expect_near;
+using testing::fp8_config;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// Sizes that several ranks divide into multiples of 16, with every kind of matrix.
-RunConfig recipe(const char* dtype = "bfloat16") {
-  RunConfig config = testing::divisible_config(dtype);
-  config.model.fp8_format = "e4m3";
-  config.model.num_layers = 2;
-  config.model.hidden_size = 64;
-  config.model.mlp.ffn_hidden_size = 64;
-  config.model.attention.num_attention_heads = 4;
-  config.model.attention.num_query_groups = 2;
-  config.model.moe.num_experts = 4;
-  config.model.moe.moe_shared_expert_intermediate_size = 32;
-  config.train.global_batch_size = 4;
-  config.optimizer.clip_grad = 1;
-  return laid_out(config, {});
-}
-
-void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double relative) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], relative * expected[i]) << "step " << i;
-}
-
 TEST(Fp8Training, LosesNothingOverTwentySteps) {
   for (const char* dtype : {"bfloat16", "float32"}) {
     SCOPED_TRACE(dtype);
-    RunConfig wide = recipe(dtype);
+    RunConfig wide = fp8_config(dtype);
     wide.model.fp8_format = "none";
-    const Trajectory narrow = run_engine(recipe(dtype), 20), expected = run_engine(wide, 20);
+    const Trajectory narrow = run_engine(fp8_config(dtype), 20), expected = run_engine(wide, 20);
     EXPECT_LT(narrow.losses.back(), 0.99 * narrow.losses.front());
     expect_near(narrow.losses, expected.losses, 5e-3);
     EXPECT_NEAR(narrow.norms.front(), expected.norms.front(), 2e-2 * expected.norms.front());
@@ -51,13 +30,13 @@ TEST(Fp8Training, LosesNothingOverTwentySteps) {
 }
 
 TEST(Fp8Training, RepeatsOnAnyNumberOfThreads) {
-  testing::expect_repeats(recipe(), 3);
+  testing::expect_repeats(fp8_config(), 3);
 }
 
 // No scale depends on other ranks' rows: deterministic mode gives the same bits.
 TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
   for (const char* dtype : {"bfloat16", "float32"}) {
-    RunConfig config = recipe(dtype);
+    RunConfig config = fp8_config(dtype);
     config.parallel.deterministic = true;
     const Trajectory one = run_engine(config, 4);
     for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2"},
@@ -78,7 +57,7 @@ TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
 
 // Where ranks divide matrices or sums, roundings fall elsewhere.
 TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
-  const RunConfig config = recipe();
+  const RunConfig config = fp8_config();
   const Trajectory one = run_engine(config, 4);
   for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
                                                     {"shard=4,expert=2", kFsdp},
@@ -99,10 +78,10 @@ TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
 
 // Recomputation changes no bit, and everything takes the memory that is planned.
 TEST(Fp8Training, RecomputesTheSameBitsWithinThePlan) {
-  const Trajectory kept = run_engine(recipe(), 3);
+  const Trajectory kept = run_engine(fp8_config(), 3);
   for (const char* granularity : {"none", "selective", "full"}) {
     SCOPED_TRACE(granularity);
-    RunConfig config = recipe();
+    RunConfig config = fp8_config();
     config.model.recompute_granularity = granularity;
     const Trajectory found = run_engine(config, 3);
     EXPECT_EQ(kept.losses, found.losses);
@@ -117,7 +96,7 @@ TEST(Fp8Training, KeptWeightsChangeNoBit) {
   for (const LaidOut& layout :
        std::vector<LaidOut>{{}, {"shard=2,expert=2"}, {"pipeline=2"}, {"replicate=2,tensor=2,expert=2"}}) {
     SCOPED_TRACE(described(layout));
-    RunConfig config = laid_out(recipe(), layout);
+    RunConfig config = laid_out(fp8_config(), layout);
     config.train.global_batch_size = 8;
     const Trajectory each = run_engine(config, 4);
     config.model.fp8_keep_weights = true;
@@ -131,7 +110,7 @@ TEST(Fp8Training, KeptWeightsChangeNoBit) {
 }
 
 TEST(Fp8Training, KeptWeightsAreQuantisedOnceAStep) {
-  RunConfig config = recipe();
+  RunConfig config = fp8_config();
   config.train.global_batch_size = 4;  // micro-batches
   const auto bytes = [&](bool keep) {
     config.model.fp8_keep_weights = keep;
@@ -184,7 +163,7 @@ TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
   };
   for (const auto& [name, change] : changes) {
     SCOPED_TRACE(name);
-    RunConfig narrow = recipe();
+    RunConfig narrow = fp8_config();
     change(narrow);
     RunConfig wide = narrow;
     wide.model.fp8_format = "none";
@@ -196,12 +175,12 @@ TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
 
 TEST(Fp8Training, IsRefusedWithTheReason) {
   const auto refused = [](const std::function<void(RunConfig&)>& change, const Facts& facts = {}) {
-    RunConfig config = recipe();
+    RunConfig config = fp8_config();
     change(config);
     return message_of<ConfigError>([&] { make_plan(resolve(config, facts)); });
   };
   EXPECT_EQ(refused([](RunConfig& c) { c.model.hidden_size = 72; }),
-            "fp8_format: layers.0.attention.q_proj.weight is [72, 72] on a rank, and products in e4m3 take rows and "
+            "fp8_format: layers.0.attention.q_proj.weight is [72, 72] on a rank, and products in 8 bits take rows and "
             "columns that are multiples of 16; change the model's sizes or their number of ranks, or set fp8_format = "
             "\"none\"");
   EXPECT_NE(refused([](RunConfig& c) {

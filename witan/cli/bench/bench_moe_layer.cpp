@@ -19,6 +19,7 @@
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
 #include "witan/moe/topk.h"
+#include "witan/ops/fp8_quantiser.h"
 #include "witan/ops/view.h"
 
 namespace witan::cli {
@@ -213,12 +214,17 @@ class BenchRouter {
   TokenSource source_;
 };
 
+// Blockwise, whose scales need nothing of earlier steps.
+std::shared_ptr<const ops::Fp8Recipe> fp8_recipe(const MoeLayerArgs& s) {
+  return s.fp8_format == "none" ? nullptr : std::make_shared<const ops::Fp8Recipe>();
+}
+
 class BenchLayer {
  public:
   BenchLayer(Bench& bench, const MoeLayerArgs& s, DType dtype)
       : bench_(bench),
         state_(s),
-        builder_{.stream = bench.stream(), .dtype = dtype, .fp8 = s.fp8_format != "none"},
+        builder_{.stream = bench.stream(), .dtype = dtype, .fp8 = fp8_recipe(s)},
         asked_(bench, builder_, asked(s), s),
         uniform_(bench, builder_, uniform(s), s),
         dispatcher_(make_dispatcher({}, alone_)),

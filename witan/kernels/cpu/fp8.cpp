@@ -4,11 +4,12 @@
 #include <array>
 #include <bit>
 #include <cassert>
+#include <limits>
 #include <vector>
 
 #include "witan/base/threads.h"
 #include "witan/kernels/cpu/store.h"
-#include "witan/kernels/fp8_scale.h"
+#include "witan/kernels/step_value.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -45,7 +46,35 @@ struct QuantisedTile {
     for (int64_t i = 0; i < rows; ++i) largest = std::max(largest, magnitude_of((*this)(i, j)));
     return largest;
   }
+  uint32_t largest_of_all() const {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < rows; ++i) largest = std::max(largest, largest_of_row(i));
+    return largest;
+  }
 };
+
+// What a tile is scaled into: by its own magnitudes, or by a given one.
+struct Scaling {
+  Fp8Format format = Fp8Format::e4m3;
+  const float* given = nullptr;
+
+  Fp8Scale operator()(uint32_t largest) const {
+    return given ? fp8_scale(largest, std::bit_cast<uint32_t>(*given), format) : fp8_scale(largest, format);
+  }
+};
+
+// to[i] = number(i), rounded to the format.
+template <class Number>
+void encode(uint8_t* to, int64_t count, Fp8Format format, const Number& number) {
+  if (format == Fp8Format::e4m3)
+    for (int64_t i = 0; i < count; ++i) to[i] = e4m3(number(i)).bits;
+  else
+    for (int64_t i = 0; i < count; ++i) to[i] = e5m2(number(i)).bits;
+}
+
+uint8_t* codes_of(const Tensor& tensor) {
+  return reinterpret_cast<uint8_t*>(tensor.raw());
+}
 
 struct RowRange {
   int64_t first, rows;
@@ -56,30 +85,48 @@ RowRange rows_of_block(const Fp8RowBlocks& blocks, int64_t block, int64_t M) {
   return {entry[0], entry[1]};
 }
 
-void write_rows(const Fp8Rows& to, const QuantisedTile& tile, int64_t row, int64_t block) {
+// Which group a block is of, expert by expert.
+int64_t group_of(const Fp8RowBlocks& blocks, int64_t block) {
+  const RowGroups& groups = blocks.groups;
+  if (!groups.begin.defined()) return 0;
+  const int64_t E = groups.experts(), R = groups.sources();
+  const int64_t* begin = (groups.source_begin.defined() ? groups.source_begin : groups.begin).data<int64_t>();
+  return fp8_group_of(block, E * R, [&](int64_t g) { return begin[g % R * E + g / R]; });
+}
+
+// The rows of a block of x, wherever they lie.
+template <class T>
+auto rows_from(const Tensor& x, const RowIndex& x_rows, int64_t first, int64_t column) {
+  const int64_t* const index = x_rows.defined() ? x_rows.index.data<int64_t>() : nullptr;
+  return [=, at = x.data<T>() + column, stride = x.stride(0), divisor = x_rows.divisor](int64_t i) {
+    return at + (index ? index[first + i] / divisor : first + i) * stride;
+  };
+}
+
+void write_rows(const Fp8Rows& to, const QuantisedTile& tile, int64_t row, int64_t block, const Scaling& scaling) {
   const int64_t M = to.values.size(0), K = to.values.size(1);
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const Fp8Scale scale = fp8_scale(tile.largest_of_row(i));
-    e4m3* out = to.values.data<e4m3>() + (row + i) * K + block * kFp8Block;
-    for (int64_t j = 0; j < tile.columns; ++j) out[j] = e4m3(tile(i, j) * scale.inverse);
+    const Fp8Scale scale = scaling(tile.largest_of_row(i));
+    encode(codes_of(to.values) + (row + i) * K + block * kFp8Block, tile.columns, scaling.format,
+           [&](int64_t j) { return tile(i, j) * scale.inverse; });
     to.scales.data<float>()[block * M + row + i] = scale.scale;
   }
 }
 
-void write_columns(const Fp8Columns& to, const QuantisedTile& tile, int64_t row_block, int64_t column) {
+void write_columns(const Fp8Columns& to, const QuantisedTile& tile, int64_t row_block, int64_t column,
+                   const Scaling& scaling) {
   const int64_t K = to.values.size(0), P = to.values.size(1);
   for (int64_t j = 0; j < tile.columns; ++j) {
-    const Fp8Scale scale = fp8_scale(tile.largest_of_column(j));
-    e4m3* out = to.values.data<e4m3>() + (column + j) * P + row_block * kFp8Block;
-    for (int64_t i = 0; i < kFp8Block; ++i) out[i] = e4m3((i < tile.rows ? tile(i, j) : 0.0F) * scale.inverse);
+    const Fp8Scale scale = scaling(tile.largest_of_column(j));
+    encode(codes_of(to.values) + (column + j) * P + row_block * kFp8Block, kFp8Block, scaling.format,
+           [&](int64_t i) { return (i < tile.rows ? tile(i, j) : 0.0F) * scale.inverse; });
     to.scales.data<float>()[row_block * K + column + j] = scale.scale;
   }
 }
 
-void write_weights(const Fp8Weights& to, const QuantisedTile& tile, int64_t expert, int64_t n, int64_t k) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < tile.rows; ++i) largest = std::max(largest, tile.largest_of_row(i));
-  const Fp8Scale scale = fp8_scale(largest);
+void write_weights(const Fp8Weights& to, const QuantisedTile& tile, int64_t expert, int64_t n, int64_t k,
+                   const Scaling& scaling) {
+  const Fp8Scale scale = scaling(tile.largest_of_all());
   const int64_t down = to.scales.size(1), across = to.scales.size(2);
   to.scales.data<float>()[(expert * down + n / kFp8Block) * across + k / kFp8Block] = scale.scale;
   const auto put = [&](const Tensor& tensor, int64_t row, int64_t column, float value) {
@@ -95,13 +142,20 @@ void write_weights(const Fp8Weights& to, const QuantisedTile& tile, int64_t expe
 
 // An operand of a product whose sum runs over the last dim: where each line of it begins.
 struct Lines {
-  const e4m3* first;
+  const uint8_t* first;
   int64_t stride, count;
+  Fp8Format format = Fp8Format::e4m3;
 
   Numbers numbers(int64_t line, int64_t from, int64_t size) const {
+    const uint8_t* const at = first + line * stride + from;
+    return format == Fp8Format::e4m3 ? numbers_of<e4m3>(at, size) : numbers_of<e5m2>(at, size);
+  }
+
+ private:
+  template <class Code>
+  static Numbers numbers_of(const uint8_t* at, int64_t size) {
     Numbers out{};
-    for (int64_t k = 0; k < size; ++k)
-      out[static_cast<size_t>(k)] = static_cast<float>(first[line * stride + from + k]);
+    for (int64_t k = 0; k < size; ++k) out[static_cast<size_t>(k)] = static_cast<float>(std::bit_cast<Code>(at[k]));
     return out;
   }
 };
@@ -190,27 +244,96 @@ void fp8_row_blocks(Stream&, const Fp8RowBlocks& blocks, const RowGroups& groups
 }
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
-  const int64_t across = fp8_blocks(x.size(1)), M = x_rows.capacity(x);
-  const int64_t* const index = x_rows.defined() ? x_rows.index.data<int64_t>() : nullptr;
+                  const Fp8RowBlocks& blocks, const Fp8Given& given) {
+  const int64_t across = fp8_blocks(x.size(1)), M = given.rows.capacity(x);
+  const float* const largest = given.largest.defined() ? given.largest.data<float>() : nullptr;
+  const Fp8Format format = rows.values.defined() ? rows.format : columns.format;
   dispatch_floating(x.dtype(), [&]<class T>() {
     stream.pool().run(blocks.most * across, [&](int64_t task) {
       const int64_t block = task / across, column = task % across * kFp8Block;
       const RowRange range = rows_of_block(blocks, block, M);
       if (range.rows == 0) return;
-      const auto row = [&](int64_t i) {
-        const int64_t at = index ? index[range.first + i] / x_rows.divisor : range.first + i;
-        return x.data<T>() + at * x.stride(0) + column;
-      };
       QuantisedTile tile;
-      tile.read(row, range.rows, std::min(kFp8Block, x.size(1) - column));
-      if (rows.values.defined()) write_rows(rows, tile, range.first, column / kFp8Block);
-      if (columns.values.defined()) write_columns(columns, tile, block, column);
+      tile.read(rows_from<T>(x, given.rows, range.first, column), range.rows, std::min(kFp8Block, x.size(1) - column));
+      const Scaling scaling{format, largest ? largest + group_of(blocks, block) : nullptr};
+      if (rows.values.defined()) write_rows(rows, tile, range.first, column / kFp8Block, scaling);
+      if (columns.values.defined()) write_columns(columns, tile, block, column, scaling);
     });
   });
 }
 
-void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w) {
+namespace {
+
+// amax[g] = the largest of itself and its tasks' magnitudes, as bits; group(task).
+template <class Group>
+void raise(const Tensor& amax, const std::vector<uint32_t>& found, const Group& group) {
+  auto* to = reinterpret_cast<uint32_t*>(amax.raw());
+  for (size_t task = 0; task < found.size(); ++task)
+    if (found[task] > 0) {
+      uint32_t& most = to[group(static_cast<int64_t>(task))];
+      most = std::max(most, found[task]);
+    }
+}
+
+}  // namespace
+
+void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
+  const int64_t K = x.size(1), M = x_rows.capacity(x);
+  std::vector<uint32_t> found(static_cast<size_t>(blocks.most), 0);
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    stream.pool().run(blocks.most, [&](int64_t block) {
+      const RowRange range = rows_of_block(blocks, block, M);
+      const auto row = rows_from<T>(x, x_rows, range.first, 0);
+      uint32_t& most = found[static_cast<size_t>(block)];
+      for (int64_t i = 0; i < range.rows; ++i)
+        for (int64_t k = 0; k < K; ++k) most = std::max(most, magnitude_of(static_cast<float>(row(i)[k])));
+    });
+  });
+  raise(amax, found, [&](int64_t block) { return group_of(blocks, block); });
+}
+
+void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w) {
+  const int64_t rows = w.size(0) * w.size(1), K = w.size(2);
+  std::vector<uint32_t> found(static_cast<size_t>(rows), 0);
+  dispatch_floating(w.dtype(), [&]<class T>() {
+    stream.pool().run(rows, [&](int64_t row) {
+      const T* const at = w.data<T>() + row * K;
+      uint32_t& most = found[static_cast<size_t>(row)];
+      for (int64_t k = 0; k < K; ++k) most = std::max(most, magnitude_of(static_cast<float>(at[k])));
+    });
+  });
+  raise(amax, found, [&](int64_t row) { return row / w.size(1); });
+}
+
+void fp8_delay(Stream&, const Tensor& amax, const Tensor& seen, const Tensor& reference) {
+  const int64_t E = reference.elements(), R = amax.elements() / E;
+  for (int64_t e = 0; e < E; ++e)
+    for (int64_t r = 0; r < R; ++r) {
+      float& own = amax.data<float>()[e * R + r];
+      if (seen.defined()) {
+        float& most = seen.data<float>()[e];
+        if (std::bit_cast<uint32_t>(own) > std::bit_cast<uint32_t>(most)) most = own;
+      }
+      if (const float given = reference.data<float>()[e]; given > 0) own = given;
+    }
+}
+
+void fp8_next_references(Stream&, const Fp8History& of, const Tensor& step, double factor) {
+  const double* const values = step.data<double>();
+  if (values[step_value::skip] != 0) return;
+  const int64_t n = of.amax.elements(), H = of.history.defined() ? of.history.size(0) : 0;
+  float* const history = H > 0 ? of.history.data<float>() : nullptr;
+  const int64_t now = H > 0 ? (static_cast<int64_t>(values[step_value::update]) - 1) % H : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    float most = of.amax.data<float>()[i];
+    if (H > 0) history[now * n + i] = most;
+    for (int64_t row = 0; row < H; ++row) most = std::max(most, history[row * n + i]);
+    const float next = static_cast<float>(factor) * most;
+    if (next > 0 && next <= std::numeric_limits<float>::max()) of.reference.data<float>()[i] = next;
+  }
+}
+
+void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest) {
   const int64_t down = to.scales.size(1), across = to.scales.size(2);
   dispatch_floating(w.dtype(), [&]<class T>() {
     stream.pool().run(w.size(0) * down * across, [&](int64_t task) {
@@ -219,7 +342,8 @@ void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w)
       QuantisedTile tile;
       tile.read([&](int64_t i) { return w.data<T>() + expert * w.stride(0) + (n + i) * w.stride(1) + k; },
                 std::min(kFp8Block, w.size(1) - n), std::min(kFp8Block, w.size(2) - k));
-      write_weights(to, tile, expert, n, k);
+      write_weights(to, tile, expert, n, k,
+                    {Fp8Format::e4m3, largest.defined() ? largest.data<float>() + expert : nullptr});
     });
   });
 }
@@ -233,8 +357,8 @@ void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, con
   dispatch_result(y.dtype(), [&]<class T>() {
     for_tiles(stream, count, y.size(1), [&](int64_t e, int64_t line, int64_t column) {
       const int64_t first = begin[static_cast<size_t>(e)];
-      const Lines a{x.data<e4m3>() + first * steps, steps, count[static_cast<size_t>(e)]};
-      const Lines b{w.data<e4m3>() + e * w.stride(0), steps, w.size(1)};
+      const Lines a{codes_of(x) + first * steps, steps, count[static_cast<size_t>(e)], product.rows.format};
+      const Lines b{codes_of(w) + e * w.stride(0), steps, w.size(1)};
       multiply_tile(
           y.data<T>() + first * y.stride(0), y.stride(0), Write::overwrite, a, b, steps, line, column,
           [&](int64_t i, int64_t block) { return row_scales[block * M + first + i]; },
@@ -258,8 +382,9 @@ void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp
     for_tiles(stream, lines, K, [&](int64_t e, int64_t line, int64_t column) {
       const int64_t first = begin[static_cast<size_t>(e)], blocks = count[static_cast<size_t>(e)];
       multiply_tile(
-          dw.data<T>() + e * dw.stride(0), dw.stride(1), write, Lines{dy.values.data<e4m3>() + first * kFp8Block, P, N},
-          Lines{x.values.data<e4m3>() + first * kFp8Block, P, K}, blocks * kFp8Block, line, column,
+          dw.data<T>() + e * dw.stride(0), dw.stride(1), write,
+          Lines{codes_of(dy.values) + first * kFp8Block, P, N, dy.format},
+          Lines{codes_of(x.values) + first * kFp8Block, P, K, x.format}, blocks * kFp8Block, line, column,
           [&](int64_t i, int64_t block) { return dy_scales[(first + block) * N + i]; },
           [&](int64_t j, int64_t block) { return x_scales[(first + block) * K + j]; });
     });

@@ -57,6 +57,10 @@ bool is_held_out_by_split(const DataConfig& data) try {
 
 using Config = const RunConfig&;
 
+bool delays_scales(Config c) {
+  return c.model.fp8() && c.model.fp8_recipe == "delayed";
+}
+
 std::vector<KeyUse> model_uses() {
   return {
       {{"mtp_loss_scaling_factor"},
@@ -71,7 +75,22 @@ std::vector<KeyUse> model_uses() {
        "recompute_granularity = selective",
        "recompute_granularity",
        [](Config c) { return c.model.recompute() == Recompute::selective; }},
-      {{"fp8_recipe", "fp8_keep_weights"}, "fp8_format = e4m3", "fp8_format", [](Config c) { return c.model.fp8(); }},
+      {{"fp8_recipe", "fp8_keep_weights", "first_last_layers_bf16"},
+       "fp8_format = e4m3 or hybrid",
+       "fp8_format",
+       [](Config c) { return c.model.fp8(); }},
+      {{"fp8_margin", "fp8_amax_compute_algo"},
+       "fp8_format = e4m3 or hybrid, and fp8_recipe = delayed",
+       "fp8_recipe",
+       [](Config c) { return delays_scales(c); }},
+      {{"fp8_amax_history_len"},
+       "fp8_recipe = delayed with fp8_amax_compute_algo = max",
+       "fp8_amax_compute_algo",
+       [](Config c) { return delays_scales(c) && c.model.fp8_amax_compute_algo == "max"; }},
+      {{"num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"},
+       "fp8_format = e4m3 or hybrid, and first_last_layers_bf16 = true",
+       "first_last_layers_bf16",
+       [](Config c) { return c.model.fp8() && c.model.first_last_layers_bf16; }},
       {{"gelu_tanh"}, "swiglu = false: GELU or GEGLU", "swiglu", [](Config c) { return !c.model.mlp.swiglu; }},
       {{"ffn_hidden_size"},
        "dense layers, or moe_ffn_hidden_size = 0, where it is the experts' size too",

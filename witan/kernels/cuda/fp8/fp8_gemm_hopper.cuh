@@ -1,6 +1,6 @@
-// Products in e4m3 on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which sees pairs of e4m3 as numbers of 16
-// bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 steps. Of each 64 lines
-// of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
+// Products in 8 bits on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which sees pairs of them as numbers of
+// 16 bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 steps. Of each 64
+// lines of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
 // (arXiv:2412.19437, section 3.3.2); when they have ended, the sum times its scales is added to the tile's in float32.
 // One warpgroup does that while the other's multiplies run. Scales never keep either waiting: they are asked for a
 // block ahead, or come with the operands. Tiles of 256 lines take a third less through the L2 cache than those of 128.
@@ -16,9 +16,10 @@ inline constexpr int kFp8Columns = 128;  // of a tile: one scale of weights for 
 using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 lines of a warpgroup
 
 // The tile, with room behind the operands of a stage for the scales of all of its lines and columns, or without.
-template <int kLinesOf, Multicast kMulticastOf, bool kStagesScales>
+template <int kLinesOf, Multicast kMulticastOf, bool kStagesScales, Fp8Format kFormatOf>
 struct Fp8Shape : TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
   using Base = TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
+  static constexpr Fp8Format kFormatA = kFormatOf;  // of lines; columns are e4m3
   static constexpr int kScales = (kLinesOf + kFp8Columns) * static_cast<int>(sizeof(float));
   static constexpr int kStage = Base::kStage + (kStagesScales ? divide_up(kScales, 1024) * 1024 : 0);
 };
@@ -140,11 +141,12 @@ struct ColumnScales {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // The four multiplies of one part and block, into a sum of their own.
+template <Fp8Format kFormatA>
 __device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint64_t b) {
   constexpr uint64_t kAdvance = kWgmmaAdvance<Major::steps>;  // 32 bytes: 32 e4m3
   wgmma_begin();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_e4m3(fresh, a + k * kAdvance, b + k * kAdvance, k);
+  for (int k = 0; k < 4; ++k) wgmma_fp8<kFormatA>(fresh, a + k * kAdvance, b + k * kAdvance, k);
   wgmma_commit();
 }
 
@@ -174,7 +176,7 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
       barrier_wait(shared.full + ring.stage, ring.parity);
       const auto part = [&]<int kPart>() {
         constexpr uint64_t kDown = kPart * (Shape::kPartsApart * kWgmmaUnitBytes >> 4);
-        multiply_block(fresh, first_a + stage + kDown, first_b + stage);
+        multiply_block<Shape::kFormatA>(fresh, first_a + stage + kDown, first_b + stage);
         if (kPart == 0) reader.begin_block(scales, block + 1 < blocks);
         wgmma_wait<0>();
         pin(fresh);
@@ -308,22 +310,29 @@ void launch_fp8_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedPr
   constexpr int kWalkedColumns = 2048;
   product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
   const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
-  launch_persistent<Shape, Epilogue>(stream, fp8_gemm_kernel<Shape, Operands, Scales, Epilogue>, "a product in e4m3",
+  launch_persistent<Shape, Epilogue>(stream, fp8_gemm_kernel<Shape, Operands, Scales, Epilogue>, "a product in 8 bits",
                                      a_map, b_map, product, scales, epilogue);
 }
 
-template <class Scales>
-using Fp8Narrow = Fp8Shape<128, Multicast::none, Scales::kStaged>;
-template <class Scales>
-using Fp8Wide = Fp8Shape<256, Multicast::a, Scales::kStaged>;  // two blocks share the lines
+template <class Scales, Fp8Format kFormatA>
+using Fp8Narrow = Fp8Shape<128, Multicast::none, Scales::kStaged, kFormatA>;
+template <class Scales, Fp8Format kFormatA>
+using Fp8Wide = Fp8Shape<256, Multicast::a, Scales::kStaged, kFormatA>;  // two blocks share the lines
 
 // Calls body.template operator()<Shape>() for results of `experts` of so many lines together, and columns.
-template <class Scales, class Body>
-void with_fp8_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+template <class Scales, Fp8Format kFormatA, class Body>
+void with_fp8_shape_of(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
   if (lines < 256 * experts || columns <= kFp8Columns)
-    body.template operator()<Fp8Narrow<Scales>>();
+    body.template operator()<Fp8Narrow<Scales, kFormatA>>();
   else
-    body.template operator()<Fp8Wide<Scales>>();
+    body.template operator()<Fp8Wide<Scales, kFormatA>>();
+}
+template <class Scales, class Body>
+void with_fp8_shape(Fp8Format format_a, int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+  if (format_a == Fp8Format::e4m3)
+    with_fp8_shape_of<Scales, Fp8Format::e4m3>(lines, experts, columns, body);
+  else
+    with_fp8_shape_of<Scales, Fp8Format::e5m2>(lines, experts, columns, body);
 }
 
 // fp8_product() (kernels/fp8.h) in tiles of one shape.
@@ -368,9 +377,9 @@ void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Colum
 // has room for.
 inline void require_fp8(Stream& stream, int64_t groups) {
   require<DeviceError>(is_hopper(stream),
-                       "products in e4m3 need a GPU of compute capability 9.0 and a build for it "
+                       "products in 8 bits need a GPU of compute capability 9.0 and a build for it "
                        "(WITAN_CUDA_ARCHITECTURES with 90a-real); set fp8_format = \"none\"");
-  require<DeviceError>(groups <= kMostGroups, "products in e4m3 take up to ", kMostGroups, " experts a rank, got ",
+  require<DeviceError>(groups <= kMostGroups, "products in 8 bits take up to ", kMostGroups, " experts a rank, got ",
                        groups, "; set fp8_format = \"none\", or spread experts over more ranks");
 }
 

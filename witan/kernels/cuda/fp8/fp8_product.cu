@@ -7,7 +7,7 @@ void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, con
   assert(y.dtype() == DType::bf16);
   require_fp8(stream, experts);
   const int64_t lines = groups.begin.defined() ? groups.rows_of(y.size(0)) : y.size(0);
-  with_fp8_shape<RowScales>(lines, experts, y.size(1),
+  with_fp8_shape<RowScales>(product.rows.format, lines, experts, y.size(1),
                             [&]<class Shape>() { launch_fp8_product<Shape>(stream, y, product, groups); });
 }
 

@@ -1,5 +1,6 @@
-// A block of threads turns 128 by 128 bfloat16 into e4m3, as they lie and transposed, in one pass. A thread has 8 rows
-// by 8 columns. Transposed, its numbers go through shared memory, so that whole 128 bytes of a column are stored.
+// A block of threads turns 128 by 128 bfloat16 into e4m3 or e5m2, as they lie and transposed, in one pass. A thread has
+// 8 rows by 8 columns. Transposed, its numbers go through shared memory, so that whole 128 bytes of a column are
+// stored.
 #include <cuda_fp8.h>
 
 #include "witan/kernels/cuda/common/common.cuh"
@@ -21,20 +22,29 @@ struct Shared {
   alignas(16) uint8_t turned[kBlock * kBlock];
 };
 
-// Two e4m3, the first in the lower byte.
+// Two numbers, the first in the lower byte.
+template <Fp8Format kFormat>
 __device__ __forceinline__ uint32_t pair(float first, float second) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE,
+                                  kFormat == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2);
 }
+template <Fp8Format kFormat>
 __device__ __forceinline__ uint32_t quad(float a, float b, float c, float d) {
-  return pair(a, b) | pair(c, d) << 16;
+  return pair<kFormat>(a, b) | pair<kFormat>(c, d) << 16;
 }
 __device__ __forceinline__ uint32_t larger_half(uint32_t pair) {
   return max(pair & 0xffffu, pair >> 16);
 }
-// Of a bfloat16 magnitude's bits.
-__device__ __forceinline__ Fp8Scale scale_of(uint32_t largest) {
-  return fp8_scale(largest << 16);
-}
+// What a block is scaled by: its own largest, whose bfloat16's bits are given, or another magnitude.
+template <Fp8Format kFormat>
+struct Scaling {
+  const float* given;  // null: its own
+
+  __device__ __forceinline__ Fp8Scale operator()(uint32_t largest) const {
+    return given != nullptr ? fp8_scale(largest << 16, __float_as_uint(*given), kFormat)
+                            : fp8_scale(largest << 16, kFormat);
+  }
+};
 
 // A thread's part of a tile.
 struct Part {
@@ -86,28 +96,28 @@ struct Part {
   }
 
   // Rows of codes, each number times inverse(i); `to`: the tile's first number.
-  template <class Inverse>
+  template <Fp8Format kFormat, class Inverse>
   __device__ __forceinline__ void store_rows(uint8_t* to, int64_t stride, int rows, int columns,
                                              const Inverse& inverse) const {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const float by = inverse(i);
-      const uint2 codes = make_uint2(quad(at(i, 0) * by, at(i, 1) * by, at(i, 2) * by, at(i, 3) * by),
-                                     quad(at(i, 4) * by, at(i, 5) * by, at(i, 6) * by, at(i, 7) * by));
+      const uint2 codes = make_uint2(quad<kFormat>(at(i, 0) * by, at(i, 1) * by, at(i, 2) * by, at(i, 3) * by),
+                                     quad<kFormat>(at(i, 4) * by, at(i, 5) * by, at(i, 6) * by, at(i, 7) * by));
       if (row(i) < rows && column(0) < columns) *reinterpret_cast<uint2*>(to + row(i) * stride + column(0)) = codes;
     }
   }
 
   // Columns of codes, each number times inverse(j), to `to` [columns, stride], of each the first `rows`, a multiple of
   // 16. In shared memory pieces of 8 rows change places within their column, so that no bank is met twice.
-  template <class Inverse>
+  template <Fp8Format kFormat, class Inverse>
   __device__ __forceinline__ void store_columns(uint8_t* to, int64_t stride, int rows, int columns, uint8_t* turned,
                                                 const Inverse& inverse) const {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const float by = inverse(j);
-      const uint2 codes = make_uint2(quad(at(0, j) * by, at(1, j) * by, at(2, j) * by, at(3, j) * by),
-                                     quad(at(4, j) * by, at(5, j) * by, at(6, j) * by, at(7, j) * by));
+      const uint2 codes = make_uint2(quad<kFormat>(at(0, j) * by, at(1, j) * by, at(2, j) * by, at(3, j) * by),
+                                     quad<kFormat>(at(4, j) * by, at(5, j) * by, at(6, j) * by, at(7, j) * by));
       *reinterpret_cast<uint2*>(turned + column(j) * kBlock + (down ^ across) * 8) = codes;
     }
     __syncthreads();
@@ -128,7 +138,8 @@ struct Part {
 struct RowInverses {
   float own;  // of row (lane % 8)
 
-  __device__ __forceinline__ RowInverses(const Part& part, float* scales, int rows) {
+  template <Fp8Format kFormat>
+  __device__ __forceinline__ RowInverses(const Part& part, float* scales, int rows, const Scaling<kFormat>& scaling) {
     uint32_t two[kEach / 2];  // rows i and i + 4
 #pragma unroll
     for (int i = 0; i < kEach / 2; ++i) {
@@ -145,7 +156,7 @@ struct RowInverses {
     }
     const int which = part.across % kEach;
     const uint32_t both = which % 4 == 0 ? two[0] : which % 4 == 1 ? two[1] : which % 4 == 2 ? two[2] : two[3];
-    const Fp8Scale scale = scale_of(which < 4 ? both & 0xffffu : both >> 16);
+    const Fp8Scale scale = scaling(which < 4 ? both & 0xffffu : both >> 16);
     own = scale.inverse;
     if (part.across < kEach && part.row(which) < rows) scales[part.row(which)] = scale.scale;
   }
@@ -155,7 +166,9 @@ struct RowInverses {
 };
 
 // A scale for each column, to `scales`, and its inverse to shared memory.
-__device__ __forceinline__ void find_columns(const Part& part, Shared& shared, float* scales, int columns) {
+template <Fp8Format kFormat>
+__device__ __forceinline__ void find_columns(const Part& part, Shared& shared, float* scales, int columns,
+                                             const Scaling<kFormat>& scaling) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -169,7 +182,7 @@ __device__ __forceinline__ void find_columns(const Part& part, Shared& shared, f
     uint32_t largest = 0;
 #pragma unroll
     for (int of = 0; of < kWarps; ++of) largest = __vmaxu2(largest, shared.largest[of][column / 2]);
-    const Fp8Scale scale = scale_of(column % 2 == 0 ? largest & 0xffffu : largest >> 16);
+    const Fp8Scale scale = scaling(column % 2 == 0 ? largest & 0xffffu : largest >> 16);
     shared.inverse[column] = scale.inverse;
     if (column < columns) scales[column] = scale.scale;
   }
@@ -239,34 +252,51 @@ struct SwigluNumbers {
   }
 };
 
-struct Quantised {
-  int M, K;
-  uint8_t* rows;  // null: not wanted
-  float* row_scales;
-  uint8_t* columns;  // null: not wanted
-  float* column_scales;
-  int64_t column_stride;
-  const int2* table;  // null: one group of all rows
+// Blocks of rows and whose they are.
+struct Blocks {
+  int M;
+  const int2* table;     // null: one group of all rows
+  const int64_t* begin;  // of groups, [sources, experts]
+  int experts, sources;
 
   // The rows of a block: the first, and how many.
   __device__ __forceinline__ int2 range(int block) const {
     return table ? table[block] : make_int2(block * kBlock, min(kBlock, M - block * kBlock));
   }
-  // The tile of block `block` whose first column is `first`, a multiple of 128. By all threads.
-  __device__ __forceinline__ void store(const Part& part, Shared& shared, int block, int2 range, int first) const {
-    const int row = range.x, count = range.y, width = min(kBlock, K - first), across = first / kBlock;
-    if (rows != nullptr) {
-      const RowInverses inverse(part, row_scales + static_cast<int64_t>(across) * M + row, count);
-      part.store_rows(rows + static_cast<int64_t>(row) * K + first, K, count, width, inverse);
-    }
-    if (columns == nullptr) return;
-    find_columns(part, shared, column_scales + static_cast<int64_t>(block) * K + first, width);
-    part.store_columns(columns + first * column_stride + static_cast<int64_t>(block) * kBlock, column_stride, kBlock,
-                       width, shared.turned, [&](int j) { return shared.inverse[part.column(j)]; });
+  // Expert by expert.
+  __device__ __forceinline__ int64_t group(int block) const {
+    if (table == nullptr) return 0;
+    return fp8_group_of(block, static_cast<int64_t>(experts) * sources,
+                        [this](int64_t g) { return begin[g % sources * experts + g / sources]; });
   }
 };
 
-template <class Numbers>
+struct Quantised : Blocks {
+  int K;
+  uint8_t* rows;  // null: not wanted
+  float* row_scales;
+  uint8_t* columns;  // null: not wanted
+  float* column_scales;
+  int64_t column_stride;
+  const float* given;  // of groups; null: blocks are scaled by their own largest
+
+  // The tile of block `block` whose first column is `first`, a multiple of 128. By all threads.
+  template <Fp8Format kFormat>
+  __device__ __forceinline__ void store(const Part& part, Shared& shared, int block, int2 range, int first) const {
+    const int row = range.x, count = range.y, width = min(kBlock, K - first), across = first / kBlock;
+    const Scaling<kFormat> scaling{given != nullptr ? given + group(block) : nullptr};
+    if (rows != nullptr) {
+      const RowInverses inverse(part, row_scales + static_cast<int64_t>(across) * M + row, count, scaling);
+      part.store_rows<kFormat>(rows + static_cast<int64_t>(row) * K + first, K, count, width, inverse);
+    }
+    if (columns == nullptr) return;
+    find_columns(part, shared, column_scales + static_cast<int64_t>(block) * K + first, width, scaling);
+    part.store_columns<kFormat>(columns + first * column_stride + static_cast<int64_t>(block) * kBlock, column_stride,
+                                kBlock, width, shared.turned, [&](int j) { return shared.inverse[part.column(j)]; });
+  }
+};
+
+template <Fp8Format kFormat, class Numbers>
 __global__ void __launch_bounds__(kThreads)
     quantise_kernel(const __grid_constant__ Numbers numbers, const __grid_constant__ Quantised q) {
   __shared__ Shared shared;
@@ -275,7 +305,28 @@ __global__ void __launch_bounds__(kThreads)
   if (range.y == 0) return;
   Part part;
   numbers.load(part, range.x, first, range.y, min(kBlock, q.K - first));
-  q.store(part, shared, block, range, first);
+  q.store<kFormat>(part, shared, block, range, first);
+}
+
+// to = the larger of itself and the part's largest of all threads. Bits of magnitudes are ordered as they are, and a
+// maximum does not depend on the order in which it is formed.
+__device__ __forceinline__ void raise(float* to, const Part& part) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) largest = __vmaxu2(largest, part.largest_of_columns(j));
+  largest = warp_max(larger_half(largest));
+  if (threadIdx.x % 32 == 0 && largest > 0) atomicMax(reinterpret_cast<unsigned*>(to), largest << 16);
+}
+
+template <class Numbers>
+__global__ void __launch_bounds__(kThreads)
+    amax_kernel(float* amax, const __grid_constant__ Numbers numbers, int K, const __grid_constant__ Blocks blocks) {
+  const int block = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * kBlock;
+  const int2 range = blocks.range(block);
+  if (range.y == 0) return;
+  Part part;
+  numbers.load(part, range.x, first, range.y, min(kBlock, K - first));
+  raise(amax + blocks.group(block), part);
 }
 
 struct SwigluGradient {
@@ -286,6 +337,7 @@ struct SwigluGradient {
 
 // Two tiles of dh = [dgate | dup], of the same rows and the same columns of each half; by swiglu_backward()'s
 // expressions, rounded to bfloat16.
+template <Fp8Format kFormat>
 __global__ void __launch_bounds__(kThreads)
     quantise_swiglu_backward_kernel(const __grid_constant__ SwigluGradient of, const __grid_constant__ Quantised q) {
   __shared__ Shared shared;
@@ -315,8 +367,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int apart = kPlaces / 2; apart > 0; apart /= 2) dot += __shfl_xor_sync(kAll, dot, apart);
     if (of.dots != nullptr && exists && gates.across == 0) of.dots[static_cast<int64_t>(blockIdx.y) * q.M + t] = dot;
   }
-  q.store(gates, shared, block, range, first);
-  q.store(ups, shared, block, range, F + first);
+  q.store<kFormat>(gates, shared, block, range, first);
+  q.store<kFormat>(ups, shared, block, range, F + first);
 }
 
 // ds[t] = sum of dots[.., t], in order: a thread for each row of a block.
@@ -329,22 +381,42 @@ __global__ void sum_dots_kernel(float* ds, const float* dots, int parts, const _
   ds[t] = sum;
 }
 
-struct QuantisedWeights {
+// Tile (x, y) of matrix z, in blocks.
+struct GivenWeights {
   const __nv_bfloat16* w;  // [E, N, K]
   bool whole;              // its rows lie at 16 bytes
   int N, K;
+
+  __device__ __forceinline__ int row() const { return static_cast<int>(blockIdx.y) * kBlock; }
+  __device__ __forceinline__ int column() const { return static_cast<int>(blockIdx.x) * kBlock; }
+  __device__ __forceinline__ int rows() const { return min(kBlock, N - row()); }
+  __device__ __forceinline__ int columns() const { return min(kBlock, K - column()); }
+  __device__ __forceinline__ int64_t of_expert() const { return static_cast<int64_t>(N) * K * blockIdx.z; }
+  __device__ __forceinline__ void load(Part& part) const {
+    const __nv_bfloat16* const tile = w + of_expert() + static_cast<int64_t>(row()) * K + column();
+    part.load([&](int i) { return tile + static_cast<int64_t>(part.row(i)) * K; }, rows(), columns(), whole);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    weight_amax_kernel(float* amax, const __grid_constant__ GivenWeights weights) {
+  Part part;
+  weights.load(part);
+  raise(amax + blockIdx.z, part);
+}
+
+struct QuantisedWeights : GivenWeights {
   uint8_t *values, *transposed;  // null: not wanted
   float* scales;
+  const float* given;  // of matrices; null: blocks are scaled by their own largest
 };
 
 __global__ void __launch_bounds__(kThreads) quantise_weights_kernel(const __grid_constant__ QuantisedWeights q) {
   __shared__ Shared shared;
-  const int64_t of_expert = static_cast<int64_t>(q.N) * q.K * blockIdx.z;
-  const int n = static_cast<int>(blockIdx.y) * kBlock, k = static_cast<int>(blockIdx.x) * kBlock;
-  const int rows = min(kBlock, q.N - n), columns = min(kBlock, q.K - k);
+  const int64_t of_expert = q.of_expert();
+  const int n = q.row(), k = q.column(), rows = q.rows(), columns = q.columns();
   Part part;
-  const __nv_bfloat16* const tile = q.w + of_expert + static_cast<int64_t>(n) * q.K + k;
-  part.load([&](int i) { return tile + static_cast<int64_t>(part.row(i)) * q.K; }, rows, columns, q.whole);
+  q.load(part);
   uint32_t largest = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) largest = __vmaxu2(largest, part.largest_of_columns(j));
@@ -353,14 +425,15 @@ __global__ void __launch_bounds__(kThreads) quantise_weights_kernel(const __grid
   __syncthreads();
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) largest = max(largest, shared.largest[warp][0]);
-  const Fp8Scale scale = scale_of(largest);
+  constexpr auto kFormat = Fp8Format::e4m3;
+  const Fp8Scale scale = Scaling<kFormat>{q.given != nullptr ? q.given + blockIdx.z : nullptr}(largest);
   if (threadIdx.x == 0) q.scales[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = scale.scale;
   const auto inverse = [&](int) { return scale.inverse; };
   if (q.values != nullptr)
-    part.store_rows(q.values + of_expert + static_cast<int64_t>(n) * q.K + k, q.K, rows, columns, inverse);
+    part.store_rows<kFormat>(q.values + of_expert + static_cast<int64_t>(n) * q.K + k, q.K, rows, columns, inverse);
   if (q.transposed != nullptr)
-    part.store_columns(q.transposed + of_expert + static_cast<int64_t>(k) * q.N + n, q.N, rows, columns, shared.turned,
-                       inverse);
+    part.store_columns<kFormat>(q.transposed + of_expert + static_cast<int64_t>(k) * q.N + n, q.N, rows, columns,
+                                shared.turned, inverse);
 }
 
 uint8_t* codes(const Tensor& tensor) {
@@ -370,32 +443,77 @@ unsigned blocks_of(int64_t numbers) {
   return static_cast<unsigned>(fp8_blocks(numbers));
 }
 
-// Of a matrix [M, K].
-Quantised quantised(const Fp8Rows& rows, const Fp8Columns& columns, const Shape& matrix, const Fp8RowBlocks& blocks) {
+// Of a matrix of M rows.
+Blocks device_blocks(const Fp8RowBlocks& blocks, int64_t M) {
   assert(blocks.most > 0);
-  return {static_cast<int>(matrix[0]),
+  const RowGroups& groups = blocks.groups;
+  const bool grouped = groups.begin.defined();
+  return {static_cast<int>(M), ptr<int2>(blocks.table),
+          ptr<int64_t>(groups.source_begin.defined() ? groups.source_begin : groups.begin),
+          grouped ? static_cast<int>(groups.experts()) : 1, static_cast<int>(groups.sources())};
+}
+
+// Of a matrix [M, K].
+Quantised quantised(const Fp8Rows& rows, const Fp8Columns& columns, const Shape& matrix, const Fp8RowBlocks& blocks,
+                    const Tensor& given = {}) {
+  return {device_blocks(blocks, matrix[0]),
           static_cast<int>(matrix[1]),
           codes(rows.values),
           ptr<float>(rows.scales),
           codes(columns.values),
           ptr<float>(columns.scales),
           columns.values.defined() ? columns.values.size(1) : 0,
-          ptr<int2>(blocks.table)};
+          ptr<float>(given)};
+}
+
+Fp8Format format_of(const Fp8Rows& rows, const Fp8Columns& columns) {
+  return rows.values.defined() ? rows.format : columns.format;
+}
+
+// body(numbers) of x [.., K], where they lie or as an index names them.
+template <class Body>
+void with_numbers(const Tensor& x, const RowIndex& x_rows, const Body& body) {
+  assert(x.dtype() == DType::bf16);
+  const GivenNumbers numbers{ptr<__nv_bfloat16>(x), x.stride(0), packs<__nv_bfloat16>(x.raw(), x.stride(0))};
+  if (!x_rows.defined()) return body(numbers);
+  // Indices, and so rows, fit 32 bits.
+  assert(x_rows.divisor > 0 && x.size(0) <= UINT32_MAX / x_rows.divisor);
+  body(GatheredNumbers{numbers, ptr<int64_t>(x_rows.index), static_cast<uint32_t>(x_rows.divisor)});
+}
+
+GivenWeights given_weights(const Tensor& w) {
+  assert(w.dtype() == DType::bf16);
+  return {ptr<__nv_bfloat16>(w), packs<__nv_bfloat16>(w.raw(), w.size(2)), static_cast<int>(w.size(1)),
+          static_cast<int>(w.size(2))};
+}
+dim3 grid_of(const Tensor& w) {
+  return {blocks_of(w.size(2)), blocks_of(w.size(1)), static_cast<unsigned>(w.size(0))};
 }
 
 }  // namespace
 
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
-                  const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
-  assert(x.dtype() == DType::bf16);
-  const GivenNumbers numbers{ptr<__nv_bfloat16>(x), x.stride(0), packs<__nv_bfloat16>(x.raw(), x.stride(0))};
+                  const Fp8RowBlocks& blocks, const Fp8Given& given) {
   const dim3 grid(static_cast<unsigned>(blocks.most), blocks_of(x.size(1)));
-  const Quantised to = quantised(rows, columns, {x_rows.capacity(x), x.size(1)}, blocks);
-  if (!x_rows.defined()) return quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(numbers, to);
-  // Indices, and so rows, fit 32 bits.
-  assert(x_rows.divisor > 0 && x.size(0) <= UINT32_MAX / x_rows.divisor);
-  const GatheredNumbers gathered{numbers, ptr<int64_t>(x_rows.index), static_cast<uint32_t>(x_rows.divisor)};
-  quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(gathered, to);
+  const Quantised to = quantised(rows, columns, {given.rows.capacity(x), x.size(1)}, blocks, given.largest);
+  with_numbers(x, given.rows, [&](const auto& numbers) {
+    if (format_of(rows, columns) == Fp8Format::e4m3)
+      quantise_kernel<Fp8Format::e4m3><<<grid, kThreads, 0, native(stream)>>>(numbers, to);
+    else
+      quantise_kernel<Fp8Format::e5m2><<<grid, kThreads, 0, native(stream)>>>(numbers, to);
+  });
+}
+
+void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowBlocks& blocks, const RowIndex& x_rows) {
+  const dim3 grid(static_cast<unsigned>(blocks.most), blocks_of(x.size(1)));
+  with_numbers(x, x_rows, [&](const auto& numbers) {
+    amax_kernel<<<grid, kThreads, 0, native(stream)>>>(ptr<float>(amax), numbers, static_cast<int>(x.size(1)),
+                                                       device_blocks(blocks, x_rows.capacity(x)));
+  });
+}
+
+void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w) {
+  weight_amax_kernel<<<grid_of(w), kThreads, 0, native(stream)>>>(ptr<float>(amax), given_weights(w));
 }
 
 void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& h,
@@ -403,8 +521,9 @@ void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& 
   const int64_t F = h.size(1) / 2;
   assert(h.dtype() == DType::bf16 && packs<__nv_bfloat16>(h.raw(), F));
   const dim3 grid(static_cast<unsigned>(blocks.most), blocks_of(F));
-  quantise_kernel<<<grid, kThreads, 0, native(stream)>>>(SwigluNumbers{ptr<__nv_bfloat16>(h), ptr<float>(s), F},
-                                                         quantised(rows, columns, {h.size(0), F}, blocks));
+  assert(format_of(rows, columns) == Fp8Format::e4m3);
+  quantise_kernel<Fp8Format::e4m3><<<grid, kThreads, 0, native(stream)>>>(
+      SwigluNumbers{ptr<__nv_bfloat16>(h), ptr<float>(s), F}, quantised(rows, columns, {h.size(0), F}, blocks));
 }
 
 void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns,
@@ -414,24 +533,22 @@ void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8
   assert(packs<__nv_bfloat16>(of.h.raw(), F) && packs<__nv_bfloat16>(of.dy.raw(), F));
   const Quantised q = quantised(rows, columns, of.h.shape(), blocks);
   const auto row_blocks = static_cast<unsigned>(blocks.most);
-  quantise_swiglu_backward_kernel<<<dim3(row_blocks, blocks_of(F)), kThreads, 0, native(stream)>>>(
-      SwigluGradient{ptr<__nv_bfloat16>(of.dy), ptr<__nv_bfloat16>(of.h), ptr<float>(of.s), ptr<float>(dots)}, q);
+  const SwigluGradient gradient{ptr<__nv_bfloat16>(of.dy), ptr<__nv_bfloat16>(of.h), ptr<float>(of.s),
+                                ptr<float>(dots)};
+  const dim3 grid(row_blocks, blocks_of(F));
+  if (format_of(rows, columns) == Fp8Format::e4m3)
+    quantise_swiglu_backward_kernel<Fp8Format::e4m3><<<grid, kThreads, 0, native(stream)>>>(gradient, q);
+  else
+    quantise_swiglu_backward_kernel<Fp8Format::e5m2><<<grid, kThreads, 0, native(stream)>>>(gradient, q);
   if (dots.defined())
     sum_dots_kernel<<<row_blocks, kBlock, 0, native(stream)>>>(ptr<float>(of.ds), ptr<float>(dots),
                                                                static_cast<int>(dots.size(0)), q);
 }
 
-void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w) {
-  assert(w.dtype() == DType::bf16);
-  const QuantisedWeights q{ptr<__nv_bfloat16>(w),
-                           packs<__nv_bfloat16>(w.raw(), w.size(2)),
-                           static_cast<int>(w.size(1)),
-                           static_cast<int>(w.size(2)),
-                           codes(to.values),
-                           codes(to.transposed),
-                           ptr<float>(to.scales)};
-  const dim3 grid(blocks_of(w.size(2)), blocks_of(w.size(1)), static_cast<unsigned>(w.size(0)));
-  quantise_weights_kernel<<<grid, kThreads, 0, native(stream)>>>(q);
+void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest) {
+  const QuantisedWeights q{given_weights(w), codes(to.values), codes(to.transposed), ptr<float>(to.scales),
+                           ptr<float>(largest)};
+  quantise_weights_kernel<<<grid_of(w), kThreads, 0, native(stream)>>>(q);
 }
 
 }  // namespace witan::kernels::cuda

@@ -12,7 +12,7 @@ struct Problem {
 
 template <class Epilogue>
 void launch(Stream& stream, const Tensor& dw, const Problem& p) {
-  with_fp8_shape<ColumnScales>(dw.size(1) * dw.size(0), dw.size(0), dw.size(2), [&]<class Shape>() {
+  with_fp8_shape<ColumnScales>(p.dy.format, dw.size(1) * dw.size(0), dw.size(0), dw.size(2), [&]<class Shape>() {
     launch_fp8_weight_gradient<Shape, Epilogue>(stream, dw, p.dy, p.x, p.groups);
   });
 }
@@ -27,6 +27,7 @@ bool stores_whole_packs(const Tensor& dw) {
 void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp8Columns& dy, const Fp8Columns& x,
                          const RowGroups& groups) {
   const bool add = write == Write::accumulate, packs = stores_whole_packs(dw);
+  assert(x.format == Fp8Format::e4m3);
   require_fp8(stream, dw.size(0));
   if (x.values.elements() == 0) {
     if (!add) stream.zero(dw);

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "witan/kernels/cuda/common/hopper.cuh"
+#include "witan/kernels/fp8_scale.h"
 
 namespace witan::kernels::cuda {
 
@@ -112,15 +113,23 @@ __device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, u
   }
 }
 
-// The same of e4m3, sums [64, 128] += a [64, 32] b [128, 32]^T: units are 64 lines by 128 steps, bytes as above, and
-// operands have steps adjacent, the only way that there is.
-__device__ __forceinline__ void wgmma_e4m3(float (&sums)[64], uint64_t a, uint64_t b, int add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"  //
-               WITAN_PLACES_0 ", " WITAN_PLACES_1 "}, %64, %65, p, 1, 1;\n}\n"
-               : WITAN_SUMS_32(0), WITAN_SUMS_32(32)
-               : "l"(a), "l"(b), "r"(add));
+#define WITAN_WGMMA_FP8(type)                                                                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f32." type \
+               ".e4m3 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 "}, %64, %65, p, 1, 1;\n}\n"                     \
+               : WITAN_SUMS_32(0), WITAN_SUMS_32(32)                                                         \
+               : "l"(a), "l"(b), "r"(add))
+
+// The same of a in e4m3 or e5m2 and b in e4m3, sums [64, 128] += a [64, 32] b [128, 32]^T: units are 64 lines by 128
+// steps, bytes as above, and operands have steps adjacent, the only way that there is.
+template <Fp8Format kFormatA>
+__device__ __forceinline__ void wgmma_fp8(float (&sums)[64], uint64_t a, uint64_t b, int add) {
+  if constexpr (kFormatA == Fp8Format::e4m3)
+    WITAN_WGMMA_FP8("e4m3");
+  else
+    WITAN_WGMMA_FP8("e5m2");
 }
 
+#undef WITAN_WGMMA_FP8
 #undef WITAN_WGMMA_OF
 #undef WITAN_WGMMA_256
 #undef WITAN_WGMMA_192
