@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "train/run/run_support.h"
+#include "witan/parallel/mesh_shorthand.h"
 
 namespace witan {
 namespace {
@@ -12,7 +16,8 @@ TEST(LayoutPage, ShowsMeshGroupsAndATreeOfParameters) {
   config.parallel = {8, 2, 1};
   config.parallel.use_distributed_optimizer = true;
   config.parallel.num_distributed_optimizer_instances = 2;
-  EXPECT_EQ(format_layout(resolve(config, {})), R"(Layout of 8 ranks
+  const std::string page = format_layout(resolve(config, {}));
+  EXPECT_EQ(page.substr(0, page.find("\nDevice meshes")), R"(Layout of 8 ranks
   mesh           replicate 2 x shard 4
   expert mesh    expert_replicate 2 x expert_shard 2 x expert 2
   sharded        ZeRO-1 (optim): the optimizer is sharded over shard (4 ranks), for experts over expert_shard (2); each of 2 replicas holds all shards
@@ -59,6 +64,43 @@ Legend
   sharded over axes: concatenated with others into one flat buffer, which is split into one shard per rank, as evenly
     as possible and regardless of row boundaries. Sharded values are all-gathered while their block computes
 )");
+}
+
+// The mesh of PyTorch's tutorial of device meshes, with the FSDP mesh ("replicate", "shard") and the tensor-parallel
+// one: nested lists and names as torch 2.8 prints them, on every rank.
+TEST(LayoutPage, ListsTheMeshesOfEveryRankAsTorchDoes) {
+  RunConfig config = testing::gpt_run_config();
+  config.parallel.mesh = "replicate=2,shard=2,tensor=2";
+  expand_mesh(config.parallel, {});
+  config.train.global_batch_size = 4 * config.train.micro_batch_size;
+  const std::string page = format_layout(resolve(config, {}));
+  const std::string whole =
+      "DeviceMesh([[[0, 1], [2, 3]], [[4, 5], [6, 7]]], mesh_dim_names=('replicate', 'shard', 'tensor'))\n";
+  EXPECT_NE(page.find("\nDevice meshes\n  " + whole + "\nRanks"), std::string::npos) << page;
+  for (int rank = 0; rank < 8; ++rank) {
+    const int replicate = rank / 4, shard = rank / 2 % 2, tensor = rank % 2;
+    const std::string begin = cat("  rank ", rank, "    replicate=", replicate, ", shard=", shard, ", tensor=", tensor);
+    const size_t at = page.find(begin + "\n");
+    ASSERT_NE(at, std::string::npos) << begin << " is not in\n" << page;
+    const std::string own = page.substr(at, page.find(cat("  rank ", rank + 1), at) - at);
+    for (const std::string& mesh :
+         {whole,
+          cat("DeviceMesh([[", tensor, ", ", 2 + tensor, "], [", 4 + tensor, ", ", 6 + tensor,
+              "]], mesh_dim_names=('replicate', 'shard'))\n"),
+          cat("DeviceMesh([", 4 * replicate + 2 * shard, ", ", 4 * replicate + 2 * shard + 1,
+              "], mesh_dim_names=('tensor',))\n"),
+          cat("DeviceMesh([", 4 * replicate + tensor, ", ", 4 * replicate + 2 + tensor,
+              "], mesh_dim_names=('shard',))\n"),
+          cat("DeviceMesh([", 2 * shard + tensor, ", ", 4 + 2 * shard + tensor, "], mesh_dim_names=('replicate',))\n")})
+      EXPECT_NE(own.find("    " + mesh), std::string::npos) << mesh << " is not in\n" << own;
+  }
+  const auto json = nlohmann::json::parse(layout_json(resolve(config, {})));
+  EXPECT_EQ(json["coordinates"][6],
+            nlohmann::json::parse(R"({"pipeline":0,"replicate":1,"shard":1,"context":0,"tensor":0})"));
+  const auto tensor = std::ranges::find_if(
+      json["groups"], [](const auto& one) { return one["axes"] == nlohmann::json::parse(R"(["tensor"])"); });
+  ASSERT_NE(tensor, json["groups"].end());
+  EXPECT_EQ((*tensor)["ranks"], nlohmann::json::parse("[[0,1],[2,3],[4,5],[6,7]]"));
 }
 
 TEST(LayoutPage, OfOneRankIsShort) {

@@ -127,6 +127,84 @@ std::string sizes_of(const Mesh& mesh, std::span<const Axis> axes) {
   return text.empty() ? "one rank" : text;
 }
 
+// The ranks of rank's group over the axes as nested lists, the innermost axis in the innermost.
+nlohmann::ordered_json nested_ranks(const Mesh& mesh, int rank, const Axes& axes) {
+  const std::vector<int> ranks = mesh.ranks(rank, axes);
+  nlohmann::ordered_json level(ranks);
+  const Axes dims = mesh.effective(axes);
+  for (size_t dim = dims.size(); dim-- > 1;) {
+    const auto size = static_cast<size_t>(mesh.size(dims[dim]));
+    nlohmann::ordered_json outer = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < level.size(); i += size)
+      outer.push_back(nlohmann::ordered_json(level.begin() + static_cast<std::ptrdiff_t>(i),
+                                             level.begin() + static_cast<std::ptrdiff_t>(i + size)));
+    level = std::move(outer);
+  }
+  return level;
+}
+
+// "[[0, 1], [2, 3]]"
+std::string listed(const nlohmann::ordered_json& nested) {
+  if (!nested.is_array()) return nested.dump();
+  std::string text;
+  for (const auto& inner : nested) text += cat(text.empty() ? "" : ", ", listed(inner));
+  return cat("[", text, "]");
+}
+
+// "('shard', 'tensor')" and "('tensor',)", as Python writes tuples
+std::string tuple_of(const Axes& dims) {
+  std::string text;
+  for (const Axis axis : dims) text += cat(text.empty() ? "'" : ", '", axis, "'");
+  return cat("(", text, dims.size() == 1 ? ",)" : ")");
+}
+
+std::string device_mesh(const Mesh& mesh, int rank, const Axes& axes) {
+  return cat("DeviceMesh(", listed(nested_ranks(mesh, rank, axes)), ", mesh_dim_names=", tuple_of(mesh.effective(axes)),
+             ")");
+}
+
+// "replicate=0, shard=1, tensor=0"
+std::string coordinates_of(const Mesh& mesh, int rank, const Axes& dims) {
+  std::string text;
+  for (const Axis axis : dims) text += cat(text.empty() ? "" : ", ", axis, "=", mesh.coordinate(rank, axis));
+  return text;
+}
+
+constexpr int kMostRanksShown = 64;
+
+// The whole mesh of each view and, rank by rank, the coordinates and the sub-meshes, in the notation of torch's
+// DeviceMesh. Empty for one rank.
+std::string device_meshes(const Layout& layout, bool experts) {
+  const Mesh& mesh = layout.mesh();
+  const int ranks = layout.world_size();
+  if (ranks == 1) return "";
+  std::vector<Axes> views = {mesh.effective({kDenseAxes.begin(), kDenseAxes.end()})};
+  if (experts) views.push_back(mesh.effective({kExpertAxes.begin(), kExpertAxes.end()}));
+  std::string text = "\nDevice meshes\n";
+  for (const Axes& view : views) text += cat("  ", device_mesh(mesh, 0, view), "\n");
+  text += "\nRanks: their coordinates, and the mesh of each of their groups\n";
+  for (int rank = 0; rank < std::min(ranks, kMostRanksShown); ++rank) {
+    text += fmt::format("  rank {:<4} {}\n", rank, coordinates_of(mesh, rank, views.front()));
+    if (experts) text += fmt::format("            {}\n", coordinates_of(mesh, rank, views.back()));
+    for (const Axes& axes : layout.group_axes())
+      if (!axes.empty()) text += cat("    ", device_mesh(mesh, rank, axes), "\n");
+  }
+  if (ranks > kMostRanksShown)
+    text += fmt::format("  and {} more ranks, which --json lists\n", ranks - kMostRanksShown);
+  return text;
+}
+
+// Every group over the axes, each once.
+nlohmann::ordered_json groups_over(const Mesh& mesh, const Axes& axes) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  const auto is_first = [&](int rank) {
+    return std::ranges::all_of(axes, [&](Axis axis) { return mesh.coordinate(rank, axis) == 0; });
+  };
+  for (int rank = 0; rank < mesh.world_size(); ++rank)
+    if (is_first(rank)) groups.push_back(nested_ranks(mesh, rank, axes));
+  return groups;
+}
+
 }  // namespace
 
 std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary) {
@@ -161,7 +239,8 @@ std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> a
   return text +
          fmt::format("\nParameters: shape -> local shape on rank 0{}, and placement on the mesh\n",
                      stages.size() > 1 ? " of their stage" : "") +
-         lines + (assumed_vocabulary ? cat("  ", format_assumption(*assumed_vocabulary), "\n") : "") + legend(lines);
+         lines + (assumed_vocabulary ? cat("  ", format_assumption(*assumed_vocabulary), "\n") : "") + legend(lines) +
+         device_meshes(layout, config->model.moe.num_experts > 0);
 }
 
 std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary) {
@@ -184,9 +263,18 @@ std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> ass
   if (config->model.moe.num_experts > 0)
     for (const Axis axis : kExpertAxes) json["mesh_of_experts"][name_of(axis)] = mesh.size(axis);
   json["sharded"] = sharding_text(config, layout);
-  json["groups_of_rank_0"] = nlohmann::ordered_json::array();
+  json["groups_of_rank_0"] = json["groups"] = nlohmann::ordered_json::array();
   for (const Axes& axes : layout.group_axes())
-    if (!axes.empty()) json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
+    if (!axes.empty()) {
+      json["groups_of_rank_0"].push_back({{"axes", names(axes)}, {"ranks", mesh.ranks(0, axes)}});
+      json["groups"].push_back({{"axes", names(axes)}, {"ranks", groups_over(mesh, axes)}});
+    }
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    nlohmann::ordered_json& coordinates = json["coordinates"].emplace_back();
+    for (const Axis axis : kDenseAxes) coordinates[name_of(axis)] = mesh.coordinate(rank, axis);
+    if (config->model.moe.num_experts > 0)
+      for (const Axis axis : kExpertAxes) coordinates[name_of(axis)] = mesh.coordinate(rank, axis);
+  }
   if (layout.has_expert_hosts())
     json["expert_hosts_of_rank_0"] = {{"of_host", layout.expert_ranks_of_host(0)},
                                       {"between_hosts", layout.expert_ranks_between_hosts(0)}};
