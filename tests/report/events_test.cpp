@@ -33,6 +33,10 @@ TEST(Events, GoldenLines) {
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25}), R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25})");
   EXPECT_EQ(format_event(EvalEvent{10, 3.5, 2.25, "code", 1.5}),
             R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25,"set":"code","seconds":1.5})");
+  const std::string routed = format_event(EvalEvent{10, 3.5, 2.25, {}, {}, {{"z_loss", 0.5}, {"router_entropy", 1.5}}});
+  EXPECT_EQ(routed, R"({"kind":"eval","step":10,"loss":3.5,"bits_per_byte":2.25,)"
+                    R"("router":{"router_entropy":1.5,"z_loss":0.5}})");
+  EXPECT_EQ(format_event(*parse_event(routed, "here")), routed);
   EXPECT_EQ(format_event(BaselineEvent{"Kneser-Ney bigram", 2.5}),
             R"({"kind":"baseline","name":"Kneser-Ney bigram","bits_per_byte":2.5})");
   EXPECT_EQ(format_event(AnomalyEvent{.step = 4, .what = "nan", .action = "rewind", .at = 7, .text = "t"}),

@@ -36,9 +36,12 @@ struct Routing {
 };
 
 // Training drops what is beyond an expert's capacity. Evaluation and generation never do: what a model makes of a text
-// must not depend on the texts, and on how many tokens, are read together with it. Their losses of the router, which
-// nobody asks for, are those of the tokens at hand.
-enum class Dropping : uint8_t { by_capacity, never };
+// must not depend on the texts, and on how many tokens, are read together with it.
+enum class Dropping : uint8_t {
+  by_capacity,
+  never,     // losses and statistics of the router, which nobody asks for, are those of the tokens at hand
+  measured,  // nothing is dropped either, and losses and statistics are of the whole micro-batch, as in training
+};
 
 // What routers may go by besides the tokens' values: who they are, and what random numbers are drawn from. Without
 // either, routers that draw choose by scores, and none can go by ids.

@@ -61,7 +61,7 @@ kernels::RandomKeys ExpertSelection::random_keys(const Tokens& tokens) const {
     return {.where = {.site = choice_site_}, .ids = ids.reshape({T})};
   }
   const bool forced = selection == "uniform" || selection == "skew" || selection == "zipf" || selection == "hot";
-  if (!forced || !randomness.step.defined() || tokens.dropping == Dropping::never) return {};
+  if (!forced || !randomness.step.defined() || tokens.dropping != Dropping::by_capacity) return {};
   kernels::RandomKeys keys{.where = place(randomness, choice_site_)};
   keys.where.part = part_of(randomness, T / tokens.sequences, 1, nullptr);
   if (selection == "skew") keys.skew = config_.moe_router_skew;

@@ -148,8 +148,8 @@ Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) c
 
 // logits [T, E], of so many sequences
 Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const {
-  const bool never = how.dropping == Dropping::never;
-  Group* const parts = never ? nullptr : context_;  // what it decides needs no others
+  const bool never = how.dropping != Dropping::by_capacity, alone = how.dropping == Dropping::never;
+  Group* const parts = alone ? nullptr : context_;  // what it decides without capacities needs no others
   Stream& stream = tape.stream();
   TopkSelection selection{selection_.per_token(how.dropping), config_.scoring()};
   if (config_.balances_by_quantiles()) {
@@ -162,7 +162,7 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
   }
   selection.recorded = recorded_routes();
   if (how.source.sequence_ids.defined()) selection.sequence_ids = how.source.sequence_ids.reshape({logits.size(0)});
-  Balance balance = balance_of(config_, never ? 1 : sequences);
+  Balance balance = balance_of(config_, alone ? 1 : sequences);
   if (!never && balance.is(BalanceLoss::Over::global_batch))
     balance.global_load = [&, micro_batch = how.source.randomness.micro_batch](const Tensor& all, const Tensor& part) {
       if (!global_counts_) return global_load(tape, micro_batch, all);

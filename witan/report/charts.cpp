@@ -243,6 +243,14 @@ bool has_several(const Metrics& m, const std::string& name) {
   });
 }
 
+void add_validation_of_routers(Charts& charts, const Metrics& m, const std::string& name) {
+  charts.add("validation", Style::dots, 2, curve_of(m.evals, [&](const EvalEvent& e) -> std::optional<double> {
+               const auto value = e.router.find(name);
+               if (value == e.router.end()) return std::nullopt;
+               return value->second;
+             }));
+}
+
 // A chart of each statistic that has none of its own: over all layers, and of the two layers that differ most.
 void add_other_statistics(Charts& charts, const Metrics& m) {
   const std::map<std::string, std::string> units = {{"router_entropy", "nats, mean over tokens"}};
@@ -254,6 +262,7 @@ void add_other_statistics(Charts& charts, const Metrics& m) {
     charts.open(Section::experts, title_of(name), unit == units.end() ? "" : unit->second);
     charts.add_smoothed("all layers", 1,
                         curve_of(m.steps, [&](const StepEvent& e) { return router_statistic(e, name); }));
+    add_validation_of_routers(charts, m, name);
     if (!has_several(m, name)) continue;
     charts.add_average("lowest layer", 3, curve_of_layers(m, name, Extreme::lowest));
     charts.add_average("highest layer", 4, curve_of_layers(m, name, Extreme::highest));
@@ -265,16 +274,20 @@ void add_experts(Charts& charts, const Metrics& m) {
   charts.add_smoothed("max / mean", 2, curve_of(m.steps, [](const StepEvent& e) { return e.load_max_over_mean; }));
   if (has_several(m, "load_max_over_mean"))
     charts.add_average("most even layer", 4, curve_of_layers(m, "load_max_over_mean", Extreme::lowest));
+  add_validation_of_routers(charts, m, "load_max_over_mean");
 
   charts.open(Section::experts, "Dropped", "share of assignments beyond their expert's capacity");
   charts.add("dropped", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) { return e.dropped_share; }));
+  add_validation_of_routers(charts, m, "dropped_share");
 
   // Each has a scale of its own.
   charts.open(Section::experts, "Router losses", "load balancing");
   charts.add("load balancing", Style::line, 1,
              curve_of(m.steps, [](const StepEvent& e) { return e.load_balancing_loss; }));
+  add_validation_of_routers(charts, m, "load_balancing_loss");
   charts.open(Section::experts, "Router z-loss", "");
   charts.add("z", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.z_loss; }));
+  add_validation_of_routers(charts, m, "z_loss");
   add_other_statistics(charts, m);
 }
 

@@ -107,6 +107,7 @@ void visit(Archive& a, EvalEvent& e) {
   a("bits_per_byte", e.bits_per_byte);
   a("set", e.set);
   a("seconds", e.seconds);
+  a("router", e.router);
 }
 
 template <class Archive>

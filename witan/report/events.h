@@ -111,6 +111,8 @@ struct EvalEvent {
   double bits_per_byte = 0;
   std::optional<std::string> set = {};  // its name; nothing: the validation split
   std::optional<double> seconds = {};   // that it took
+  // What routers recorded, by the names of steps (router_statistic()), of all layers; empty in dense models.
+  std::map<std::string, double> router = {};
 };
 
 // The result of a simpler model on the same validation split.

@@ -25,7 +25,9 @@ ordered_json list_of(const auto& events, const auto& json) {
 
 ordered_json json_of(const std::optional<EvalEvent>& eval) {
   if (!eval) return nullptr;
-  return {{"step", eval->step}, {"loss", eval->loss}, {"bits_per_byte", eval->bits_per_byte}};
+  ordered_json json = {{"step", eval->step}, {"loss", eval->loss}, {"bits_per_byte", eval->bits_per_byte}};
+  if (!eval->router.empty()) json["router"] = eval->router;
+  return json;
 }
 
 ordered_json json_of(const std::vector<EvalEvent>& evals) {

@@ -231,6 +231,32 @@ TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
   EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
 }
 
+TEST(Recorder, EvaluationsTellTheBalanceOfRouters) {
+  RunConfig config = ten_steps();
+  config.model.moe.moe_router_enable_expert_bias = true;
+  config.model.moe.moe_router_score_function = "sigmoid";
+  RecorderLog log(config, {});
+  log.recorder().begin({}, 1, 0);
+  log.step(1, 0.5);
+  TrainState state;
+  state.step = 1;
+  const StepStatistics router = testing::router_values(
+      config.model.moe, {{"load_balancing_loss", 4.0 / 3}, {"router_entropy", 1.5}, {"z_loss", 0.25}}, {{3, 1}});
+  log.recorder().evaluation(state, {16 * 2.5, 16, 0, router}, 4);
+  const Metrics metrics = log.metrics();
+  const EvalEvent& found = metrics.evals.at(0);
+  EXPECT_EQ(found.router, (std::map<std::string, double>{{"dead_experts", 0},
+                                                         {"load_balancing_loss", 1.333333},
+                                                         {"load_max_over_mean", 1.5},
+                                                         {"router_entropy", 1.5},
+                                                         {"z_loss", 0.25}}))
+      << "seven digits, and nothing of the bias";
+  EXPECT_NE(log.train_log().find("step 1: validation loss 2.5000, 14.4270 bits per byte; dead_experts 0, "
+                                 "load_balancing_loss 1.3333, load_max_over_mean 1.5, router_entropy 1.5, z_loss 0.25"),
+            std::string::npos)
+      << log.train_log();
+}
+
 TEST(Recorder, WarningsAreSaidAndLogged) {
   RecorderLog log(ten_steps(), {});
   log.recorder().warn("weights of another tokenizer");

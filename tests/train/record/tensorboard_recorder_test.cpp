@@ -67,6 +67,22 @@ TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
+TEST(TensorboardRecorder, EvaluationsHaveTheBalanceOfRouters) {
+  const test::TempFolder folder;
+  EvalEvent event{10, 2, 1};
+  event.router = {{"load_balancing_loss", 1.5}, {"load_max_over_mean", 2}};
+  const StepStatistics router = testing::router_values({}, {{"load_balancing_loss", 1.5}}, {{3, 1}});
+  TensorboardRecorder recorder({}, {}, folder.path(), 1);
+  recorder.evaluation(event, router);
+  event.set = "code";
+  recorder.evaluation(event, router);
+  const std::string bytes = event_bytes(folder.path());
+  for (const char* tag : {"load_balancing_loss validation", "expert-load/max over mean validation",
+                          "load_balancing_loss validation on code"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(bytes.find("z_loss validation"), std::string::npos) << "the event leaves it out";
+}
+
 // But a folder of a run's own has one session, whatever the run was called before.
 TEST(TensorboardRecorder, RunsThatShareATensorboardDirKeepTheirHyperparameters) {
   const test::TempFolder folder;

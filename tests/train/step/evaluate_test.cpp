@@ -1,14 +1,19 @@
-// The loss of held-out text is that of its sequences: of no grouping, no layout, and nothing that fills a batch.
+// The loss of held-out text is that of its sequences: of no grouping, no layout, and nothing that fills a batch. What
+// routers record is of its micro-batches: of no layout, and nothing that fills a batch.
 #include "witan/train/step/evaluate.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <map>
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 #include "witan/data/indexed_dataset.h"
+#include "witan/moe/capacity.h"
+#include "witan/moe/topk.h"
 #include "witan/tokenizer/bpe_trainer.h"
 #include "witan/train/run/run_data.h"
 
@@ -93,6 +98,57 @@ void expect_same(const Evaluation& one, const Evaluation& other) {
   EXPECT_NEAR(one.loss(), other.loss(), 1e-12 * one.loss());
 }
 
+// Every statistic of routers, of every layer and of the model.
+void expect_same_routers(const Evaluation& one, const Evaluation& other) {
+  ASSERT_FALSE(one.router.empty());
+  ASSERT_EQ(one.router.values().size(), other.router.values().size());
+  for (const StepStatistics::Value& value : one.router.values()) {
+    const StepStatistics::Value& same = *other.router.find(value.declared.name);
+    ASSERT_EQ(same.layers.size(), value.layers.size()) << value.declared.name;
+    for (size_t layer = 0; layer < value.layers.size(); ++layer)
+      for (size_t i = 0; i < value.layers[layer].size(); ++i)
+        EXPECT_NEAR(same.layers[layer][i], value.layers[layer][i], 1e-12 * std::abs(value.layers[layer][i]))
+            << value.declared.name << " of layer " << layer;
+    if (value.model)
+      EXPECT_NEAR(same.model.value(), *value.model, 1e-12 * std::abs(*value.model)) << value.declared.name;
+  }
+}
+
+// Assignments of all layers' experts.
+int64_t assignments_of(const Evaluation& evaluation) {
+  int64_t sum = 0;
+  for (const auto& layer : evaluation.router.counts(kExpertCounts))
+    for (const int64_t count : layer) sum += count;
+  return sum;
+}
+
+TEST_F(EvaluateTest, RoutersCountEveryTokenAndNothingThatFillsABatch) {
+  const int64_t expected =
+      kSamples * config_.data.seq_length * config_.model.moe.moe_router_topk * config_.model.num_layers;
+  for (const int64_t sequences : {1, 2, 4}) {
+    config_.train.micro_batch_size = sequences;
+    const Evaluation found = evaluated(config_);
+    EXPECT_EQ(assignments_of(found), expected) << sequences << " sequences in a micro-batch";
+    EXPECT_GT(found.router.model(kDroppedShare).value(), 0.1) << "a capacity of half the even load would drop that";
+    EXPECT_GE(found.router.model(kBalanceLoss).value(), 0.9);
+    EXPECT_GE(found.router.model(kLoadMaxOverMean).value(), 1);
+  }
+}
+
+// A micro-batch weighs one, however many of its rows fill it up.
+TEST_F(EvaluateTest, TheBalanceOfSequencesIsTheirMean) {
+  config_.train.micro_batch_size = 1;
+  const Evaluation one = evaluated(config_);
+  config_.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
+  const Evaluation by_sequence = evaluated(config_);
+  EXPECT_NEAR(by_sequence.router.model(kBalanceLoss).value(), one.router.model(kBalanceLoss).value(), 1e-12)
+      << "a micro-batch is one sequence";
+  config_.train.micro_batch_size = 4;
+  const Evaluation of_four = evaluated(config_);
+  EXPECT_GT(std::abs(of_four.router.model(kBalanceLoss).value() - one.router.model(kBalanceLoss).value()), 1e-9)
+      << "the last micro-batch has a single sequence, which weighs as much as four";
+}
+
 TEST_F(EvaluateTest, ACapacityHasNoSayInIt) {
   config_.train.micro_batch_size = 1;
   const Evaluation limited = evaluated(config_);
@@ -158,14 +214,21 @@ TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
   const Evaluation found = evaluated(config_, packed);
   EXPECT_EQ(found.targets, static_cast<double>(data.held_out->packed_size().places));
   EXPECT_LT(found.targets, static_cast<double>(samples * config_.data.seq_length)) << "there is padding";
-  expect_same(evaluated(config_, with_other_padding), found);
+  const Evaluation with_other = evaluated(config_, with_other_padding);
+  expect_same(with_other, found);
+  expect_same_routers(with_other, found);
+  EXPECT_EQ(assignments_of(found),
+            static_cast<int64_t>(found.targets) * config_.model.moe.moe_router_topk * config_.model.num_layers);
   config_.train.micro_batch_size = 1;
   expect_same(evaluated(config_, alone), found);
 }
 
 TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
-  config_.train.micro_batch_size = 1;
-  const Evaluation one = evaluated(config_);
+  std::map<int64_t, Evaluation> ones;  // by sequences in a micro-batch
+  for (const int64_t sequences : {1, 2, 4}) {
+    config_.train.micro_batch_size = sequences;
+    ones[sequences] = evaluated(config_);
+  }
   for (const testing::LaidOut& layout : std::initializer_list<testing::LaidOut>{
            {"replicate=2"},
            {"replicate=2,expert=2"},
@@ -182,7 +245,9 @@ TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
       SCOPED_TRACE(cat(described(layout), ", ", sequences, " sequences in a micro-batch"));
       RunConfig config = laid_out(config_, layout);
       config.train.micro_batch_size = sequences;
-      expect_same(one, evaluated(config));
+      const Evaluation found = evaluated(config);
+      expect_same(ones.at(1), found);
+      expect_same_routers(ones.at(sequences), found);
     }
 }
 

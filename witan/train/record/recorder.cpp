@@ -319,7 +319,22 @@ double bits_per_byte_of(const Evaluation& evaluation, double bytes) {
 }
 
 EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std::optional<std::string> set = {}) {
-  return {step, evaluation.loss(), bits_per_byte_of(evaluation, bytes), std::move(set), evaluation.seconds};
+  EvalEvent event{step, evaluation.loss(), bits_per_byte_of(evaluation, bytes), std::move(set), evaluation.seconds, {}};
+  for (const auto& [declared, layers, model] : evaluation.router.values()) {
+    const bool of_weights = declared.derived && declared.derived->source == kExpertBias;  // not of these tokens
+    if (model && !of_weights) event.router[declared.name] = rounded(*model);
+  }
+  return event;
+}
+
+// "step 100: validation loss 4.0820, 1.7500 bits per byte; load_balancing_loss 1.01, load_max_over_mean 1.32"
+std::string evaluation_line(const EvalEvent& event) {
+  std::string line = fmt::format("step {}: validation loss{} {:.4f}, {:.4f} bits per byte", event.step,
+                                 event.set ? " on " + *event.set : "", event.loss, event.bits_per_byte);
+  std::string routers;
+  for (const auto& [name, value] : event.router)
+    routers += fmt::format("{}{} {:.5g}", routers.empty() ? "; " : ", ", name, value);
+  return line + routers;
 }
 
 }  // namespace
@@ -331,18 +346,15 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
   bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
   const EvalEvent event = event_of(state.step, evaluation, bytes);
   metrics_->append(event);
-  if (tensorboard_) tensorboard_->evaluation(event);
+  if (tensorboard_) tensorboard_->evaluation(event, evaluation.router);
+  if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
+  log_.info(evaluation_line(event));
   for (const SetEvaluation& set : sets) {
     const EvalEvent of_set = event_of(state.step, set.evaluation, set.bytes, set.name);
     metrics_->append(of_set);
-    if (tensorboard_) tensorboard_->evaluation(of_set);
+    if (tensorboard_) tensorboard_->evaluation(of_set, set.evaluation.router);
+    log_.info(evaluation_line(of_set));
   }
-  if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
-  log_.info(fmt::format("step {}: validation loss {:.4f}, {:.4f} bits per byte", state.step, *validation_loss_,
-                        *bits_per_byte_));
-  for (const SetEvaluation& set : sets)
-    log_.info(fmt::format("step {}: validation loss on {} {:.4f}, {:.4f} bits per byte", state.step, set.name,
-                          set.evaluation.loss(), bits_per_byte_of(set.evaluation, set.bytes)));
   if (waiting_) show(waiting_->state, waiting_->event, waiting_->stays);
   waiting_.reset();
 }

@@ -112,11 +112,15 @@ void TensorboardRecorder::memory(int64_t step, const std::vector<MemoryEvent>& m
   writer_.add(step, scalars);
 }
 
-void TensorboardRecorder::evaluation(const EvalEvent& event) {
+void TensorboardRecorder::evaluation(const EvalEvent& event, const StepStatistics& router) {
   const std::string of = event.set ? " on " + *event.set : "";
-  writer_.add(event.step, {{kValidationTag + of, event.loss},
-                           {"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))},
-                           {kBitsPerByteTag + of, event.bits_per_byte}});
+  std::vector<tfevents::Scalar> scalars = {{kValidationTag + of, event.loss},
+                                           {"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))},
+                                           {kBitsPerByteTag + of, event.bits_per_byte}};
+  for (const StepStatistics::Value& value : router.values())
+    if (event.router.contains(value.declared.name))
+      scalars.push_back({cat(value.declared.display_tag(), " validation", of), *value.model});
+  writer_.add(event.step, scalars);
 }
 
 }  // namespace witan

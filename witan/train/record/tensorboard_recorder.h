@@ -31,7 +31,9 @@ class TensorboardRecorder {
             const std::vector<int64_t>& layers, const StepStatistics& router);
   // Statistics of activations by name, of each layer; NaN: it has none.
   void activations(int64_t step, const std::map<std::string, std::vector<double>>& statistics);
-  void evaluation(const EvalEvent& event);
+  // `router`: the evaluation's statistics, of which those in event.router are written, with " validation" behind the
+  // tags of steps.
+  void evaluation(const EvalEvent& event, const StepStatistics& router = {});
   // With log_format = megatron, under its names: rank 0's memory, and the parts of a step, of the slowest rank.
   void interval(int64_t step, const megatron_log::Memory& memory, const std::vector<megatron_log::RankTimes>& times);
   // The peak of each rank's arena, at the end of the run.

@@ -354,8 +354,10 @@ std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchO
     const int64_t first = (rank * per_rank + i) * size;
     Batch batch = batch_within(held_out, first, size, options);
     const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
-    for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target)
+    for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target) {
       batch.loss_mask[target] = 0;
+      batch.sequence_ids[target] = kPadding;  // what fills the last batches up is no token
+    }
     batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
     batches.push_back(std::move(batch));
   }

@@ -488,6 +488,11 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
   const std::vector<Batch>& batches = own_part(whole);
   const std::string before = stream_.set_part("evaluation");
   const auto most = static_cast<size_t>(evaluated_together());
+  const int stage = groups_.of(Axis::pipeline).rank();
+  ModelConfig evaluated = config_->model;
+  evaluated.mtp_num_layers = 0;  // they predict what only training looks at
+  const ReportSizes sizes(evaluated, stages_, static_cast<int64_t>(most));
+  RouterSums routers(sizes.statistics(), sizes.blocks());
   units_->begin_passes();
   std::vector<double> own;  // of each batch: nats, targets
   for (size_t begin = 0; begin < batches.size(); begin += most) {
@@ -502,8 +507,9 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
     PipelineChannel channel(groups_.of(Axis::pipeline), pipeline(static_cast<int64_t>(most), Pipeline::Passes::forward),
                             residual_shape(config_, run.front()), config_->model.compute_dtype(),
                             stages_.stages() == 1 ? nullptr : repetition_);
-    const std::vector<Evaluation> found = witan::evaluate(stream_, model_, channel, run, config_->data.packs());
-    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found[i].nats, found[i].targets});
+    const StageEvaluation found = witan::evaluate(stream_, model_, channel, run, sizes, stage);
+    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found.losses[i].nats, found.losses[i].targets});
+    for (size_t i = 0; i < std::min(real, found.routers.size()); ++i) add_routers(routers, sizes, found.routers[i]);
     units_->end_pass();
   }
   units_->give_back();
@@ -517,7 +523,29 @@ Evaluation Engine::evaluate(const std::vector<Batch>& whole) {
       sum.nats += batch[at];
       sum.targets += batch[at + 1];
     }
+  if (sizes.blocks() > 0) sum.router = gather(routers);
   return sum;
+}
+
+// Of a micro-batch that this stage looked at. Context-parallel ranks all know the same of it, and the first counts.
+void Engine::add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const {
+  if (groups_.of(Axis::context).rank() > 0) return;
+  const auto values = static_cast<size_t>(sizes.statistics().values());
+  size_t at = 0;
+  for (const int64_t block : sizes.held(groups_.of(Axis::pipeline).rank())) {
+    sums.add(block, found.subspan(at, values));
+    at += values;
+  }
+}
+
+StepStatistics Engine::gather(RouterSums& sums) {
+  const auto count = static_cast<int64_t>(sums.values().size());
+  const Tensor all = stream_.empty({count}, DType::f64, MemoryTag::communication);
+  stream_.write(all, sums.values().data());
+  groups_.over(groups_.layout().loss_reporting_axes()).all_reduce(stream_, all);
+  if (stream_.is_meta()) return {};
+  stream_.read(sums.values().data(), all);
+  return sums.statistics();
 }
 
 double Engine::params_norm() {

@@ -10,12 +10,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "witan/checkpoint/state.h"
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
+#include "witan/moe/router_sums.h"
 #include "witan/optim/loss_scaler.h"
 #include "witan/optim/optimizer.h"
 #include "witan/optim/spike_skip.h"
@@ -115,7 +117,8 @@ class Engine {
   }
 
   // Collective: the loss over all ranks' batches, summed in the order of ranks; every rank brings equally many, whole
-  // ones as to a step and of a step's shape. What it takes of memory does not depend on how many.
+  // ones as to a step and of a step's shape. What it takes of memory does not depend on how many. What routers record
+  // is summed over all batches, the same in every layout up to rounding.
   Evaluation evaluate(const std::vector<Batch>& whole);
   // Micro-batches that an evaluation has on their way at once: a pipeline is filled as in a step.
   int64_t evaluated_together() const;
@@ -226,6 +229,8 @@ class Engine {
   StepResult result_of(const StepReport::Result& report) const;
   std::map<std::string, std::vector<double>> activations_of(const StepReport::Result& report) const;
   std::vector<double> gather(const std::vector<double>& values);
+  void add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const;
+  StepStatistics gather(RouterSums& sums);
   Group& tokens() const { return groups_.over(groups_.layout().token_axes()); }
 
   Stream& stream_;

@@ -8,6 +8,7 @@
 #include "witan/data/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/pipeline_channel.h"
+#include "witan/train/step/step_report.h"
 
 namespace witan {
 
@@ -15,15 +16,24 @@ struct Evaluation {
   double nats = 0;  // summed over the targets that count
   double targets = 0;
   double seconds = 0;  // that it took, where that was measured
+  // Of the tokens that are not padding, by micro-batches of the run's size: losses are means over these, loads are of
+  // all of them. dropped_share is what the capacity would drop; nothing is. Empty in a dense model, and where nobody
+  // measured it.
+  StepStatistics router = {};
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
 // The nats of the batch's targets that count; no expert computes padding. Where experts are divided among ranks, all of
 // them call it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even where none is.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded);
-// Of several batches, by the stages of a pipeline: a call of all of them. Nats are the last one's to tell; other stages
-// find nothing.
-std::vector<Evaluation> evaluate(Stream& stream, Transformer& model, PipelineChannel& channel,
-                                 std::span<const Batch> batches, bool padded);
+
+// What a stage of a pipeline finds of several batches.
+struct StageEvaluation {
+  std::vector<Evaluation> losses;            // of each batch; of the last stage alone
+  std::vector<std::vector<double>> routers;  // of each batch: packed statistics of the blocks that the stage holds
+};
+// A call of all stages. `sizes`: of a model whose MTP modules do not run. No statistics on the meta device.
+StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
+                         const ReportSizes& sizes, int stage);
 
 }  // namespace witan

@@ -1,0 +1,41 @@
+// What routers record of many micro-batches whose values nobody keeps: sums that ranks can add up.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "witan/moe/statistics.h"
+
+namespace witan {
+
+class RouterSums {
+ public:
+  // Of `blocks` MoE blocks. Throws ShapeError for statistics that are the largest over micro-batches.
+  RouterSums(StatisticsLayout layout, int64_t blocks);
+
+  // Adds a micro-batch's values of a block, packed as the layout has them. A micro-batch without tokens adds nothing.
+  void add(int64_t block, std::span<const double> packed);
+
+  // Sums of all micro-batches so far: those of several ranks are the sums of theirs, element by element.
+  std::vector<double>& values() { return values_; }
+
+  // Means and sums over the micro-batches; empty where there was none. A function of the micro-batches alone, up to the
+  // order in which they were summed.
+  StepStatistics statistics() const;
+
+ private:
+  // Of a block: how many micro-batches, their packed values, and what is derived of each micro-batch.
+  int64_t values_of_block() const { return 1 + layout_.values() + static_cast<int64_t>(derived_.size()); }
+  std::span<const double> sums_of(int64_t block) const {
+    return std::span(values_).subspan(static_cast<size_t>(block * values_of_block()),
+                                      static_cast<size_t>(values_of_block()));
+  }
+
+  StatisticsLayout layout_;
+  int64_t blocks_;
+  std::vector<RouterStatistic> derived_;  // of each micro-batch
+  std::vector<double> values_;
+};
+
+}  // namespace witan
