@@ -130,6 +130,22 @@ TEST(StateCheck, FindsEqualExperts) {
             "different random numbers, or they learn the same");
 }
 
+// Two experts that are equal may be copies that a run began with.
+TEST(StateCheck, FindsThatAllExpertsAreEqualAfterAnUpdate) {
+  const auto check_with = [](int64_t equal) {  // of the four experts that each rank holds
+    testing::on_ranks(4, [&](ThreadRank& rank) {
+      Trained trained(rank);
+      const Tensor& down = trained.model.named("experts.down").value();  // [4, 7, 5]
+      std::ranges::fill_n(down.raw(), equal * 7 * 5 * static_cast<int64_t>(sizeof(bf16)), std::byte{1});
+      trained.check.experts_after_update(rank.stream);
+    });
+  };
+  EXPECT_NO_THROW(check_with(3));
+  EXPECT_EQ(without_rank(test::message_of<CommError>([&] { check_with(4); })),
+            "check_states after the update: all 8 experts of experts.down are equal; they learn the same, and must "
+            "begin with different values");
+}
+
 TEST(StateCheck, FindsExpertsInTheWrongPlace) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(layout_of(2, 2), 1);

@@ -86,7 +86,20 @@ void StateCheck::check_replicas(Stream& stream, const Layout::Placements& placem
   }
 }
 
-void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const {
+// Not that any two are: a run may begin with copies of experts, which few tokens have told apart as yet.
+void StateCheck::experts_after_update(Stream& stream, UnitAccess* units) const {
+  for (const Parameter* parameter : parameters_) {
+    if (!parameter->spec().expert || !parameter->spec().init.random() || parameter->frozen) continue;
+    const UnitReading reading(units, parameter->spec().unit);
+    const std::vector<int64_t> hashes = hashes_of_experts(stream, *parameter);
+    const bool differ = hashes.size() < 2 || std::ranges::count(hashes, hashes.front()) < std::ssize(hashes);
+    require<CommError>(differ, "check_states after the update: all ", hashes.size(), " experts of ", parameter->name(),
+                       " are equal; they learn the same, and must begin with different values");
+  }
+}
+
+// Of all experts, in their order; on the meta device none.
+std::vector<int64_t> StateCheck::hashes_of_experts(Stream& stream, const Parameter& parameter) const {
   Group& group = groups_.of(Axis::expert);
   const Tensor& value = parameter.value();
   const int64_t held = value.size(0);
@@ -104,9 +117,14 @@ void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter
     stream.write(mine, own.data());
   }
   group.all_gather(stream, all, mine);
-  if (stream.is_meta()) return;
+  if (stream.is_meta()) return {};
   std::vector<int64_t> hashes(static_cast<size_t>(held * group.size()));
   stream.read(hashes.data(), all);
+  return hashes;
+}
+
+void StateCheck::check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const {
+  const std::vector<int64_t> hashes = hashes_of_experts(stream, parameter);
   for (auto one = hashes.begin(); one != hashes.end(); ++one) {
     const auto same = std::find(one + 1, hashes.end(), *one);
     require<CommError>(same == hashes.end(), "check_states after ", stage, ": experts ", one - hashes.begin(), " and ",

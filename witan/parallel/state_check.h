@@ -1,5 +1,6 @@
 // Verifies the layout at run time (--check-states): replicated tensors are equal to the bit, every expert is on the
-// rank that the layout assigns, and no two experts were initialized alike.
+// rank that the layout assigns, no two experts were initialized alike, and none of their updates made all of them
+// equal.
 #pragma once
 
 #include <string>
@@ -25,6 +26,8 @@ class StateCheck {
                        const std::vector<ParameterShard>& shards) const;  // gradients of what this rank owns
   // values, places and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
+  // that a parameter's experts are not all equal, after an update; `units` as in after_init()
+  void experts_after_update(Stream& stream, UnitAccess* units = nullptr) const;
 
  private:
   void check_places(const char* stage) const;
@@ -37,6 +40,7 @@ class StateCheck {
   void check_buffers(Stream& stream, const std::string& stage) const;
   void check_copies(Stream& stream, const char* stage) const;
   void check_value(Stream& stream, const Parameter& parameter, const std::string& stage) const;
+  std::vector<int64_t> hashes_of_experts(Stream& stream, const Parameter& parameter) const;
   void check_experts_differ(Stream& stream, const Parameter& parameter, const char* stage) const;
 
   std::vector<Parameter*> parameters_;

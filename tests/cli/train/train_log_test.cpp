@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
+#include "support/event_files.h"
 #include "witan/base/file.h"
 #include "witan/base/threads.h"
 #include "witan/checkpoint/store.h"
@@ -106,9 +107,59 @@ TEST_F(TrainLog, MegatronLmsLinesAreTheStandardOutput) {
   EXPECT_TRUE(contains(read_text(folder("m") / "train.log"), " iteration        2/       6 | consumed samples:"));
 }
 
+// modded-nanogpt's, with Tutel's balance and checks: nothing else is on the standard output.
+TEST_F(TrainLog, ModdedNanogptsLinesAreTheStandardOutput) {
+  const Said said = train("n", "--log-format nanogpt --log-interval 2 --check-states");
+  const std::regex step(R"(step:(\d)/6 train_time:(\d+)ms step_avg:(\d+\.\d\d)ms)");
+  const std::regex validation(
+      R"(step:(\d)/6 val_loss:(\d+\.\d{4}) val_balance_loss:(\d\.\d{4}) train_time:(\d+)ms step_avg:(\d+\.\d\d)ms)");
+  const std::regex check(R"(\[DEBUG\((weights-init|gradients|weights-upd)\)\] Validat.*)");
+  const Metrics told = metrics("n");
+  std::istringstream lines(said.out);
+  std::string steps, evaluations, checks;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch found;
+    if (std::regex_match(line, found, step)) {
+      steps += found[1];
+      EXPECT_NEAR(std::stod(found[3]), std::stod(found[2]) / std::stod(found[1]), 0.5);
+    } else if (std::regex_match(line, found, validation)) {
+      const EvalEvent& event = told.evals.at(evaluations.size());
+      evaluations += found[1];
+      EXPECT_NEAR(std::stod(found[2]), event.loss, 5e-5);
+      EXPECT_NEAR(std::stod(found[3]), event.router.at("load_balancing_loss"), 5e-5);
+      EXPECT_GE(std::stod(found[3]), 0.9) << "1 at an even load";
+    } else {
+      EXPECT_TRUE(std::regex_match(line, found, check)) << line;
+      checks += found[1].str().at(8);
+    }
+  }
+  EXPECT_EQ(steps, "246");
+  EXPECT_EQ(evaluations, "46");
+  EXPECT_EQ(checks, "iissuussuussuussuussuussuu") << said.out;
+  EXPECT_TRUE(contains(said.err, "bits per byte"));
+  EXPECT_TRUE(contains(read_text(folder("n") / "train.log"), "step:6/6 val_loss:"));
+}
+
+TEST_F(TrainLog, ChecksOfStatesAreInTheLog) {
+  train("checked", "--check-states");
+  const std::string log = read_text(folder("checked") / "train.log");
+  EXPECT_TRUE(contains(log, "states validated after initialization\n"));
+  EXPECT_TRUE(contains(log, "step 6: states validated after the reduction of gradients and the update\n"));
+}
+
+TEST_F(TrainLog, MemoryGoesToTensorboardInEveryFormat) {
+  for (const std::string format : {"witan", "megatron", "nanogpt"}) {
+    train(format, "--log-memory-to-tensorboard --log-format " + format);
+    const std::string events = event_bytes(folder(format) / "tensorboard");
+    for (const char* tag :
+         {"mem-reserved-bytes", "mem-allocated-bytes", "mem-max-allocated-bytes\x15", "mem-allocated-count"})
+      EXPECT_EQ(count(events, tag), 6U) << tag << " with " << format;
+  }
+}
+
 TEST_F(TrainLog, TellingMoreChangesNothing) {
   train("quiet", "--tensorboard-dir none");
-  train("loud", kAll);
+  train("loud", std::string(kAll) + " --log-memory-to-tensorboard --check-states");
   EXPECT_EQ(tensors("quiet", 6), tensors("loud", 6));
   EXPECT_FALSE(fs::exists(folder("quiet") / "tensorboard"));
   EXPECT_FALSE(fs::exists(folder("quiet") / "progress.txt"));

@@ -58,12 +58,18 @@ TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
-TEST(TensorboardRecorder, IntervalsHaveMegatronsMemoryAndTimers) {
+TEST(TensorboardRecorder, IntervalsHaveMegatronsTimers) {
   const test::TempFolder folder;
-  TensorboardRecorder({}, {}, folder.path(), 1).interval(10, {100, 200, 300, 300}, {{"forward-backward", 1, 2}});
+  TensorboardRecorder({}, {}, folder.path(), 1).interval(10, {{"forward-backward", 1, 2}});
+  EXPECT_NE(event_bytes(folder.path()).find("forward-backward-time"), std::string::npos);
+}
+
+TEST(TensorboardRecorder, MemoryHasMegatronsTags) {
+  const test::TempFolder folder;
+  TensorboardRecorder({}, {}, folder.path(), 1).memory_in_use(10, {100, 200, 300, 300}, 7);
   const std::string bytes = event_bytes(folder.path());
   for (const char* tag :
-       {"mem-allocated-bytes", "mem-max-allocated-bytes", "mem-reserved-bytes", "forward-backward-time"})
+       {"mem-reserved-bytes", "mem-allocated-bytes", "mem-max-allocated-bytes", "mem-allocated-count"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
@@ -147,7 +153,7 @@ TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
   EXPECT_EQ(std::get<bool>(named(parameters, "no_load_optim").value), false) << "said for one call";
   EXPECT_EQ(std::get<std::string>(named(parameters, "json_key").value), "text") << "without quotes";
   EXPECT_EQ(std::get<std::string>(named(parameters, "optimizer_groups").value), "[]");
-  EXPECT_EQ(named(parameters, "log_format").choices, (std::vector<std::string>{"witan", "megatron"}));
+  EXPECT_EQ(named(parameters, "log_format").choices, (std::vector<std::string>{"witan", "megatron", "nanogpt"}));
 }
 
 TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperparameters) {

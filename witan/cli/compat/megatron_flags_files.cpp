@@ -122,9 +122,6 @@ MegatronSection megatron_logging_flags() {
   const std::string timers =
       "TensorBoard's files contain `iteration-time` and `data-wait-time`, and with `log_format = megatron` and "
       "`--timing-log-level` the parts of a step";
-  const std::string arenas =
-      "TensorBoard's files contain `mem-max-allocated-bytes` of each rank at the end of a run, and with `log_format = "
-      "megatron` rank 0's memory";
   const std::string traced = "of `--profile`, which traces every rank, on CPUs and GPUs";
   const std::string memory = "what is live when memory runs out is written in every run";
   const std::string watcher = "there is no such monitoring";
@@ -146,7 +143,7 @@ MegatronSection megatron_logging_flags() {
           harmless("--log-timers-to-tensorboard", timers),
           harmless("--no-log-loss-scale-to-tensorboard", boards),
           harmless("--log-validation-ppl-to-tensorboard", boards),
-          harmless("--log-memory-to-tensorboard", arenas),
+          same_truth("--log-memory-to-tensorboard"),
           harmless("--log-world-size-to-tensorboard", boards),
           renamed("--wandb-project", "wandb_project", uploaded),
           renamed("--wandb-exp-name", "wandb_exp_name", uploaded),

@@ -304,7 +304,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
     const std::string prompt =
         config->data.sft ? cat("> ", config->train.sample_prompt, "\n") : config->train.sample_prompt;
     const std::string text = prompt + replace_invalid_utf8(result.sample);
-    config->log.megatron() ? progress.note(text) : progress.print(text);
+    config->log.prints_lines() ? progress.note(text) : progress.print(text);
     progress.note("");
   }
   if (!recorded.steps.empty())

@@ -27,7 +27,7 @@ std::optional<std::string> schedule_warning(const RunConfig& saved, const RunCon
 void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timing, int64_t done, Progress& progress);
 
 // What came of it, as far as `recorded` says how fast it was; where `report` is, and the commands to continue with. The
-// sample goes to the standard output, unless Megatron-LM's lines are there (log_format = megatron).
+// sample goes to the standard output, unless lines for programs are there (log_format).
 void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
                const Metrics& recorded, const fs::path& report, Progress& progress);
 

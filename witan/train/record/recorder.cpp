@@ -56,6 +56,13 @@ ActivationsEvent activations_event(int64_t step, const StepResult& result) {
   return event;
 }
 
+std::optional<double> value_at(const std::map<std::string, double>& values, const std::string& name) {
+  const auto found = values.find(name);
+  return found == values.end() ? std::nullopt : std::optional(found->second);
+}
+
+constexpr int64_t kMostChecksTold = 11;  // steps whose checks of states are told: as many as Tutel's example makes
+
 constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
 
 }  // namespace
@@ -107,12 +114,16 @@ void Recorder::setup(const SetupReport& report, const SampleSource& samples) {
 void Recorder::interval(const TrainState& state, const megatron_log::Memory& memory,
                         const std::vector<megatron_log::RankTimes>& times) {
   megatron_->interval(state, memory, times);
-  if (tensorboard_) tensorboard_->interval(state.step, memory, times);
+  if (tensorboard_) tensorboard_->interval(state.step, times);
 }
 
-// Megatron-LM's log has lines of its own.
+void Recorder::memory_in_use(int64_t step, const megatron_log::Memory& memory, int64_t blocks) {
+  if (tensorboard_) tensorboard_->memory_in_use(step, memory, blocks);
+}
+
+// Logs of other programs have lines of their own.
 void Recorder::begins(StepWatch::Doing what, int64_t step) {
-  if (!megatron_) watch_.begin(what, step);
+  if (!config_->log.prints_lines()) watch_.begin(what, step);
   // A GPU's first step is no measure of the others.
   if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu) {
     watch_.stopped();  // before the first step it matters to nobody
@@ -201,6 +212,8 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   if (result.params_norm) params_norm_ = result.params_norm;
   if (megatron_)
     megatron_->step(state, result, step_s);
+  else if (config_->log.nanogpt())
+    print_nanogpt_step(state);
   else if (line == Line::with_evaluation)
     waiting_ = {state, event, asked};
   else
@@ -260,7 +273,11 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   return event;
 }
 
-// Megatron-LM's lines, for programs; train.log keeps them too.
+void Recorder::print_nanogpt_step(const TrainState& state) {
+  if (state.step % config_->train.log_interval == 0) print(nanogpt_log::format_step(nanogpt_progress(state)));
+}
+
+// Lines for programs; train.log keeps them too.
 void Recorder::print(const std::string& text) {
   progress_.print(text);
   for (size_t begin = 0; begin <= text.size();) {
@@ -348,6 +365,8 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
   metrics_->append(event);
   if (tensorboard_) tensorboard_->evaluation(event, evaluation.router);
   if (megatron_) megatron_->evaluation(state.step, *validation_loss_, times);
+  if (config_->log.nanogpt())
+    print(nanogpt_log::format_validation(nanogpt_progress(state), event.loss, value_at(event.router, kBalanceLoss)));
   log_.info(evaluation_line(event));
   for (const SetEvaluation& set : sets) {
     const EvalEvent of_set = event_of(state.step, set.evaluation, set.bytes, set.name);
@@ -367,6 +386,17 @@ void Recorder::saved(const TrainState& state, const BackgroundSave::Saved& check
   metrics_->append(SaveEvent{state.step, checkpoint.seconds, paused_s});
   log_.info(fmt::format("saved {} in {:.3f} s, training paused {:.3f} s", checkpoint.folder.string(),
                         checkpoint.seconds, paused_s));
+}
+
+void Recorder::states_checked(int64_t step) {
+  if (step > kMostChecksTold) return;
+  if (config_->log.nanogpt()) {
+    if (step == 0) return print(nanogpt_log::format_check("weights-init"));
+    print(nanogpt_log::format_check("gradients"));
+    return print(nanogpt_log::format_check("weights-upd"));
+  }
+  log_.info(step == 0 ? "states validated after initialization"
+                      : fmt::format("step {}: states validated after the reduction of gradients and the update", step));
 }
 
 void Recorder::overflowed(int64_t step, double loss_scale) {

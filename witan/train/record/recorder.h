@@ -1,4 +1,4 @@
-// Rank 0's records of a run: metrics.jsonl, the progress line or Megatron-LM's log, train.log, TensorBoard's files.
+// Rank 0's records of a run: metrics.jsonl, the progress line or another program's log, train.log, TensorBoard's files.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include "witan/report/eta.h"
 #include "witan/report/events.h"
 #include "witan/report/metrics.h"
+#include "witan/report/nanogpt_log.h"
 #include "witan/report/progress.h"
 #include "witan/report/progress_log.h"
 #include "witan/report/step_watch.h"
@@ -60,11 +61,15 @@ class Recorder {
   void setup(const SetupReport& report, const SampleSource& samples);
   void interval(const TrainState& state, const megatron_log::Memory& memory,
                 const std::vector<megatron_log::RankTimes>& times);
+  // With log_memory_to_tensorboard, after the steps that close an interval. `blocks`: that are allocated.
+  void memory_in_use(int64_t step, const megatron_log::Memory& memory, int64_t blocks);
   // `times`: empty unless log_format = megatron. `sets`: of valid_data.
   void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
                   const std::vector<megatron_log::RankTimes>& times = {}, const std::vector<SetEvaluation>& sets = {});
   // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
+  // check_states found nothing: of a step (after reduction and update), or after initialization (0).
+  void states_checked(int64_t step);
   // A step was skipped to find the loss scale.
   void overflowed(int64_t step, double loss_scale);
   // A step that was not to be, or a rank that is slow.
@@ -105,6 +110,10 @@ class Recorder {
   void open_tensorboard(int64_t first_step);  // new files of it
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
+  void print_nanogpt_step(const TrainState& state);
+  nanogpt_log::Progress nanogpt_progress(const TrainState& state) const {
+    return {state.step, config_->train.train_iters, state.elapsed_s};
+  }
 
   const ResolvedConfig config_;
   const BatchRamp ramp_;

@@ -96,13 +96,17 @@ void TensorboardRecorder::activations(int64_t step, const std::map<std::string, 
   writer_.add(step, scalars);
 }
 
-void TensorboardRecorder::interval(int64_t step, const megatron_log::Memory& memory,
-                                   const std::vector<megatron_log::RankTimes>& times) {
-  std::vector<tfevents::Scalar> scalars = {{"mem-allocated-bytes", static_cast<double>(memory.allocated)},
-                                           {"mem-max-allocated-bytes", static_cast<double>(memory.max_allocated)},
-                                           {"mem-reserved-bytes", static_cast<double>(memory.reserved)}};
+void TensorboardRecorder::memory_in_use(int64_t step, const megatron_log::Memory& memory, int64_t blocks) {
+  writer_.add(step, {{"mem-reserved-bytes", static_cast<double>(memory.reserved)},
+                     {"mem-allocated-bytes", static_cast<double>(memory.allocated)},
+                     {"mem-max-allocated-bytes", static_cast<double>(memory.max_allocated)},
+                     {"mem-allocated-count", static_cast<double>(blocks)}});
+}
+
+void TensorboardRecorder::interval(int64_t step, const std::vector<megatron_log::RankTimes>& times) {
+  std::vector<tfevents::Scalar> scalars;
   for (const megatron_log::RankTimes& part : times) scalars.push_back({part.name + "-time", part.max_ms * 1e-3});
-  writer_.add(step, scalars);
+  if (!scalars.empty()) writer_.add(step, scalars);
 }
 
 void TensorboardRecorder::memory(int64_t step, const std::vector<MemoryEvent>& measured) {

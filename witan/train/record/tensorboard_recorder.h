@@ -34,8 +34,10 @@ class TensorboardRecorder {
   // `router`: the evaluation's statistics, of which those in event.router are written, with " validation" behind the
   // tags of steps.
   void evaluation(const EvalEvent& event, const StepStatistics& router = {});
-  // With log_format = megatron, under its names: rank 0's memory, and the parts of a step, of the slowest rank.
-  void interval(int64_t step, const megatron_log::Memory& memory, const std::vector<megatron_log::RankTimes>& times);
+  // With log_format = megatron, under its names: the parts of a step, of the slowest rank.
+  void interval(int64_t step, const std::vector<megatron_log::RankTimes>& times);
+  // Under Megatron-LM's names: rank 0's arena after a step, with the number of blocks that are allocated there.
+  void memory_in_use(int64_t step, const megatron_log::Memory& memory, int64_t blocks);
   // The peak of each rank's arena, at the end of the run.
   void memory(int64_t step, const std::vector<MemoryEvent>& measured);
   // Not of a run that was stopped and may be resumed.

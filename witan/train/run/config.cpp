@@ -136,12 +136,15 @@ bool TrainConfig::closes_interval(int64_t step) const {
 
 Fields LogConfig::fields() {
   return {
-      Field{"log_format", &log_format, "Progress line and train.log, or Megatron-LM's log lines on standard output"}
-          .one_of({"witan", "megatron"}),
+      Field{"log_format", &log_format,
+            "Progress line and train.log, or Megatron-LM's or modded-nanogpt's log lines on standard output"}
+          .one_of({"witan", "megatron", "nanogpt"}),
       Field{"log_throughput", &log_throughput, "Log TFLOP/s by Megatron-LM's formula"},
       Field{"log_params_norm", &log_params_norm, "Log the L2 norm of all parameters"},
       Field{"log_num_zeros_in_grad", &log_num_zeros_in_grad, "Log the number of gradients that are exactly 0"},
       Field{"log_progress", &log_progress, "Write progress.txt: tokens and FLOPs at every start and checkpoint"},
+      Field{"log_memory_to_tensorboard", &log_memory_to_tensorboard,
+            "Write the memory of rank 0's arena to TensorBoard with each step's values"},
       Field{"log_activations", &log_activations,
             "Measure the activations of every layer each N steps: RMS, largest magnitude, zeros (0: never)"}
           .at_least(0),

@@ -115,11 +115,12 @@ struct TrainConfig {
 
 // What a run tells of itself beside metrics.jsonl. None of it changes what is computed.
 struct LogConfig {
-  std::string log_format = "witan";  // witan | megatron
+  std::string log_format = "witan";  // witan | megatron | nanogpt
   bool log_throughput = false;
   bool log_params_norm = false;
   bool log_num_zeros_in_grad = false;
   bool log_progress = false;
+  bool log_memory_to_tensorboard = false;
   int64_t log_activations = 0;  // steps; 0: off
   bool nvtx_ranges = false;
   int64_t timing_log_level = 0;
@@ -128,6 +129,9 @@ struct LogConfig {
 
   Fields fields();
   bool megatron() const { return log_format == "megatron"; }
+  bool nanogpt() const { return log_format == "nanogpt"; }
+  // Whether lines for programs take the standard output, and the place of the progress line.
+  bool prints_lines() const { return log_format != "witan"; }
 };
 
 // How a run resumes from a checkpoint. Said for one call: a run's config.toml does not remember it.

@@ -124,6 +124,7 @@ class RankTrainer {
     const double set_up_s = since_.seconds();
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
     if (run_.config->log.megatron()) tell_setup(set_up_s);
+    if (leads() && run_.config->train.check_states) run_.recorder().states_checked(0);
     RunEnd end = end_of_steps(RunEnd::none);
     while (end == RunEnd::none) {
       const int64_t before = state_.step;
@@ -319,6 +320,9 @@ class RankTrainer {
     if (rank_watch_)
       for (const AnomalyEvent& event : rank_watch_->judge(state_.step, saving_.world(), saving_.stream()))
         if (leads()) run_.recorder().anomaly(event);
+    if (leads() && config.train.check_states) run_.recorder().states_checked(state_.step);
+    if (leads() && logs && config.log.log_memory_to_tensorboard)
+      run_.recorder().memory_in_use(state_.step, memory_in_use(), blocks_in_use());
     if (config.log.megatron()) tell_interval(result.times);
     if (result.skipped && lowers_loss_scale(result)) {
       if (leads()) run_.recorder().overflowed(state_.step, *result.loss_scale);
@@ -422,14 +426,19 @@ class RankTrainer {
     if (state_.step % run_.config->train.log_interval != 0) return;
     const auto gathered =
         gather_times(stream_, world(), named(interval_times_, run_.config->log.timing_log_level), interval_steps_);
-    const Arena& arena = stream_.arena();
-    if (leads())
-      run_.recorder().interval(state_, {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()},
-                               gathered);
+    if (leads()) run_.recorder().interval(state_, memory_in_use(), gathered);
     interval_times_ = {};
     interval_steps_ = 0;
   }
   Group& world() { return groups_.world(); }
+
+  megatron_log::Memory memory_in_use() {
+    const Arena& arena = stream_.arena();
+    return {arena.live(), arena.high_water(), arena.reserved(), arena.reserved()};
+  }
+  int64_t blocks_in_use() {
+    return std::ssize(stream_.arena().snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace).blocks);
+  }
 
   // From here on to finish_save() the checkpoint is written while training continues.
   void begin_save() {

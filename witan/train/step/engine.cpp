@@ -421,6 +421,7 @@ Tensor Engine::update() {
   if (config_->train.check_states) {
     units_->gather();
     state_check_.after_update(stream_, *optimizer_);
+    state_check_.experts_after_update(stream_, units_.get());
   }
   return total;
 }
