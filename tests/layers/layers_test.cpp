@@ -45,10 +45,9 @@ const std::map<std::string, Names> kArrows = {
     {"convert", {"parallel", "checkpoint"}},
     {"train", {"data", "parallel", "checkpoint", "generate", "report", "convert"}},
     {"planner", {"train"}},
-    {"cli",
-     {"base",  "tokenizer", "data",     "tensor",     "kernels",  "comm",  "autograd", "ops",   "nn",      "moe",
-      "model", "optim",     "parallel", "checkpoint", "generate", "serve", "convert",  "train", "planner", "report",
-      "fetch", "tasks"}},
+    {"cli", {"base",    "tokenizer", "data",    "tensor", "kernels",  "comm",       "autograd", "ops",
+             "nn",      "moe",       "model",   "optim",  "parallel", "checkpoint", "generate", "serve",
+             "convert", "train",     "planner", "report", "fetch",    "tasks"}},
 };
 
 Names reachable(const std::string& folder) {
@@ -253,6 +252,41 @@ TEST(Layers, PagesNamePathsThatExist) {
       EXPECT_TRUE(exists(span)) << page.name << " names " << span << ", which is neither in the tree nor in witan/";
     }
   EXPECT_GT(seen, 0);
+}
+
+// A test is named as ctest names it, by its folder and the beginning of Suite.Name; NAME stands for any.
+TEST(Layers, PagesNameTestsThatExist) {
+  const std::regex declared(R"(^(?:TEST|TEST_F|TEST_P|TYPED_TEST)\((\w+), (\w+)\).*)"),
+      named(R"(([a-z]+)/[A-Z][a-z][A-Za-z0-9]*(\.[A-Za-z0-9]+)?)");
+  std::map<std::string, Names> tests;  // by folder
+  for (const Source& source : sources("tests", {".cpp"}))
+    for (const auto& line : source.lines)
+      if (std::smatch match; std::regex_match(line, match, declared))
+        tests[source.folder].insert(source.folder + "/" + match[1].str() + "." + match[2].str());
+  int seen = 0;
+  for (const Source& page : sources("docs", {".md"}))
+    for (const auto& span : code_spans(page.lines)) {
+      std::smatch match;
+      if (!std::regex_match(span, match, named) || !tests.count(match[1])) continue;
+      ++seen;
+      const auto first = tests[match[1]].lower_bound(span);
+      EXPECT_TRUE(first != tests[match[1]].end() && first->starts_with(span))
+          << page.name << " names no test: " << span;
+    }
+  EXPECT_GT(seen, 100) << "docs/parity.md names a test for each of its lines";
+}
+
+// Pages of docs, from the folder of the page; what follows # is not looked at.
+TEST(Layers, PagesLinkToFilesThatExist) {
+  const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
+  for (const Source& page : sources("docs", {".md"}))
+    for (const auto& line : page.lines)
+      for (std::sregex_iterator at(line.begin(), line.end(), link), end; at != end; ++at) {
+        const std::string to = (*at)[1];
+        if (to.find("://") == std::string::npos) {
+          EXPECT_TRUE(fs::exists((kRoot / page.name).parent_path() / to)) << page.name << " links to " << to;
+        }
+      }
 }
 
 }  // namespace
