@@ -94,6 +94,7 @@ TEST(LayoutPage, ListsTheMeshesOfEveryRankAsTorchDoes) {
           cat("DeviceMesh([", 2 * shard + tensor, ", ", 4 + 2 * shard + tensor, "], mesh_dim_names=('replicate',))\n")})
       EXPECT_NE(own.find("    " + mesh), std::string::npos) << mesh << " is not in\n" << own;
   }
+  EXPECT_EQ(page.find("expert", page.find("\nRanks")), std::string::npos) << "a dense model has no meshes of experts";
   const auto json = nlohmann::json::parse(layout_json(resolve(config, {})));
   EXPECT_EQ(json["coordinates"][6],
             nlohmann::json::parse(R"({"pipeline":0,"replicate":1,"shard":1,"context":0,"tensor":0})"));

@@ -186,8 +186,10 @@ std::string device_meshes(const Layout& layout, bool experts) {
   for (int rank = 0; rank < std::min(ranks, kMostRanksShown); ++rank) {
     text += fmt::format("  rank {:<4} {}\n", rank, coordinates_of(mesh, rank, views.front()));
     if (experts) text += fmt::format("            {}\n", coordinates_of(mesh, rank, views.back()));
-    for (const Axes& axes : layout.group_axes())
-      if (!axes.empty()) text += cat("    ", device_mesh(mesh, rank, axes), "\n");
+    for (const Axes& axes : layout.group_axes()) {
+      const bool dense = !axes.empty() && std::ranges::find(kDenseAxes, axes.front()) != kDenseAxes.end();
+      if (dense || (experts && !axes.empty())) text += cat("    ", device_mesh(mesh, rank, axes), "\n");
+    }
   }
   if (ranks > kMostRanksShown)
     text += fmt::format("  and {} more ranks, which --json lists\n", ranks - kMostRanksShown);
