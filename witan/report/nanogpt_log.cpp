@@ -7,10 +7,12 @@
 namespace witan::nanogpt_log {
 namespace {
 
+double step_ms(const Progress& progress) {
+  return 1000 * progress.seconds / static_cast<double>(std::max<int64_t>(progress.step, 1));
+}
+
 std::string times_of(const Progress& progress) {
-  const double ms = 1000 * progress.seconds;
-  return fmt::format("train_time:{:.0f}ms step_avg:{:.2f}ms", ms,
-                     ms / static_cast<double>(std::max<int64_t>(progress.step, 1)));
+  return fmt::format("train_time:{:.0f}ms step_avg:{:.2f}ms", 1000 * progress.seconds, step_ms(progress));
 }
 
 }  // namespace
@@ -20,9 +22,10 @@ std::string format_step(const Progress& progress) {
 }
 
 std::string format_validation(const Progress& progress, double loss, std::optional<double> balance_loss) {
-  const std::string balance = balance_loss ? fmt::format(" val_balance_loss:{:.4f}", *balance_loss) : "";
-  return fmt::format("step:{}/{} val_loss:{:.4f}{} {}", progress.step, progress.train_steps, loss, balance,
-                     times_of(progress));
+  const std::string times =
+      balance_loss ? fmt::format("val_balance_loss:{:.4f} step_time:{:.2f}ms", *balance_loss, step_ms(progress))
+                   : times_of(progress);
+  return fmt::format("step:{}/{} val_loss:{:.4f} {}", progress.step, progress.train_steps, loss, times);
 }
 
 std::string format_check(const std::string& stage) {

@@ -16,8 +16,9 @@ struct Progress {
 };
 // "step:50/1750 train_time:7012ms step_avg:140.24ms"
 std::string format_step(const Progress& progress);
-// "step:50/1750 val_loss:7.6209 val_balance_loss:1.0234 train_time:7012ms step_avg:140.24ms"; a dense model has no
-// balance.
+// "step:50/1750 val_loss:7.6209 train_time:7012ms step_avg:140.24ms" of a dense model, and as Tutel's example has it,
+// "step:50/1750 val_loss:7.6209 val_balance_loss:1.0234 step_time:140.24ms", of one with experts. The time of a step is
+// the mean of all so far.
 std::string format_validation(const Progress& progress, double loss, std::optional<double> balance_loss);
 
 // Two lines of a check of states: "weights-init", "gradients" or "weights-upd" passed.

@@ -112,7 +112,7 @@ TEST_F(TrainLog, ModdedNanogptsLinesAreTheStandardOutput) {
   const Said said = train("n", "--log-format nanogpt --log-interval 2 --check-states");
   const std::regex step(R"(step:(\d)/6 train_time:(\d+)ms step_avg:(\d+\.\d\d)ms)");
   const std::regex validation(
-      R"(step:(\d)/6 val_loss:(\d+\.\d{4}) val_balance_loss:(\d\.\d{4}) train_time:(\d+)ms step_avg:(\d+\.\d\d)ms)");
+      R"(step:(\d)/6 val_loss:(\d+\.\d{4}) val_balance_loss:(\d\.\d{4}) step_time:(\d+\.\d\d)ms)");
   const std::regex check(R"(\[DEBUG\((weights-init|gradients|weights-upd)\)\] Validat.*)");
   const Metrics told = metrics("n");
   std::istringstream lines(said.out);
