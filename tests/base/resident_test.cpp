@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "support/freed_memory.h"
+
 namespace witan {
 namespace {
 
@@ -28,6 +30,15 @@ TEST(Resident, CountsWhatIsTouchedAndRemembersTheMost) {
   EXPECT_GE(after->peak, before->peak);
   restart_resident_peak();
   EXPECT_LE(read_resident()->peak + kBytes, after->peak + kSlack);
+}
+
+TEST(Resident, FreedMemoryIsNotPartOfAPeakThatBegins) {
+  const test::FreedMemory freed;
+  if (!freed.is_kept()) GTEST_SKIP() << "the allocator keeps nothing";
+  const uint64_t kept = read_resident()->now;
+  restart_resident_peak();
+  EXPECT_FALSE(freed.is_kept());
+  EXPECT_LT(read_resident()->peak + freed.kBytes / 2, kept);
 }
 
 }  // namespace

@@ -189,6 +189,25 @@ TEST_F(HttpServerTest, BodiesOfUnknownLengthAreRefusedAndNothingBehindThem) {
     expect(400, "Transfer-Encoding: chunked\r\n", bad);
 }
 
+// A server on the way may speak HTTP/1.0, whose clients know neither chunks nor interim answers.
+TEST_F(HttpServerTest, OldClientsGetOneAnswerThatEndsWithTheConnection) {
+  start({}, [](const serve::HttpRequest& request, const auto& reply) {
+    if (request.method == "POST") return reply->send({200, request.body, "text/plain"});
+    reply->begin_events();
+    reply->event("one");
+    reply->end_events();
+  });
+  HttpClient events(port());
+  events.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  const HttpAnswer answer = events.answer();
+  EXPECT_NE(HttpClient::header(answer.head, "Connection"), "keep-alive");
+  EXPECT_EQ(answer.body, "data: one\n\n") << "to the end of the connection";
+  HttpClient invited(port());
+  invited.send("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  invited.send("ab");
+  EXPECT_EQ(invited.head().status, 200) << "without an invitation";
+}
+
 TEST_F(HttpServerTest, ChunkedHasNoCaseAndTrailersChangeNothing) {
   start({}, [](const serve::HttpRequest& request, const auto& reply) {
     reply->send({200, request.host + " " + request.authorization + " " + request.body, "text/plain"});
@@ -315,11 +334,33 @@ TEST_F(HeldServerTest, BodiesHaveALimitTogether) {
   EXPECT_EQ(second.answer().status, 200);
 }
 
+// All of the budget may be used, and a body that is refused gives back at once what it had of it.
+TEST_F(HttpServerTest, RefusedBodiesGiveTheirPartOfTheLimitBack) {
+  start({.body_bytes = 1000, .all_bodies_bytes = 1500});
+  const auto begin = [](int bytes) { return cat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ", bytes, "\r\n\r\n"); };
+  const auto wait_for_bytes = [&](int64_t bytes) {
+    while (server_->body_bytes() != bytes) std::this_thread::yield();
+  };
+  HttpClient first(port()), refused(port());
+  first.send(begin(1000) + std::string(900, 'a'));
+  wait_for_bytes(900);
+  refused.send(begin(1000) + std::string(400, 'a'));
+  wait_for_bytes(1300);
+  refused.send(std::string(300, 'a'));
+  EXPECT_EQ(refused.answer().status, 503);
+  EXPECT_EQ(server_->body_bytes(), 900) << "though the connection is still there";
+  EXPECT_EQ(say(begin(600) + std::string(600, 'a')).status, 200);
+  EXPECT_EQ(say(begin(601) + std::string(601, 'a')).status, 503);
+}
+
 TEST_F(HttpServerTest, SizesHaveLimits) {
   start({.header_bytes = 1000, .body_bytes = 100});
   const HttpAnswer header = say("GET / HTTP/1.1\r\nHost: a\r\nname: " + std::string(2000, 'a') + "\r\n\r\n");
   EXPECT_EQ(header.status, 431);
   EXPECT_THAT(header.body, HasSubstr("longer than 1000 bytes"));
+  const std::string begin = "GET / HTTP/1.1\r\nHost: a\r\nname: ", end = "\r\n\r\n";
+  for (const size_t bytes : {size_t{1000}, size_t{1001}})
+    EXPECT_EQ(say(begin + std::string(bytes - begin.size() - end.size(), 'a') + end).status, bytes > 1000 ? 431 : 200);
   EXPECT_EQ(say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + std::string(100, 'a')).status, 200);
   EXPECT_EQ(say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n").status, 413);
   const HttpAnswer chunks =
