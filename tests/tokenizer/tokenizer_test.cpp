@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -106,7 +107,7 @@ TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
   BpeTrainer trainer(config);
   trainer.add("the cat sat on the mat and the cat sat on the hat; e\u0301e\u0301 \u00e9\u00e9 then 1234 1234");
   const TokenizerSpec plain = trainer.train().spec();
-  std::vector<TokenizerSpec> specs(5, plain);
+  std::vector<TokenizerSpec> specs(7, plain);
   specs[1].normalizers = {{Kind::nfc}};
   specs[2].normalizers = {{.kind = Kind::replace, .pattern = "the cat", .content = ""}, {.kind = Kind::strip}};
   specs[3].patterns.insert(specs[3].patterns.begin(), SplitStep(" +"));
@@ -115,6 +116,10 @@ TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
   swallows.special = false;
   swallows.lstrip = swallows.rstrip = true;
   add(specs[4], swallows);
+  swallows.lstrip = false;
+  add(specs[5], swallows);
+  specs[6].normalizers = {{Kind::nfc}};
+  add(specs[6], {0, "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", false, true});  // two thirds of what it is made of
   std::mt19937 random(1);
   for (const TokenizerSpec& spec : specs) {
     const Tokenizer tokenizer(spec);
@@ -122,6 +127,8 @@ TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
       std::string text;
       for (size_t n = random() % 60; n > 0; --n)
         text += std::array{"the cat", "e\u0301", "      ", "<x>", "7", "; "}[random() % 6];
+      if (round < 20) text = round < 10 ? "<x>" + std::string(static_cast<size_t>(20 * round), ' ') : "";
+      for (int n = 60; round >= 10 && round < 20 && n > 0; --n) text += "e\u0301";
       const auto tokens = static_cast<int64_t>(tokenizer.encode(text).size());
       EXPECT_TRUE(tokenizer.fits(text, tokens)) << text;
       if (tokens > 0) {
@@ -195,6 +202,13 @@ TEST(Tokenizer, HashTellsWhatEncodesDifferently) {
   EXPECT_EQ(Tokenizer(plain).hash(), hash);
   for (const TokenizerSpec& other : {cased, matched, merged, added, normalized})
     EXPECT_NE(Tokenizer(other).hash(), hash);
+  std::vector<std::string> hashes = {Tokenizer(added).hash()};
+  for (const auto flag : {&AddedToken::single_word, &AddedToken::lstrip, &AddedToken::rstrip}) {
+    TokenizerSpec flagged = added;
+    flagged.added.back().*flag = true;
+    EXPECT_EQ(std::ranges::count(hashes, Tokenizer(flagged).hash()), 0) << "what it is found by counts";
+    hashes.push_back(Tokenizer(flagged).hash());
+  }
 }
 
 TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
