@@ -1,5 +1,6 @@
 #include "witan/data/conversations.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -187,6 +188,20 @@ TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
   }
 }
 
+// The form of a call without a function around it; and no calls, which leave a content that is null as it is.
+TEST(Conversations, CallsMayHaveTheirArgumentsThemselves) {
+  const auto text = [](const char* answer) {
+    const ConversationRow row = read_conversations(
+        cat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": )",
+            answer, "}]}"),
+        format("{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }};{% for c in m.tool_calls %}"
+               "{{ c.name }}{{ c.arguments.id + 1 }}{% endfor %}{% endif %}{% endfor %}"));
+    return row.conversations.empty() ? row.reason : row.conversations[0].text;
+  };
+  EXPECT_EQ(text(R"([{"name": "f", "arguments": "{\"id\": 1}"}, {"name": "g", "arguments": {"id": 2}}])"), ";f2g3");
+  EXPECT_EQ(text("[]"), "None;");
+}
+
 TEST(Conversations, NoToolsAreNone) {
   const char* source = "{{ tools is none }}{% for m in messages %}{{ m.content }}{% endfor %}";
   for (const char* tools : {"[]", "null", "\"[]\""}) {
@@ -253,6 +268,18 @@ TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
       reason(
           R"({"messages": [{"role": "user", "content": "u", "train": true}, {"role": "assistant", "content": "a"}]})"),
       "a message of the role user is marked to be learnt from, but only the assistant's are (loss_on = answers)");
+}
+
+// Two blocks for the last answer and one for each before: the second of two would pass for the next answer's.
+TEST(Conversations, BlocksThatCannotBeToldApartRefuseTheRow) {
+  const char* source =
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+      "{% if loop.last %}{% generation %}<end>{% endgeneration %}{% endif %}{% else %}{{ m.content }}{% endif %}{% "
+      "endfor "
+      "%}";
+  EXPECT_THAT(read_conversations(weighted(R"(, "weight": 0)", ""), format(source)).reason,
+              ::testing::HasSubstr("writes an answer in another number of blocks once others follow"));
+  EXPECT_EQ(read_conversations(weighted("", ""), format(source)).reason, "") << "where nobody asks whose they are";
 }
 
 // Special tokens that a message spells are text, wherever a row is rendered; what the template writes is not.
@@ -340,6 +367,19 @@ TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
              "{% if add_generation_prompt %}A:éè{% endif %}"));
   ASSERT_EQ(row.reason, "");
   EXPECT_EQ(answers(row.conversations[0]), Texts{"à"});
+}
+
+// What a user writes is no tag that the answer could stand in, and a prompt that begins otherwise is no prompt of it.
+TEST(Conversations, AnAnswerBeginsBehindTheMessagesBefore) {
+  const char* row = R"({"messages": [{"role": "user", "content": "1 < 2"}, {"role": "assistant", "content": "b"}]})";
+  const ConversationRow tag =
+      read_conversations(row, format("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}"
+                                     "{% if add_generation_prompt %}a:?{% endif %}"));
+  ASSERT_EQ(tag.reason, "");
+  EXPECT_EQ(answers(tag.conversations[0]), Texts{"b|"});
+  const ConversationRow before = read_conversations(
+      row, format("{% if add_generation_prompt %}?{% endif %}{% for m in messages %}{{ m.content }}|{% endfor %}"));
+  EXPECT_EQ(before.reason, "the chat template does not continue what it writes for the messages before an answer");
 }
 
 }  // namespace

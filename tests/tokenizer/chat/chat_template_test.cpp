@@ -183,6 +183,14 @@ TEST(ChatTemplate, TextThatGrowsInNestedLoopsIsChargedForEachCopy) {
   EXPECT_NE(said(99'999, 40'000).find("more work than the 270"), std::string::npos) << said(99'999, 40'000);
 }
 
+// However long the messages are: here, where they are 2 MiB, by one operation, which is refused before it begins.
+TEST(ChatTemplate, MessagesBringNoMoreOperationsThanTakeSeconds) {
+  const std::vector<ChatMessage> messages = {{.role = "user", .content = std::string(2 << 20, 'b'), .json = {}}};
+  const ChatTemplate chat("{{ 'ab' * 99999999999 }}", "t");
+  EXPECT_NE(message_of<DataError>([&] { chat.render(messages); }).find("more work than the 268435456 "),
+            std::string::npos);
+}
+
 // The parts of a text that messages wrote, with bars around them.
 std::string with_marks(const RenderedChat& chat) {
   std::string text;
