@@ -205,6 +205,17 @@ TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
   EXPECT_EQ(again("gpt_oss", Json::object())["rope_parameters"]["truncate"], false);
 }
 
+// The loss of balance is one of training, where transformers adds it.
+TEST(HfConfig, ALossOfBalanceIsTakenWhereItIsTrainedWith) {
+  const auto coefficient = [](const Json& changes) {
+    return read_hf_config(with(config_of("mixtral"), changes).dump(), "config.json").model.moe.moe_aux_loss_coeff;
+  };
+  const auto own = ModelConfig().moe.moe_aux_loss_coeff;
+  EXPECT_EQ(coefficient({{"output_router_logits", false}, {"router_aux_loss_coef", 0.25}}), own);
+  EXPECT_NE(coefficient({{"output_router_logits", true}, {"router_aux_loss_coef", 0.25}}), own);
+  EXPECT_EQ(coefficient({{"output_router_logits", true}, {"router_aux_loss_coef", 0.0}}), own);
+}
+
 TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2");
@@ -234,6 +245,8 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
       {with(mixtral, {{"router_jitter_noise", 0.1}}), "router_jitter_noise = 0.1: "},
       {with(mixtral, {{"sliding_window", 1}}), "sliding_window = 1: "},
       {with(gpt2, {{"scale_attn_weights", false}}), "scale_attn_weights = false: "},
+      {with(config_of("phi3"), {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 1e4}}}}),
+       "Phi-3 stretches rotary positions as longrope does, or not at all"},
       {with(gpt2, {{"activation_function", "relu"}}), "activation_function = \"relu\": "},
       {with(gpt2, {{"embd_pdrop", 0.3}}), "embd_pdrop = 0.3: "},
       {with(llama, {{"quantization_config", {{"quant_method", "gptq"}}}}), "quant_method = \"gptq\": "},

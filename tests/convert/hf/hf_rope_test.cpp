@@ -126,6 +126,10 @@ TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
               HasSubstr("sliding_attention: rope_type = \"proportional\""));
   EXPECT_THAT(olmo3_refusal(rope_of_types({{"factor", 0.5}, {"rope_type", "linear"}}, Json::object())),
               HasSubstr("config.json: factor = 0.5: Witan cannot represent this model: rotary_scaling_factor = 0.5"));
+  Json unrounded = stretched();
+  unrounded["truncate"] = false;
+  EXPECT_THAT(olmo3_refusal(rope_of_types(unrounded, {{"rope_theta", 1e4}})),
+              HasSubstr("config.json: truncate = false: models of this type round YaRN's bounds"));
 }
 
 // transformers' models of these types pass over the key where frequencies are not stretched, and fail where they are.
@@ -168,7 +172,27 @@ TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
   EXPECT_EQ(phi3.rope_short_factors, "[1.0,1.5]");
   EXPECT_EQ(phi3.rope_long_factors, "[2.0,8.0]");
   EXPECT_EQ(phi3.rope_attention_factor, 0);
-  EXPECT_EQ(longrope({{"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}).most_positions(), 128);
+}
+
+// Its frequencies begin to change behind max_position_embeddings, whatever else the file says of a context before.
+TEST(HfRope, DynamicScalingBeginsWhereTheContextEnds) {
+  Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
+  const Json dynamic = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  config["rope_parameters"] = dynamic;
+  ModelConfig model = read_hf_config(config.dump(), "config.json").model;
+  EXPECT_EQ(model.attention.most_positions(), 128);
+  config["rope_parameters"]["original_max_position_embeddings"] = 32;
+  EXPECT_THAT(differences(read_hf_config(config.dump(), "config.json").model, model), IsEmpty());
+  const Json written = Json::parse(write_hf_config(*find_architecture("llama"), model, 4096, "float32"));
+  EXPECT_EQ(written["max_position_embeddings"], 128) << "a model that was trained on more positions has no more";
+}
+
+// transformers takes the context before from beside the object, and other programs from within it.
+TEST(HfRope, PhisContextBeforeIsWrittenInBothPlaces) {
+  const HfModel hf = read_hf_config(read_file(testing::golden("phi3_longrope") / kHfConfig), "config.json");
+  const Json written = Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
+  EXPECT_EQ(written["original_max_position_embeddings"], 256);
+  EXPECT_EQ(written["rope_parameters"]["original_max_position_embeddings"], 256);
 }
 
 // attention_factor as an mscale: (factor - 1) / (0.1 ln 4).
