@@ -69,6 +69,7 @@ TEST_F(MegatronCheckpoints, ThePretrainedOneServesWhereThereIsNoOther) {
 
 TEST_F(MegatronCheckpoints, TheSameFolderIsResumed) {
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("own")}), "");
+  EXPECT_EQ(begins({"--load", at("own/"), "--save", at("./own")}), "") << "however it is spelled";
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("own"), "--no-load-optim"}), "no_load_optim=true;");
   EXPECT_EQ(begins({"--load", at("new"), "--save", at("new"), "--finetune"}), "") << "nothing to begin with";
 }
@@ -82,6 +83,15 @@ TEST_F(MegatronCheckpoints, WhatWouldTrainFromRandomWeightsOrOverCheckpointsIsRe
               HasSubstr("--exit-on-missing-checkpoint asks for one"));
   EXPECT_THAT(refused({"--load", at("own"), "--save", at("own"), "--ckpt-step", "2"}), HasSubstr("newest checkpoint"));
   EXPECT_THAT(refused({"--save", at("theirs")}), AllOf(HasSubstr("of Megatron-LM"), HasSubstr("--finetune")));
+}
+
+// What a run began with does not matter once it has checkpoints of its own: it keeps its optimizer, too.
+TEST_F(MegatronCheckpoints, ARunThatHasBegunGoesOnWithItsOwnState) {
+  fs::create_directories(folder_ / "begun/checkpoints/step-1");
+  EXPECT_EQ(begins({"--load", at("own"), "--save", at("begun"), "--no-load-optim"}),
+            cat("init_from=", at("own"), ";init_state=training;"));
+  EXPECT_EQ(begins({"--load", at("theirs"), "--save", at("begun")}),
+            cat("init_from=", at("theirs"), ";init_state=training;"));
 }
 
 // The same command again, as a scheduler gives it, resumes what it has begun.

@@ -2,6 +2,7 @@
 
 #include "cli/compat/megatron_support.h"
 #include "support/message_of.h"
+#include "witan/cli/compat/megatron_flags.h"
 #include "witan/optim/param_groups.h"
 
 namespace witan::test {
@@ -623,6 +624,20 @@ TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
   EXPECT_FALSE(overlaps("15"));
 }
 
+TEST(Megatron, WeightDecayThatChangesHasTwoEnds) {
+  for (const Words& decay : {Words{"--weight-decay", "0.5", "--end-weight-decay", "0.2"},
+                             {"--end-weight-decay", "0.2", "--weight-decay", "0.5"}}) {
+    Words words = {"--bf16", "--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1"};
+    words.insert(words.end(), decay.begin(), decay.end());
+    const OptimizerConfig optimizer = config_of(words).optimizer;
+    EXPECT_EQ(optimizer.start_weight_decay, 0.1);
+    EXPECT_EQ(optimizer.weight_decay, 0.2) << "the end's, whatever the constant one would be";
+  }
+  for (const char* end : {"--start-weight-decay", "--end-weight-decay"})
+    EXPECT_TRUE(contains(config_refused({"--bf16", "--weight-decay-incr-style", "cosine", end, "0.2"}),
+                         "needs --start-weight-decay and --end-weight-decay"));
+}
+
 // Megatron-LM counts steps from 0, starts its profiler after the first of the two, and stops it after the second.
 TEST(Megatron, TheProfilerTracesSteps) {
   const auto profiled = [](const Words& more) { return cli::read_megatron_line(small(more))->profiled; };
@@ -636,6 +651,9 @@ TEST(Megatron, TheProfilerTracesSteps) {
   ASSERT_TRUE(said);
   EXPECT_EQ(said->first, 1);
   EXPECT_EQ(said->last, 2);
+  const auto one = profiled({"--profile", "--profile-step-start", "11"});
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->first, one->last);
   EXPECT_TRUE(contains(config_refused({"--profile", "--profile-step-start", "12"}), "above --profile-step-start"));
   EXPECT_TRUE(contains(config_refused({"--profile", "--profile-step-end", "x"}), "a whole number"));
 }
