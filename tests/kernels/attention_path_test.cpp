@@ -44,6 +44,40 @@ TEST(AttentionPath, ALongSequencesWorkspaceIsPlanned) {
   EXPECT_EQ(kernels::attention_path(in, false).workspace, 0);
 }
 
+// By the formula, to the megabyte to which it is rounded. A group of one head needs no sums of dk and dv, and where the
+// first queries see nothing of a block, the logarithms of the others are copied.
+TEST(AttentionPath, TheWorkspaceIsThatOfOneGroup) {
+  PlannedGpu gpu;
+  const int64_t S = 524288, hd = 128, MiB = int64_t{1} << 20;
+  const auto planned = [](const kernels::AttentionInputs& in) { return kernels::attention_path(in, true).workspace; };
+  const auto rounded = [&](int64_t bytes) { return (bytes / MiB + 1) * MiB; };
+  for (const int64_t heads : {1, 8}) {
+    const int64_t of_keys = heads > 1 ? S * 2 * hd * 2 : 0;
+    EXPECT_EQ(planned(gpu.inputs(S, 4 * heads, 4, hd)), rounded(heads * (S * hd * 4 + S * 4 + of_keys))) << heads;
+  }
+  auto block = gpu.inputs(2 * S, 8, 1, hd);
+  block.k = block.v = gpu.tensor({1, S, 1, hd});
+  block.block = {.queries = {0, S, 2 * S},
+                 .keys = {.first = S}};  // a ring's queries in two runs, of which the second sees all keys
+  const auto pairs = kernels::library_pairs(block);
+  ASSERT_TRUE(pairs);
+  ASSERT_EQ(pairs->first_query, S);
+  EXPECT_EQ(planned(block), rounded(8 * (S * hd * 4 + S * 4 + S * 2 * hd * 2 + S * 4)));
+}
+
+// The gradient of scores in bfloat16: 8 heads of 8192 tokens take 1 GiB, of 11,648 a little more than 2.
+TEST(AttentionPath, ABackwardThatRepeatsHasALimit) {
+  PlannedGpu gpu;
+  const auto own = [&](int64_t S) {
+    auto in = gpu.inputs(S, 8, 1, 128);
+    in.hints.repeatable = true;
+    return kernels::attention_path(in, true).own;
+  };
+  EXPECT_EQ(own(8192), OwnAttention::no);
+  EXPECT_EQ(own(11264), OwnAttention::no);
+  EXPECT_EQ(own(11648), OwnAttention::workspace);
+}
+
 TEST(AttentionPath, SlowPathsAreCountedUnderTheirReason) {
   PlannedGpu gpu;
   auto in = gpu.inputs(256, 4, 2, 64);
