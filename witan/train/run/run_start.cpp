@@ -5,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/report/metrics_scan.h"
+#include "witan/train/run/config.h"
 #include "witan/train/run/named_checkpoint.h"
 
 namespace witan {

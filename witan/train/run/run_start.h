@@ -16,6 +16,7 @@
 namespace witan {
 
 class Engine;
+struct TrainConfig;
 
 // What a person debugs or traces this call with, and what tests disturb it with.
 struct RunAids {
