@@ -22,6 +22,9 @@ TEST(AddedTokens, StripFlagsSwallowWhiteSpace) {
   EXPECT_EQ(find({.text = "<x>", .lstrip = true}, "a  <x>", 2), (Found{2, 4}));  // nothing before `from`
   EXPECT_EQ(find({.text = "<x>", .rstrip = true}, "a <x> \n\u00A0b"), (Found{2, 7}));
   EXPECT_EQ(find({.text = "<x>"}, "a <x> b"), (Found{2, 3}));
+  AddedTokenMatcher matcher;
+  matcher.add("<l>", {.text = "<l>", .lstrip = true});
+  EXPECT_EQ(matcher.find("<r>  <l>", 3, 5, true)->begin, 5u) << "the token before has swallowed the spaces";
 }
 
 TEST(AddedTokens, SingleWordsTouchNoOther) {
@@ -29,6 +32,7 @@ TEST(AddedTokens, SingleWordsTouchNoOther) {
   EXPECT_EQ(find(word, "xab abx ab"), (Found{8, 2}));
   EXPECT_EQ(find(word, "\u00E9ab, (ab)"), (Found{7, 2}));
   EXPECT_EQ(find(word, "ab_"), std::nullopt);
+  EXPECT_EQ(find({.text = "--", .single_word = true}, "a---"), std::nullopt) << "nothing is looked for within it";
 }
 
 TEST(AddedTokens, WhatIsPassedOverIsNotSearched) {

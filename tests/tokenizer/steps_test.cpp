@@ -73,6 +73,15 @@ TEST(Steps, DecodersDoTheirStepsInOrder) {
   EXPECT_GT(compared, 3500);
 }
 
+// An id without a token says nothing, and does not make the next token the second.
+TEST(Steps, TheFirstTokenIsTheFirstThatThereIs) {
+  const Tokenizer tokenizer = tokenizer_with(
+      {{"decoder", {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}}},
+       {"added_tokens", {{{"id", 60'000}, {"content", "\u2581x"}, {"special", false}}}}});
+  EXPECT_EQ(tokenizer.decode(Ids{60'000, 60'000}), "x x");
+  EXPECT_EQ(tokenizer.decode(Ids{59'999, 60'000, 60'000}), "x x");
+}
+
 // A decoder whose text depends on which tokens stand together is streamed, too, as far as its text goes on.
 TEST(Steps, TextOfDecodersThatFuseFirstIsStreamed) {
   const Json decoder = {{"type", "Sequence"},
@@ -85,6 +94,24 @@ TEST(Steps, TextOfDecodersThatFuseFirstIsStreamed) {
   const Ids ids = tokenizer.encode(" hello abo ");
   EXPECT_EQ(tokenizer.decode(ids), "hello xo");
   EXPECT_EQ(streamed(tokenizer, tokenizer.encode(" hello ")), "hello");
+  Json both_ends = decoder;
+  both_ends["decoders"].erase(1);
+  const Tokenizer strips = tokenizer_with({{"decoder", both_ends}});
+  EXPECT_FALSE(strips.decodes_by_token()) << "which space is the last is not known";
+  EXPECT_EQ(strips.decode(strips.encode(" hello ")), "hello");
+}
+
+// Also where other steps follow, so that no token can be decoded by itself.
+TEST(Steps, EachByteThatIsNoTextIsReplaced) {
+  const Json decoder = {{"type", "Sequence"},
+                        {"decoders",
+                         {{{"type", "ByteFallback"}},
+                          {{"type", "Fuse"}},
+                          {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "x"}}}}};
+  const Tokenizer tokenizer = tokenizer_with({{"decoder", decoder}});
+  EXPECT_FALSE(tokenizer.decodes_by_token());
+  const int32_t byte = steps()["tokenizer"]["model"]["vocab"]["<0xC3>"];
+  EXPECT_EQ(tokenizer.decode(Ids{byte, byte}), "\uFFFD\uFFFD");
 }
 
 TEST(Steps, PostProcessorsPutTokensAroundTexts) {

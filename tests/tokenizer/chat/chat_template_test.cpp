@@ -294,6 +294,13 @@ TEST(ChatTemplate, NothingIsCheaperThanWhatItTakes) {
   EXPECT_NE(refusal(entries + "} %}" + loop).find(much), std::string::npos);
 }
 
+TEST(ChatTemplate, ALoopCostsTheItemsThatItMayTake) {
+  EXPECT_NE(
+      refusal("{% set s = 'aé' * 500000 %}{% for i in range(24) %}{% for c in s %}{% break %}{% endfor %}{% endfor %}")
+          .find("the template does more work than"),
+      std::string::npos);
+}
+
 TEST(ChatTemplate, AJoinCostsWhatItWrites) {
   const std::string much = "the template does more work than";
   EXPECT_NE(refusal("{% set x = ('a' * 100000).join(['b'] * 9999) %}").find(much), std::string::npos);
