@@ -65,6 +65,18 @@ TEST(AttentionPath, TheWorkspaceIsThatOfOneGroup) {
   EXPECT_EQ(planned(block), rounded(8 * (S * hd * 4 + S * 4 + S * 2 * hd * 2 + S * 4)));
 }
 
+// Two runs of queries of which each sees other keys, and both some, are no one rectangle.
+TEST(AttentionPath, PairsOfTwoRectanglesAreNone) {
+  PlannedGpu gpu;
+  auto in = gpu.inputs(512, 4, 2, 64);
+  in.block = {.queries = {256, 256, 768}, .keys = {0, 256, 512}};
+  EXPECT_FALSE(kernels::library_pairs(in));
+  EXPECT_EQ(kernels::attention_path(in, true).own, OwnAttention::block);
+  in.block.queries = {768, 256, 1024};  // behind all keys
+  ASSERT_TRUE(kernels::library_pairs(in));
+  EXPECT_EQ(kernels::library_pairs(in)->keys, 512);
+}
+
 // The gradient of scores in bfloat16: 8 heads of 8192 tokens take 1 GiB, of 11,648 a little more than 2.
 TEST(AttentionPath, ABackwardThatRepeatsHasALimit) {
   PlannedGpu gpu;
