@@ -69,6 +69,7 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   if (of_a.text() == of_b.text()) return true;
   const auto layers = [](const ModelConfig& config) { return config.layers(); };
   if (a.num_layers != b.num_layers) return false;
+  if (of_a.name.starts_with("rotary_")) return !a.attention.rotates() && !b.attention.rotates();
   if (of_a.name == "moe_layer_freq")
     return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
   if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")

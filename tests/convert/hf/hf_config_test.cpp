@@ -216,6 +216,14 @@ TEST(HfConfig, ALossOfBalanceIsTakenWhereItIsTrainedWith) {
   EXPECT_EQ(coefficient({{"output_router_logits", true}, {"router_aux_loss_coef", 0.0}}), own);
 }
 
+TEST(HfConfig, AShareOfChannelsSaysNothingWhereNoneRotate) {
+  const HfModel hf = read_hf_config(config_of("gpt2").dump(), "config.json");
+  ModelConfig model = hf.model;
+  model.attention.rotary_percent = 0.5;
+  EXPECT_THAT(write_hf_config(*hf.architecture, model, hf.positions, "float32"),
+              ::testing::StrEq(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32")));
+}
+
 TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2");
