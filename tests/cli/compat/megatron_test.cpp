@@ -156,10 +156,27 @@ TEST(Megatron, FlagsOfEveryKind) {
   EXPECT_EQ(config_refused({"--fp8-param-gather"}),
             "command line: --fp8-param-gather: weights are gathered in bfloat16, with their masters beside them; leave "
             "it out");
-  EXPECT_EQ(config_of({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "blockwise"}).model.fp8_format, "e4m3");
-  EXPECT_EQ(config_refused({"--bf16", "--fp8-format", "e4m3"}),
-            "command line: --fp8-format e4m3: has the delayed recipe by default, one scale for a whole tensor; add "
-            "--fp8-recipe blockwise");
+  const ModelConfig blocks = config_of({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "blockwise"}).model;
+  EXPECT_EQ(blocks.fp8_format, "e4m3");
+  EXPECT_EQ(blocks.fp8_recipe, "blockwise");
+  const ModelConfig delayed = config_of({"--bf16", "--fp8", "hybrid", "--fp8-margin", "1", "--fp8-interval", "1",
+                                         "--fp8-amax-history-len", "1024", "--fp8-amax-compute-algo", "max"})
+                                  .model;
+  EXPECT_EQ(delayed.fp8_format, "hybrid");
+  EXPECT_EQ(delayed.fp8_recipe, "delayed");
+  EXPECT_EQ(delayed.fp8_margin, 1);
+  EXPECT_EQ(delayed.fp8_amax_history_len, 1024);
+  EXPECT_EQ(delayed.fp8_amax_compute_algo, "max");
+  const ModelConfig ends = config_of({"--bf16", "--fp8-format", "hybrid", "--fp8-recipe", "tensorwise",
+                                      "--first-last-layers-bf16", "--num-layers-at-end-in-bf16", "2"})
+                               .model;
+  EXPECT_EQ(ends.fp8_recipe, "tensorwise");
+  EXPECT_TRUE(ends.first_last_layers_bf16);
+  EXPECT_EQ(ends.num_layers_at_start_in_bf16, 1);
+  EXPECT_EQ(ends.num_layers_at_end_in_bf16, 2);
+  EXPECT_EQ(config_refused({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"}),
+            "command line: --fp8-recipe mxfp8: scales blocks of 32 numbers, which only Blackwell's tensor cores "
+            "multiply; give --fp8-recipe blockwise");
   EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).model.dtype, "float16");
   EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).optimizer.loss_scale_window, 7);
   EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);

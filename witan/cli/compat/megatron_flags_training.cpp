@@ -102,8 +102,9 @@ MegatronSection megatron_learning_rate_flags() {
 }
 
 MegatronSection megatron_precision_flags() {
-  const std::string whole = "of recipes with one scale for a whole tensor, which blockwise is not";
-  const std::string format = "`fp8_format`; refused without `--fp8-recipe blockwise`, since it is delayed otherwise";
+  const std::string format = "`fp8_format`; without `--fp8-recipe` also `fp8_recipe` delayed";
+  const std::string recipe = "`fp8_recipe`; mxfp8 is refused: it needs Blackwell";
+  const std::string interval = "ignored in Megatron-LM too: scales are computed after every step";
   return {"Precision",
           {
               sets("--bf16", "dtype", "bfloat16"),
@@ -116,11 +117,14 @@ MegatronSection megatron_precision_flags() {
               same("--hysteresis"),
               ruled("--fp8", Takes::one, rules::fp8_format, format),
               ruled("--fp8-format", Takes::one, rules::fp8_format, format),
-              same("--fp8-recipe"),
-              harmless("--fp8-margin", whole, Takes::one),
-              harmless("--fp8-interval", whole, Takes::one),
-              harmless("--fp8-amax-history-len", whole, Takes::one),
-              harmless("--fp8-amax-compute-algo", whole, Takes::one),
+              ruled("--fp8-recipe", Takes::one, rules::fp8_recipe, recipe),
+              same("--fp8-margin"),
+              harmless("--fp8-interval", interval, Takes::one),
+              same("--fp8-amax-history-len"),
+              same("--fp8-amax-compute-algo"),
+              same_truth("--first-last-layers-bf16"),
+              same("--num-layers-at-start-in-bf16"),
+              same("--num-layers-at-end-in-bf16"),
               refused("--fp8-param-gather",
                       "weights are gathered in bfloat16, with their masters beside them; leave it out"),
               refused("--no-fp8-wgrad",

@@ -16,6 +16,7 @@
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
+#include "witan/model/config.h"
 #include "witan/tokenizer/tokenizer_files.h"
 
 namespace witan::cli {
@@ -123,9 +124,13 @@ void exp_avg_sq_dtype(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void fp8_format(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.has("--fp8-recipe"))
-    given.refuse("has the delayed recipe by default, one scale for a whole tensor; add --fp8-recipe blockwise");
   settings.set("fp8_format", given.value(), given);
+  if (!settings.has("--fp8-recipe")) settings.set("fp8_recipe", "delayed", given);
+}
+
+void fp8_recipe(const GivenFlag& given, MegatronSettings& settings) {
+  if (given.value() == "mxfp8") given.refuse(cat(kNoMxfp8, "; give --fp8-recipe blockwise"));
+  settings.set("fp8_recipe", given.value(), given);
 }
 
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {

@@ -85,6 +85,7 @@ void main_grads_dtype(const GivenFlag& given, MegatronSettings& settings);
 void exp_avg_dtype(const GivenFlag& given, MegatronSettings& settings);
 void exp_avg_sq_dtype(const GivenFlag& given, MegatronSettings& settings);
 void fp8_format(const GivenFlag& given, MegatronSettings& settings);
+void fp8_recipe(const GivenFlag& given, MegatronSettings& settings);
 void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings);
 void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings);
 void rampup_batch_size(const GivenFlag& given, MegatronSettings& settings);
