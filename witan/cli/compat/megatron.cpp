@@ -354,6 +354,7 @@ void require_megatron_sizes(const std::set<std::string>& given, const MegatronLi
   for (const char* key :
        {"num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size", "train_iters", "lr"})
     if (!given.contains(key)) missing.push_back(flag_name(key));
+  if (given.contains("train_samples")) std::erase(missing, "--train-iters");
   require<ConfigError>(
       missing.empty(), line.instead, line.instead.empty() ? "" : " ", line.why,
       " makes this a Megatron-LM command line, which must also set ", fmt::format("{}", fmt::join(missing, ", ")),
