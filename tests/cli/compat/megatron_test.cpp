@@ -252,24 +252,26 @@ TEST(Megatron, EveryRefusedFlagSaysWhy) {
 }
 
 TEST(Megatron, SamplesBecomeIterations) {
-  const Words samples = {"--global-batch-size", "4",    "--train-samples",     "4003",
-                         "--lr-decay-samples",  "4000", "--lr-warmup-samples", "40"};
+  const Words samples = {"--megatron", "--global-batch-size", "4", "--train-samples", "4003", "--lr-decay-samples",
+                         "4000",       "--lr-warmup-samples", "40"};
   const RunConfig config = config_of(samples);
   EXPECT_EQ(config.train.train_iters, 1000);  // Megatron-LM: train_samples // global_batch_size
   EXPECT_EQ(config.optimizer.lr_decay_iters, 1000);
   EXPECT_EQ(config.optimizer.lr_warmup_iters, 10);
-  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--lr-warmup-samples", "42"}),
+  EXPECT_TRUE(contains(config_refused({"--megatron", "--global-batch-size", "4", "--lr-warmup-samples", "42"}),
                        "--lr-warmup-samples 42: is not a multiple of --global-batch-size 4, and schedules count whole "
                        "iterations: use 40 or 44"));
-  EXPECT_TRUE(contains(config_refused({"--train-samples", "42"}), "needs --global-batch-size as well"));
-  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "0", "--train-samples", "42"}), "from 1 on, not 0"));
-  EXPECT_TRUE(contains(config_refused({"--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
+  EXPECT_TRUE(contains(config_refused({"--megatron", "--train-samples", "42"}), "needs --global-batch-size as well"));
+  EXPECT_TRUE(contains(config_refused({"--megatron", "--global-batch-size", "0", "--train-samples", "42"}),
+                       "from 1 on, not 0"));
+  EXPECT_TRUE(
+      contains(config_refused({"--megatron", "--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
 }
 
 // Samples stay samples where the batch grows: iterations are not all of one size.
 TEST(Megatron, ARampCountsSamples) {
-  const Words ramp = {"--global-batch-size", "8",  "--micro-batch-size", "1", "--rampup-batch-size", "2", "2", "10",
-                      "--train-samples",     "60", "--lr-decay-samples", "50"};
+  const Words ramp = {"--megatron", "--global-batch-size", "8",  "--rampup-batch-size", "2", "2",
+                      "10",         "--train-samples",     "60", "--lr-decay-samples",  "50"};
   const auto with = [&](const Words& more) {
     Words words = small(ramp);
     const auto iterations = std::ranges::find(words, "--train-iters");
@@ -290,9 +292,9 @@ TEST(Megatron, ARampCountsSamples) {
                          read_words(with({"--lr-warmup-fraction", "0.11"}));
                        }),
                        "is 5.5 of 50 samples"));
-  EXPECT_TRUE(contains(config_refused({"--rampup-batch-size", "2", "2", "--train-samples", "60"}),
+  EXPECT_TRUE(contains(config_refused({"--megatron", "--rampup-batch-size", "2", "2", "--train-samples", "60"}),
                        "takes three numbers: START INCREMENT SAMPLES"));
-  EXPECT_TRUE(contains(config_refused({"--rampup-batch-size", "2", "2", "10", "--train-iters", "60"}),
+  EXPECT_TRUE(contains(config_refused({"--megatron", "--rampup-batch-size", "2", "2", "10", "--train-iters", "60"}),
                        "give --train-samples instead of --train-iters"));
 }
 
