@@ -134,7 +134,7 @@ void use_latents(RunConfig& config) {
 
 TEST(Fp8Training, UpProjectionsThatAreMadeAgainHaveTheSameBits) {
   for (const bool keep : {false, true}) {
-    RunConfig config = recipe();
+    RunConfig config = fp8_config();
     use_latents(config);
     config.model.fp8_keep_weights = keep;
     const Trajectory kept = run_engine(config, 3);
