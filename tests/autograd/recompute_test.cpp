@@ -19,7 +19,7 @@ struct Mlp {
       down.push_back(leaf(rank, {8, 16}, (std::string(name) + " down").c_str()));
     }
   }
-  // What is between the two products is made when the second one's backward needs it.
+  // Values between the two products are rebuilt when the second product's backward needs them.
   Var layer_when_needed(Tape& tape, const Var& x, size_t i) const {
     const Segment inner = [this, i](Tape& t, const std::vector<Var>& in) {
       return std::vector{square(t, linear(t, in[0], t.parameter(*up[i])))};

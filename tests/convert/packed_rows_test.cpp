@@ -63,7 +63,7 @@ TEST(PackedRows, AreQuantisedWithTheErrorOfTheirBits) {
     RoundingError seen;
     seen.add(values, found);
     EXPECT_NEAR(seen.relative(), error.relative(), 1e-9);
-    // What was dequantised is quantised to nearly the same values: scales are searched anew.
+    // Dequantised values are quantised to nearly the same values: scales are searched anew.
     std::vector<std::byte> second, second_scales;
     EXPECT_LT(quantise_packed(found, columns, groups, bits, Element::f32, one, second, second_scales).relative(),
               bound / 2);

@@ -100,7 +100,7 @@ inline double rounded_to(kernels::Fp8Format format, double number) {
   return std::clamp(std::nearbyint(number / step) * step, -largest, largest);
 }
 
-// What a number stands for where `magnitude` becomes the format's largest: number / scale is formed in float32.
+// The value that a number becomes if `magnitude` is scaled to the format's largest; number / scale is float32.
 inline double scaled_to(kernels::Fp8Format format, double number, float magnitude) {
   const float largest = format == kernels::Fp8Format::e4m3 ? 448.0F : 57344.0F;
   const float scaled = static_cast<float>(number) * (magnitude > 0 ? largest / magnitude : 1.0F);

@@ -28,7 +28,7 @@ class BatchRamp {
   int64_t increment() const { return increment_; }
   int64_t samples() const { return samples_; }  // over which it grows
 
-  // Of the step before which so many samples are consumed.
+  // The samples of the step before which `consumed` samples were consumed.
   int64_t size(int64_t consumed) const { return nominal(consumed) / unit_ * unit_; }
   // All sizes that steps have, each once, ascending.
   std::vector<int64_t> sizes() const;
@@ -45,7 +45,7 @@ class BatchRamp {
   // Calls visit(size, steps of this size) from the first size on, until it returns false; the full size has no end.
   template <class Visit>
   void walk(Visit visit) const;
-  // Where the size is no longer that of the step before which `consumed` samples are consumed.
+  // The first number of consumed samples after `consumed` at which the size is another one.
   int64_t end_of_size(int64_t consumed) const;
 
   int64_t full_ = 1, increment_ = 0, increments_ = 0, samples_ = 0, unit_ = 1;

@@ -48,7 +48,7 @@ struct Loader::Worker {
     for (auto& thread : threads) thread.join();
   }
 
-  // Of the global batch that begins with a sample: its samples, and the micro-batches of this rank.
+  // The samples of the global batch that begins with sample `first`, and its micro-batches on this rank.
   int64_t size(int64_t first) const { return options.ramp ? options.ramp->size(first) : options.global_batch_size; }
   int64_t accumulations(int64_t first) const {
     return size(first) / (options.micro_batch_size * options.data_parallel_size);

@@ -194,7 +194,7 @@ class Downloader {
                        size, ": a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
   }
 
-  // What the hub says of a large file where it redirects to it. Not every mirror says it.
+  // Compares size and hash in the redirect to a large file with the hub's list. Not every mirror sends them.
   void require_linked(const HttpResult& head, const HubFile& file) const {
     uint64_t size = file.size;
     const std::string text = head.header("x-linked-size");

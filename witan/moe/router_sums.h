@@ -1,4 +1,4 @@
-// What routers record of many micro-batches whose values nobody keeps: sums that ranks can add up.
+// Router statistics summed over many micro-batches, so that ranks can add them up without keeping single values.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace witan {
 
 class RouterSums {
  public:
-  // Of `blocks` MoE blocks. Throws ShapeError for statistics that are the largest over micro-batches.
+  // Sums for `blocks` MoE blocks. Throws ShapeError for statistics that are the largest over micro-batches.
   RouterSums(StatisticsLayout layout, int64_t blocks);
 
   // Adds a micro-batch's values of a block, packed as the layout has them. A micro-batch without tokens adds nothing.
@@ -25,7 +25,7 @@ class RouterSums {
   StepStatistics statistics() const;
 
  private:
-  // Of a block: how many micro-batches, their packed values, and what is derived of each micro-batch.
+  // The sums of a block: number of micro-batches, their packed values, and statistics derived from each of them.
   int64_t values_of_block() const { return 1 + layout_.values() + static_cast<int64_t>(derived_.size()); }
   std::span<const double> sums_of(int64_t block) const {
     return std::span(values_).subspan(static_cast<size_t>(block * values_of_block()),

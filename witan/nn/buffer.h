@@ -49,7 +49,7 @@ class Buffer {
   // Adds `found` (of the buffer's shape and dtype: int64 or floating) to this rank's share of a summed buffer. Nothing
   // happens unless the tape is of a training forward (Tape::training_forward) and somebody sums shares.
   void add(Tape& tape, const Tensor& found) const;
-  // Where the share of a summed or largest buffer lies: of the value's shape and dtype, owned by whoever sums it.
+  // Memory for the share of a summed or largest buffer, with the value's shape and dtype, owned by its reducer.
   // Undefined: nobody does.
   void bind_share(Tensor share);
   const Tensor& share() const { return share_; }

@@ -52,7 +52,7 @@ class Fp8KeptWeight {
   }
 
   bool keeps() const { return rounds_->open(); }
-  // Of this round: quantise(both copies) is called where it was not yet.
+  // The copies of this round; the first call of a round calls quantise(both copies).
   template <class Quantise>
   const kernels::Fp8Weights& value(const Quantise& quantise) {
     assert(keeps());

@@ -1,4 +1,4 @@
-// What ops with operands in 8 bits share: their checks, and what their backward keeps.
+// Shared by ops with 8-bit operands: checks, and the tensors that their backward keeps.
 #pragma once
 
 #include "witan/autograd/tape.h"

@@ -20,7 +20,7 @@ struct Fp8Recipe {
   };
   Scales scales = Scales::blockwise;
   kernels::Fp8Format gradients = kernels::Fp8Format::e4m3;  // those of outputs, in both of their products
-  // Of delayed scales: how many steps count, the last one included, and what their magnitude is multiplied by.
+  // For delayed scales: the number of steps that count, the last one included, and the factor of their magnitude.
   int64_t history = 1;
   double factor = 1;
 };

@@ -69,7 +69,7 @@ struct OptimizerConfig : OptimizerSettings {
   // Parameter groups in order, of which the first that matches a parameter takes it; param_groups.h reads them.
   std::vector<TableKeys> groups;
 
-  // Of the learning rate's schedule, in what it counts: samples or iterations. An end of 0 is the run's.
+  // Bounds of the learning rate's schedule, in samples or iterations, whichever it counts. An end of 0 is the run's.
   bool counts_samples() const { return lr_decay_samples > 0; }
   int64_t warmup() const { return counts_samples() ? lr_warmup_samples : lr_warmup_iters; }
   int64_t decay_end() const { return counts_samples() ? lr_decay_samples : lr_decay_iters; }

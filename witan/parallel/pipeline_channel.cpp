@@ -34,7 +34,7 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
-  // Of one micro-batch at a time, best fit finds the holes that it left.
+  // With one micro-batch in flight at a time, best fit finds the holes that the last one left.
   const bool pools = most_in_flight(pipeline_, group_.rank()) > 1;
   Arena::Pool pool(stream.arena());
   std::map<std::tuple<Kind, Work::Pass, int>, Arena::Pool::Pass> known;  // passes, and what is received for them

@@ -111,7 +111,7 @@ struct EvalEvent {
   double bits_per_byte = 0;
   std::optional<std::string> set = {};  // its name; nothing: the validation split
   std::optional<double> seconds = {};   // that it took
-  // What routers recorded, by the names of steps (router_statistic()), of all layers; empty in dense models.
+  // Router statistics over all layers, by the names that steps have (router_statistic()); empty for dense models.
   std::map<std::string, double> router = {};
 };
 

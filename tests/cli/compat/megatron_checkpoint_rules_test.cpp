@@ -85,7 +85,7 @@ TEST_F(MegatronCheckpoints, WhatWouldTrainFromRandomWeightsOrOverCheckpointsIsRe
   EXPECT_THAT(refused({"--save", at("theirs")}), AllOf(HasSubstr("of Megatron-LM"), HasSubstr("--finetune")));
 }
 
-// What a run began with does not matter once it has checkpoints of its own: it keeps its optimizer, too.
+// A run with checkpoints of its own resumes from them with its optimizer, however it began.
 TEST_F(MegatronCheckpoints, ARunThatHasBegunGoesOnWithItsOwnState) {
   fs::create_directories(folder_ / "begun/checkpoints/step-1");
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("begun"), "--no-load-optim"}),

@@ -28,7 +28,7 @@ void PrintTo(const Type& type, std::ostream* out) {
 
 class QuantisedExports : public SmallRuns, public ::testing::WithParamInterface<Type> {
  protected:
-  // Of widths that fill super-blocks of 256, after steps that are large enough for its loss to depend on its weights.
+  // Its widths fill super-blocks of 256, and its steps are so large that the loss depends on the weights.
   void train_wide(const std::string& name) const {
     const std::string text = folder_ / "text.txt";
     done({"train",
@@ -71,7 +71,7 @@ class QuantisedExports : public SmallRuns, public ::testing::WithParamInterface<
   double loss_of(const std::string& name) const {
     return Json::parse(done({"eval", "--run", name, "--data", folder_ / "text.txt", "--json"}).out)["loss"];
   }
-  // What the export wrote of the errors of matrices.
+  // The errors of matrices that the export recorded.
   Json errors_of(const std::string& name) const {
     return Json::parse(file("runs/" + name + "/export-ledger.json"))["quantised"];
   }

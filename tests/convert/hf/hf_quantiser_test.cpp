@@ -227,7 +227,7 @@ TEST_F(HfQuantisers, WhatCannotBeQuantisedIsRefused) {
               HasSubstr("\"model.layers.0.mlp.up_proj.weight\" has the value inf"));
 }
 
-// What a hostile or damaged folder of compressed-tensors may have.
+// A hostile or damaged folder of compressed-tensors may hold any of these.
 TEST_F(HfQuantisers, PackedWeightsThatDoNotFitAreRefused) {
   const fs::path source = random_model("llama", kSmall);
   CheckpointWeights weights = imported(source);

@@ -152,7 +152,7 @@ TEST_F(CudaFp8, QuantisesByGivenMagnitudesToTheBitsOfTheCpu) {
         const Quantised cpu = on_cpu(x, groups, format, amax);
         expect_same(on_gpu(cpu, x_gpu, groups_gpu, to_gpu(amax)), cpu);
       }
-      // Of rows that an index names.
+      // The rows are gathered by an index.
       const auto [tokens, index] = fp8_tokens_of(host, c, DType::bf16);
       const Tensor of_tokens = host.stream.zeros({G}, DType::f32), on_gpu_too = to_gpu(of_tokens);
       kernels::fp8_amax(host.stream, of_tokens, tokens, own.blocks, {index, kFp8Topk});

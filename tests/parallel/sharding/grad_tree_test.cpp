@@ -48,7 +48,7 @@ TEST(GradTree, SumsMicroBatchesInTheTreeOfTheirNumbers) {
   }
 }
 
-// Where all micro-batches between the first and the last may be left out.
+// The meta device may leave out all micro-batches between the first and the last.
 TEST(GradTree, TheMetaDeviceCountsAllAdditionsAtTheFirstAndTheLast) {
   for (int64_t count = 1; count <= 17; ++count) {
     ThreadPool pool(1);

@@ -124,7 +124,7 @@ TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionLeavesItAnew) {
   EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected);
 }
 
-// What a run has found out about the sizes of its tensors is its own.
+// A run's record of its tensors' magnitudes stays with it.
 TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
   RunConfig source = source_config();
   source.model.dtype = "float32";

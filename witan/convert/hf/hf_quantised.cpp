@@ -110,7 +110,7 @@ Element HfQuantised::element_of(const PlacedTensor& stored, const Shape& shape) 
   return Element::bf16;
 }
 
-// As many groups as there are scales for a row, all of one size.
+// A row has as many groups as scales, all of one size.
 Element HfQuantised::element_of_packed(const PlacedTensor& stored, const Shape& shape) const {
   const std::string &name = stored.info.name, by = replaced(name, kPacked, kScale);
   const PlacedTensor* scales = folder_.find(by);

@@ -53,7 +53,7 @@ Var LatentAttention::query_input(Tape& tape, const Var& x, const Randomness& ran
   return sharded(tape, q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false));
 }
 
-// What ranks exchange is an input of the maps that are computed again, so that the backward does not exchange it anew.
+// Exchanged tensors are inputs of the recomputed segment, so that the backward does not exchange them again.
 LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where,
                                                 const Randomness& randomness) {
   std::vector<Var> narrow = {query_input(tape, x, randomness)};

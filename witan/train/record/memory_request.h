@@ -13,7 +13,7 @@ namespace witan {
 // Asks the run of this folder. Throws IoError, DiskFullError.
 void request_snapshot(const fs::path& run);
 
-// Of one rank. The folder and the arena must outlive it.
+// One rank's answers. The folder and the arena must outlive it.
 class MemoryRequest {
  public:
   // A request that is there already is an earlier start's, and not answered.

@@ -159,7 +159,7 @@ struct RunConfig {  // as given; train/run/resolve.h makes of it the configurati
   int64_t micro_batches() const { return train.global_batch_size / train.micro_batch_size; }  // per step, all ranks
   // The sizes of steps. Throws ConfigError where rampup_batch_size is not a ramp up to global_batch_size.
   BatchRamp batch_ramp() const;
-  // Of all steps, or as many as train_samples asks the data for where these are more.
+  // Samples of all steps, or train_samples if that is more.
   int64_t samples_to_train_on() const;
   // The end of schedules, in what they count: samples with train_samples, else iterations.
   int64_t schedule_length() const { return train.train_samples > 0 ? train.train_samples : train.train_iters; }

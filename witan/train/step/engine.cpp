@@ -218,7 +218,7 @@ int64_t Engine::samples_of_step() const {
   return inputs_->micro_batches() * config_->train.micro_batch_size * groups_.layout().data_ranks();
 }
 
-// Where schedules stand; `samples`: of the updates made before.
+// The positions of schedules after `samples` samples of earlier updates.
 int64_t Engine::position(Count count, int64_t samples) const {
   return config_->optimizer.counts_samples() ? samples
                                              : schedule_position(config_->optimizer, count.iteration, count.updates);

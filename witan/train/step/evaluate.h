@@ -27,7 +27,7 @@ struct Evaluation {
 // them call it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even where none is.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded);
 
-// What a stage of a pipeline finds of several batches.
+// A pipeline stage's sums over several batches.
 struct StageEvaluation {
   std::vector<Evaluation> losses;            // of each batch; of the last stage alone
   std::vector<std::vector<double>> routers;  // of each batch: packed statistics of the blocks that the stage holds

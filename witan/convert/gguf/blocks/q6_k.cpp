@@ -18,7 +18,7 @@ namespace {
 constexpr int kBlock = 256, kGroup = 16, kGroups = 16, kLow = -32, kHigh = 31;
 constexpr int kUpperAt = 128, kScalesAt = 192, kScaleAt = 208, kBytes = 210;
 
-// Where element i has its bits.
+// The place of element i's bits.
 struct Place {
   int lower, lower_shift, upper, upper_shift;
 

@@ -443,7 +443,7 @@ unsigned blocks_of(int64_t numbers) {
   return static_cast<unsigned>(fp8_blocks(numbers));
 }
 
-// Of a matrix of M rows.
+// The scales of a matrix of M rows.
 Blocks device_blocks(const Fp8RowBlocks& blocks, int64_t M) {
   assert(blocks.most > 0);
   const RowGroups& groups = blocks.groups;
