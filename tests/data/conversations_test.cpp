@@ -369,7 +369,7 @@ TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
   EXPECT_EQ(answers(row.conversations[0]), Texts{"à"});
 }
 
-// What a user writes is no tag that the answer could stand in, and a prompt that begins otherwise is no prompt of it.
+// A user's text must not be taken for the tag around an answer, nor a prompt that begins differently for its prompt.
 TEST(Conversations, AnAnswerBeginsBehindTheMessagesBefore) {
   const char* row = R"({"messages": [{"role": "user", "content": "1 < 2"}, {"role": "assistant", "content": "b"}]})";
   const ConversationRow tag =

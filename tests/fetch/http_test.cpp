@@ -73,7 +73,7 @@ TEST_F(HttpTest, TokensDoNotGoWhereARedirectGoesOnTheSameHost) {
   EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
 }
 
-// Of a file that is somewhere else, the hub says size and hash where it redirects to it.
+// The hub sends the size and hash of a file on another server with the redirect to it.
 TEST_F(HttpTest, KeepsWhatARedirectSaysOfTheFile) {
   HttpClient client({});
   const HttpResult result = get(client, file_, ByteRange{0, 10}).result;

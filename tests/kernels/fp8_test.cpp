@@ -356,9 +356,8 @@ TEST(Fp8, DelayedMagnitudesAreThoseOfEarlierStepsWhereThereAreAny) {
   EXPECT_EQ(values(again), (std::vector<double>{7, 8, 0.5}));
 }
 
-// What Transformer Engine computes of a history, but for the magnitude instead of its inverse: the largest of the last
-// H steps, or the last one's, times 2^margin; nothing changes for a tensor that no step has seen, nor in a skipped
-// step.
+// Transformer Engine's rule, with magnitudes in the place of scales: the largest of the last H steps, or the last
+// step's, times 2^margin. A tensor that no step has seen keeps its value, and so do all tensors in a skipped step.
 TEST(Fp8, ReferencesFollowTheHistory) {
   Rank rank;
   const double infinity = std::numeric_limits<double>::infinity();

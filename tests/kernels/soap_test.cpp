@@ -29,8 +29,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// What the definition makes of the space in which a factor of `known` orthonormal rows has nothing: unit vectors'
-// projections, each of the first that has more left than its share of the mean.
+// The definition's basis of the null space of a factor with `known` orthonormal rows: projections of unit vectors, each
+// time of the first vector of which more is left than its share of the mean.
 Rows projections(const Rows& known) {
   const size_t n = known[0].size();
   Rows found = known;

@@ -23,7 +23,7 @@ class ExportAccount {
   void hold(const Link& link);
   // A tensor was written, of this type and with this hash.
   void add(const Link& link, std::string_view type, std::string hash);
-  // The same of one of the tensors that it was written as.
+  // Accounts for one of several tensors that the link was written as.
   void add(const Link& link, const StoredTensor& as, std::string hash);
   // The tensor was quantised to so many bytes: counts for its kind of matrix.
   void add_error(const Link& link, std::string_view type, int64_t bytes, const RoundingError& error);

@@ -1,7 +1,7 @@
 // The size of the global batch from step to step, where it grows at the beginning of a run: Megatron-LM's
 // --rampup-batch-size (RampupBatchsizeNumMicroBatchesCalculator of megatron/core/num_microbatches_calculator.py in
-// Megatron-Core 0.16). A step's size depends on the samples consumed before it and on nothing else, so that a resumed
-// run goes on with the sizes of one that was never stopped.
+// Megatron-Core 0.16). A step's size depends only on the samples consumed before it, so that a resumed run has
+// the sizes of one that was never stopped.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ struct HttpOptions {
 // What came of a request.
 struct HttpResult {
   int status = 0;  // of the last answer; 0: none came
-  // Of the last answer, names in lower case, and those of redirects before it that describe what they lead to
+  // The last answer's headers, names in lower case, with the headers of earlier redirects that describe their target
   // (X-Linked-Size, X-Linked-Etag).
   std::map<std::string, std::string> headers;
   std::string url;         // asked last, without its query, which may hold a signature

@@ -107,10 +107,10 @@ class Arena {
   const TraceContext* place() const { return context_; }
 
   MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
-  // Where everything is that is live or free, the former in the order in which it came: what goes on from two moments
-  // of one layout, and asks for the same, gets the same addresses, but for blocks of a pool, of which only the sizes
-  // are listed, since it does not matter where they lie. Of live blocks those that came after the first so many records
-  // are listed: where both moments are later than that, they differ in no others that are not free in one.
+  // A list of live blocks, in order of allocation, and of free ones. Two moments with equal layouts give the same
+  // requests the same addresses. Blocks of a pool appear by size alone, since their addresses do not matter. Live
+  // blocks allocated before the first `after_records` records are left out: both moments must be later than those, and
+  // such a block that only one of them still has shows as free in the other.
   std::vector<int64_t> layout(int64_t after_records = 0) const;
   int64_t records() const { return noted_; }  // so far
   // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,

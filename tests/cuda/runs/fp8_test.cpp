@@ -36,8 +36,8 @@ TEST_F(Fp8OnGpus, TrainsAsOnTheCpuAndAsWithout) {
   }
 }
 
-// Of every other recipe and format. With scales of tensors the CPU's agree but for a device's roundings, which move
-// numbers to their neighbours in 8 bits.
+// Every other recipe and format. With one scale for a tensor, CPU and GPU agree but for roundings of the device, which
+// move numbers to their neighbours in 8 bits.
 std::vector<RunConfig> other_recipes() {
   std::vector<RunConfig> all;
   for (const auto& [format, recipe] : std::vector<std::pair<const char*, const char*>>{{"hybrid", "blockwise"},

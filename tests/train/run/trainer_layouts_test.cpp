@@ -54,7 +54,7 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
-// Delayed scales and their history are of the run, whoever goes on with it.
+// Delayed scales and their history belong to the run, whichever ranks resume it.
 TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
   const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
     RunConfig config = this->config(name);

@@ -53,7 +53,7 @@ struct QuantisedTile {
   }
 };
 
-// What a tile is scaled into: by its own magnitudes, or by a given one.
+// The format of a tile, and its scale: from its own magnitudes, or from a given one.
 struct Scaling {
   Fp8Format format = Fp8Format::e4m3;
   const float* given = nullptr;
@@ -85,7 +85,7 @@ RowRange rows_of_block(const Fp8RowBlocks& blocks, int64_t block, int64_t M) {
   return {entry[0], entry[1]};
 }
 
-// Which group a block is of, expert by expert.
+// The group of each block, expert by expert.
 int64_t group_of(const Fp8RowBlocks& blocks, int64_t block) {
   const RowGroups& groups = blocks.groups;
   if (!groups.begin.defined()) return 0;

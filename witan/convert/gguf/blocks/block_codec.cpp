@@ -5,8 +5,6 @@
 #include <cassert>
 #include <vector>
 
-#include "witan/convert/gguf/blocks/codecs.h"
-
 namespace witan {
 namespace {
 

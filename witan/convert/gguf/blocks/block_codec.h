@@ -24,6 +24,9 @@ struct BlockCodec {
   void (*quantise)(const float* values, std::byte* to);
 };
 
+// The types, each in a file of its own.
+extern const BlockCodec kQ5_0Codec, kQ8_0Codec, kQ4KCodec, kQ5KCodec, kQ6KCodec, kMxfp4Codec;
+
 // Null for a type whose elements stand alone.
 const BlockCodec* block_codec(Element type);
 

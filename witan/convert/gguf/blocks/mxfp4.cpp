@@ -1,7 +1,7 @@
 // MXFP4 as ggml has it: the scale's exponent, then 16 bytes, element j in a lower half, j + 16 in an upper.
 #include "witan/convert/mxfp4.h"
 
-#include "witan/convert/gguf/blocks/codecs.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 
 namespace witan {
 namespace ggml_mxfp4 {

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "witan/base/half.h"
-#include "witan/convert/gguf/blocks/codecs.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/convert/scale_search.h"
 
 namespace witan {

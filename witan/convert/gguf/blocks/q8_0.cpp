@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "witan/base/half.h"
-#include "witan/convert/gguf/blocks/codecs.h"
+#include "witan/convert/gguf/blocks/block_codec.h"
 
 namespace witan {
 namespace q8_0 {

@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t quad(float a, float b, float c, float d) {
 __device__ __forceinline__ uint32_t larger_half(uint32_t pair) {
   return max(pair & 0xffffu, pair >> 16);
 }
-// What a block is scaled by: its own largest, whose bfloat16's bits are given, or another magnitude.
+// The scale of a block: from its own largest magnitude, passed as bfloat16 bits, or from a given magnitude.
 template <Fp8Format kFormat>
 struct Scaling {
   const float* given;  // null: its own
@@ -453,7 +453,7 @@ Blocks device_blocks(const Fp8RowBlocks& blocks, int64_t M) {
           grouped ? static_cast<int>(groups.experts()) : 1, static_cast<int>(groups.sources())};
 }
 
-// Of a matrix [M, K].
+// Kernel arguments for a matrix [M, K].
 Quantised quantised(const Fp8Rows& rows, const Fp8Columns& columns, const Shape& matrix, const Fp8RowBlocks& blocks,
                     const Tensor& given = {}) {
   return {device_blocks(blocks, matrix[0]),

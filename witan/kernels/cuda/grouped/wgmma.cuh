@@ -119,8 +119,8 @@ __device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, u
                : WITAN_SUMS_32(0), WITAN_SUMS_32(32)                                                         \
                : "l"(a), "l"(b), "r"(add))
 
-// The same of a in e4m3 or e5m2 and b in e4m3, sums [64, 128] += a [64, 32] b [128, 32]^T: units are 64 lines by 128
-// steps, bytes as above, and operands have steps adjacent, the only way that there is.
+// wgmma of a in e4m3 or e5m2 and b in e4m3: sums [64, 128] += a [64, 32] b [128, 32]^T. Shared-memory tiles have 64
+// rows (M or N) of 128 bytes along K, as above; both operands are K-major, the only layout that 8-bit wgmma has.
 template <Fp8Format kFormatA>
 __device__ __forceinline__ void wgmma_fp8(float (&sums)[64], uint64_t a, uint64_t b, int add) {
   if constexpr (kFormatA == Fp8Format::e4m3)
