@@ -1,8 +1,8 @@
 """The rows of gpu.sh: steps of the reference models in all layouts, and layers of experts, by Witan and by peers.
 
 Prints one row of a Markdown table as soon as it is measured: milliseconds of both (of layers TFLOP/s, forward / forward
-and backward), the ratio (above 1: Witan is faster), the floor of docs/performance.md where there is one. Ratios of rows
-without a peer are to the row that they name: what the layout costs.
+and backward), the ratio (above 1: Witan is faster), the floor of docs/performance-log.md where there is one. Ratios of
+rows without a peer are to the row that they name: what the layout costs.
 """
 import argparse
 import functools

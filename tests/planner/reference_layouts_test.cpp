@@ -1,5 +1,5 @@
 // Steps that were measured on H100s and H200s, against what a plan for such GPUs says beforehand. The figures are those
-// of docs/performance.md ("GPUs", "Layouts", its log and its tables); which of them the typical speeds were fitted to
+// of docs/performance.md and docs/performance-log.md; which of them the typical speeds were fitted to
 // is said of each.
 #include <gtest/gtest.h>
 

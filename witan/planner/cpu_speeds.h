@@ -45,7 +45,7 @@ struct CpuSpeeds {
 };
 
 // What a rank is taken to do of which nothing is known but its peaks, FLOP/s and bytes/s of copying: the shares of them
-// that the fits of measured machines have (docs/performance.md, "Predicted and measured").
+// that the fits of measured machines have (docs/performance-log.md, "Predicted times on the CPU").
 CpuSpeeds typical_cpu_speeds(double flops, double copy_bytes, int threads);
 
 }  // namespace witan

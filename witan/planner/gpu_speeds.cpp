@@ -101,7 +101,7 @@ bool GpuSpeeds::valid() const {
 }
 
 // Fitted to the steps that tests/planner/reference_layouts_test.cpp marks as such, from starting points that
-// docs/performance.md has of single kernels:
+// docs/performance-log.md has of single kernels:
 //   products of a dense step at 668 to 739 TFLOP/s of 989; attention's forward at 430 and its backward in 279 us at
 //   2048 positions, calls of 256 to 512 positions in context parallelism; groups of 256, 1024 and 4096 rows; AdamW
 //   at 3.97 of 4.8 TB/s; the router's wide products in 20 to 27 us; exchanges through peers' memory in 42 us of 16 MB,

@@ -54,7 +54,7 @@ struct GpuSpeeds {
 double tiled_rate(const CallShape& shape, double multiprocessors, double flops);
 
 // What a GPU that is not at hand is taken to do: its data sheet's figures times what H100s and H200s were measured to
-// reach of theirs. Where each figure comes from: docs/performance.md, "Predicted and measured on GPUs".
+// reach of theirs. Where each figure comes from: docs/performance-log.md, "Predicted times on GPUs".
 // `value_bytes`: of the values that products take, 2 or 4.
 GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes);
 

@@ -300,7 +300,7 @@ void cp_comm_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("cp_comm_type", type, given);
 }
 
-// Halves of smaller micro-batches were measured to take as long, or longer (docs/performance.md, step 32 of the log).
+// Halves of smaller micro-batches were measured to take as long, or longer (docs/performance-log.md, step 32).
 void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
   constexpr int64_t kWorthHalving = 32768;  // tokens of a micro-batch
   const auto size = [&](const char* flag) {

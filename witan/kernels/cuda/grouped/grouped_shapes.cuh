@@ -1,5 +1,5 @@
 // Which tile a grouped product takes. It follows from shapes alone, as all sums are formed in the order of their steps
-// in any case. What was measured tile by tile is in docs/performance.md, steps 35 and 38 of the log.
+// in any case. What was measured tile by tile is in docs/performance-log.md, steps 35 and 38.
 #pragma once
 
 #include "witan/kernels/cuda/grouped/grouped_gemm_hopper.cuh"

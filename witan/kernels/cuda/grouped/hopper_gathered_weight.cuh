@@ -19,7 +19,7 @@ void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tens
         product_of(groups, dw.size(1), dw.size(2), rows.capacity(kGathered == Gathered::a ? dy : x));
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product, store, rows);
   };
-  // Where rows of dy are gathered, pairs gained nothing in whole layers (docs/performance.md, step 38 of the log).
+  // Where rows of dy are gathered, pairs gained nothing in whole layers (docs/performance-log.md, step 38).
   if constexpr (kGathered == Gathered::a)
     launch.template operator()<WideTile>();
   else if (dw.size(2) < TallPair::kSpanColumns)
