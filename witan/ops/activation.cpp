@@ -24,12 +24,12 @@ void check(const char* op, const Var& h, const Var& row_weight, const RowGroups*
 }
 
 // What both backwards need, kept alike.
-struct Kept {
+struct KeptActivation {
   Saved h, row_weight;
   SavedGroups groups;
   bool weighted;
 
-  Kept(Tape& tape, const Var& input, const Var& weight, const RowGroups* within)
+  KeptActivation(Tape& tape, const Var& input, const Var& weight, const RowGroups* within)
       : h(tape.save(input)),
         row_weight(weight.defined() ? tape.save(weight) : Saved()),
         groups(tape, within ? *within : RowGroups{}),
@@ -38,7 +38,7 @@ struct Kept {
 
 // kernel(stream, dh, ds, dy, h, s, groups)
 template <class Kernel>
-Tape::BackwardFn1 backward_of(Kept kept, Kernel kernel) {
+Tape::BackwardFn1 backward_of(KeptActivation kept, Kernel kernel) {
   return [kept = std::move(kept), kernel](Backward& b, const Tensor& dy) {
     const Tensor h = b.value(kept.h), s = kept.weighted ? b.value(kept.row_weight) : Tensor();
     const Tensor dh = b.stream().empty_like(h);
@@ -54,7 +54,7 @@ std::vector<Var> inputs_of(const Var& h, const Var& row_weight) {
   return {h, row_weight};
 }
 
-Tensor value_or_none(const Var& var) {
+Tensor weight_or_none(const Var& var) {
   return var.defined() ? var.value() : Tensor();
 }
 
@@ -70,65 +70,67 @@ Tensor empty_half(const char* op, Stream& stream, const Var& h) {
 Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("swiglu", h, row_weight, groups);
   const Tensor y = empty_half("swiglu", tape.stream(), h);
-  kernels::swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  kernels::swiglu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight), groups ? *groups : RowGroups{});
   return tape.record("swiglu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), kernels::swiglu_backward));
+                     backward_of(KeptActivation(tape, h, row_weight, groups), kernels::swiglu_backward));
 }
 
 Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, const SwigluForm& form) {
   check("clamped_swiglu", h, row_weight, groups);
   const Tensor y = empty_half("clamped_swiglu", tape.stream(), h);
-  kernels::clamped_swiglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight),
+  kernels::clamped_swiglu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight),
                                   groups ? *groups : RowGroups{}, form);
-  return tape.record("clamped_swiglu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), [form](Stream& stream, const auto&... rest) {
-                       kernels::clamped_swiglu_backward(stream, rest..., form);
-                     }));
+  return tape.record(
+      "clamped_swiglu", y, inputs_of(h, row_weight),
+      backward_of(KeptActivation(tape, h, row_weight, groups), [form](Stream& stream, const auto&... rest) {
+        kernels::clamped_swiglu_backward(stream, rest..., form);
+      }));
 }
 
 Var squared_relu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("squared_relu", h, row_weight, groups);
   const Tensor y = tape.stream().empty_like(h.value());
-  kernels::squared_relu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  kernels::squared_relu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight),
+                                groups ? *groups : RowGroups{});
   return tape.record("squared_relu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), kernels::squared_relu_backward));
+                     backward_of(KeptActivation(tape, h, row_weight, groups), kernels::squared_relu_backward));
 }
 
 Var squared_reglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("squared_reglu", h, row_weight, groups);
   const Tensor y = empty_half("squared_reglu", tape.stream(), h);
-  kernels::squared_reglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight),
+  kernels::squared_reglu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight),
                                  groups ? *groups : RowGroups{});
   return tape.record("squared_reglu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), kernels::squared_reglu_backward));
+                     backward_of(KeptActivation(tape, h, row_weight, groups), kernels::squared_reglu_backward));
 }
 
 Var silu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups) {
   check("silu", h, row_weight, groups);
   const Tensor y = tape.stream().empty_like(h.value());
-  kernels::silu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{});
+  kernels::silu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight), groups ? *groups : RowGroups{});
   return tape.record("silu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), kernels::silu_backward));
+                     backward_of(KeptActivation(tape, h, row_weight, groups), kernels::silu_backward));
 }
 
 Var gelu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {
   check("gelu", h, row_weight, groups);
   const Tensor y = tape.stream().empty_like(h.value());
-  kernels::gelu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
-  return tape.record("gelu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), [kind](Stream& stream, const auto&... rest) {
-                       kernels::gelu_backward(stream, rest..., kind);
-                     }));
+  kernels::gelu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
+  return tape.record(
+      "gelu", y, inputs_of(h, row_weight),
+      backward_of(KeptActivation(tape, h, row_weight, groups),
+                  [kind](Stream& stream, const auto&... rest) { kernels::gelu_backward(stream, rest..., kind); }));
 }
 
 Var geglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, GeluKind kind) {
   check("geglu", h, row_weight, groups);
   const Tensor y = empty_half("geglu", tape.stream(), h);
-  kernels::geglu_forward(tape.stream(), y, h.value(), value_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
-  return tape.record("geglu", y, inputs_of(h, row_weight),
-                     backward_of(Kept(tape, h, row_weight, groups), [kind](Stream& stream, const auto&... rest) {
-                       kernels::geglu_backward(stream, rest..., kind);
-                     }));
+  kernels::geglu_forward(tape.stream(), y, h.value(), weight_or_none(row_weight), groups ? *groups : RowGroups{}, kind);
+  return tape.record(
+      "geglu", y, inputs_of(h, row_weight),
+      backward_of(KeptActivation(tape, h, row_weight, groups),
+                  [kind](Stream& stream, const auto&... rest) { kernels::geglu_backward(stream, rest..., kind); }));
 }
 
 }  // namespace witan::ops

@@ -63,7 +63,7 @@ Tensor summed_for_tokens(Stream& s, Tensor rows, const Tensor& slot, int64_t top
 }
 
 // What backward needs.
-struct Kept {
+struct KeptFp8 {
   Slot rows;
   Saved first, second, h, row_weight;  // h [capacity, 2F]
   SavedOperand in;                     // of first
@@ -100,7 +100,7 @@ void quantise_swiglu_backward(Stream& s, const Fp8Quantiser& quantiser, const Fp
   if (wanted) quantiser.quantise(s, Fp8Operand::gradient, Fp8Quantiser::Noted::yes, rows, columns, dh, blocks);
 }
 
-Fp8Columns activations_of(Backward& b, const Kept& kept, const RowGroups& groups, const Fp8RowBlocks& blocks) {
+Fp8Columns activations_of(Backward& b, const KeptFp8& kept, const RowGroups& groups, const Fp8RowBlocks& blocks) {
   if (kept.activations.kept()) return kept.activations.value(b);
   const Tensor h = b.value(kept.h);
   Fp8Columns out = kept.of_second->empty_columns(b.stream(), Fp8Operand::input, blocks, h.size(1) / 2);
@@ -109,7 +109,7 @@ Fp8Columns activations_of(Backward& b, const Kept& kept, const RowGroups& groups
 }
 
 // The gradient of the activations [capacity, F], and of the second weight on the way. dy [capacity, D], or [T, D].
-Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const RowGroups& groups,
+Tensor backward_second(Backward& b, const KeptFp8& kept, const Tensor& dy, const RowGroups& groups,
                        const Fp8RowBlocks& blocks) {
   Stream& s = b.stream();
   const bool below = kept.wants_below(b);
@@ -131,7 +131,7 @@ Tensor backward_second(Backward& b, const Kept& kept, const Tensor& dy, const Ro
   return da;
 }
 
-void backward_first(Backward& b, const Kept& kept, Tensor da, const RowGroups& groups, const Fp8RowBlocks& blocks) {
+void backward_first(Backward& b, const KeptFp8& kept, Tensor da, const RowGroups& groups, const Fp8RowBlocks& blocks) {
   Stream& s = b.stream();
   const Tensor h = b.value(kept.h), weight = kept.weight(b);
   const Tensor ds = kept.weighted && b.wants(kept.row_weight) ? s.empty_like(weight) : Tensor();
@@ -191,19 +191,19 @@ Var run_experts(Tape& tape, const Var& rows, const TokenRows* tokens, const RowG
 
   std::vector<Var> inputs = {rows, first, second};
   if (row_weight.defined()) inputs.push_back(row_weight);
-  Kept kept{tape.slot(rows),
-            tape.save(first),
-            tape.save(second),
-            tape.save(h),
-            row_weight.defined() ? tape.save(row_weight) : Saved(),
-            SavedOperand(tape, rows, first, in),
-            SavedColumns(tape, activations),
-            SavedGroups(tape, groups),
-            SavedRowBlocks(tape, blocks),
-            SavedTokens(tape, tokens),
-            row_weight.defined(),
-            of_first,
-            of_second};
+  KeptFp8 kept{tape.slot(rows),
+               tape.save(first),
+               tape.save(second),
+               tape.save(h),
+               row_weight.defined() ? tape.save(row_weight) : Saved(),
+               SavedOperand(tape, rows, first, in),
+               SavedColumns(tape, activations),
+               SavedGroups(tape, groups),
+               SavedRowBlocks(tape, blocks),
+               SavedTokens(tape, tokens),
+               row_weight.defined(),
+               of_first,
+               of_second};
   return tape.record("fp8_experts", y, inputs, [kept = std::move(kept)](Backward& b, const Tensor& dy) {
     const RowGroups within = kept.groups.value(b);
     const Fp8RowBlocks of_rows = kept.blocks.value(b);

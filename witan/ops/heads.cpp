@@ -68,21 +68,21 @@ void project_back(Stream& stream, const Tensor& dx, Write how, const Tensor& dpa
                   Transpose::no);
 }
 
-struct WeightGradient {
+struct ProjectionGradient {
   Tensor to;  // undefined: not wanted
   Write how;
 };
 
 // dw = dpacked^T x
-void write_weights(Stream& stream, const std::vector<WeightGradient>& gradients, const Tensor& dpacked, const Tensor& x,
-                   const HeadSizes& n) {
+void write_weights(Stream& stream, const std::vector<ProjectionGradient>& gradients, const Tensor& dpacked,
+                   const Tensor& x, const HeadSizes& n) {
   if (gradients.size() == 1)
     return kernels::gemm(stream, gradients[0].to, gradients[0].how, dpacked, Transpose::yes, x, Transpose::no);
   const auto write = [&](size_t i) {
     const auto& [to, how] = gradients[i];
     kernels::gemm(stream, to, how, columns(dpacked, i, n), Transpose::yes, x, Transpose::no);
   };
-  if (!std::ranges::all_of(gradients, &Tensor::defined, &WeightGradient::to)) {
+  if (!std::ranges::all_of(gradients, &Tensor::defined, &ProjectionGradient::to)) {
     for (size_t i = 0; i < 3; ++i)
       if (gradients[i].to.defined()) write(i);
     return;
@@ -126,7 +126,7 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& w
     const kernels::Heads from{or_zeros(0), or_zeros(1), or_zeros(2)};
     const Tensor dpacked = stream.empty({B * S, packed_width(sizes)}, dtype);
     kernels::merge_heads(stream, dpacked, from, b.value(table), sizes.rope);
-    std::vector<WeightGradient> gradients_of(of.size());
+    std::vector<ProjectionGradient> gradients_of(of.size());
     const std::function<void(size_t)> write_from = [&](size_t i) {  // all that are wanted, then at once
       if (i == of.size())
         return write_weights(stream, gradients_of, dpacked, b.value(saved).reshape({B * S, D}), sizes);

@@ -39,7 +39,7 @@ Tensor weights_of(const Var& row_weight) {
 }
 
 // What its backward needs, which goes past the activation to h.
-struct Kept {
+struct KeptSwiglu {
   Saved h, row_weight, second;
   Saved y;       // empty where nobody wants it, or where it is computed from h again
   Saved source;  // of rows of tokens
@@ -48,8 +48,8 @@ struct Kept {
   bool weighted, gathers, rematerialise;
   int64_t topk;
 
-  Kept(Tape& tape, const Activated& in, const RowGroups& of, const SwigluExperts& experts, const ExpertReplicas& copies,
-       const TokenRows* tokens)
+  KeptSwiglu(Tape& tape, const Activated& in, const RowGroups& of, const SwigluExperts& experts,
+             const ExpertReplicas& copies, const TokenRows* tokens)
       : h(tape.save(in.h)),
         row_weight(in.row_weight.defined() ? tape.save(in.row_weight) : Saved()),
         second(tape.save(experts.second)),
@@ -66,7 +66,7 @@ struct Kept {
 };
 
 // The activations, which nobody keeps any longer.
-Tensor take_activations(Backward& b, Kept& kept, const SwigluRows& of, const RowGroups& groups) {
+Tensor take_activations(Backward& b, KeptSwiglu& kept, const SwigluRows& of, const RowGroups& groups) {
   if (!kept.rematerialise) return b.value(std::exchange(kept.y, Saved()));
   const Tensor y = b.stream().empty({of.h.size(0), of.h.size(1) / 2}, of.h.dtype());
   kernels::swiglu_forward(b.stream(), y, of.h, of.s, groups);
@@ -74,7 +74,7 @@ Tensor take_activations(Backward& b, Kept& kept, const SwigluRows& of, const Row
 }
 
 // Activations are free again before their gradient's place, which is that of h's gradient, is taken.
-void backward(Backward& b, Kept& kept, const Tensor& dy) {
+void backward(Backward& b, KeptSwiglu& kept, const Tensor& dy) {
   Stream& s = b.stream();
   const RowGroups groups = kept.groups.value(b);
   const ExpertReplicas replicas = kept.replicas.value(b);
@@ -97,7 +97,7 @@ void backward(Backward& b, Kept& kept, const Tensor& dy) {
   if (to.ds.defined()) b.add(kept.row_weight, to.ds);
 }
 
-Var record(Tape& tape, const Tensor& out, const Activated& in, const SwigluExperts& experts, Kept kept) {
+Var record(Tape& tape, const Tensor& out, const Activated& in, const SwigluExperts& experts, KeptSwiglu kept) {
   std::vector<Var> inputs = {in.h, experts.second};
   if (in.row_weight.defined()) inputs.push_back(in.row_weight);
   return tape.record("swiglu_experts", out, inputs,
@@ -123,7 +123,7 @@ Var swiglu_experts(Tape& tape, const Var& rows, const RowGroups& groups, const V
   const Tensor out = s.empty({capacity, second.size(1)}, rows.dtype());
   for_stacks(s, replicas, groups, second.value(),
              [&](const RowGroups& of, const Tensor& stack) { kernels::grouped_gemm_forward(s, out, in.y, of, stack); });
-  return record(tape, out, in, experts, Kept(tape, in, groups, experts, replicas, nullptr));
+  return record(tape, out, in, experts, KeptSwiglu(tape, in, groups, experts, replicas, nullptr));
 }
 
 Var swiglu_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
@@ -145,7 +145,7 @@ Var swiglu_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowG
     kernels::grouped_gemm_forward(s, products, in.y, groups, second.value());
     kernels::sum_assignments(s, out, products, tokens.slot);
   }
-  return record(tape, out, in, experts, Kept(tape, in, groups, experts, {}, &tokens));
+  return record(tape, out, in, experts, KeptSwiglu(tape, in, groups, experts, {}, &tokens));
 }
 
 }  // namespace witan::ops
