@@ -1,10 +1,10 @@
 // Attention forward, backward and decoding, and with dropout of 0.1: time of a call, and FLOP/s of the causal half
-// alone, as kernels/attention.cpp counts them.
+// alone, as kernels/attention/cost.cpp counts them.
 #include <benchmark/benchmark.h>
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 
 namespace witan {
 namespace {

@@ -20,9 +20,9 @@
 #include "witan/base/rng.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/cpu/gemm_vector.h"
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/grouped_gemm.h"
+#include "witan/kernels/gemm/cpu/gemm_vector.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan {
 namespace {

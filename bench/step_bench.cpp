@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"
 #include "witan/train/step/engine.h"

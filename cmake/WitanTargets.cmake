@@ -69,9 +69,9 @@ function(witan_join_sources target)
   endif()
 endfunction()
 
-# witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. What
-# is in cuda/ belongs to builds with CUDA, what is in no_cuda/ to those without, and likewise ucx/ and no_ucx/; main/
-# holds a program of its own, and cpu/ a library that is joined to this one.
+# witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. In
+# the folder and in each of its rooms, cuda/ belongs to builds with CUDA and no_cuda/ to those without, and likewise
+# ucx/ and no_ucx/; main/ holds a program of its own, and cpu/ a library that is joined to this one.
 function(witan_library name)
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.cu)
@@ -85,7 +85,7 @@ function(witan_library name)
     list(REMOVE_ITEM others no_ucx)
   endif()
   foreach(other ${others})
-    list(FILTER sources EXCLUDE REGEX "^${folder}/${other}/")
+    list(FILTER sources EXCLUDE REGEX "^${folder}/([^/]+/)?${other}/")
   endforeach()
   if(NOT sources)
     file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
@@ -109,7 +109,9 @@ function(witan_library name)
   endif()
   witan_join_sources(witan_${name})
   # Nobody else is compiled with CUDA's flags: objects are then those of a build without CUDA, and ccache has them.
-  if(WITAN_CUDA AND EXISTS ${folder}/cuda)
+  set(cuda_sources ${sources})
+  list(FILTER cuda_sources INCLUDE REGEX "^${folder}/([^/]+/)?cuda/")
+  if(WITAN_CUDA AND cuda_sources)
     target_link_libraries(witan_${name} PRIVATE $<BUILD_INTERFACE:witan_cuda_flags> CUDA::cudart_static)
   endif()
   foreach(dependency ${ARGN})

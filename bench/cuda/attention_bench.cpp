@@ -2,7 +2,7 @@
 // of 128, 64 queries to 8 keys: 484 and 370 TFLOP/s forward and backward at 2k tokens, 591 and 474 at 4k, 644 and 541
 // at 8k), one with documents and one with dropout, which are our own kernels' alone, one with a sliding window and one
 // with the head sizes of latent attention; and rotary embeddings of the reference model. FLOP/s count the causal half,
-// or its part in the window, as kernels/attention.cpp does.
+// or its part in the window, as kernels/attention/cost.cpp does.
 //   cuda_attention_bench [text that names must contain]
 #include <cmath>
 #include <cstdio>
@@ -12,9 +12,9 @@
 
 #include "witan/base/rng.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/cuda/attention/attention_backend.h"
-#include "witan/kernels/cuda/attention/cudnn_attention.h"
-#include "witan/kernels/rope.h"
+#include "witan/kernels/attention/cuda/attention_backend.h"
+#include "witan/kernels/attention/cuda/cudnn_attention.h"
+#include "witan/kernels/attention/rope.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"
 

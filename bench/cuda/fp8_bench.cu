@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/cuda/fp8/fp8_gemm_hopper.cuh"
-#include "witan/kernels/fp8.h"
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/grouped_gemm.h"
+#include "witan/kernels/fp8/cuda/fp8_gemm_hopper.cuh"
+#include "witan/kernels/fp8/fp8.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
 

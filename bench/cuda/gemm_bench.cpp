@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"

@@ -3,7 +3,7 @@
 // and outputs are poisoned. Then they are timed, and a sample of each timed result is checked too. Random operands:
 // what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds. "x
 // gathered" and "dy gathered": its rows are those of an eighth as many tokens, read where they lie. "with block sums":
-// the gradient of a weight is summed up as it is written (kernels/block_sums.h).
+// the gradient of a weight is summed up as it is written (kernels/common/block_sums.h).
 //   cuda_grouped_gemm_bench [check | time] [text that lines must contain]
 #include <cmath>
 #include <cstdio>
@@ -15,11 +15,11 @@
 #include "witan/base/rng.h"
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/activation.h"
-#include "witan/kernels/block_sums.h"
-#include "witan/kernels/cuda/common/common.cuh"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/grouped_gemm.h"
+#include "witan/kernels/common/block_sums.h"
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/pointwise/activation.h"
 
 namespace witan {
 namespace {

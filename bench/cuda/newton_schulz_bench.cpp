@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/cuda/optimizer/gram_products.h"
+#include "witan/kernels/optimizer/cuda/gram_products.h"
 #include "witan/optim/newton_schulz.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"

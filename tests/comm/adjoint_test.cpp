@@ -1,5 +1,5 @@
 // Every collective that sums or moves is a linear map of what the ranks hold between them, and its adjoint is another
-// one: <A x, g> = <x, A^T g>, the products taken over all ranks. Ops rely on it (ops/redistribute.h).
+// one: <A x, g> = <x, A^T g>, the products taken over all ranks. Ops rely on it (ops/shape/redistribute.h).
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -69,7 +69,7 @@ std::string joined(const Names& names) {
 }
 
 struct Source {
-  std::string name;    // "witan/kernels/cpu/gemm.cpp"
+  std::string name;    // "witan/kernels/gemm/cpu/gemm.cpp"
   std::string folder;  // "kernels"
   std::vector<std::string> lines;
 };

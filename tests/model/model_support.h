@@ -10,8 +10,8 @@
 #include "witan/model/transformer.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/topk.h"
-#include "witan/ops/cross_entropy.h"
-#include "witan/ops/elementwise.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/vocabulary/cross_entropy.h"
 
 namespace witan::testing {
 

@@ -8,8 +8,8 @@
 #include "support/rank.h"
 #include "support/thread_world.h"
 #include "witan/base/file.h"
-#include "witan/kernels/quantile.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/moe/quantile.h"
 #include "witan/moe/topk.h"
 
 namespace witan {

@@ -9,7 +9,7 @@
 #include "support/rank.h"
 #include "support/thread_world.h"
 #include "witan/base/file.h"
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/moe/route.h"
 #include "witan/moe/router.h"
 

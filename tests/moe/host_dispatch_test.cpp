@@ -6,7 +6,7 @@
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
 #include "witan/moe/dispatcher.h"
-#include "witan/ops/elementwise.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

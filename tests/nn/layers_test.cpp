@@ -9,10 +9,10 @@
 #include "witan/nn/lora.h"
 #include "witan/nn/mlp.h"
 #include "witan/nn/norm.h"
-#include "witan/ops/activation.h"
-#include "witan/ops/dropout.h"
-#include "witan/ops/linear.h"
-#include "witan/ops/norm.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/norm/norm.h"
+#include "witan/ops/pointwise/activation.h"
+#include "witan/ops/pointwise/dropout.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "support/module.h"
 #include "witan/autograd/recompute.h"
-#include "witan/ops/elementwise.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // "recomputed" replays other ops: it is proven to give the same bits as they (tests/autograd/recompute_test.cpp). So is
 // "fp8_experts", which joins others, and whose rounding finite differences cannot see through
-// (tests/ops/fp8_experts_test.cpp).
+// (tests/ops/fp8/fp8_experts_test.cpp).
 const std::set<std::string> kExempt = {"recomputed", "fp8_experts"};
 
 // First groups of all matches.

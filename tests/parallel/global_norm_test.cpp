@@ -6,7 +6,7 @@
 #include <set>
 
 #include "parallel/parallel_support.h"
-#include "witan/kernels/block_sums.h"
+#include "witan/kernels/common/block_sums.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "support/rank.h"
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 
 namespace witan::testing {
 

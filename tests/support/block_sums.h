@@ -2,7 +2,7 @@
 #pragma once
 
 #include "support/rank.h"
-#include "witan/kernels/block_sums.h"
+#include "witan/kernels/common/block_sums.h"
 
 namespace witan::testing {
 

@@ -1,11 +1,11 @@
-// The tokens of runs of a cache (kernels/kv_cache.h), for tests.
+// The tokens of runs of a cache (kernels/attention/kv_cache.h), for tests.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "support/rank.h"
-#include "witan/kernels/kv_cache.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan::testing {
 

@@ -1,8 +1,9 @@
-// Dropout for tests: one that draws, and its mask by the definition in kernels/dropout.h, from the generator alone.
+// Dropout for tests: one that draws, and its mask by the definition in kernels/pointwise/dropout.h, from the generator
+// alone.
 #pragma once
 
 #include "support/rank.h"
-#include "witan/kernels/dropout.h"
+#include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::testing {
 

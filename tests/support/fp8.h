@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/rank.h"
-#include "witan/kernels/fp8.h"
+#include "witan/kernels/fp8/fp8.h"
 
 namespace witan::testing {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "support/rank.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/ops/gathered_linear.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/ops/experts/gathered_linear.h"
 
 namespace witan::testing {
 

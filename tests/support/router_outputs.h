@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "support/rank.h"
-#include "witan/kernels/router.h"
+#include "witan/kernels/moe/router.h"
 
 namespace witan::testing {
 

@@ -1,8 +1,8 @@
 // Updates of one parameter, with names for its state; on a GPU with a table of their own.
 #pragma once
 
-#include "witan/kernels/device_table.h"
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/common/device_table.h"
+#include "witan/kernels/optimizer/optimizer.h"
 
 namespace witan::testing {
 
@@ -24,7 +24,7 @@ struct SgdSettings {
   int64_t rate = kernels::step_value::learning_rate;
 };
 
-// kernel(stream, items, table, step, args), as kernels/optimizer.h has them.
+// kernel(stream, items, table, step, args), as kernels/optimizer/optimizer.h has them.
 template <class Kernel, class Args>
 void update_with(const Kernel& kernel, Stream& stream, const std::vector<kernels::UpdateItem>& items,
                  const Tensor& step, const Args& args) {

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/tensor/tensor_observer.h"
 #include "witan/tensor/trace_context.h"
 

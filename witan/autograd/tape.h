@@ -38,7 +38,7 @@ struct Leaf {
   // order. gradient() is the first of them.
   virtual int64_t gradient_parts() const { return 1; }
   virtual Tensor& gradient_part(int64_t) { return gradient(); }
-  // Sums of blocks of the gradient (kernels/block_sums.h), which every writer leaves right, by
+  // Sums of blocks of the gradient (kernels/common/block_sums.h), which every writer leaves right, by
   // Backward::write_with_sums(); undefined: none are kept. A gradient in parts has none.
   virtual Tensor gradient_block_sums() const { return {}; }
 

@@ -3,7 +3,7 @@
 #include <cassert>
 
 #include "witan/base/error.h"
-#include "witan/kernels/blocks.h"
+#include "witan/kernels/common/blocks.h"
 
 namespace witan {
 namespace {

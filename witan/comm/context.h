@@ -7,7 +7,7 @@
 #pragma once
 
 #include "witan/comm/group.h"
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 
 namespace witan {
 

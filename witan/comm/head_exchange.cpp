@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/comm/threads/peer_memory.h"
-#include "witan/kernels/sequence_pieces.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "witan/base/error.h"
-#include "witan/kernels/cross_entropy.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

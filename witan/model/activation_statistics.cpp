@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "witan/kernels/activation_moments.h"
+#include "witan/kernels/pointwise/activation_moments.h"
 
 namespace witan {
 namespace {

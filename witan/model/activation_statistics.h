@@ -1,6 +1,6 @@
 // Statistics of activations (log_activations): what is measured of every layer, and the figures that are recorded of
 // it. A figure is an entry of activation_statistics(); what it is computed from are the moments of whole activations
-// (kernels/activation_moments.h), which add up over micro-batches and ranks.
+// (kernels/pointwise/activation_moments.h), which add up over micro-batches and ranks.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ActivationAccess {
 struct ActivationMoments {
   double square_sum = 0, largest = 0, zeros = 0, elements = 0;
 
-  static ActivationMoments read(const double* moments);  // kernels/activation_moments.h
+  static ActivationMoments read(const double* moments);  // kernels/pointwise/activation_moments.h
   void add(const ActivationMoments& part);
 };
 

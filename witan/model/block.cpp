@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "witan/autograd/recompute.h"
-#include "witan/kernels/activation_moments.h"
-#include "witan/kernels/blocks.h"
-#include "witan/ops/elementwise.h"
-#include "witan/ops/scaled_sum.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/pointwise/activation_moments.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/pointwise/scaled_sum.h"
 
 namespace witan {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "witan/ops/join.h"
+#include "witan/ops/shape/join.h"
 
 namespace witan {
 

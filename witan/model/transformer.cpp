@@ -7,16 +7,16 @@
 #include <string>
 #include <utility>
 
-#include "witan/kernels/embedding.h"
+#include "witan/kernels/vocabulary/embedding.h"
 #include "witan/model/freeze.h"
 #include "witan/model/lanes.h"
 #include "witan/nn/attention/context_attention.h"
 #include "witan/nn/lora.h"
-#include "witan/ops/elementwise.h"
-#include "witan/ops/fp8_quantiser.h"
-#include "witan/ops/redistribute.h"
-#include "witan/ops/soft_cap.h"
-#include "witan/ops/view.h"
+#include "witan/ops/fp8/fp8_quantiser.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/pointwise/soft_cap.h"
+#include "witan/ops/shape/redistribute.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

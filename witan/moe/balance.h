@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// Names of the losses that ops::route() records; mathematics in kernels/router.h. Of several losses of balance the
+// Names of the losses that ops::route() records; mathematics in kernels/moe/router.h. Of several losses of balance the
 // first in the order of BalanceLoss::Over has this name, and each other that of its tag.
 inline constexpr const char* kBalanceLoss = "load_balancing_loss";  // unscaled: 1 when the load is even
 inline constexpr const char* kZLoss = "z_loss";                     // unscaled

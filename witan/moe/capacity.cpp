@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "witan/comm/context.h"
-#include "witan/kernels/blocks.h"
-#include "witan/kernels/dispatch.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/moe/dispatch.h"
 #include "witan/moe/topk.h"
 
 namespace witan {

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
-#include "witan/kernels/capacity.h"
+#include "witan/kernels/moe/capacity.h"
 
 namespace witan {
 namespace {
@@ -142,9 +142,10 @@ Fields MoeConfig::fields() {
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
             "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"}
           .at_least(0),
-      Field{"moe_global_load", &moe_global_load,
-            "Load that global_aux_loss balances: the last step's, the same in every layout, or that of the global batch "
-            "so far, as Megatron-LM has it, which depends on the number of data-parallel ranks"}
+      Field{
+          "moe_global_load", &moe_global_load,
+          "Load that global_aux_loss balances: the last step's, the same in every layout, or that of the global batch "
+          "so far, as Megatron-LM has it, which depends on the number of data-parallel ranks"}
           .one_of({"last_step", "so_far"}),
       Field{"moe_z_loss_coeff", &moe_z_loss_coeff, "Coefficient of the router's z-loss"}.at_least(0),
       Field{"moe_expert_capacity_factor", &moe_expert_capacity_factor,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/base/fields.h"
-#include "witan/kernels/scores.h"
+#include "witan/kernels/moe/scores.h"
 
 namespace witan {
 
@@ -68,8 +68,8 @@ struct MoeConfig {
   kernels::Scoring scoring() const;
   // Best scores of a group of experts that are its score, where there are groups.
   int64_t group_score_topk() const;
-  // The largest load over the mean that moe_router_selection = "zipf" aims at: where nothing else is asked for 4, or the
-  // most that there can be, which is less where a token has more than a quarter of the experts.
+  // The largest load over the mean that moe_router_selection = "zipf" aims at: where nothing else is asked for 4, or
+  // the most that there can be, which is less where a token has more than a quarter of the experts.
   double zipf_imbalance() const;
   // Whether experts choose tokens.
   bool experts_choose() const { return moe_router_selection == "expert_choice"; }
@@ -86,7 +86,7 @@ struct MoeConfig {
   bool balances_last_load() const;
   // Whether experts are chosen by a bias beside their scores.
   bool chooses_by_bias() const { return moe_router_enable_expert_bias || balances_by_quantiles(); }
-  // Whether experts are chosen by a bias that quantiles of the logits set (kernels/quantile.h).
+  // Whether experts are chosen by a bias that quantiles of the logits set (kernels/moe/quantile.h).
   bool balances_by_quantiles() const { return moe_router_load_balancing_type == "quantile_balancing"; }
 };
 

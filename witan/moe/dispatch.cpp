@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cassert>
 
-#include "witan/kernels/bounded_exchange.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/ops/view.h"
+#include "witan/kernels/moe/bounded_exchange.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

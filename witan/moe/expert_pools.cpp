@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "witan/autograd/recompute.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/expert_pool.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/expert_pool.h"
 #include "witan/moe/host_dispatch.h"
-#include "witan/ops/elementwise.h"
-#include "witan/ops/view.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,9 @@
 #include "witan/moe/expert_tensor.h"
 
-#include "witan/kernels/blocks.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/ops/redistribute.h"
-#include "witan/ops/view.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/ops/shape/redistribute.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

@@ -4,18 +4,18 @@
 #include <memory>
 #include <optional>
 
-#include "witan/kernels/block_sparse.h"
+#include "witan/kernels/grouped/block_sparse.h"
 #include "witan/moe/config.h"
 #include "witan/moe/dispatch.h"
 #include "witan/nn/mlp.h"
-#include "witan/ops/expert_replicas.h"
+#include "witan/ops/experts/expert_replicas.h"
 
 namespace witan {
 
 // How products of experts are computed; results agree but for the order of sums.
 enum class ExpertBackend : uint8_t {
   grouped,       // one kernel for all experts
-  block_sparse,  // products with a block-sparse matrix of all experts' hidden units (kernels/block_sparse.h)
+  block_sparse,  // products with a block-sparse matrix of all experts' hidden units (kernels/grouped/block_sparse.h)
   sequential,    // a matrix product after the other, whose sizes the host reads
 };
 ExpertBackend expert_backend(const MoeConfig& config);

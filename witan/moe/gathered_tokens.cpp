@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "witan/kernels/blocks.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/ops/redistribute.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/ops/shape/redistribute.h"
 
 namespace witan {
 

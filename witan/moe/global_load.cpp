@@ -1,6 +1,6 @@
 #include "witan/moe/global_load.h"
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 

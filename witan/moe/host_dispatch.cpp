@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "witan/kernels/bounded_exchange.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/host_exchange.h"
+#include "witan/kernels/moe/bounded_exchange.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/host_exchange.h"
 
 namespace witan {
 namespace {

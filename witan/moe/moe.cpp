@@ -2,8 +2,8 @@
 
 #include "witan/autograd/recompute.h"
 #include "witan/moe/replicas.h"
-#include "witan/ops/elementwise.h"
-#include "witan/ops/view.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 

@@ -1,7 +1,7 @@
 // Hot experts computed on several ranks (moe_replicated_experts): in each layer and micro-batch, experts of ranks that
 // are sent more rows than others are copied to ranks that are sent fewer, which compute some ranks' assignments to them
 // and return the gradients. Every row is multiplied by the weights that it would have met, so that nothing changes but
-// where (kernels/expert_replicas.h has the choice, ops/expert_replicas.h the copies).
+// where (kernels/moe/expert_replicas.h has the choice, ops/experts/expert_replicas.h the copies).
 #pragma once
 
 #include "witan/moe/config.h"

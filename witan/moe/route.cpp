@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "witan/kernels/balance.h"
-#include "witan/kernels/blocks.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/quantile.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/moe/balance.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/quantile.h"
 
 namespace witan::ops {
 namespace {

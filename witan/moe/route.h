@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "witan/comm/group.h"
-#include "witan/kernels/selection.h"
+#include "witan/kernels/moe/selection.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/routing.h"
 
@@ -15,7 +15,7 @@ namespace witan {
 inline constexpr const char* kRouterEntropy = "router_entropy";  // mean over tokens, nats
 inline constexpr const char* kExpertCounts = "expert_counts";    // assignments, dropped ones included
 
-// A choice by logits plus a bias that is set from their quantiles (kernels/quantile.h).
+// A choice by logits plus a bias that is set from their quantiles (kernels/moe/quantile.h).
 struct QuantileChoice {
   Tensor bias = {};  // [E] float32; undefined: experts are not chosen so
   Tensor sums = {};  // [E + 1] int64: where to write what these tokens tell of the bias; undefined: nowhere
@@ -28,12 +28,13 @@ struct TopkSelection {
   std::optional<kernels::Selection> choice = {};  // none: the highest scores
   QuantileChoice quantile = {};                   // in place of `choice`
   Tensor recorded = {};  // [T, K] int32: the experts to take, whoever else would choose (moe/routes.h); or undefined
-  Tensor sequence_ids = {};  // [T] int32: a row is padding where it is negative (kernels/router.h); undefined: none is
+  Tensor sequence_ids =
+      {};  // [T] int32: a row is padding where it is negative (kernels/moe/router.h); undefined: none is
 };
 
 namespace ops {
-// logits [T, E] accumulator dtype; mathematics in kernels/router.h. Where `parts` is a group of several ranks, these
-// are a micro-batch's tokens on one of them, which all have as many; losses, counts and statistics are of all its
+// logits [T, E] accumulator dtype; mathematics in kernels/moe/router.h. Where `parts` is a group of several ranks,
+// these are a micro-batch's tokens on one of them, which all have as many; losses, counts and statistics are of all its
 // tokens, the same on every rank, and a loss's gradient on each is that of its own logits. A collective then. Rows that
 // are padding count nowhere, and visit no expert.
 // The load is balanced as `balance` says, of whose sequences other ranks may hold more tokens each. Losses are those of

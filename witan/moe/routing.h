@@ -3,7 +3,7 @@
 
 #include "witan/moe/statistics.h"
 #include "witan/nn/dropout.h"
-#include "witan/ops/expert_replicas.h"
+#include "witan/ops/experts/expert_replicas.h"
 
 namespace witan {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/ops/overlap.h"
+#include "witan/ops/shape/overlap.h"
 
 namespace witan {
 

@@ -1,12 +1,12 @@
 // How a configuration's experts are chosen (moe_router_selection): the choice that ops::route() makes of the tokens at
-// hand. The kernels are those of kernels/selection.h.
+// hand. The kernels are those of kernels/moe/selection.h.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "witan/comm/group.h"
-#include "witan/kernels/selection.h"
+#include "witan/kernels/moe/selection.h"
 #include "witan/moe/config.h"
 #include "witan/moe/routing.h"
 

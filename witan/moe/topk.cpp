@@ -4,15 +4,15 @@
 #include <numeric>
 #include <optional>
 
-#include "witan/kernels/blocks.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/quantile.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/quantile.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/selection.h"
-#include "witan/ops/jitter.h"
-#include "witan/ops/linear.h"
-#include "witan/ops/redistribute.h"
-#include "witan/ops/view.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/pointwise/jitter.h"
+#include "witan/ops/shape/redistribute.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 

@@ -9,14 +9,14 @@
 namespace witan {
 
 namespace ops {
-class Fp8Rounds;  // ops/fp8_kept.h
+class Fp8Rounds;  // ops/fp8/fp8_kept.h
 }
 
 // How the ranks of a context axis come to attend to whole sequences.
 enum class ContextExchange : uint8_t {
   automatic,  // heads, in layers whose heads they divide, else ring
-  ring,       // each keeps its queries and meets all keys and values, which travel (ops/ring_attention)
-  heads,      // each is given some heads of all positions (ops/sequence_heads)
+  ring,       // each keeps its queries and meets all keys and values, which travel (ops/attention/ring_attention)
+  heads,      // each is given some heads of all positions (ops/attention/sequence_heads)
 };
 
 // The ranks that divide sequences, with how they attend; no group, or one of a rank: each has its sequences whole.

@@ -3,7 +3,7 @@
 #include <cassert>
 #include <vector>
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/rng.h"
-#include "witan/ops/dropout.h"
+#include "witan/ops/pointwise/dropout.h"
 
 namespace witan {
 

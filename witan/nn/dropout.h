@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/autograd/tape.h"
-#include "witan/kernels/dropout.h"
+#include "witan/kernels/pointwise/dropout.h"
 #include "witan/nn/module.h"
 
 namespace witan {

@@ -1,7 +1,7 @@
 #include "witan/nn/embedding.h"
 
-#include "witan/ops/embedding.h"
-#include "witan/ops/linear.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/vocabulary/embedding.h"
 
 namespace witan {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/nn/module.h"
-#include "witan/ops/vocabulary.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 
@@ -12,8 +12,8 @@ class Embedding : public Module {
  public:
   enum class Divided : uint8_t { entries, channels };
 
-  // weight [V, D], V = size + padding: entries that stand for nothing follow those that ids name (ops/vocabulary.h),
-  // and begin, and stay, at 0.
+  // weight [V, D], V = size + padding: entries that stand for nothing follow those that ids name
+  // (ops/vocabulary/vocabulary.h), and begin, and stay, at 0.
   Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding = 0,
             Divided divided = Divided::entries);
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "witan/nn/lora.h"
-#include "witan/ops/fp8_linear.h"
-#include "witan/ops/linear.h"
+#include "witan/ops/fp8/fp8_linear.h"
+#include "witan/ops/linear/linear.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/activation.h"
+#include "witan/ops/pointwise/activation.h"
 
 namespace witan {
 

@@ -28,7 +28,8 @@ struct MlpConfig {
   int64_t first_blocks() const { return gated() ? 2 : 1; }
 };
 
-// h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/activation.h, or undefined and null.
+// h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/pointwise/activation.h, or undefined and
+// null.
 Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
                bool rematerialise);
 

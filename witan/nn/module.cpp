@@ -3,8 +3,8 @@
 #include <ranges>
 
 #include "witan/base/error.h"
-#include "witan/kernels/fp8.h"
-#include "witan/ops/fp8_quantiser.h"
+#include "witan/kernels/fp8/fp8.h"
+#include "witan/ops/fp8/fp8_quantiser.h"
 
 namespace witan {
 

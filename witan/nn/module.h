@@ -19,7 +19,7 @@
 namespace witan {
 
 struct LoraConfig;  // nn/lora.h
-namespace ops {     // ops/fp8_kept.h, ops/fp8_quantiser.h
+namespace ops {     // ops/fp8/fp8_kept.h, ops/fp8/fp8_quantiser.h
 class Fp8Rounds;
 class Fp8Quantiser;
 struct Fp8Recipe;
@@ -48,7 +48,7 @@ struct Builder {
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
   std::shared_ptr<const LoraConfig> lora = {};   // which matrices have adapters; null: none
-  // How products with matrices and experts scale operands in 8 bits (ops/fp8_linear.h); null: they have none
+  // How products with matrices and experts scale operands in 8 bits (ops/fp8/fp8_linear.h); null: they have none
   std::shared_ptr<const ops::Fp8Recipe> fp8 = {};
   std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which weights in 8 bits are kept; null: they are not
   std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained
@@ -167,9 +167,9 @@ class Module {
 
   // The end of a training step, behind the optimizer's update and the sums of summed buffers: where a module writes its
   // replicated buffers. Queued on the stream like all of a step, which may be recorded as a graph: no host read, no
-  // decision of the host's. `step` (kernels/step_value.h) says to kernels whether the step is skipped, in which case
-  // everything must stay as it is. Not called on modules of an evaluation or a generation. Of every module: its delayed
-  // scales.
+  // decision of the host's. `step` (kernels/common/step_value.h) says to kernels whether the step is skipped, in which
+  // case everything must stay as it is. Not called on modules of an evaluation or a generation. Of every module: its
+  // delayed scales.
   virtual void after_update(Stream& stream, const Tensor& step);
 
   // Their hooks, in the order in which they came; those of observers that are gone have expired.

@@ -3,7 +3,7 @@
 #include <cassert>
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/elementwise.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 

@@ -3,7 +3,7 @@
 
 #include "witan/base/fields.h"
 #include "witan/nn/module.h"
-#include "witan/ops/norm.h"
+#include "witan/ops/norm/norm.h"
 
 namespace witan {
 

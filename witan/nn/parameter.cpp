@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/block_sums.h"
+#include "witan/kernels/common/block_sums.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

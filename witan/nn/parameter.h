@@ -161,7 +161,7 @@ class Parameter final : public Leaf {
   void bind_gradient_parts(std::vector<Tensor> gradients);
   // Until it is wanted again there is none.
   void unbind_gradient();
-  // The sums of blocks (kernels/block_sums.h) of a gradient whose writers can fill them (can_sum_blocks).
+  // The sums of blocks (kernels/common/block_sums.h) of a gradient whose writers can fill them (can_sum_blocks).
   void bind_gradient_block_sums(Tensor sums);
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }

@@ -1,8 +1,8 @@
 #include "witan/nn/tensor_parallel.h"
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/linear.h"
-#include "witan/ops/redistribute.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/shape/redistribute.h"
 
 namespace witan {
 namespace {

@@ -12,7 +12,7 @@
 // Partial where it is divided by tokens. That of a whole weight applied to a divided layer's input (a router, shared
 // keys and values) is Partial.
 //
-// Collectives, forward and backward, as ops/redistribute.h says; with a group of one rank there are none, and the
+// Collectives, forward and backward, as ops/shape/redistribute.h says; with a group of one rank there are none, and the
 // results are those of the undivided layer, bit for bit.
 #pragma once
 

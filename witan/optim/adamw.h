@@ -1,4 +1,4 @@
-// AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, 2019). The formula is in kernels/optimizer.h.
+// AdamW: Adam with decoupled weight decay (Loshchilov & Hutter, 2019). The formula is in kernels/optimizer/optimizer.h.
 // Each moment may be kept in bfloat16, with half the memory.
 #pragma once
 

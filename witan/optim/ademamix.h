@@ -1,5 +1,5 @@
 // AdEMAMix: AdamW with a second, slow average of the gradients (Pagliardini et al., 2024, arXiv:2409.03137). The
-// formula is in kernels/optimizer.h.
+// formula is in kernels/optimizer/optimizer.h.
 #pragma once
 
 #include "witan/optim/elementwise.h"

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "witan/kernels/device_table.h"
+#include "witan/kernels/common/device_table.h"
 #include "witan/optim/group_optimizer.h"
 
 namespace witan {
@@ -16,7 +16,8 @@ class ElementwiseOptimizer : public GroupOptimizer {
 
  private:
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) final;
-  // By a kernel of kernels/optimizer.h, whose arguments these are; each item's state in the order of the traits.
+  // By a kernel of kernels/optimizer/optimizer.h, whose arguments these are; each item's state in the order of the
+  // traits.
   virtual void update_items(Stream& stream, std::span<const kernels::UpdateItem> items, const Tensor& table,
                             const Tensor& step, int64_t rate) = 0;
 

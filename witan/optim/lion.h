@@ -1,5 +1,5 @@
 // Lion: the sign of an interpolated momentum, and decoupled weight decay (Chen et al., 2023, arXiv:2302.06675). The
-// formula is in kernels/optimizer.h.
+// formula is in kernels/optimizer/optimizer.h.
 #pragma once
 
 #include "witan/optim/elementwise.h"

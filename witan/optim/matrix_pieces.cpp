@@ -1,7 +1,7 @@
 #include "witan/optim/matrix_pieces.h"
 
 #include "witan/comm/group.h"
-#include "witan/kernels/blocks.h"
+#include "witan/kernels/common/blocks.h"
 
 namespace witan {
 namespace {

@@ -17,8 +17,8 @@
 #include <optional>
 #include <vector>
 
-#include "witan/kernels/device_table.h"
-#include "witan/kernels/muon.h"
+#include "witan/kernels/common/device_table.h"
+#include "witan/kernels/optimizer/muon.h"
 #include "witan/optim/group_optimizer.h"
 #include "witan/optim/newton_schulz.h"
 

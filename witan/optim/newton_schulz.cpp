@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/kernels/batched_gemm.h"
-#include "witan/kernels/muon.h"
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/gemm/batched_gemm.h"
+#include "witan/kernels/optimizer/muon.h"
+#include "witan/kernels/optimizer/optimizer.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/kernels/gram_newton_schulz.h"
+#include "witan/kernels/optimizer/gram_newton_schulz.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {
@@ -32,8 +32,8 @@ struct NewtonSchulz {
 
 // X after all steps, for each matrix of x [n, rows, columns], contiguous; x is overwritten, and returned or not. Takes
 // as much memory again, and twice or four times that of the smaller Gram matrices. On a GPU matrices of bfloat16 are
-// rounded to float16 on the way where Hopper's kernels work on Gram matrices (kernels/gram_newton_schulz.h), elsewhere
-// to bfloat16, as in the original. Float32 and float64 iterate on Gram matrices where that saves a quarter.
+// rounded to float16 on the way where Hopper's kernels work on Gram matrices (kernels/optimizer/gram_newton_schulz.h),
+// elsewhere to bfloat16, as in the original. Float32 and float64 iterate on Gram matrices where that saves a quarter.
 Tensor orthogonalize(Stream& stream, Tensor x, const NewtonSchulz& iteration);
 
 }  // namespace witan

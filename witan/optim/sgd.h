@@ -1,4 +1,4 @@
-// Stochastic gradient descent with momentum. The formula is in kernels/optimizer.h.
+// Stochastic gradient descent with momentum. The formula is in kernels/optimizer/optimizer.h.
 #pragma once
 
 #include "witan/optim/elementwise.h"

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/shampoo.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/optimizer/shampoo.h"
 
 namespace witan {
 namespace {

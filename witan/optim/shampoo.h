@@ -4,7 +4,7 @@
 //
 //   L = b L + w G G^T    R = b R + w G^T G            b = shampoo_beta, w = 1 - b, or 1 where b is 1
 //   M = b1 M + (1 - b1) G    F = M / (1 - b1^t)       b1 = adam_beta1; 0: F = G
-//   at update `start`, and from then on at each that the frequency divides (kernels/inverse_root.h):
+//   at update `start`, and from then on at each that the frequency divides (kernels/optimizer/inverse_root.h):
 //     X_L = (L / (1 - b^t))^-e    X_R = (R / (1 - b^t))^-e      e = shampoo_exponent, or 1 / (2 order)
 //   P = X_L F X_R, scaled to the norm of the grafted update; before `start` the grafted update itself
 //   W = W - lr (P + weight_decay W)
@@ -17,7 +17,7 @@
 // matrix's work, and takes its piece.
 #pragma once
 
-#include "witan/kernels/inverse_root.h"
+#include "witan/kernels/optimizer/inverse_root.h"
 #include "witan/optim/group_optimizer.h"
 #include "witan/optim/matrix_pieces.h"
 #include "witan/optim/shampoo_blocks.h"

@@ -1,8 +1,8 @@
 #include "witan/optim/soap.h"
 
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/shampoo.h"
-#include "witan/kernels/soap.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/optimizer/shampoo.h"
+#include "witan/kernels/optimizer/soap.h"
 
 namespace witan {
 namespace {

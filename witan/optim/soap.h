@@ -5,7 +5,7 @@
 //   v = b2 v + (1 - b2) g^2         N = Q_L^T (m^ / (sqrt(v^) + adam_eps)) Q_R
 //   W = (W - lr N) (1 - lr weight_decay)
 //   L = b L + (1 - b) G G^T, R likewise (b = shampoo_beta); and every precondition_frequency updates the bases take a
-//   step of power iteration with them, by QR (kernels/soap.h)
+//   step of power iteration with them, by QR (kernels/optimizer/soap.h)
 //
 // The first update makes the bases from its gradient and changes nothing else; bias corrections count from the second.
 // A dim above max_preconditioner_dim has no factor and is not rotated, nor is a vector.

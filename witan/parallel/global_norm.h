@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "witan/kernels/block_sums.h"
-#include "witan/kernels/device_table.h"
+#include "witan/kernels/common/block_sums.h"
+#include "witan/kernels/common/device_table.h"
 #include "witan/optim/clip.h"
 #include "witan/parallel/sharding/shard_plan.h"
 

@@ -10,7 +10,7 @@
 
 #include "witan/base/mutex.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/gpu_ceilings.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"

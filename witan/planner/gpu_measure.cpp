@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
-#include "witan/kernels/attention.h"
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/grouped_gemm.h"
-#include "witan/kernels/norm.h"
+#include "witan/kernels/attention/attention.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/kernels/norm/norm.h"
 #include "witan/tensor/random.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/timing.h"

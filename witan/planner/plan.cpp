@@ -8,7 +8,7 @@
 
 #include "witan/base/mutex.h"
 #include "witan/base/threads.h"
-#include "witan/kernels/attention_path.h"
+#include "witan/kernels/attention/attention_path.h"
 #include "witan/model/freeze.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/disk.h"

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "witan/generate/logprobs.h"
-#include "witan/kernels/few_rows.h"
-#include "witan/kernels/greedy.h"
-#include "witan/kernels/row_products.h"
+#include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/vocabulary/greedy.h"
 
 namespace witan {
 namespace {

@@ -29,7 +29,7 @@ constexpr int64_t size_of(DType dtype) {
   }
 }
 // Whether values, weights or gradients can be of this dtype: what kernels compute with. float8 is none of them, but
-// what operands of kernels/fp8.h are made of.
+// what operands of kernels/fp8/fp8.h are made of.
 constexpr bool is_floating(DType dtype) {
   return dtype <= DType::f64;
 }

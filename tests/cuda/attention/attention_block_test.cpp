@@ -4,9 +4,9 @@
 
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
-#include "witan/kernels/attention.h"
-#include "witan/kernels/cuda/attention/attention_backend.h"
-#include "witan/kernels/cuda/attention/cudnn_attention.h"
+#include "witan/kernels/attention/attention.h"
+#include "witan/kernels/attention/cuda/attention_backend.h"
+#include "witan/kernels/attention/cuda/cudnn_attention.h"
 
 namespace witan {
 namespace {

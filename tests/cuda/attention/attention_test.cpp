@@ -1,13 +1,13 @@
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 
 #include <cmath>
 
 #include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
-#include "witan/kernels/attention_path.h"
-#include "witan/kernels/cuda/attention/attention_backend.h"
-#include "witan/kernels/cuda/attention/cudnn_attention.h"
+#include "witan/kernels/attention/attention_path.h"
+#include "witan/kernels/attention/cuda/attention_backend.h"
+#include "witan/kernels/attention/cuda/cudnn_attention.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan {

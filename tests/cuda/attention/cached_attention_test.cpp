@@ -1,6 +1,6 @@
 // Attention of single tokens on the GPU against the CPU: short and long sequences, windows in rings, groups of heads of
 // all sizes, values of other widths than keys.
-#include "witan/kernels/cached_attention.h"
+#include "witan/kernels/attention/cached_attention.h"
 
 #include "support/cuda_rank.h"
 

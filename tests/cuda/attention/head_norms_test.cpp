@@ -1,7 +1,7 @@
-#include "witan/kernels/head_norms.h"
+#include "witan/kernels/attention/head_norms.h"
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/heads.h"
+#include "witan/kernels/attention/heads.h"
 
 namespace witan {
 namespace {

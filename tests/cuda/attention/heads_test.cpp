@@ -1,4 +1,4 @@
-#include "witan/kernels/heads.h"
+#include "witan/kernels/attention/heads.h"
 
 #include "support/cuda_rank.h"
 

@@ -1,4 +1,4 @@
-#include "witan/kernels/kv_cache.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 #include "support/cache_tokens.h"
 #include "support/cuda_rank.h"

@@ -1,4 +1,4 @@
-#include "witan/kernels/latent_heads.h"
+#include "witan/kernels/attention/latent_heads.h"
 
 #include "support/cuda_rank.h"
 

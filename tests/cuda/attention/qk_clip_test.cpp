@@ -1,4 +1,4 @@
-#include "witan/kernels/qk_clip.h"
+#include "witan/kernels/attention/qk_clip.h"
 
 #include <limits>
 
@@ -6,8 +6,8 @@
 #include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/split_weights.h"
-#include "witan/kernels/elementwise.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -1,12 +1,11 @@
 // The ring over NCCL, a rank with a GPU, against attention of the whole sequence on the CPU.
-#include "witan/ops/ring_attention.h"
-
 #include "support/attention_blocks.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
-#include "witan/ops/attention.h"
+#include "witan/ops/attention/attention.h"
+#include "witan/ops/attention/context_parallel.h"
 
 namespace witan {
 namespace {

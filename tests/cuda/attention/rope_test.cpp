@@ -1,4 +1,4 @@
-#include "witan/kernels/rope.h"
+#include "witan/kernels/attention/rope.h"
 
 #include "support/cuda_rank.h"
 

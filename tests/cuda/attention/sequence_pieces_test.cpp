@@ -1,4 +1,4 @@
-#include "witan/kernels/sequence_pieces.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 
 #include "support/cuda_rank.h"
 

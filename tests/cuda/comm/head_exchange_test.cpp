@@ -8,7 +8,7 @@
 #include "support/gpu_world.h"
 #include "support/message_of.h"
 #include "support/sequence_heads.h"
-#include "witan/kernels/sequence_pieces.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 
 namespace witan {
 namespace {

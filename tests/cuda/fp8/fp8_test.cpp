@@ -1,12 +1,12 @@
-#include "witan/kernels/fp8.h"
+#include "witan/kernels/fp8/fp8.h"
 
 #include <cstring>
 #include <limits>
 
 #include "support/cuda_rank.h"
 #include "support/fp8.h"
-#include "witan/kernels/activation.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/pointwise/activation.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,9 @@
-#include "witan/kernels/batched_gemm.h"
+#include "witan/kernels/gemm/batched_gemm.h"
 
 #include <tuple>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/cuda/gemm/cublaslt.h"
+#include "witan/kernels/gemm/cuda/cublaslt.h"
 
 namespace witan {
 namespace {

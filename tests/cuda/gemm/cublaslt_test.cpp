@@ -1,8 +1,8 @@
 // What is kept of the algorithms that the library offers for one product.
-#include "witan/kernels/cuda/gemm/cublaslt.h"
+#include "witan/kernels/gemm/cuda/cublaslt.h"
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/cuda/common/fingerprint.h"
+#include "witan/kernels/common/cuda/fingerprint.h"
 #include "witan/tensor/recording.h"
 
 namespace witan {

@@ -1,13 +1,13 @@
-#include "witan/kernels/cuda/gemm/few_rows.h"
+#include "witan/kernels/gemm/cuda/few_rows.h"
 
 #include <cmath>
 #include <tuple>
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
-#include "witan/kernels/few_rows.h"
-#include "witan/kernels/row_products.h"
-#include "witan/kernels/wide_linear.h"
+#include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/moe/wide_linear.h"
 
 namespace witan {
 namespace {

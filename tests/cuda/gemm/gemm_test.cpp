@@ -1,12 +1,12 @@
-#include "witan/kernels/gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 
 #include <functional>
 #include <tuple>
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
-#include "witan/kernels/cuda/gemm/cublaslt.h"
-#include "witan/kernels/cuda/gemm/plain_gemm.h"
+#include "witan/kernels/gemm/cuda/cublaslt.h"
+#include "witan/kernels/gemm/cuda/plain_gemm.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan {

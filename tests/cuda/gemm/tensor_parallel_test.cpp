@@ -2,13 +2,13 @@
 #include "witan/nn/tensor_parallel.h"
 
 #include "support/gpu_world.h"
-#include "witan/ops/activation.h"
-#include "witan/ops/cross_entropy.h"
-#include "witan/ops/elementwise.h"
-#include "witan/ops/embedding.h"
-#include "witan/ops/linear.h"
-#include "witan/ops/norm.h"
-#include "witan/ops/view.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/norm/norm.h"
+#include "witan/ops/pointwise/activation.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/shape/shape.h"
+#include "witan/ops/vocabulary/cross_entropy.h"
+#include "witan/ops/vocabulary/embedding.h"
 
 namespace witan {
 namespace {

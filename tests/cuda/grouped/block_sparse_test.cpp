@@ -1,4 +1,4 @@
-#include "witan/kernels/block_sparse.h"
+#include "witan/kernels/grouped/block_sparse.h"
 
 #include <algorithm>
 #include <cmath>

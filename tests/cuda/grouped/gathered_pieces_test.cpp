@@ -1,4 +1,4 @@
-#include "witan/kernels/cuda/grouped/gathered_pieces.h"
+#include "witan/kernels/grouped/cuda/gathered_pieces.h"
 
 #include <gtest/gtest.h>
 

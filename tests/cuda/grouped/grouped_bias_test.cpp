@@ -1,4 +1,4 @@
-#include "witan/kernels/grouped_bias.h"
+#include "witan/kernels/grouped/grouped_bias.h"
 
 #include "support/cuda_rank.h"
 

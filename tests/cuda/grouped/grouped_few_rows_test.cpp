@@ -1,13 +1,13 @@
-#include "witan/kernels/cuda/grouped/grouped_few_rows.h"
+#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
 
 #include <cmath>
 #include <cstring>
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
-#include "witan/kernels/activation.h"
-#include "witan/kernels/few_rows.h"
-#include "witan/kernels/row_products.h"
+#include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/pointwise/activation.h"
 
 namespace witan {
 namespace {

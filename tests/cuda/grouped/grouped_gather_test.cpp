@@ -6,10 +6,10 @@
 #include "support/cuda_rank.h"
 #include "support/grouped_cases.h"
 #include "support/products.h"
-#include "witan/kernels/activation.h"
-#include "witan/kernels/cuda/grouped/grouped_few_rows.h"
-#include "witan/kernels/few_rows.h"
-#include "witan/kernels/grouped_gemm.h"
+#include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/kernels/pointwise/activation.h"
 
 namespace witan {
 namespace {

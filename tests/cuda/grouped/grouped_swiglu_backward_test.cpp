@@ -5,8 +5,8 @@
 #include "support/cuda_rank.h"
 #include "support/grouped_cases.h"
 #include "support/products.h"
-#include "witan/kernels/activation.h"
-#include "witan/kernels/grouped_gemm.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/kernels/pointwise/activation.h"
 
 namespace witan {
 namespace {

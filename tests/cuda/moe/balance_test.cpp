@@ -1,8 +1,8 @@
-#include "witan/kernels/balance.h"
+#include "witan/kernels/moe/balance.h"
 
 #include "support/cuda_rank.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/router.h"
+#include "witan/kernels/moe/router.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,7 @@
-#include "witan/kernels/bounded_exchange.h"
+#include "witan/kernels/moe/bounded_exchange.h"
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/dispatch.h"
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan {
 namespace {

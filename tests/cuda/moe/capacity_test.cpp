@@ -1,4 +1,4 @@
-#include "witan/kernels/capacity.h"
+#include "witan/kernels/moe/capacity.h"
 
 #include "support/cuda_rank.h"
 

@@ -1,4 +1,4 @@
-#include "witan/kernels/dispatch.h"
+#include "witan/kernels/moe/dispatch.h"
 
 #include <functional>
 #include <numeric>

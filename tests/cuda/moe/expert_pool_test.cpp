@@ -1,4 +1,4 @@
-#include "witan/kernels/expert_pool.h"
+#include "witan/kernels/moe/expert_pool.h"
 
 #include "support/cuda_rank.h"
 

@@ -1,4 +1,4 @@
-#include "witan/kernels/expert_replicas.h"
+#include "witan/kernels/moe/expert_replicas.h"
 
 #include "support/cuda_rank.h"
 

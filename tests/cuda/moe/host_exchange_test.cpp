@@ -1,4 +1,4 @@
-#include "witan/kernels/host_exchange.h"
+#include "witan/kernels/moe/host_exchange.h"
 
 #include "support/cuda_rank.h"
 

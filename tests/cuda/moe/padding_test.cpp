@@ -4,11 +4,11 @@
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/balance.h"
-#include "witan/kernels/capacity.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/quantile.h"
-#include "witan/kernels/selection.h"
+#include "witan/kernels/moe/balance.h"
+#include "witan/kernels/moe/capacity.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/selection.h"
 
 namespace witan {
 namespace {

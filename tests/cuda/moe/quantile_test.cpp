@@ -1,11 +1,11 @@
-#include "witan/kernels/quantile.h"
+#include "witan/kernels/moe/quantile.h"
 
 #include <limits>
 
 #include "support/cuda_rank.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/selection.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/moe/selection.h"
 
 namespace witan {
 namespace {

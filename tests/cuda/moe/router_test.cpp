@@ -1,10 +1,10 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/dispatch.h"
-#include "witan/kernels/elementwise.h"
-#include "witan/kernels/selection.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/selection.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,9 @@
-#include "witan/kernels/selection.h"
+#include "witan/kernels/moe/selection.h"
 
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/jitter.h"
+#include "witan/kernels/pointwise/jitter.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-#include "witan/kernels/norm.h"
+#include "witan/kernels/norm/norm.h"
 
 #include "support/cuda_rank.h"
 

@@ -1,4 +1,4 @@
-#include "witan/kernels/sharded_rmsnorm.h"
+#include "witan/kernels/norm/sharded_rmsnorm.h"
 
 #include "support/cuda_rank.h"
 

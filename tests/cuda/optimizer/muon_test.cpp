@@ -1,11 +1,11 @@
-#include "witan/kernels/muon.h"
+#include "witan/kernels/optimizer/muon.h"
 
 #include <limits>
 
 #include "support/cuda_rank.h"
 #include "support/split_weights.h"
-#include "witan/kernels/device_table.h"
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/common/device_table.h"
+#include "witan/kernels/optimizer/optimizer.h"
 
 namespace witan {
 namespace {

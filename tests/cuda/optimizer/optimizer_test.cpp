@@ -1,4 +1,4 @@
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/optimizer/optimizer.h"
 
 #include <cmath>
 #include <limits>

@@ -1,9 +1,9 @@
-#include "witan/kernels/shampoo.h"
+#include "witan/kernels/optimizer/shampoo.h"
 
 #include "support/cuda_rank.h"
 #include "support/split_weights.h"
-#include "witan/kernels/gemm.h"
-#include "witan/kernels/inverse_root.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/optimizer/inverse_root.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,9 @@
-#include "witan/kernels/soap.h"
+#include "witan/kernels/optimizer/soap.h"
 
 #include <cmath>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan {
 namespace {

@@ -1,11 +1,11 @@
-#include "witan/kernels/cross_entropy.h"
+#include "witan/ops/vocabulary/cross_entropy.h"
 
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/blocks.h"
-#include "witan/ops/cross_entropy.h"
-#include "witan/ops/elementwise.h"
+#include "witan/kernels/common/blocks.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

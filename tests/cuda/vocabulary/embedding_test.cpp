@@ -1,4 +1,4 @@
-#include "witan/kernels/embedding.h"
+#include "witan/kernels/vocabulary/embedding.h"
 
 #include "support/cuda_rank.h"
 #include "witan/tensor/cuda/stream.h"

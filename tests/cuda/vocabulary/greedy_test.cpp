@@ -1,4 +1,4 @@
-#include "witan/kernels/greedy.h"
+#include "witan/kernels/vocabulary/greedy.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes qk_clip.tsv, which tests/kernels/qk_clip_test.cpp expects, by Megatron-LM's implementation.
+"""Writes qk_clip.tsv, which tests/kernels/attention/qk_clip_test.cpp expects, by Megatron-LM's implementation.
 
     make_qk_clip.py multi_latent_attention.py > qk_clip.tsv
 

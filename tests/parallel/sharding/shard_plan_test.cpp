@@ -4,7 +4,7 @@
 
 #include "parallel/parallel_support.h"
 #include "support/message_of.h"
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/optimizer/optimizer.h"
 #include "witan/parallel/global_norm.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"

@@ -2,7 +2,7 @@
 
 #include "parallel/parallel_support.h"
 #include "support/message_of.h"
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/optimizer/optimizer.h"
 #include "witan/model/transformer.h"
 
 namespace witan {

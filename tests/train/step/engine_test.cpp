@@ -11,8 +11,8 @@
 #include "support/thread_world.h"
 #include "train/run/run_support.h"
 #include "witan/moe/balance.h"
-#include "witan/ops/cross_entropy.h"
-#include "witan/ops/elementwise.h"
+#include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/vocabulary/cross_entropy.h"
 
 namespace witan {
 namespace {

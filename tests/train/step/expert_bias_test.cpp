@@ -15,8 +15,8 @@
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/kernels/router.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/moe/router.h"
 #include "witan/moe/balance.h"
 
 namespace witan {
@@ -35,7 +35,7 @@ using testing::values;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 
-// What one token's logits come to, by the definitions of kernels/router.h.
+// What one token's logits come to, by the definitions of kernels/moe/router.h.
 struct Expected {
   Expected(const double* logits, const std::vector<float>& bias, size_t K) : p(bias.size()) {
     const size_t E = bias.size();

@@ -6,7 +6,7 @@
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "witan/kernels/launch.h"
+#include "witan/kernels/common/launch.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 
 #include "support/rank.h"
 #include "train/run/run_support.h"
-#include "witan/kernels/launch.h"
+#include "witan/kernels/common/launch.h"
 
 namespace witan {
 namespace {

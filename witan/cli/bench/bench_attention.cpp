@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "witan/cli/bench/bench.h"
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 
 namespace witan::cli {
 namespace {

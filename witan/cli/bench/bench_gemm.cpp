@@ -6,7 +6,7 @@
 
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/kernels/gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::cli {

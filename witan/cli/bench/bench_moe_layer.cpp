@@ -13,14 +13,14 @@
 #include "witan/cli/bench/skew.h"
 #include "witan/comm/meta.h"
 #include "witan/data/route_file.h"
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/dispatcher.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/router.h"
 #include "witan/moe/topk.h"
-#include "witan/ops/fp8_quantiser.h"
-#include "witan/ops/view.h"
+#include "witan/ops/fp8/fp8_quantiser.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/kernels/expert_replicas.h"
+#include "witan/kernels/moe/expert_replicas.h"
 #include "witan/moe/topk.h"
 
 namespace witan::cli {

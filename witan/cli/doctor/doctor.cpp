@@ -18,7 +18,7 @@
 #include "witan/cli/train/planning.h"
 #include "witan/comm/processes/message_engine.h"
 #include "witan/data/sources.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/report/progress.h"
 #include "witan/tensor/cuda.h"
 

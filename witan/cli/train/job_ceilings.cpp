@@ -6,7 +6,7 @@
 #include <bit>
 #include <map>
 
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/ceilings.h"
 #include "witan/tensor/arena.h"
 

@@ -9,7 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads.h"
 #include "witan/cli/machine.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/interval_samples.h"
 

@@ -22,7 +22,7 @@
 #include "witan/cli/train/train_page.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/processes/process_world.h"
-#include "witan/kernels/ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/disk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"

@@ -6,7 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "witan/comm/cuda/peer_window.h"
-#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {
 

@@ -1,6 +1,6 @@
 #include "witan/comm/cuda/peer_collectives.h"
 #include "witan/comm/cuda/peer_device.cuh"
-#include "witan/kernels/cuda/common/sequence_pieces.cuh"
+#include "witan/kernels/attention/cuda/sequence_pieces.cuh"
 
 namespace witan::cuda {
 namespace {

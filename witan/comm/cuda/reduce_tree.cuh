@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "witan/comm/cuda/reduce.h"
-#include "witan/kernels/cuda/common/common.cuh"
+#include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "witan/base/error.h"
-#include "witan/kernels/launch.h"
+#include "witan/kernels/common/launch.h"
 
 namespace witan {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/kernels/sequence_pieces.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 #include "witan/tensor/ragged.h"
 
 namespace witan {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/kernels/heads.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/nn/attention/grouped_query.h"
 #include "witan/nn/attention/latent.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/kernels/attention.h"
+#include "witan/kernels/attention/attention.h"
 #include "witan/nn/attention/config.h"
 #include "witan/nn/attention/kv_cache.h"
 #include "witan/nn/dropout.h"
@@ -54,7 +54,7 @@ class Attention : public Module {
   // again. Attention without latents has no such projections.
   virtual void recompute_up_projections() {}
 
-  // QK-clip (kernels/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
+  // QK-clip (kernels/attention/qk_clip.h). From here on a training forward raises max_logits, [H] of all ranks' heads,
   // accumulator dtype, to the largest logits of this rank's; undefined: it does not.
   void use_max_logits(Tensor max_logits) { max_logits_ = std::move(max_logits); }
   // What makes queries and keys: parameters of which the rows of the global tensor are those of the groups of heads

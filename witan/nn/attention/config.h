@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/base/fields.h"
-#include "witan/kernels/rope.h"
+#include "witan/kernels/attention/rope.h"
 #include "witan/nn/axes.h"
 
 namespace witan {

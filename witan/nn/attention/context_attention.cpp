@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "witan/comm/context.h"
-#include "witan/ops/part.h"
-#include "witan/ops/ring_attention.h"
-#include "witan/ops/sequence_heads.h"
-#include "witan/ops/view.h"
+#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/sequence_heads.h"
+#include "witan/ops/shape/part.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 

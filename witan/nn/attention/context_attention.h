@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/nn/attention/attention.h"
-#include "witan/ops/attention.h"
+#include "witan/ops/attention/attention.h"
 
 namespace witan {
 

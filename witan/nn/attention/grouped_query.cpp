@@ -6,16 +6,16 @@
 #include <cmath>
 #include <utility>
 
-#include "witan/kernels/attention.h"
-#include "witan/ops/clamp.h"
-#include "witan/ops/group_weights.h"
-#include "witan/ops/head_norms.h"
-#include "witan/ops/heads.h"
-#include "witan/ops/part.h"
-#include "witan/ops/redistribute.h"
-#include "witan/ops/rope.h"
-#include "witan/ops/scaled_sum.h"
-#include "witan/ops/view.h"
+#include "witan/kernels/attention/attention.h"
+#include "witan/ops/attention/group_weights.h"
+#include "witan/ops/attention/head_norms.h"
+#include "witan/ops/attention/heads.h"
+#include "witan/ops/attention/rope.h"
+#include "witan/ops/pointwise/clamp.h"
+#include "witan/ops/pointwise/scaled_sum.h"
+#include "witan/ops/shape/part.h"
+#include "witan/ops/shape/redistribute.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,8 @@
 #include "witan/nn/attention/latent.h"
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/latent_heads.h"
-#include "witan/ops/view.h"
+#include "witan/ops/attention/latent_heads.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "witan/base/stopwatch.h"
-#include "witan/kernels/block_sums.h"
+#include "witan/kernels/common/block_sums.h"
 #include "witan/parallel/sharding/grad_tree.h"
 #include "witan/parallel/sharding/tied_gradients.h"
 #include "witan/tensor/trace_context.h"

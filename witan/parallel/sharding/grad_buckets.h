@@ -14,8 +14,9 @@
 // one, since a tree sums a rank's micro-batches before ranks and holds the full bucket until then.
 //
 // A gradient that is complete once a product has written it, because no other rank has a summand of it, keeps sums of
-// its blocks (kernels/block_sums.h), which the product makes while it has the numbers: the norm reads these instead.
-// Not in a tree, whose sums of micro-batches no product sees, and which promises the norm's bits in every layout.
+// its blocks (kernels/common/block_sums.h), which the product makes while it has the numbers: the norm reads these
+// instead. Not in a tree, whose sums of micro-batches no product sees, and which promises the norm's bits in every
+// layout.
 //
 // Micro-batches are summed in place (Summation::in_place), or in a binary tree (Summation::tree, grad_tree.h), which
 // costs a buffer for each level of the rank's own tree; experts then have a separate gradient for each rank that rows

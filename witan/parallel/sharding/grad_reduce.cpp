@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/parallel/sharding/tied_gradients.h"
 
 namespace witan {

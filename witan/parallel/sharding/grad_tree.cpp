@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::grad_tree {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <ranges>
 
-#include "witan/kernels/optimizer.h"
+#include "witan/kernels/optimizer/optimizer.h"
 
 namespace witan {
 namespace {

@@ -5,9 +5,10 @@
 // With a distributed optimizer (ZeRO stage 1: Rajbhandari et al., 2020) the ranks of the shard and context axes, or of
 // expert_shard for experts, hold the same parameters (Layout::sharding_axes), and each updates a shard of every bucket.
 // Shards are as even as possible with boundaries at the chunks in which the gradient norm is summed
-// (kernels/optimizer.h), so that its bits do not depend on them. Parameters that are sharded by whole matrices
-// (sharding_policy.h) have buckets of their own, whose shards are those matrices. Without a distributed optimizer every
-// rank updates all that it holds: gradients are identical on data-parallel ranks, and so are the updates.
+// (kernels/optimizer/optimizer.h), so that its bits do not depend on them. Parameters that are sharded by whole
+// matrices (sharding_policy.h) have buckets of their own, whose shards are those matrices. Without a distributed
+// optimizer every rank updates all that it holds: gradients are identical on data-parallel ranks, and so are the
+// updates.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 #include "witan/parallel/sharding/tied_gradients.h"
 
-#include "witan/kernels/elementwise.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::tied_gradients {
 

@@ -1,6 +1,6 @@
 // Steps in which rows of experts have no room, in pools or in what ranks send each other (moe/expert_pools.h): what is
 // bounded, and how such a step is made again.
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_value.h"
 #include "witan/moe/dispatch.h"
 #include "witan/moe/replicas.h"
 #include "witan/tensor/trace_context.h"

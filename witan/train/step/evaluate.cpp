@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/kernels/step_report.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/train/step/upload.h"
 
 namespace witan {

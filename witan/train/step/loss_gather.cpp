@@ -1,6 +1,6 @@
 #include "witan/train/step/loss_gather.h"
 
-#include "witan/kernels/step_report.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan {
 

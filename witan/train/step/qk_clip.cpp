@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "witan/kernels/elementwise.h"
-#include "witan/kernels/qk_clip.h"
+#include "witan/kernels/attention/qk_clip.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 

@@ -1,6 +1,6 @@
 // QK-clip in a step: the largest logits of its attention, over all micro-batches and ranks, and the scaling of query
-// and key projections after the update (kernels/qk_clip.h). All of it stays on the device, and nothing is left for the
-// next step.
+// and key projections after the update (kernels/attention/qk_clip.h). All of it stays on the device, and nothing is
+// left for the next step.
 #pragma once
 
 #include "witan/model/transformer.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "witan/kernels/activation_moments.h"
-#include "witan/kernels/step_report.h"
-#include "witan/kernels/step_value.h"
+#include "witan/kernels/common/step_report.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/pointwise/activation_moments.h"
 #include "witan/moe/router.h"
 
 namespace witan {

@@ -1,0 +1,132 @@
+#include "witan/kernels/pointwise/elementwise.h"
+
+#include "support/cuda_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::close;
+using testing::CudaTest;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+// Nothing; less than a pack; packs and a rest; many blocks and a rest.
+constexpr int64_t kSizes[] = {0, 1, 7, 1027, 8192, 100003};
+
+class Elementwise : public CudaTest {
+ protected:
+  // What kernel(stream, y, x) makes of x on either device, where y begins as `y`.
+  template <class Kernel>
+  void expect_same(const Tensor& y, const Tensor& x, const Kernel& kernel) {
+    const Tensor on_gpu = to_gpu(y);
+    kernel(gpu(), on_gpu, to_gpu(x));
+    kernel(host.stream, y, x);
+    EXPECT_TRUE(agree(on_gpu, y, 0, tolerance(y.dtype()))) << x.dtype() << " to " << y.dtype() << y.shape();
+  }
+  // The same values behind an element of their own: no address of theirs is a multiple of 16.
+  Tensor shifted(const Tensor& x) {
+    const Tensor all = host.stream.zeros({x.elements() + 1}, x.dtype());
+    const Tensor view = all.narrow(0, 1, x.elements());
+    std::copy(x.raw(), x.raw() + x.bytes(), view.raw());
+    return to_gpu(all).narrow(0, 1, x.elements());
+  }
+};
+
+// Whether there is a kernel for the two: float16 goes with itself and with float32.
+bool meet(DType a, DType b) {
+  return a == b || (a != DType::f16 && b != DType::f16) || a == DType::f32 || b == DType::f32;
+}
+
+TEST_F(Elementwise, Float16IsRefusedBesideOtherDTypes) {
+  const Tensor narrow = poisoned({8}, DType::f16), wide = poisoned({8}, DType::f64);
+  EXPECT_THROW(kernels::cast(gpu(), wide, narrow), ShapeError);
+  EXPECT_THROW(kernels::accumulate(gpu(), narrow, Write::accumulate, wide), ShapeError);
+}
+
+TEST_F(Elementwise, AddsAlsoInPlace) {
+  for (const DType dtype : kDTypes)
+    for (const int64_t n : kSizes) {
+      const Tensor a = host.normal({n}, dtype, "a"), b = host.normal({n}, dtype, "b"),
+                   expected = host.stream.empty({n}, dtype), y = poisoned({n}, dtype), in_place = to_gpu(a);
+      kernels::add(host.stream, expected, a, b);
+      kernels::add(gpu(), y, in_place, to_gpu(b));
+      EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << n;
+      kernels::add(gpu(), in_place, in_place, to_gpu(b));
+      EXPECT_TRUE(agree(in_place, expected, 0, 0)) << dtype << n;
+      kernels::add(gpu(), y, shifted(a), to_gpu(b));
+      EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << n;
+    }
+}
+
+TEST_F(Elementwise, AddsCountsExactly) {
+  for (const int64_t n : kSizes) {
+    const Tensor a = host.stream.empty({n}, DType::i64), b = host.stream.empty({n}, DType::i64),
+                 expected = host.stream.empty({n}, DType::i64), y = poisoned({n}, DType::i64);
+    for (int64_t i = 0; i < n; ++i) {
+      a.data<int64_t>()[i] = (int64_t{1} << 55) + i;  // which no float64 holds
+      b.data<int64_t>()[i] = -3 * i;
+    }
+    kernels::add(host.stream, expected, a, b);
+    kernels::add(gpu(), y, shifted(a), to_gpu(b));
+    EXPECT_TRUE(std::ranges::equal(to_host(y).span<int64_t>(), expected.span<int64_t>())) << n;
+  }
+}
+
+TEST_F(Elementwise, ScalesCastsAndAccumulatesAcrossDTypes) {
+  for (const DType from : kDTypes)
+    for (const DType to : kDTypes)
+      for (const int64_t n : kSizes) {
+        if (!meet(from, to)) continue;
+        const Tensor x = host.normal({n}, from, "x");
+        for (const Write write : {Write::overwrite, Write::accumulate}) {
+          const Tensor y = write == Write::overwrite ? host.poisoned({n}, to) : host.normal({n}, to, "y");
+          expect_same(y, x, [&](Stream& stream, const Tensor& out, const Tensor& in) {
+            kernels::accumulate(stream, out, write, in);
+          });
+          // Terms may cancel: what is left is compared with what they were.
+          const Tensor z = write == Write::overwrite ? host.poisoned({n}, to) : host.normal({n}, to, "z");
+          const Tensor on_gpu = to_gpu(z);
+          kernels::scale(gpu(), on_gpu, write, to_gpu(x), -1.5);
+          kernels::scale(host.stream, z, write, x, -1.5);
+          EXPECT_TRUE(agree(on_gpu, z, tolerance(to), tolerance(to))) << from << " to " << to << n;
+        }
+        expect_same(host.poisoned({n}, to), x,
+                    [](Stream& stream, const Tensor& out, const Tensor& in) { kernels::cast(stream, out, in); });
+      }
+}
+
+TEST_F(Elementwise, SumsInAnOrderOfItsOwn) {
+  for (const DType dtype : kDTypes)
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{4097}, int64_t{3000001}}) {
+      const Tensor x = host.normal({n}, dtype, "x"), expected = host.stream.empty({1}, accumulator(dtype));
+      const int64_t blocks = (n + kernels::kSumBlock - 1) / kernels::kSumBlock;
+      kernels::sum(host.stream, expected, host.stream.empty({blocks}, DType::f64), x);
+      const Tensor y = poisoned({1}, accumulator(dtype)), again = poisoned({1}, accumulator(dtype));
+      for (const Tensor& out : {y, again}) kernels::sum(gpu(), out, poisoned({blocks}, DType::f64), to_gpu(x));
+      EXPECT_TRUE(agree(y, expected, 1e-2 * tolerance(accumulator(dtype)) * std::sqrt(static_cast<double>(n)), 1e-5))
+          << dtype << n;
+      EXPECT_EQ(testing::values(to_host(y)), testing::values(to_host(again)));
+    }
+}
+
+TEST_F(Elementwise, BroadcastAndFillWriteEveryElement) {
+  for (const DType dtype : kDTypes)
+    for (const int64_t n : kSizes)
+      for (const DType from : kDTypes) {
+        if (!meet(from, dtype)) continue;
+        const Tensor x = host.normal({1}, from, "x"), expected = host.stream.empty({n}, dtype);
+        kernels::broadcast(host.stream, expected, x);
+        const Tensor y = poisoned({n}, dtype);
+        kernels::broadcast(gpu(), y, to_gpu(x));
+        EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << n;
+        kernels::fill(host.stream, expected, 0.3);
+        kernels::fill(gpu(), y, 0.3);
+        EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << n;
+        const Tensor whole = poisoned({n + 1}, dtype), view = whole.narrow(0, 1, n);
+        kernels::fill(gpu(), view, 0.3);
+        EXPECT_TRUE(agree(view, expected, 0, 0)) << dtype << n;
+        EXPECT_TRUE(std::isnan(testing::values(to_host(whole))[0]));
+      }
+}
+
+}  // namespace
+}  // namespace witan

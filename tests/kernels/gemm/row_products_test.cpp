@@ -1,0 +1,27 @@
+#include "witan/kernels/gemm/row_products.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace witan {
+namespace {
+
+using kernels::RowProducts;
+
+TEST(RowProducts, AreOnWithinTheirScopeAndThread) {
+  EXPECT_FALSE(RowProducts::on());
+  {
+    const RowProducts off(false);
+    EXPECT_FALSE(RowProducts::on());
+    const RowProducts on;
+    EXPECT_TRUE(RowProducts::on());
+    const RowProducts within(false);
+    EXPECT_TRUE(RowProducts::on()) << "what surrounds it asked for them";
+    std::thread([] { EXPECT_FALSE(RowProducts::on()); }).join();
+  }
+  EXPECT_FALSE(RowProducts::on());
+}
+
+}  // namespace
+}  // namespace witan

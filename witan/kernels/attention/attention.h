@@ -1,0 +1,91 @@
+// Causal grouped-query attention in tiles with an online softmax: FlashAttention-2 (Dao, 2023, arXiv:2307.08691) over
+// the heads of Ainslie et al., "GQA", 2023. Nothing of size [S, S] is ever stored.
+//
+// q, dq [B, S, H, hd]   k, dk [B, S, G, hd]   v, dv [B, S, G, hd_v]   y, dy [B, S, H, hd_v]
+// lse [B, H, S] accumulator dtype   H a multiple of G   hd_v usually is hd, and smaller in latent attention
+// Query head h reads key/value head h / (H / G). All contiguous and of one floating dtype, except lse.
+// sequence_ids [B, S] int32, or undefined for "one sequence per row": position i attends to the positions j <= i with
+// ids[b,j] == ids[b,i]. Any ids are right; ids that never fall along a row (packed documents, numbered in order) are
+// fast, because tiles without a visible pair are skipped.
+// With a sliding window of w positions (Beltagy et al., "Longformer", 2020, arXiv:2004.05150), causal, position i
+// attends to the positions i - w < j <= i alone, itself among them: `sliding_window` = w of Mistral and Hugging Face,
+// `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention. Tiles outside of it cost nothing.
+// A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
+//
+// Where the keys of a sequence are too many for one place, they are met block by block: `block` says which queries and
+// which keys of the sequence a call is about, attention_merge joins the results of several, and attention_backward,
+// given y and lse of them all, forms each block's share of the gradients.
+#pragma once
+
+#include "witan/kernels/common/position_runs.h"
+#include "witan/kernels/pointwise/dropout.h"
+
+namespace witan::kernels {
+
+// What the host knows and no tensor tells it.
+struct AttentionHints {
+  // The caller's promise that the ids of each row are all equal, so that they need not be read.
+  bool one_sequence_per_row = false;
+  // The backward must repeat to the bit: on a GPU a library's is then one whose sums have an order.
+  bool repeatable = false;
+  // A token's forward must have the bits of a text that is read token by token: on a GPU it is then our own.
+  bool batch_invariant = false;
+};
+
+// Some queries of a sequence against some of its keys: then k, v, dk, dv hold Sk tokens of a row, and position i
+// attends to positions j <= i (and j > i - window) wherever in their tensors the two are. By default all against all.
+struct AttentionBlock {
+  PositionRuns queries = {}, keys = {};
+  Tensor key_ids = {};          // [B, Sk] int32, with sequence_ids [B, S] those of the queries; undefined: these too
+  int64_t sequence_length = 0;  // of the whole sequence, which dropout counts by; 0: S
+};
+
+struct AttentionInputs {
+  Tensor q, k, v;
+  Tensor sequence_ids;
+  double scale = 1;
+  Dropout dropout = {};  // of probabilities
+  AttentionHints hints = {};
+  AttentionBlock block = {};
+  int64_t window = 0;  // positions that a query sees, itself included; 0: all up to its own
+  Tensor workspace = {};  // of a library on a GPU, where Stream::scratch does not hold it (attention_path.h)
+};
+
+// s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
+// y[b,i,h,:] = sum_j m[i,j] p[i,j] v[b,j,g,:]
+// where m is 1 or, with dropout, what kernels/pointwise/dropout.h multiplies element ((b H + h) S + i) S4 + j by, S4 =
+// S rounded up to a multiple of 4: 0, or 1 / (1 - p). Backward draws it again. In a block i and j are positions, and S
+// that of the whole sequence; its runs of keys must then begin and end at multiples of 4, in their tensor and in the
+// sequence. A query that sees no key of its block has y = 0 and lse = -infinity.
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in);
+WITAN_KERNEL_TWINS(attention_forward)
+
+// With delta[i] = dy[i,:] . y[i,:], which is sum_j m[i,j] p[i,j] (dy[i,:] . v[j,:]):
+//   ds = p * (m * dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = (m * p)^T dy
+// dk and dv sum the H / G query heads of their group. Overwrites dq, dk and dv.
+// Of a block: y and lse are of the whole sequence, and so of all keys that a query sees; dq is what these keys give, dk
+// and dv what these queries give.
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+};
+void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
+                        const Tensor& lse, const AttentionInputs& in);
+WITAN_KERNEL_TWINS(attention_backward)
+
+// Joins two results of the same queries, over keys of which none is in both:
+//   l = log(exp lse + exp lse_part),  y = exp(lse - l) y + exp(lse_part - l) y_part,  lse = l
+// y, y_part [B, S, H, hd_v]   lse, lse_part [B, H, S]. y and both lse in the accumulator dtype of y_part; y and lse are
+// overwritten. A query without keys (lse = -infinity) in one of the two keeps the other's bits.
+void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part);
+WITAN_KERNEL_TWINS(attention_merge)
+
+// For generation: q [B, Sq, H, hd] and y [B, Sq, H, hd_v] are positions past .. past + Sq - 1 of their rows; k_cache
+// [B, Smax, G, hd] and v_cache [B, Smax, G, hd_v] already hold the keys and values of positions 0 .. past + Sq - 1, and
+// what follows is not read (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i, the last
+// `window` of them where that is not 0. The mathematics of attention_forward: the CPU twins agree to the bit, others to
+// a few roundings of the dtype. lse [B, H, Sq] as of attention_forward, or undefined: not wanted.
+void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                      int64_t past, double scale, int64_t window = 0, const Tensor& lse = {});
+WITAN_KERNEL_TWINS(attention_decode)
+
+}  // namespace witan::kernels

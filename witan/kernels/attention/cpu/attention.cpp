@@ -1,0 +1,237 @@
+// Forward and decoding. A task is kTilesPerTask query tiles of one group: they share each tile of keys once it is
+// unpacked. Keys pass in order; a query keeps its largest score and its sum so far and rescales what it has when a
+// larger score comes (online softmax: Milakov & Gimelshein, 2018).
+#include "witan/kernels/attention/attention.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "witan/base/threads.h"
+#include "witan/kernels/attention/cached_attention.h"
+#include "witan/kernels/attention/cpu/attention_tile.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+constexpr int64_t kTilesPerTask = 4;
+
+// Where a query tile stands after the keys it has met.
+template <class A>
+struct Running {
+  QueryTile<A> tile;
+  A *q_transposed, *y;  // scale q^T [padded hd, kQueries], [kQueries, padded hd_v]
+  alignas(kVectorBytes) std::array<A, kQueries<A>> top{}, sum{}, rescale{};
+  std::optional<TileDropout<A>> dropout = std::nullopt;
+  bool begun = false;
+};
+
+// s^T [n, kQueries] becomes exp(s - top); top, sum and rescale follow.
+template <class A>
+void softmax_step(Running<A>& run, A* s, int64_t n) {
+  constexpr int64_t L = kLanes<A>, Q = kQueries<A>;
+  for (int64_t lane = 0; lane < run.tile.lanes; lane += L) {
+    Vector<A> before, sum, top[4];
+    load(before, &run.top[static_cast<size_t>(lane)]);
+    load(sum, &run.sum[static_cast<size_t>(lane)]);
+    for (auto& part : top) part = before;
+    const auto raise = [&](Vector<A>& largest, int64_t j) {
+      Vector<A> x;
+      load(x, s + j * Q + lane);
+      largest = x > largest ? x : largest;
+    };
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4)
+      for (int64_t i = 0; i < 4; ++i) raise(top[i], j + i);
+    for (; j < n; ++j) raise(top[0], j);
+    for (int i = 1; i < 4; ++i) top[0] = top[i] > top[0] ? top[i] : top[0];
+
+    Vector<A> rescale = before - top[0];
+    exponential<A>(rescale);
+    sum *= rescale;
+    for (j = 0; j < n; ++j) {
+      Vector<A> p;
+      load(p, s + j * Q + lane);
+      p -= top[0];
+      exponential<A>(p);
+      store(s + j * Q + lane, p);
+      sum += p;
+    }
+    store(&run.top[static_cast<size_t>(lane)], top[0]);
+    store(&run.sum[static_cast<size_t>(lane)], sum);
+    store(&run.rescale[static_cast<size_t>(lane)], rescale);
+  }
+}
+
+// y [kQueries, columns] = rescale y + p v
+template <class A>
+void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t columns) {
+  if (run.begun)
+    for (int64_t lane = 0; lane < run.tile.count; ++lane) {
+      const A factor = run.rescale[static_cast<size_t>(lane)];
+      A* row = run.y + lane * columns;
+#pragma omp simd
+      for (int64_t d = 0; d < columns; ++d) row[d] *= factor;
+    }
+  const Write how = std::exchange(run.begun, true) ? Write::accumulate : Write::overwrite;
+  multiply<A>(run.tile.count, columns, n, {p, 1, kQueries<A>}, {v, columns}, {run.y, columns}, how);
+}
+
+struct Forward {
+  Heads heads;
+  const Tensor &y, &lse;  // lse may be undefined: not wanted
+  const AttentionInputs& in;
+  std::optional<DropoutMask> mask;
+};
+
+template <class T, class A>
+void finish(const Forward& f, const Group& group, const Running<A>& run) {
+  const int64_t hd_v = f.heads.hd_v;
+  for (int64_t lane = 0; lane < run.tile.count; ++lane) {
+    const int64_t r = run.tile.first + lane;
+    const A sum = run.sum[static_cast<size_t>(lane)], inverse = A(1) / sum;
+    const A* from = run.y + lane * padded<A>(hd_v);
+    T* to = f.y.data<T>() + group.query_offset(r, hd_v);
+    if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
+    if (sum == 0) {  // no key was seen, and maybe none was met
+      std::fill_n(to, hd_v, T(A(0)));
+      continue;
+    }
+#pragma omp simd
+    for (int64_t d = 0; d < hd_v; ++d) to[d] = T(from[d] * inverse);
+  }
+}
+
+// The tiles of query rows [begin, end) before they have met a key.
+template <class T, class A>
+std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begin, int64_t end, Scratch<A>& scratch) {
+  const int64_t P = padded<A>(f.heads.hd), room = std::max(P, padded<A>(f.heads.hd_v));
+  std::vector<Running<A>> runs;
+  for (int64_t first = begin; first < end; first += kQueries<A>) {
+    A *q_transposed = scratch.take(kQueries<A> * P), *y = scratch.take(kQueries<A> * room);
+    runs.push_back({QueryTile<A>(group, f.in, first), q_transposed, y});
+    runs.back().top.fill(std::numeric_limits<A>::lowest());
+    if (f.mask) runs.back().dropout.emplace(*f.mask, f.in.dropout, group, runs.back().tile);
+    unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
+    transpose_tile(q_transposed, y, P);
+  }
+  return runs;
+}
+
+// Query rows [begin, end) of one group.
+template <class T>
+void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
+  constexpr int64_t Q = kQueries<A>;
+  const int64_t hd = f.heads.hd, P = padded<A>(hd), PV = padded<A>(f.heads.hd_v);
+  Scratch<A> scratch(kKeys * (P + PV) + kTilesPerTask * Q * (P + std::max(P, PV)) + (f.mask ? 2 : 1) * kKeys * Q);
+  A *k = scratch.take(kKeys * P), *v = scratch.take(kKeys * PV), *s = scratch.take(kKeys * Q);
+  A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
+  std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
+  const int64_t keys = runs.back().tile.keys;
+  // Of a ring the keys before the first are no longer there. They would add exactly 0.
+  int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : runs.front().tile.first_key_tile();
+  for (int64_t end_of_tile = 0; key < keys; key = end_of_tile) {
+    end_of_tile = (key / kKeys + 1) * kKeys;
+    bool unpacked = false;
+    for (Running<A>& run : runs) {
+      const int64_t n = run.tile.keys_from(key, end_of_tile);
+      const Sight sight = n > 0 ? run.tile.sight(key, n) : Sight::none;
+      if (sight == Sight::none) continue;
+      if (!std::exchange(unpacked, true)) {
+        unpack_keys<T>(k, group, f.in.k, key, std::min(end_of_tile, keys));
+        unpack_keys<T>(v, group, f.in.v, key, std::min(end_of_tile, keys));
+      }
+      multiply<A>(n, run.tile.lanes, hd, {k, P, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
+      run.tile.hide(s, key, n, sight);
+      softmax_step(run, s, n);
+      if (run.dropout) {  // after the sum: what is dropped still counts in the softmax
+        run.dropout->draw(factors, key, n);
+        run.dropout->apply(s, factors, n);
+      }
+      add_values(run, s, v, n, PV);
+    }
+  }
+  for (const Running<A>& run : runs) finish<T>(f, group, run);
+}
+
+void run_forward(Stream& stream, const Forward& f) {
+  if (f.heads.empty()) return;
+  dispatch_floating(f.y.dtype(), [&]<class T>() {
+    constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<T>>;
+    const int64_t rows = f.heads.rows(), blocks = (rows + kRows - 1) / kRows;
+    stream.pool().run(f.heads.groups() * blocks, [&](int64_t task) {
+      const int64_t block = blocks - 1 - task % blocks;  // the longest first
+      attend<T>(f, Group(f.heads, task / blocks), block * kRows, std::min((block + 1) * kRows, rows));
+    });
+  });
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
+  Forward f{Heads(in), y, lse, in, std::nullopt};
+  if (in.dropout.on()) f.mask.emplace(in.dropout);
+  run_forward(stream, f);
+}
+
+void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part) {
+  constexpr int64_t kGrain = 64;
+  const int64_t S = y.size(1), H = y.size(2), hd = y.size(3);
+  dispatch_floating(y_part.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(y.size(0) * S * H, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {  // of y, [B, S, H]
+        const int64_t at = (row / (S * H) * H + row % H) * S + row / H % S;
+        A& sum = lse.data<A>()[at];
+        const A part = lse_part.data<A>()[at];
+        if (part == -std::numeric_limits<A>::infinity()) continue;
+        const A top = std::max(sum, part), joined = top + std::log(std::exp(sum - top) + std::exp(part - top));
+        const A keep = std::exp(sum - joined), take = std::exp(part - joined);
+        A* to = y.data<A>() + row * hd;
+        const T* from = y_part.data<T>() + row * hd;
+#pragma omp simd
+        for (int64_t d = 0; d < hd; ++d) to[d] = keep * to[d] + take * A(from[d]);
+        sum = joined;
+      }
+    });
+  });
+}
+
+void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                      int64_t past, double scale, int64_t window, const Tensor& lse) {
+  assert(past >= 0 && past + q.size(1) <= k_cache.size(1));
+  const AttentionInputs in{q, k_cache, v_cache, Tensor(), scale, {}, {}, {.queries = {past}}, window};
+  run_forward(stream, {Heads(in), y, lse, in, std::nullopt});
+}
+
+void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2);
+  if (y.elements() == 0 || in.q.elements() == 0) return;
+  dispatch_floating(y.dtype(), [&]<class E>() {
+    constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<E>>;
+    stream.pool().run(T * G, [&](int64_t task) {
+      const int64_t t = task / G, row = in.tokens.rows.data<int32_t>()[t];
+      const int64_t position = in.tokens.positions.data<int32_t>()[t];
+      const AttentionInputs of_token{in.q.narrow(0, t, 1),
+                                     in.keys.narrow(0, row, 1),
+                                     in.values.narrow(0, row, 1),
+                                     Tensor(),
+                                     in.scale,
+                                     {},
+                                     {},
+                                     {.queries = {position}},
+                                     in.window};
+      const Tensor its_y = y.narrow(0, t, 1), its_lse = lse.defined() ? lse.narrow(0, t, 1) : Tensor();
+      Forward f{Heads(of_token), its_y, its_lse, of_token, std::nullopt};
+      f.heads.ring = f.heads.capacity;
+      f.heads.capacity = position + 1;
+      const Group group(f.heads, task % G);
+      for (int64_t begin = 0; begin < H / G; begin += kRows) attend<E>(f, group, begin, std::min(begin + kRows, H / G));
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

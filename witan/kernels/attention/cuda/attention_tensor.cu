@@ -1,0 +1,13 @@
+#include "witan/kernels/attention/cuda/attention_tensor_launch.cuh"
+
+namespace witan::kernels::cuda {
+
+void launch_forward(Stream& stream, const AttentionCall<__nv_bfloat16>& call) {
+  tensor::launch_forward(stream, call);
+}
+
+void launch_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, int64_t groups) {
+  tensor::launch_backward(stream, call, groups);
+}
+
+}  // namespace witan::kernels::cuda

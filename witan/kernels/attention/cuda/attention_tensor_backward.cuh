@@ -1,0 +1,231 @@
+// The backward of attention_tensor.cuh: one pass by query rows for dq, one by keys for dk and dv. Each forms the scores
+// again, so that no sum is shared between blocks.
+#pragma once
+
+#include "witan/kernels/attention/cuda/attention_tensor.cuh"
+
+namespace witan::kernels::cuda::tensor {
+
+// ---- dq: as the forward, with dy beside q ---------------------------------------------------------------------------
+
+template <int D>
+struct DqTile {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kKeys = D <= 128 ? 64 : 32;
+  static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
+  static constexpr int kBytes = (2 * kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
+};
+
+// s and dp [16, N] -> ds in dp, without `scale`. s and lse are in units of log2.
+template <int N>
+__device__ __forceinline__ void score_gradients(Sums<N>& dp, const Sums<N>& s, const float (&lse)[2],
+                                                const float (&delta)[2]) {
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) dp[n][e] = exp2_fast(s[n][e] - lse[e / 2]) * (dp[n][e] - delta[e / 2]);
+}
+
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(DqTile<D>::kThreads)
+    dq_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+  using F = DqTile<D>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  T *const q = reinterpret_cast<T*>(memory), *const dy = q + F::kQueryElements;
+  T* const buffers = dy + F::kQueryElements;
+
+  const Heads& heads = call.heads;
+  const BlockTask task = block_task(call, groups, tiles, true);
+  const int64_t group = task.group;
+  const int32_t* key_ids = call.key_ids_of(group);
+  const WarpRows rows(heads, call.ids_of(group), task.tile, F::kRows);
+  const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
+  DropoutMask mask{};
+  int64_t mask_row[2]{};
+  if constexpr (kDropout) {
+    mask = call.dropout.mask();
+    mask_rows(mask_row, call, group, rows);
+  }
+  float lse[2], delta[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t at = heads.lse(group, min(rows.row[half], rows.last_row));
+    lse[half] = call.lse[at] == -INFINITY ? 0.f : call.lse[at] * kLog2e;
+    delta[half] = call.delta[at - call.first_group * heads.rows];
+  }
+
+  const auto load = [&](int n, int buffer) {
+    T* k = buffers + buffer * 2 * F::kKeyElements;
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, heads.hd_v, group, n * F::kKeys, rows.keys);
+  };
+  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, heads.hd, group, rows.first_row);
+  load_queries<D, F::kRows, F::kThreads>(dy, call, call.dy, heads.hd_v, group, rows.first_row);
+  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
+  Pipeline pipeline(load, n, key_tiles);
+
+  const int at = static_cast<int>(threadIdx.x) / 32 * 16 * kStride<D>;
+  Sums<D> out;
+  clear<D>(out);
+  while (n < key_tiles) {
+    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+    const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
+    if (rows.busy()) {
+      Sums<F::kKeys> s, dp;
+      clear<F::kKeys>(s);
+      clear<F::kKeys>(dp);
+      add_scores<F::kKeys, D>(s, q + at, k);
+      add_scores<F::kKeys, D>(dp, dy + at, k + F::kKeyElements);
+      if constexpr (kDropout) drop<F::kKeys>(dp, mask, mask_row, heads.keys, n * F::kKeys);
+      scale_scores<F::kKeys>(s, call.scale * kLog2e);
+      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
+      score_gradients<F::kKeys>(dp, s, lse, delta);
+      add_product<D, F::kKeys, D>(out, dp, k);
+    }
+    n = following;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (rows.row[half] <= rows.last_row)
+      store_row<D>(call.dq + heads.query(group, rows.row[half], heads.hd), out, half, call.scale, 0, heads.hd,
+                   call.packed);
+}
+
+// ---- dk and dv ------------------------------------------------------------------------------------------------------
+
+// Blocks own 64 keys, a warp 16 of them, and take query rows 32 at a time, scores transposed: [keys, rows]. With heads
+// of more than 128, two warps share 16 keys and halve the columns of the sums, which would not fit one's registers.
+template <int D>
+struct DkvTile {
+  static constexpr int kParts = D <= 128 ? 1 : 2, kColumns = D / kParts;
+  static constexpr int kWarps = 4 * kParts, kThreads = 32 * kWarps;
+  static constexpr int kKeys = 64, kRows = 32;
+  static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
+  static constexpr int kTileBytes = (2 * kKeyElements + 4 * kQueryElements) * static_cast<int>(sizeof(uint16_t));
+};
+
+// Query rows of a tile, in shared memory.
+template <int R>
+struct TileRows {
+  int64_t mask_row[R];
+  float lse[R], delta[R];  // lse in units of log2
+  int from[R], keys[R];    // by position a row may see keys [from, keys): none past the last row
+  int id[R];
+};
+
+template <int R, class T>
+__device__ __forceinline__ void load_rows(TileRows<R>& to, const AttentionCall<T>& call, int64_t group, int first,
+                                          const int32_t* ids) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= R) return;
+  const Heads& heads = call.heads;
+  const int row = first + i;
+  const RowSight sight = row_sight(heads, ids, row);
+  const int64_t at = heads.lse(group, min(row, heads.rows - 1));
+  to.mask_row[i] = heads.mask_row(group, min(row, heads.rows - 1));
+  to.lse[i] = call.lse[at] * kLog2e;
+  to.delta[i] = call.delta[at - call.first_group * heads.rows];
+  to.from[i] = sight.from;
+  to.keys[i] = row < heads.rows ? sight.keys : 0;
+  to.id[i] = sight.id;
+}
+
+// Two keys of a lane: g and g + 8 of its warp's.
+struct LaneKeys {
+  int key[2], id[2];
+  int mask_position[2];  // by which dropout counts
+};
+
+// s^T and dp^T [16 keys, R rows] -> m p and ds, transposed, ds without `scale`.
+template <int R, bool kDropout>
+__device__ __forceinline__ void pair_gradients(Sums<R>& s, Sums<R>& dp, const TileRows<R>& rows, const LaneKeys& keys,
+                                               float scale, bool all_seen, const DropoutMask& mask) {
+#pragma unroll
+  for (int n = 0; n < R / 8; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int r = n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2, key = keys.key[e / 2];
+      const bool seen = all_seen || (key >= rows.from[r] && key < rows.keys[r] && keys.id[e / 2] == rows.id[r]);
+      const float p = seen ? exp2_fast(s[n][e] * scale - rows.lse[r]) : 0.f;
+      const float m = kDropout ? dropout_factor(mask, rows.mask_row[r], keys.mask_position[e / 2]) : 1.f;
+      s[n][e] = m * p;
+      dp[n][e] = p * (m * dp[n][e] - rows.delta[r]);
+    }
+}
+
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(DkvTile<D>::kThreads)
+    dkv_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+  using F = DkvTile<D>;
+  constexpr int R = F::kRows;
+  extern __shared__ __align__(16) unsigned char memory[];
+  T *const k = reinterpret_cast<T*>(memory), *const v = k + F::kKeyElements, *const buffers = v + F::kKeyElements;
+  __shared__ TileRows<R> tile_rows[2];
+
+  const Heads& heads = call.heads;
+  const BlockTask task = block_task(call, groups, tiles, false);
+  const int64_t group = task.group;
+  const int first_key = task.tile * F::kKeys, end_key = min(first_key + F::kKeys, heads.capacity);
+  const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
+  const IdRange of_keys = id_range(key_ids, first_key, end_key);
+  DropoutMask mask{};
+  if constexpr (kDropout) mask = call.dropout.mask();
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, slab = warp % 4 * 16, column = warp / 4 * F::kColumns;
+  LaneKeys keys;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    keys.key[half] = first_key + slab + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+    keys.id[half] = key_ids ? key_ids[min(keys.key[half], heads.capacity - 1)] : 0;
+    keys.mask_position[half] = heads.keys.at(keys.key[half]);
+  }
+
+  const auto ids_of_tile = [&](int n) { return row_ids(heads, ids, n * R, min((n + 1) * R, heads.rows) - 1); };
+  const int row_tiles = (heads.rows_of(end_key - 1) + R - 1) / R;
+  const auto next_tile = [&](int n) {
+    if (ids)
+      while (n < row_tiles && !ids_of_tile(n).meets(of_keys)) ++n;
+    return n;
+  };
+  const auto load = [&](int n, int buffer) {
+    T* q = buffers + buffer * 2 * F::kQueryElements;
+    load_queries<D, R, F::kThreads>(q, call, call.q, heads.hd, group, n * R);
+    load_queries<D, R, F::kThreads>(q + F::kQueryElements, call, call.dy, heads.hd_v, group, n * R);
+    load_rows(tile_rows[buffer], call, group, n * R, ids);
+  };
+  load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, first_key, end_key);
+  load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, heads.hd_v, group, first_key, end_key);
+  int n = next_tile(heads.first_row_of(first_key) / R);  // the first that may see a key
+  Pipeline pipeline(load, n, row_tiles);
+
+  Sums<F::kColumns> dk, dv;
+  clear<F::kColumns>(dk);
+  clear<F::kColumns>(dv);
+  while (n < row_tiles) {
+    const int following = next_tile(n + 1);
+    const int buffer = pipeline.next(following);
+    const T *q = buffers + buffer * 2 * F::kQueryElements, *dy = q + F::kQueryElements;
+    const bool all_seen = heads.keys_of(n * R) >= first_key + F::kKeys && (n + 1) * R <= heads.rows &&
+                          heads.first_key_of((n + 1) * R - 1) <= first_key && (!ids || ids_of_tile(n).equals(of_keys));
+    Sums<R> s, dp;
+    clear<R>(s);
+    clear<R>(dp);
+    add_scores<R, D>(s, k + slab * kStride<D>, q);
+    add_scores<R, D>(dp, v + slab * kStride<D>, dy);
+    pair_gradients<R, kDropout>(s, dp, tile_rows[buffer], keys, call.scale * kLog2e, all_seen, mask);
+    add_product<F::kColumns, R, D>(dv, s, dy + column);
+    add_product<F::kColumns, R, D>(dk, dp, q + column);
+    n = following;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    if (keys.key[half] < end_key) {
+      const int key = keys.key[half];
+      store_row<F::kColumns>(call.dk + heads.key(group, key, heads.hd), dk, half, call.scale, column, heads.hd,
+                             call.packed);
+      store_row<F::kColumns>(call.dv + heads.key(group, key, heads.hd_v), dv, half, 1.f, column, heads.hd_v,
+                             call.packed);
+    }
+}
+
+}  // namespace witan::kernels::cuda::tensor

@@ -1,0 +1,107 @@
+// The forward of attention_tensor.cuh: FlashAttention-2 with 16 query rows to a warp.
+#pragma once
+
+#include "witan/kernels/attention/cuda/attention_tensor.cuh"
+
+namespace witan::kernels::cuda::tensor {
+
+// Blocks of 4 warps, 64 query rows; keys of a tile by what two buffers of keys and values take of shared memory.
+template <int D>
+struct ForwardTile {
+  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kKeys = D <= 128 ? 64 : 32;
+  static constexpr int kQueryElements = kRows * kStride<D>, kKeyElements = kKeys * kStride<D>;
+  static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
+};
+
+// Scores become p = exp2(s - top); top and sum, in units of log2, follow; out is rescaled.
+template <int N, int D>
+__device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&top)[2], float (&sum)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = top[half];
+#pragma unroll
+    for (const auto& score : s) largest = fmaxf(largest, fmaxf(score[2 * half], score[2 * half + 1]));
+    largest = row_max(largest);
+    const float base = largest == -INFINITY ? 0.f : largest;  // nothing seen yet
+    const float rescale = exp2_fast(top[half] - base);
+    float added = 0;
+#pragma unroll
+    for (auto& score : s)
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) added += score[e] = exp2_fast(score[e] - base);
+    top[half] = largest;
+    sum[half] = sum[half] * rescale + added;  // of this lane's columns; lanes are summed at the end
+#pragma unroll
+    for (auto& value : out) value[2 * half] *= rescale, value[2 * half + 1] *= rescale;
+  }
+}
+
+template <int D, class T>
+__device__ __forceinline__ void finish(const AttentionCall<T>& call, int64_t group, const WarpRows& rows,
+                                       const Sums<D>& out, const float (&top)[2], const float (&sum)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float total = row_sum(sum[half]);
+    if (rows.row[half] > rows.last_row) continue;
+    const float factor = total == 0 ? 0.f : 1 / total;  // no key was seen
+    store_row<D>(call.y + call.heads.query(group, rows.row[half], call.heads.hd_v), out, half, factor, 0,
+                 call.heads.hd_v, call.packed);
+    if (call.lse && threadIdx.x % 4 == 0)
+      call.lse[call.heads.lse(group, rows.row[half])] = top[half] * kLn2 + logf(total);
+  }
+}
+
+template <class T, int D, bool kDropout>
+__global__ void __launch_bounds__(ForwardTile<D>::kThreads)
+    forward_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+  using F = ForwardTile<D>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  T *const q = reinterpret_cast<T*>(memory), *const buffers = q + F::kQueryElements;
+
+  const BlockTask task = block_task(call, groups, tiles, true);
+  const int64_t group = task.group;
+  const int32_t* key_ids = call.key_ids_of(group);
+  const WarpRows rows(call.heads, call.ids_of(group), task.tile, F::kRows);
+  const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
+  DropoutMask mask{};
+  int64_t mask_row[2]{};
+  if constexpr (kDropout) {
+    mask = call.dropout.mask();
+    mask_rows(mask_row, call, group, rows);
+  }
+
+  const auto load = [&](int n, int buffer) {
+    T* k = buffers + buffer * 2 * F::kKeyElements;
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, call.heads.hd, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, call.heads.hd_v, group, n * F::kKeys,
+                                        rows.keys);
+  };
+  load_queries<D, F::kRows, F::kThreads>(q, call, call.q, call.heads.hd, group, rows.first_row);
+  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
+  Pipeline pipeline(load, n, key_tiles);
+
+  const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
+  const float scale = call.scale * kLog2e;
+  Sums<D> out;
+  clear<D>(out);
+  float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  while (n < key_tiles) {
+    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+    const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
+    if (rows.busy()) {
+      Sums<F::kKeys> s;
+      clear<F::kKeys>(s);
+      add_scores<F::kKeys, D>(s, my_q, k);
+      scale_scores<F::kKeys>(s, scale);
+      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
+      softmax_step<F::kKeys, D>(s, out, top, sum);
+      if constexpr (kDropout) drop<F::kKeys>(s, mask, mask_row, call.heads.keys, n * F::kKeys);
+      add_product<D, F::kKeys, D>(out, s, k + F::kKeyElements);
+    }
+    n = following;
+  }
+  finish<D>(call, group, rows, out, top, sum);
+}
+
+}  // namespace witan::kernels::cuda::tensor

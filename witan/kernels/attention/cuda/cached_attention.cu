@@ -1,0 +1,297 @@
+// Attention of single tokens is bound by reading their keys and values. Blocks divide the keys of a token ("split-K",
+// Dao et al., "Flash-Decoding", 2023); within a block, teams of lanes take a few keys at a time, each lane some
+// channels of them, for several query heads of the group. Teams are joined in shared memory, blocks by a second kernel.
+#include "witan/base/error.h"
+#include "witan/kernels/attention/cached_attention.h"
+#include "witan/kernels/common/cuda/common.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kKeys = 4;        // of a team at a time: their loads are under way together
+constexpr int kLeastKeys = 64;  // of a block, where it has fewer than all
+constexpr int kMostParts = 64;  // blocks of a token and group
+constexpr int kBlocksPerProcessor = 4;
+constexpr int kMostHeadSize = 256;
+constexpr int kMergeThreads = 128;
+
+template <class T>
+struct CachedCall {
+  using A = Acc<T>;
+  T* y;
+  A* lse;  // null: not wanted
+  const T *q, *keys, *values;
+  const int32_t *rows, *positions;
+  int T_, H, G, rep, hd, hd_v, slots, window;
+  A scale;
+  bool packed;           // 16-byte loads are aligned
+  int parts, chunks;     // blocks of a token and group: by keys, by query heads
+  A *part_y, *part_lse;  // [T, H, parts, hd_v] and [T, H, parts], where there are several parts
+};
+
+// Head sizes up to D; R query heads at a time.
+template <class T, int D, int R_>
+struct TokenShape {
+  using A = Acc<T>;
+  static constexpr int R = R_, N = kPack<T>;
+  static constexpr int kLanes = D / N < 32 ? D / N : 32, kPacks = D / N / kLanes;  // of a team, of a lane
+  static constexpr int kTeams = kThreads / kLanes;
+  static constexpr int kRow = D + 2;  // of a head in shared memory: its sums, the largest score, the sum of weights
+  static constexpr int kBytes = kTeams * R * kRow * static_cast<int>(sizeof(A));
+};
+
+// N channels of a row of `size`, from channel d on; zeros beyond its end.
+template <class T>
+__device__ __forceinline__ Pack<T, kPack<T>> load_channels(const T* row, int d, int size, bool packed) {
+  Pack<T, kPack<T>> pack;
+  if (packed && d < size) return load_pack<T, kPack<T>>(row + d);
+#pragma unroll
+  for (int e = 0; e < kPack<T>; ++e) pack.at[e] = d + e < size ? row[d + e] : convert<T>(0.0f);
+  return pack;
+}
+
+// What a team knows of its heads after the keys it has met.
+template <class Shape>
+struct Running {
+  using A = typename Shape::A;
+  A top[Shape::R], sum[Shape::R], y[Shape::R][Shape::kPacks * Shape::N];
+};
+
+template <class Shape, class T>
+__device__ __forceinline__ void load_heads(typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],
+                                           const CachedCall<T>& call, int64_t token, int head, int heads) {
+  using A = typename Shape::A;
+  const int lane = threadIdx.x % Shape::kLanes;
+#pragma unroll
+  for (int r = 0; r < Shape::R; ++r)
+#pragma unroll
+    for (int p = 0; p < Shape::kPacks; ++p) {
+      const T* row = call.q + (token * call.H + head + min(r, heads - 1)) * call.hd;
+      const auto pack = load_channels(row, (p * Shape::kLanes + lane) * Shape::N, call.hd, call.packed);
+#pragma unroll
+      for (int e = 0; e < Shape::N; ++e) q[r][p * Shape::N + e] = convert<A>(pack.at[e]) * call.scale;
+    }
+}
+
+// kKeys keys from `first` on, those below `end`, each a multiple of `stride` after the one before.
+template <class Shape, class T>
+__device__ __forceinline__ void meet_keys(Running<Shape>& run,
+                                          const typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],
+                                          const CachedCall<T>& call, int64_t cache_row, int group, int first, int end) {
+  using A = typename Shape::A;
+  constexpr int N = Shape::N;
+  const int lane = threadIdx.x % Shape::kLanes;
+  Pack<T, N> k[kKeys][Shape::kPacks], v[kKeys][Shape::kPacks];
+#pragma unroll
+  for (int j = 0; j < kKeys; ++j) {
+    const int position = min(first + j * Shape::kTeams, end - 1);
+    const int64_t row = (cache_row * call.slots + position % call.slots) * call.G + group;
+#pragma unroll
+    for (int p = 0; p < Shape::kPacks; ++p) {
+      const int d = (p * Shape::kLanes + lane) * N;
+      k[j][p] = load_channels(call.keys + row * call.hd, d, call.hd, call.packed);
+      v[j][p] = load_channels(call.values + row * call.hd_v, d, call.hd_v, call.packed);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < Shape::R; ++r) {
+    A s[kKeys], largest = run.top[r];
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) {
+      A dot = 0;
+#pragma unroll
+      for (int p = 0; p < Shape::kPacks; ++p)
+#pragma unroll
+        for (int e = 0; e < N; ++e) dot += q[r][p * N + e] * convert<A>(k[j][p].at[e]);
+#pragma unroll
+      for (int apart = Shape::kLanes / 2; apart > 0; apart /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, apart);
+      s[j] = first + j * Shape::kTeams < end ? dot : -static_cast<A>(INFINITY);
+      largest = max(largest, s[j]);
+    }
+    const A base = largest == -static_cast<A>(INFINITY) ? A(0) : largest, rescale = exp(run.top[r] - base);
+    run.top[r] = largest;
+    run.sum[r] *= rescale;
+#pragma unroll
+    for (auto& value : run.y[r]) value *= rescale;
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) {
+      const A weight = exp(s[j] - base);
+      run.sum[r] += weight;
+#pragma unroll
+      for (int p = 0; p < Shape::kPacks; ++p)
+#pragma unroll
+        for (int e = 0; e < N; ++e) run.y[r][p * N + e] += weight * convert<A>(v[j][p].at[e]);
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void share(const Running<Shape>& run, typename Shape::A* shared) {
+  const int lane = threadIdx.x % Shape::kLanes, team = threadIdx.x / Shape::kLanes;
+#pragma unroll
+  for (int r = 0; r < Shape::R; ++r) {
+    auto* to = shared + (team * Shape::R + r) * Shape::kRow;
+    if (lane == 0) to[0] = run.top[r], to[1] = run.sum[r];
+#pragma unroll
+    for (int p = 0; p < Shape::kPacks; ++p)
+#pragma unroll
+      for (int e = 0; e < Shape::N; ++e) to[2 + (p * Shape::kLanes + lane) * Shape::N + e] = run.y[r][p * Shape::N + e];
+  }
+}
+
+// The block's y and lse of a head, of its keys.
+template <class Shape, class T>
+__device__ __forceinline__ void finish(const CachedCall<T>& call, const typename Shape::A* shared, int64_t head_row,
+                                       int r, int part) {
+  using A = typename Shape::A;
+  const A* mine = shared + r * Shape::kRow;
+  constexpr int kApart = Shape::R * Shape::kRow;
+  A top = -static_cast<A>(INFINITY), sum = 0;
+  for (int team = 0; team < Shape::kTeams; ++team) top = max(top, mine[team * kApart]);
+  const A base = top == -static_cast<A>(INFINITY) ? A(0) : top;
+  for (int team = 0; team < Shape::kTeams; ++team) sum += mine[team * kApart + 1] * exp(mine[team * kApart] - base);
+  const A factor = sum == 0 ? A(0) : 1 / sum, lse = sum == 0 ? -static_cast<A>(INFINITY) : base + log(sum);
+  for (int d = threadIdx.x; d < call.hd_v; d += kThreads) {
+    A y = 0;
+    for (int team = 0; team < Shape::kTeams; ++team) y += mine[team * kApart + 2 + d] * exp(mine[team * kApart] - base);
+    y *= factor;
+    if (call.parts == 1)
+      call.y[head_row * call.hd_v + d] = convert<T>(y);
+    else
+      call.part_y[(head_row * call.parts + part) * call.hd_v + d] = y;
+  }
+  if (threadIdx.x > 0) return;
+  if (call.parts > 1)
+    call.part_lse[head_row * call.parts + part] = lse;
+  else if (call.lse)
+    call.lse[head_row] = lse;
+}
+
+// Blocks (part, group and chunk of its heads, token).
+template <class T, int D, int R>
+__global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> call) {
+  using Shape = TokenShape<T, D, R>;
+  using A = typename Shape::A;
+  extern __shared__ __align__(16) unsigned char memory[];
+  A* shared = reinterpret_cast<A*>(memory);
+  const int64_t token = blockIdx.z;
+  const int part = blockIdx.x, group = blockIdx.y / call.chunks, chunk = blockIdx.y % call.chunks;
+  const int head = group * call.rep + chunk * R, heads = min(R, call.rep - chunk * R);
+  const int position = call.positions[token];
+  const int from = call.window > 0 ? max(position + 1 - call.window, 0) : 0, seen = position + 1 - from;
+  const int share_of_part = (seen + call.parts - 1) / call.parts;
+  const int begin = from + part * share_of_part, end = min(begin + share_of_part, position + 1);
+
+  A q[R][Shape::kPacks * Shape::N];
+  load_heads<Shape>(q, call, token, head, heads);
+  Running<Shape> run;
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    run.top[r] = -static_cast<A>(INFINITY), run.sum[r] = 0;
+#pragma unroll
+    for (auto& value : run.y[r]) value = 0;
+  }
+  // All teams of a warp go round equally often: they exchange lanes' sums together.
+  const int team = threadIdx.x / Shape::kLanes;
+  for (int first = begin; first < end; first += Shape::kTeams * kKeys)
+    meet_keys<Shape>(run, q, call, call.rows[token], group, first + team, end);
+  share(run, shared);
+  __syncthreads();
+  for (int r = 0; r < heads; ++r) finish<Shape>(call, shared, token * call.H + head + r, r, part);
+}
+
+// A block for each head of each token. Parts without keys have a weight of 0, and zeros.
+template <class T>
+__global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T> call) {
+  using A = Acc<T>;
+  __shared__ A weights[kMostParts];
+  const int64_t row = blockIdx.x;
+  if (threadIdx.x < 32) {
+    constexpr int kEach = kMostParts / 32;
+    A lse[kEach], top = -static_cast<A>(INFINITY), sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int part = static_cast<int>(threadIdx.x) + 32 * i;
+      lse[i] = part < call.parts ? call.part_lse[row * call.parts + part] : -static_cast<A>(INFINITY);
+      top = max(top, lse[i]);
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (A& value : lse) sum += value = exp(value - top);
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) weights[threadIdx.x + 32 * i] = lse[i] / sum;
+    if (threadIdx.x == 0 && call.lse) call.lse[row] = top + log(sum);
+  }
+  __syncthreads();
+  for (int d = threadIdx.x; d < call.hd_v; d += kMergeThreads) {
+    A y = 0;
+#pragma unroll 8
+    for (int part = 0; part < call.parts; ++part)
+      y += weights[part] * call.part_y[(row * call.parts + part) * call.hd_v + d];
+    call.y[row * call.hd_v + d] = convert<T>(y);
+  }
+}
+
+template <class T, int D, int R>
+void launch(Stream& stream, CachedCall<T> call) {
+  using Shape = TokenShape<T, D, R>;
+  static_assert(Shape::kBytes <= 48 << 10);
+  call.chunks = (call.rep + R - 1) / R;
+  const int64_t blocks = int64_t{call.T_} * call.G * call.chunks;
+  const int64_t keys = call.window > 0 ? std::min(call.window, call.slots) : call.slots;
+  const int64_t wanted = (int64_t{multiprocessors(stream)} * kBlocksPerProcessor + blocks - 1) / blocks;
+  call.parts = static_cast<int>(std::min<int64_t>({wanted, (keys + kLeastKeys - 1) / kLeastKeys, kMostParts}));
+  const int64_t heads = int64_t{call.T_} * call.H;
+  if (call.parts > 1) {
+    const int64_t sums = heads * call.parts * call.hd_v;
+    call.part_y =
+        reinterpret_cast<Acc<T>*>(stream.scratch((sums + heads * call.parts) * static_cast<int64_t>(sizeof(Acc<T>))));
+    call.part_lse = call.part_y + sums;
+  }
+  const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
+                  static_cast<unsigned>(call.T_));
+  token_kernel<T, D, R><<<grid, kThreads, Shape::kBytes, native(stream)>>>(call);
+  if (call.parts > 1) merge_parts_kernel<T><<<static_cast<unsigned>(heads), kMergeThreads, 0, native(stream)>>>(call);
+}
+
+template <class T, int D>
+void launch_heads(Stream& stream, const CachedCall<T>& call) {
+  if (call.rep == 1) return launch<T, D, 1>(stream, call);
+  if constexpr (sizeof(T) == 2)
+    if (call.rep > 4) return launch<T, D, 8>(stream, call);
+  launch<T, D, 4>(stream, call);
+}
+
+}  // namespace
+
+void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  if (y.elements() == 0) return;
+  constexpr int64_t kMostTokens = 65535;  // of a launch's grid
+  const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2), hd = in.q.size(3), hd_v = in.values.size(3);
+  require<DeviceError>(std::max(hd, hd_v) <= kMostHeadSize, "attention: heads of ", hd, " for queries and keys and of ",
+                       hd_v, " for values; a GPU's kernels take at most ", kMostHeadSize);
+  require<DeviceError>(T <= kMostTokens, "attention: ", T, " tokens in a step of generation; a GPU's kernel takes ",
+                       kMostTokens);
+  dispatch_device(y.dtype(), [&]<class E>() {
+    CachedCall<E> call{};
+    call.y = ptr<E>(y), call.lse = ptr<Acc<E>>(lse);
+    call.q = ptr<E>(in.q), call.keys = ptr<E>(in.keys), call.values = ptr<E>(in.values);
+    call.rows = ptr<int32_t>(in.tokens.rows), call.positions = ptr<int32_t>(in.tokens.positions);
+    call.T_ = static_cast<int>(T), call.H = static_cast<int>(H), call.G = static_cast<int>(G);
+    call.rep = static_cast<int>(H / G), call.hd = static_cast<int>(hd), call.hd_v = static_cast<int>(hd_v);
+    call.slots = static_cast<int>(in.keys.size(1)), call.window = static_cast<int>(in.window);
+    call.scale = static_cast<Acc<E>>(in.scale);
+    call.packed = packs<E>(call.q, hd) && packs<E>(call.keys, hd) && packs<E>(call.values, hd_v);
+    const int64_t widest = std::max(hd, hd_v);
+    if (widest <= 64)
+      launch_heads<E, 64>(stream, call);
+    else if (widest <= 128)
+      launch_heads<E, 128>(stream, call);
+    else
+      launch_heads<E, kMostHeadSize>(stream, call);
+  });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,246 @@
+// A warp has a head of a token: V channels a lane, of which the rotation's pairs meet in shared memory. Blocks of the
+// grid's second row have keys.
+#include "witan/kernels/attention/head_norms.h"
+#include "witan/kernels/common/cuda/add_strips.cuh"
+#include "witan/kernels/common/cuda/common.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32, kMostChannels = 256;
+
+struct Turn {
+  int hd, dims;
+  bool interleaved;
+};
+
+// Channel d of a head, turned by its token's row of the table: [cos | sin] of dims / 2 pairs.
+template <class A>
+__device__ __forceinline__ A turned(const A* head, const A* table, const Turn& n, int d, A sign) {
+  const A own = head[d];
+  if (d >= n.dims) return own;
+  const int half = n.dims / 2;
+  const bool second = n.interleaved ? d % 2 != 0 : d >= half;
+  const int pair = n.interleaved ? d / 2 : second ? d - half : d;
+  const A other = head[n.interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half)];
+  const A cosine = table[pair], sine = sign * table[half + pair];
+  return second ? other * sine + own * cosine : own * cosine - other * sine;
+}
+
+// A lane's V channels of a row; zeros beyond its end, which are not stored.
+template <class T, int V>
+struct Channels {
+  static constexpr bool kOnePack = V * sizeof(T) <= 16;
+  Acc<T> at[V];
+
+  __device__ static __forceinline__ int first() { return static_cast<int>(threadIdx.x % 32) * V; }
+  __device__ __forceinline__ void load(const T* row, int hd, bool packed) {
+    if constexpr (kOnePack) {
+      if (packed && first() < hd) {
+        const auto pack = load_pack<T, V>(row + first());
+#pragma unroll
+        for (int j = 0; j < V; ++j) at[j] = convert<Acc<T>>(pack.at[j]);
+        return;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < V; ++j) at[j] = first() + j < hd ? convert<Acc<T>>(row[first() + j]) : Acc<T>(0);
+  }
+  __device__ __forceinline__ void store(T* row, int hd, bool packed) const {
+    if constexpr (kOnePack) {
+      if (packed && first() < hd) {
+        Pack<T, V> pack;
+#pragma unroll
+        for (int j = 0; j < V; ++j) pack.at[j] = convert<T>(at[j]);
+        return store_pack<T, V>(row + first(), pack);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < V; ++j)
+      if (first() + j < hd) row[first() + j] = convert<T>(at[j]);
+  }
+};
+
+// The head of a warp turned; its lanes meet in `shared`.
+template <class T, int V>
+__device__ __forceinline__ void turn(Channels<T, V>& head, Acc<T>* shared, const Acc<T>* table, const Turn& n,
+                                     Acc<T> sign) {
+  const int first = Channels<T, V>::first();
+#pragma unroll
+  for (int j = 0; j < V; ++j) shared[first + j] = head.at[j];
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < V; ++j)
+    if (first + j < n.hd) head.at[j] = turned(shared, table, n, first + j, sign);
+  __syncwarp();
+}
+
+template <class T>
+struct ForwardOf {
+  T* y;
+  Acc<T>* r;
+  const T *x, *w;
+  int64_t rows;
+  int heads;
+};
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    head_norms_forward_kernel(const __grid_constant__ ForwardOf<T> q, const __grid_constant__ ForwardOf<T> k,
+                              const Acc<T>* table, const Turn n, Acc<T> eps, bool packed) {
+  using A = Acc<T>;
+  __shared__ A shared[kWarps][32 * V];
+  const int warp = threadIdx.x / 32;
+  const ForwardOf<T>& of = blockIdx.y == 0 ? q : k;
+  Channels<T, V> weight, head;
+  weight.load(of.w, n.hd, packed);
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp; row < of.rows;
+       row += static_cast<int64_t>(gridDim.x) * kWarps) {
+    head.load(of.x + row * n.hd, n.hd, packed);
+    A squares = 0;
+#pragma unroll
+    for (int j = 0; j < V; ++j) squares += head.at[j] * head.at[j];
+    const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(n.hd) + eps);
+    if (threadIdx.x % 32 == 0) of.r[row] = scale;
+#pragma unroll
+    for (int j = 0; j < V; ++j) head.at[j] = convert<A>(convert<T>(head.at[j] * scale * weight.at[j]));
+    if (n.dims > 0) turn<T, V>(head, shared[warp], table + row / of.heads * n.dims, n, A(1));
+    head.store(of.y + row * n.hd, n.hd, packed);
+  }
+}
+
+template <class T>
+struct BackwardOf {
+  T* dx;
+  const T *dy, *x, *w;
+  const Acc<T>* r;
+  int64_t rows;
+  int heads;
+};
+
+// strips[block of q or k, d] = sum over the block's rows of g x r, where g is dy turned back
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    head_norms_backward_kernel(const __grid_constant__ BackwardOf<T> q, const __grid_constant__ BackwardOf<T> k,
+                               Acc<T>* strips, const Acc<T>* table, const Turn n, bool packed) {
+  using A = Acc<T>;
+  __shared__ A shared[kWarps][32 * V];
+  const int warp = threadIdx.x / 32;
+  const BackwardOf<T>& of = blockIdx.y == 0 ? q : k;
+  Channels<T, V> weight, g, in;
+  A sums[V] = {};
+  weight.load(of.w, n.hd, packed);
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp; row < of.rows;
+       row += static_cast<int64_t>(gridDim.x) * kWarps) {
+    g.load(of.dy + row * n.hd, n.hd, packed);
+    in.load(of.x + row * n.hd, n.hd, packed);
+    const A scale = of.r[row];
+    if (n.dims > 0) turn<T, V>(g, shared[warp], table + row / of.heads * n.dims, n, A(-1));
+    A dot = 0;
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      g.at[j] = convert<A>(convert<T>(g.at[j]));
+      const A product = g.at[j] * in.at[j];
+      dot += weight.at[j] * product;
+      sums[j] += product * scale;
+    }
+    const A pull = warp_sum(dot) / static_cast<A>(n.hd) * scale * scale;
+#pragma unroll
+    for (int j = 0; j < V; ++j) g.at[j] = scale * (weight.at[j] * g.at[j] - in.at[j] * pull);
+    g.store(of.dx + row * n.hd, n.hd, packed);
+  }
+#pragma unroll
+  for (int j = 0; j < V; ++j) shared[warp][Channels<T, V>::first() + j] = sums[j];
+  __syncthreads();
+  for (int d = threadIdx.x; d < n.hd; d += kThreads) {
+    A sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) sum += shared[i][d];
+    strips[(static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * n.hd + d] = sum;
+  }
+}
+
+// launch.template operator()<V>(): the fewest channels a lane that hold a head.
+template <class Launch>
+void by_channels(int64_t hd, const Launch& launch) {
+  assert(hd <= kMostChannels);
+  if (hd <= 32)
+    launch.template operator()<1>();
+  else if (hd <= 64)
+    launch.template operator()<2>();
+  else if (hd <= 128)
+    launch.template operator()<4>();
+  else
+    launch.template operator()<8>();
+}
+
+// Every lane's channels of every row are a pack.
+template <class T, int V>
+bool all_packed(int64_t hd, std::initializer_list<const Tensor*> tensors) {
+  if (V * sizeof(T) > 16) return false;
+  return std::ranges::all_of(tensors, [&](const Tensor* tensor) { return packs<T>(ptr<T>(*tensor), hd, V); });
+}
+
+Turn turn_of(const Tensor& x, const RopeArgs& args) {
+  return {static_cast<int>(x.size(3)), static_cast<int>(args.dims), args.interleaved};
+}
+
+int64_t rows_of(const Tensor& x) {
+  return x.size(0) * x.size(1) * x.size(2);
+}
+
+// As many strips of either, at most, on every device: their number is part of the order of summation.
+constexpr int64_t kMostStrips = 2 * 132;
+
+}  // namespace
+
+void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, const Tensor& table, const RopeArgs& args,
+                        double eps) {
+  const int64_t rows = std::max(rows_of(q.x), rows_of(k.x)), hd = q.x.size(3);
+  if (rows == 0) return;
+  dispatch_device(q.x.dtype(), [&]<class T>() {
+    using A = Acc<T>;
+    const auto of = [](const HeadNorm& n) {
+      return ForwardOf<T>{ptr<T>(n.y), ptr<A>(n.r),  ptr<T>(n.x),
+                          ptr<T>(n.w), rows_of(n.x), static_cast<int>(n.x.size(2))};
+    };
+    by_channels(hd, [&]<int V>() {
+      const dim3 blocks(blocks_for(stream, (rows + kWarps - 1) / kWarps, 8), 2);
+      head_norms_forward_kernel<T, V><<<blocks, kThreads, 0, native(stream)>>>(
+          of(q), of(k), ptr<A>(table), turn_of(q.x, args), static_cast<A>(eps),
+          all_packed<T, V>(hd, {&q.y, &q.x, &q.w, &k.y, &k.x, &k.w}));
+    });
+  });
+}
+
+void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNormGradient& k, const Tensor& table,
+                         const RopeArgs& args) {
+  const int64_t rows = std::max(rows_of(q.x), rows_of(k.x)), hd = q.x.size(3);
+  dispatch_device(q.x.dtype(), [&]<class T>() {
+    using A = Acc<T>;
+    const auto of = [](const HeadNormGradient& n) {
+      return BackwardOf<T>{ptr<T>(n.dx),
+                           ptr<T>(n.dy),
+                           ptr<T>(n.x),
+                           ptr<T>(n.w),
+                           ptr<A>(n.r),
+                           rows_of(n.x),
+                           static_cast<int>(n.x.size(2))};
+    };
+    const int64_t count = std::min(kMostStrips, (rows + kWarps - 1) / kWarps);
+    Strips<A> of_q(stream, 2 * count, hd);
+    of_q.count = count;
+    Strips<A> of_k = of_q;
+    of_k.strips += count * hd;
+    by_channels(hd, [&]<int V>() {
+      if (count > 0)
+        head_norms_backward_kernel<T, V><<<dim3(static_cast<unsigned>(count), 2), kThreads, 0, native(stream)>>>(
+            of(q), of(k), of_q.strips, ptr<A>(table), turn_of(q.x, args),
+            all_packed<T, V>(hd, {&q.dx, &q.dy, &q.x, &q.w, &k.dx, &k.dy, &k.x, &k.w}));
+    });
+    add_strips(stream, q.dw, q.write, of_q);
+    add_strips(stream, k.dw, k.write, of_k);
+  });
+}
+
+}  // namespace witan::kernels::cuda

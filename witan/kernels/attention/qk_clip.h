@@ -1,0 +1,39 @@
+// QK-clip (Kimi Team, "Kimi K2", 2025, arXiv:2507.20534, algorithm 1): attention logits that grow are bounded by the
+// weights that make them. With groups of heads, whose queries share keys, a group is clipped by its largest logit, as
+// Megatron-LM's --qk-clip does it. In latent attention (nn/attention/latent.h) the channels of keys that turn belong to
+// all heads: a head's queries for them are scaled by all of gamma.
+#pragma once
+
+#include <limits>
+
+#include "witan/kernels/attention/attention.h"
+
+namespace witan::kernels {
+
+// largest[h] = max(largest[h], max_(b, i, j) s[i,j]) over the pairs that attention_forward of the same inputs looks at,
+// s as there, without those whose query is padding, which has a negative sequence id (kernels/moe/router.h); v and
+// dropout are not read.  largest [H] accumulator dtype of q
+void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in);
+WITAN_KERNEL_TWINS(attention_max_logits)
+
+// What is scaled: p as of kernels/optimizer/optimizer.h, of consecutive rows of a projection of queries or keys.
+struct ClippedTensors {
+  Tensor value, remainder;  // flat; written
+};
+struct ClipArgs {
+  double threshold;   // of logits
+  double exponent;    // queries alpha, keys 1 - alpha
+  int64_t first;      // where the values begin in the projection of all heads, in elements
+  int64_t per_group;  // elements of a group's rows there
+  // Of a group's elements those that `exponent` is of come first, so many; the others have exponent_behind.
+  int64_t leading = std::numeric_limits<int64_t>::max();
+  double exponent_behind = 0;
+};
+// p = gamma_g^e p,  gamma_g = min(threshold / max_(h of g) largest[h], 1),  g = (first + i) / per_group, e the exponent
+// of the element's place in its group. Nothing where step.skip is not 0.  largest [H] of all heads, groups G: H / G
+// consecutive heads each
+void clip_projection(Stream& stream, const ClippedTensors& to, const Tensor& largest, int64_t groups,
+                     const Tensor& step, const ClipArgs& args);
+WITAN_KERNEL_TWINS(clip_projection)
+
+}  // namespace witan::kernels

@@ -1,0 +1,56 @@
+// Sequences that ranks divide by positions on one side and by heads on the other, and the pieces that they send each
+// other to go from one to the other: pure copies, and the sum of what several ranks send of one head.
+//
+// n ranks hold two chunks of C positions each of B sequences (comm/context.h). A piece is [B, 2, C, width]: an early
+// and a late chunk of each sequence, of each position `width` elements side by side. Each rank has one for every rank,
+// in whatever tensor it lies.
+#pragma once
+
+#include <vector>
+
+#include "witan/kernels/common/launch.h"
+
+namespace witan::kernels {
+
+struct PieceSize {
+  int64_t B, chunk, width;
+  int64_t elements() const { return B * 2 * chunk * width; }
+};
+
+// Where rank r's piece lies in a tensor, in elements: that of sequence b, position s of the early chunk begins at
+//   offset + r heads / ranks step + b sequence + (r early + s) row,
+// and with late + r late_step in place of r early in the late chunk. r heads / ranks is rounded down.
+struct PieceLayout {
+  int64_t sequence, row;
+  int64_t early = 0, late = 0, late_step = 0;  // rows
+  int64_t offset = 0, heads = 1, ranks = 1, step = 0;
+
+  int64_t begin(int64_t rank) const { return offset + rank * heads / ranks * step; }
+  int64_t first_row(int64_t rank, bool of_late) const { return of_late ? late + rank * late_step : rank * early; }
+};
+
+// Of x [B, 2 C, P, w], this rank's positions of all P heads: to each of n ranks go P / n heads in order, or where there
+// are fewer than ranks the one that it shares.
+PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks);
+// Of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
+PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks);
+// Of a message to or from all ranks, n pieces of `elements` each, in which this one lies behind `before` others.
+PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before);
+
+// The pieces of a tensor, for all ranks: those of `from` in their order go where those of `to` are.
+struct PieceCopy {
+  Tensor to, from;
+  PieceLayout to_layout, from_layout;
+  PieceSize size;
+};
+inline constexpr size_t kMostPieceCopies = 3;  // of a call
+
+// Piece r of each `to` = piece r of its `from`, for r in [0, ranks). Of one dtype.
+void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t ranks);
+WITAN_KERNEL_TWINS(copy_pieces)
+
+// y[r,:] = sum_i x[r,i,:], in the accumulator dtype, in the order of i;  x [R, N, w], y [R, w]
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x);
+WITAN_KERNEL_TWINS(sum_shares)
+
+}  // namespace witan::kernels

@@ -1,0 +1,386 @@
+// Products in 8 bits on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which sees pairs of them as numbers of
+// 16 bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 steps. Of each 64
+// lines of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
+// (arXiv:2412.19437, section 3.3.2); when they have ended, the sum times its scales is added to the tile's in float32.
+// One warpgroup does that while the other's multiplies run. Scales never keep either waiting: they are asked for a
+// block ahead, or come with the operands. Tiles of 256 lines take a third less through the L2 cache than those of 128.
+#pragma once
+
+#include "witan/kernels/fp8/fp8.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm_hopper.cuh"
+#include "witan/kernels/grouped/cuda/grouped_store.cuh"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kFp8Columns = 128;  // of a tile: one scale of weights for all of them
+using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 lines of a warpgroup
+
+// The tile, with room behind the operands of a stage for the scales of all of its lines and columns, or without.
+template <int kLinesOf, Multicast kMulticastOf, bool kStagesScales, Fp8Format kFormatOf>
+struct Fp8Shape : TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
+  using Base = TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
+  static constexpr Fp8Format kFormatA = kFormatOf;  // of lines; columns are e4m3
+  static constexpr int kScales = (kLinesOf + kFp8Columns) * static_cast<int>(sizeof(float));
+  static constexpr int kStage = Base::kStage + (kStagesScales ? divide_up(kScales, 1024) * 1024 : 0);
+};
+
+// A thread's place in a tile: its row in the first part's 64 lines is `line`, the 8th after it its second; of the
+// following parts those kApart lines further on.
+struct Fp8Place {
+  int line, column;  // in the tile; two columns of each 8
+};
+
+// Of rows by weights: a scale for each row and block, and one for the tile's columns and the block.
+struct RowScales {
+  static constexpr bool kStaged = false;
+  const float* rows;  // [blocks of steps, rows of the pool]
+  int pool;           // rows
+  const float* weights;
+  int of_expert, of_column, of_step;  // strides, in blocks
+
+  // What one thread multiplies with, block by block; the next block's comes while this one's multiplies run.
+  template <int kParts, int kApart>
+  class Reader {
+   public:
+    // Asks for the first block's of a tile, any of the result's.
+    __device__ __forceinline__ void begin_tile(const RowScales& scales, const Tile& tile, const Fp8Place& place) {
+      rows_ = scales.rows;
+      weights_ = scales.weights + tile.expert * scales.of_expert + tile.column / kFp8Columns * scales.of_column;
+      // Rows behind a group's may lie outside; what is computed of them is not stored.
+#pragma unroll
+      for (int i = 0; i < 2 * kParts; ++i)
+        at_[i] = min(tile.row + place.line + i / 2 * kApart + i % 2 * 8, scales.pool - 1);
+      ask();
+    }
+    // While the block's multiplies run. `more`: there is another one.
+    __device__ __forceinline__ void begin_block(const RowScales& scales, bool more) {
+#pragma unroll
+      for (int i = 0; i < 2 * kParts; ++i) factor_[i] = next_[i] * weight_;
+      if (!more) return;
+      rows_ += scales.pool;
+      weights_ += scales.of_step;
+      ask();
+    }
+    template <int kPart>
+    __device__ __forceinline__ void add(Fp8Sums& sums, const Fp8Sums& fresh, const uint8_t*) const {
+#pragma unroll
+      for (int i = 0; i < kFp8Columns / 2; ++i) sums[i] = fmaf(fresh[i], factor_[2 * kPart + i % 4 / 2], sums[i]);
+    }
+
+   private:
+    __device__ __forceinline__ void ask() {
+#pragma unroll
+      for (int i = 0; i < 2 * kParts; ++i) next_[i] = __ldg(rows_ + at_[i]);
+      weight_ = __ldg(weights_);
+    }
+    const float *rows_, *weights_;
+    int at_[2 * kParts];
+    float next_[2 * kParts], weight_, factor_[2 * kParts];
+  };
+};
+
+// Of columns of two matrices, summed over blocks of rows: a scale for each line and block, and for each column. They
+// come with the stage, lines' first.
+struct ColumnScales {
+  static constexpr bool kStaged = true;
+  const float *a, *b;  // [blocks, lines], [blocks, columns], at 16 bytes
+  int lines, columns;  // multiples of 4
+
+  template <int kLines>
+  struct Loader {
+    const ColumnScales& of;
+    // Nothing of an empty sum: its block may lie behind all.
+    __device__ __forceinline__ int lines_of(const Tile& tile, int left) const {
+      return tile.rows > 0 ? max(0, min(kLines, left)) : 0;
+    }
+    __device__ __forceinline__ int columns_of(const Tile& tile) const {
+      return tile.rows > 0 ? max(0, min(kFp8Columns, of.columns - tile.column)) : 0;
+    }
+    __device__ __forceinline__ uint32_t bytes(const Tile& tile, int left) const {
+      return static_cast<uint32_t>((lines_of(tile, left) + columns_of(tile)) * static_cast<int>(sizeof(float)));
+    }
+    __device__ __forceinline__ void load(uint8_t* to, uint64_t* barrier, const Tile& tile, int left, int block) const {
+      const int64_t at = tile.row / kWgmmaUnit + block;
+      const int some = lines_of(tile, left), across = columns_of(tile);
+      constexpr uint32_t kEach = sizeof(float);
+      if (some > 0) bulk_load(to, of.a + at * of.lines + tile.line, static_cast<uint32_t>(some) * kEach, barrier);
+      if (across > 0)
+        bulk_load(to + kLines * kEach, of.b + at * of.columns + tile.column, static_cast<uint32_t>(across) * kEach,
+                  barrier);
+    }
+  };
+
+  template <int kParts, int kApart>
+  class Reader {
+   public:
+    __device__ __forceinline__ void begin_tile(const ColumnScales&, const Tile&, const Fp8Place& place) {
+      place_ = place;
+    }
+    __device__ __forceinline__ void begin_block(const ColumnScales&, bool) const {}
+    // Of lines and columns that do not exist there is anything; so are their sums, which are not stored.
+    template <int kPart>
+    __device__ __forceinline__ void add(Fp8Sums& sums, const Fp8Sums& fresh, const uint8_t* staged) const {
+      const float* const line = reinterpret_cast<const float*>(staged) + place_.line + kPart * kApart;
+      const float* const column = reinterpret_cast<const float*>(staged) + kParts * kApart + place_.column;
+      const float low = line[0], high = line[8];
+#pragma unroll
+      for (int i = 0; i < kFp8Columns / 2; i += 4) {
+        const float2 two = *reinterpret_cast<const float2*>(column + i * 2);
+        sums[i] = fmaf(fresh[i] * low, two.x, sums[i]);
+        sums[i + 1] = fmaf(fresh[i + 1] * low, two.y, sums[i + 1]);
+        sums[i + 2] = fmaf(fresh[i + 2] * high, two.x, sums[i + 2]);
+        sums[i + 3] = fmaf(fresh[i + 3] * high, two.y, sums[i + 3]);
+      }
+    }
+
+   private:
+    Fp8Place place_;
+  };
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The four multiplies of one part and block, into a sum of their own.
+template <Fp8Format kFormatA>
+__device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint64_t b) {
+  constexpr uint64_t kAdvance = kWgmmaAdvance<Major::steps>;  // 32 bytes: 32 e4m3
+  wgmma_begin();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma_fp8<kFormatA>(fresh, a + k * kAdvance, b + k * kAdvance, k);
+  wgmma_commit();
+}
+
+// sums of the first kSome of the warpgroup's parts, of 64 lines each, over all blocks; of none, stages are only passed
+// on. `reader` has begun the tile.
+template <int kSome, class Shape, class Scales, class Reader, int kStaging>
+__device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
+                                                const SharedRing<Shape, kStaging>& shared,
+                                                Ring<SharedRing<Shape, kStaging>::kStages>& ring, const Scales& scales,
+                                                Reader& reader, int blocks, int consumer) {
+#pragma unroll
+  for (int part = 0; part < Shape::kParts; ++part)
+#pragma unroll
+    for (int i = 0; i < kFp8Columns / 2; ++i) sums[part][i] = 0;
+  if constexpr (kSome == 0) {
+    for (int block = 0; block < blocks; ++block, ring.advance()) {
+      barrier_wait(shared.full + ring.stage, ring.parity);
+      release<Shape>(shared.empty + ring.stage);
+    }
+  } else {
+    const uint64_t first_a = wgmma_operand<Major::steps>(shared.a(0) + consumer * kWgmmaUnitBytes),
+                   first_b = wgmma_operand<Major::steps>(shared.b(0));
+    for (int block = 0; block < blocks; ++block, ring.advance()) {
+      const uint64_t stage = static_cast<uint64_t>(ring.stage * (Shape::kStage >> 4));
+      const uint8_t* const staged = shared.b(ring.stage) + Shape::kStageB;
+      Fp8Sums fresh;
+      barrier_wait(shared.full + ring.stage, ring.parity);
+      const auto part = [&]<int kPart>() {
+        constexpr uint64_t kDown = kPart * (Shape::kPartsApart * kWgmmaUnitBytes >> 4);
+        multiply_block<Shape::kFormatA>(fresh, first_a + stage + kDown, first_b + stage);
+        if (kPart == 0) reader.begin_block(scales, block + 1 < blocks);
+        wgmma_wait<0>();
+        pin(fresh);
+        if (!Scales::kStaged && kPart == kSome - 1) release<Shape>(shared.empty + ring.stage);
+        reader.template add<kPart>(sums[kPart], fresh, staged);
+      };
+      part.template operator()<0>();
+      if constexpr (kSome > 1) part.template operator()<1>();
+      if (Scales::kStaged) release<Shape>(shared.empty + ring.stage);
+    }
+  }
+}
+
+// One warpgroup: every other 64 lines of every tile.
+template <class Shape, class Operands, class Scales, int kStaging, class AllTiles, class Epilogue>
+__device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
+                               const GroupedProduct& product, const Scales& scales, const Epilogue& epilogue, int rank,
+                               int consumer) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum;
+  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
+  uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32, down = consumer * kWgmmaUnit;
+  const Fp8Place place{down + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + lane / 4, lane % 4 * 2};
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
+  const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  typename Scales::template Reader<Shape::kParts, kApart> reader;
+  const auto begin_tile = [&](int span) {
+    if (span >= tiles.spans()) return Tile{};
+    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+    if (tile.column < product.columns) reader.begin_tile(scales, tile, place);
+    return tile;
+  };
+  Tile next = begin_tile(first);
+  for (int span = first; span < tiles.spans(); span += apart) {
+    const Tile tile = next;
+    const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    // The second tile of a span may have no columns.
+    const bool columns = tile.column < product.columns;
+    const int lines = columns ? lines_left<Operands>(product, tile) - down : 0;
+    const int multiplied = kSum && tile.rows <= 0 ? 0 : lines;
+    Fp8Sums sums[Shape::kParts];
+    if (multiplied > (Shape::kParts - 1) * kApart)
+      multiply_blocks<Shape::kParts, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
+    else if (Shape::kParts > 1 && multiplied > 0)
+      multiply_blocks<1, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
+    else
+      multiply_blocks<0, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
+    next = begin_tile(span + apart);  // whose scales come while results are stored
+#pragma unroll
+    for (int part = 0; part < Shape::kParts; ++part) {
+      const int left = lines - part * kApart;
+      if (blocks == 0 || left <= 0) break;
+      epilogue.template operator()<kFp8Columns>(sums[part],
+                                                {tile.expert, (kSum ? tile.line : tile.row) + down + part * kApart,
+                                                 left, tile.column, product.columns - tile.column},
+                                                staging);
+    }
+  }
+  epilogue.finish();
+}
+
+// What the producer copies beside a stage's operands.
+template <class Shape>
+__device__ __forceinline__ NothingBeside beside(const RowScales&) {
+  return {};
+}
+template <class Shape>
+__device__ __forceinline__ ColumnScales::Loader<Shape::kLines> beside(const ColumnScales& scales) {
+  return {scales};
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+template <class Shape, class Operands, class Scales, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    fp8_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                    const __grid_constant__ GroupedProduct product, const __grid_constant__ Scales scales,
+                    const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  static_assert(Shape::kColumns == kFp8Columns && !Shape::kPingPong);
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init();
+  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
+  if (Shape::kCluster > 1) cluster_sync();
+
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0)
+      produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, GatheredRows{}, rank,
+                                                       beside<Shape>(scales));
+  } else {
+    take_registers<232>();
+    consume_scaled<Shape, Operands>(shared, tiles, product, scales, epilogue, rank, warpgroup - 1);
+  }
+  // The other block may still load into this one's memory, or arrive at its barriers.
+  if (Shape::kCluster > 1) cluster_sync();
+#endif
+}
+
+// Any place in memory, element by element: for gradients that do not begin at 16 bytes.
+template <class T, bool kAdd>
+struct StoreEach {
+  static constexpr bool kAccumulates = kAdd;
+  template <int kColumns>
+  static constexpr int kStaging = 0;
+  T* out;
+  int64_t expert_stride, row_stride;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part, uint8_t*) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+    T* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      if (row >= part.rows || column >= part.columns) continue;
+      T& to = base[row * row_stride + column];
+      to = convert<T>((kAdd ? convert<float>(to) : 0.0F) + sums[i]);
+    }
+  }
+  __device__ __forceinline__ void finish() const {}
+};
+
+template <class Shape, class Operands, class Scales, class Epilogue>
+void launch_fp8_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product, const Scales& scales,
+                     const Epilogue& epilogue) {
+  constexpr int kWalkedColumns = 2048;
+  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  launch_persistent<Shape, Epilogue>(stream, fp8_gemm_kernel<Shape, Operands, Scales, Epilogue>, "a product in 8 bits",
+                                     a_map, b_map, product, scales, epilogue);
+}
+
+template <class Scales, Fp8Format kFormatA>
+using Fp8Narrow = Fp8Shape<128, Multicast::none, Scales::kStaged, kFormatA>;
+template <class Scales, Fp8Format kFormatA>
+using Fp8Wide = Fp8Shape<256, Multicast::a, Scales::kStaged, kFormatA>;  // two blocks share the lines
+
+// Calls body.template operator()<Shape>() for results of `experts` of so many lines together, and columns.
+template <class Scales, Fp8Format kFormatA, class Body>
+void with_fp8_shape_of(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+  if (lines < 256 * experts || columns <= kFp8Columns)
+    body.template operator()<Fp8Narrow<Scales, kFormatA>>();
+  else
+    body.template operator()<Fp8Wide<Scales, kFormatA>>();
+}
+template <class Scales, class Body>
+void with_fp8_shape(Fp8Format format_a, int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+  if (format_a == Fp8Format::e4m3)
+    with_fp8_shape_of<Scales, Fp8Format::e4m3>(lines, experts, columns, body);
+  else
+    with_fp8_shape_of<Scales, Fp8Format::e5m2>(lines, experts, columns, body);
+}
+
+// fp8_product() (kernels/fp8/fp8.h) in tiles of one shape.
+template <class Shape>
+void launch_fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups) {
+  using Bf16 = __nv_bfloat16;
+  using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps>;
+  const Tensor &x = product.rows.values, &w = product.matrices(), &scales = product.weights.scales;
+  const bool grouped = groups.begin.defined();
+  const int across = static_cast<int>(scales.size(2)), of_expert = static_cast<int>(scales.size(1)) * across;
+  const RowScales factors{ptr<float>(product.rows.scales), static_cast<int>(x.size(0)), ptr<float>(scales), of_expert,
+                          product.turned ? 1 : across,     product.turned ? across : 1};
+  const GroupedProduct of{grouped ? groups.begin.data<int64_t>() : nullptr,
+                          grouped ? groups.count.data<int64_t>() : nullptr,
+                          static_cast<int>(w.size(0)),
+                          static_cast<int>(y.size(0)),
+                          static_cast<int>(y.size(1)),
+                          static_cast<int>(x.size(1) / 2)};
+  launch_fp8_gemm<Shape, Both>(stream, x, w, of, factors, Store<Bf16>{ptr<Bf16>(y), 0, y.stride(0)});
+}
+
+// fp8_weight_gradient() (kernels/fp8/fp8.h) in tiles of one shape.
+template <class Shape, class Epilogue>
+void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Columns& dy, const Fp8Columns& x,
+                                const RowGroups& groups) {
+  using Both = OperandLayout<Grouped::sum, Major::steps, Major::steps>;
+  const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
+  const bool grouped = groups.begin.defined();
+  GroupedProduct product{grouped ? groups.begin.data<int64_t>() : nullptr,
+                         grouped ? groups.count.data<int64_t>() : nullptr,
+                         static_cast<int>(dw.size(0)),
+                         static_cast<int>(dw.size(1)),
+                         static_cast<int>(dw.size(2)),
+                         static_cast<int>(x.values.size(1) / 2)};
+  product.unit = kWgmmaUnit;  // pairs of a block
+  const ColumnScales scales{ptr<float>(dy.scales), ptr<float>(x.scales), product.lines, product.columns};
+  assert(reinterpret_cast<uintptr_t>(scales.a) % 16 == 0 && reinterpret_cast<uintptr_t>(scales.b) % 16 == 0);
+  launch_fp8_gemm<Shape, Both>(stream, dy.values, x.values, product, scales, store);
+}
+
+// Throws DeviceError for GPUs, and programs, without Hopper's instructions, and for more groups than the kernel's table
+// has room for.
+inline void require_fp8(Stream& stream, int64_t groups) {
+  require<DeviceError>(is_hopper(stream),
+                       "products in 8 bits need a GPU of compute capability 9.0 and a build for it "
+                       "(WITAN_CUDA_ARCHITECTURES with 90a-real); set fp8_format = \"none\"");
+  require<DeviceError>(groups <= kMostGroups, "products in 8 bits take up to ", kMostGroups, " experts a rank, got ",
+                       groups, "; set fp8_format = \"none\", or spread experts over more ranks");
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,152 @@
+// Matrix products of operands in e4m3 (base/e4m3.h), gradients perhaps in e5m2 (base/e5m2.h), with float32 scales, as
+// DeepSeek-V3 trains (arXiv:2412.19437, section 3.3) and Megatron-LM's recipes do. Activations and gradients have a
+// scale for each 128 numbers along the sum, weights one for each 128 by 128. A product of 128 numbers is summed as the
+// hardware sums numbers of 8 bits, times both scales, in float32; these sums are added in float32.
+//
+// Both operands of a product lie with the sum's dim last. So each of x, dy and w is quantised twice: x by rows for
+// y = x w^T and by columns for dw = dy^T x, dy by rows for dx = dy w and by columns for dw, w as it is and transposed.
+// The scale of a block is its largest magnitude / 448 (e5m2: 57344), of zeros 1; or all blocks of a tensor have the
+// scale of a magnitude that is given, beyond which numbers are the format's largest. A block with a number that is not
+// finite has the scale NaN, so that every sum over it is NaN.
+#pragma once
+
+#include "witan/kernels/common/fp8_scale.h"
+#include "witan/kernels/common/launch.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan::kernels {
+
+inline constexpr int64_t kFp8Block = 128;  // numbers that share a scale
+// Rows are copied 16 bytes at a time: K and N of every product are multiples of this.
+inline constexpr int64_t kFp8Multiple = 16;
+
+constexpr int64_t fp8_blocks(int64_t numbers) {
+  return (numbers + kFp8Block - 1) / kFp8Block;
+}
+
+// x [M, K] by rows.
+struct Fp8Rows {
+  Tensor values;  // [M, K] f8
+  Tensor scales;  // [fp8_blocks(K), M] float32
+  Fp8Format format = Fp8Format::e4m3;
+
+  static Fp8Rows empty(Stream& stream, int64_t M, int64_t K, Fp8Format format = Fp8Format::e4m3);
+};
+
+// Where the blocks of rows are: each group begins with a block of its own, so that no scale depends on who shares the
+// pool. Groups of several source ranks have blocks for each source, expert by expert, for the same reason.
+struct Fp8RowBlocks {
+  RowGroups groups;  // begin, count, source_begin, source_count: in blocks instead of rows. Undefined: one group
+  Tensor table;      // [most blocks, 2] int32: the first row of each, and how many it has (0: it is not used)
+  int64_t most = 0;  // blocks
+
+  // Groups by source, expert by expert: group e R + r is expert e's of source r; 1 without groups.
+  int64_t number() const { return groups.begin.defined() ? groups.experts() * groups.sources() : 1; }
+
+  // Of `groups` in a pool of so many rows; without groups, of all rows.
+  static Fp8RowBlocks empty(Stream& stream, const RowGroups& groups, int64_t capacity);
+};
+
+// x [M, K] by columns: blocks of 128 rows, filled up with zeros.
+struct Fp8Columns {
+  Tensor values;  // [K, 128 blocks] f8
+  Tensor scales;  // [blocks, K] float32
+  Fp8Format format = Fp8Format::e4m3;
+
+  static Fp8Columns empty(Stream& stream, const Fp8RowBlocks& blocks, int64_t K, Fp8Format format = Fp8Format::e4m3);
+};
+
+// w [E, N, K], or [N, K] as E = 1, in e4m3.
+struct Fp8Weights {
+  Tensor values;      // [E, N, K] f8, or undefined
+  Tensor transposed;  // [E, K, N] f8, or undefined
+  Tensor scales;      // [E, fp8_blocks(N), fp8_blocks(K)] float32, of both
+};
+
+// Fills in `blocks`, where there are groups.
+void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups& groups);
+WITAN_KERNEL_TWINS(fp8_row_blocks)
+
+// Which rows of x are quantised, and what they are scaled by.
+struct Fp8Given {
+  RowIndex rows = {};   // those of x that it names, which are read where they lie; undefined: all, as they are
+  Tensor largest = {};  // [blocks.number()] float32: the magnitude of each group; undefined: blocks have their own
+};
+
+// x [M, K] by rows or by columns or, in one pass, both: an undefined one is left out. Rows of no group are not written.
+// Both have one format.
+void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
+                  const Fp8RowBlocks& blocks, const Fp8Given& given = {});
+WITAN_KERNEL_TWINS(fp8_quantise)
+
+// amax[g] becomes the larger of itself and the largest magnitude of group g's rows of x [M, K], a NaN being larger than
+// all; amax [blocks.number()] float32.
+void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowBlocks& blocks,
+              const RowIndex& x_rows = {});
+WITAN_KERNEL_TWINS(fp8_amax)
+
+// The same of w [E, N, K], matrix by matrix; amax [E].
+void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w);
+WITAN_KERNEL_TWINS(fp8_weight_amax)
+
+// Delayed scaling (Transformer Engine's DelayedScaling): tensors are scaled by the magnitudes of earlier steps.
+// seen[e] becomes the largest of itself and amax[e, ..], unless it is undefined; then amax[e, ..] becomes reference[e]
+// where that is above 0: a tensor without a history is scaled by its own. amax [E R] float32; seen, reference [E].
+void fp8_delay(Stream& stream, const Tensor& amax, const Tensor& seen, const Tensor& reference);
+WITAN_KERNEL_TWINS(fp8_delay)
+
+// After a step that is not skipped: what tensors are scaled by in the next one. history[(update - 1) % H] becomes amax,
+// and reference[i], where it then is above 0 and finite, factor times the largest of history[.., i]; without a history
+// of amax[i]. reference, amax [n] float32; history [H, n] float32, or undefined; step: kernels/common/step_value.h.
+struct Fp8History {
+  const Tensor &reference, &history, &amax;
+};
+void fp8_next_references(Stream& stream, const Fp8History& of, const Tensor& step, double factor);
+WITAN_KERNEL_TWINS(fp8_next_references)
+
+// swiglu_forward(h, s) (kernels/pointwise/activation.h) by rows or by columns or both, to the bit, without its result
+// in memory: h [M, 2F], s [M] float32 or undefined; rows and columns are of [M, F].
+void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& h,
+                         const Tensor& s, const RowGroups& groups, const Fp8RowBlocks& blocks);
+WITAN_CUDA_TWIN(fp8_quantise_swiglu)
+
+// The same of swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined: not wanted.
+struct Fp8SwigluGradient {
+  const Tensor &ds, &dy, &h, &s;
+};
+void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns,
+                                  const Fp8SwigluGradient& of, const RowGroups& groups, const Fp8RowBlocks& blocks);
+#if WITAN_CUDA
+namespace cuda {
+// dots [F / 128, M] float32: the parts of ds
+void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns,
+                                  const Fp8SwigluGradient& of, const Tensor& dots, const Fp8RowBlocks& blocks);
+}  // namespace cuda
+#endif
+
+// w [E, N, K] as it is or transposed or, in one pass, both. largest [E] float32: the magnitude of each matrix, or
+// undefined, as Fp8Given has it.
+void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest = {});
+WITAN_KERNEL_TWINS(fp8_quantise_weights)
+
+// Of w: y[i,:] = w[e] x[i,:] for the rows i of group e, or of all rows where there are no groups (E = 1); with `turned`
+// dx[i,:] = w[e]^T dy[i,:].  y [M, N], x of [M, K] and w of [E, N, K]; turned: dx [M, K], dy of [M, N]. y is float32 or
+// bfloat16. Rows of no group stay as they are.
+struct Fp8Product {
+  const Fp8Rows& rows;
+  const Fp8Weights& weights;
+  bool turned = false;
+
+  const Tensor& matrices() const { return turned ? weights.transposed : weights.values; }  // [E, columns, steps]
+};
+void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups);
+WITAN_KERNEL_TWINS(fp8_product)
+
+// dw[e] (=|+=) sum_{i in group e} dy[i,:] x[i,:]^T;  dw [E, N, K] float32 or bfloat16. `groups` in blocks: those of
+// Fp8RowBlocks, or of one of its sources; without groups all rows (E = 1). An empty group's is zeros, or stays.
+void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp8Columns& dy, const Fp8Columns& x,
+                         const RowGroups& groups);
+WITAN_KERNEL_TWINS(fp8_weight_gradient)
+
+}  // namespace witan::kernels

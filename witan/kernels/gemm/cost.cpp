@@ -1,0 +1,52 @@
+#include <cassert>
+
+#include "witan/kernels/gemm/cpu/gemm.h"
+#include "witan/kernels/gemm/cpu/gemm_blocks.h"
+#include "witan/kernels/gemm/gemm.h"
+
+namespace witan::kernels {
+namespace {
+
+double flops_of(const Tensor& c, const Tensor& a, Transpose transpose_a) {
+  const int64_t K = a.size(transpose_a == Transpose::yes ? 0 : 1);
+  return 2.0 * static_cast<double>(c.elements()) * static_cast<double>(K);
+}
+
+}  // namespace
+
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b) {
+  const int64_t M = c.size(0), N = c.size(1), K = a.size(transpose_a == Transpose::yes ? 0 : 1);
+  assert(a.size(transpose_a == Transpose::yes ? 1 : 0) == M && a.stride(1) == 1);
+  assert(b.size(transpose_b == Transpose::yes ? 1 : 0) == K && b.size(transpose_b == Transpose::yes ? 0 : 1) == N);
+  assert(b.stride(1) == 1 && c.stride(1) == 1 && a.dtype() == b.dtype());
+  const Cost cost{flops_of(c, a, transpose_a), bytes_of(a, b, c) + (write == Write::accumulate ? bytes_of(c) : 0.0)};
+  const Tensor packed = stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K);
+  charge(stream, "gemm", cost,
+         [&] {
+           if (stream.is_cuda())
+             WITAN_CALL_CUDA(gemm, stream, c, write, a, transpose_a, b, transpose_b);
+           else
+             cpu::gemm(stream, c, write, a, transpose_a, b, transpose_b, packed);
+         },
+         {M, N, K, 1});
+}
+
+void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                    Transpose transpose_b, const Tensor& bias) {
+  assert(c.contiguous() && bias.shape() == Shape{c.size(1)} && bias.dtype() == c.dtype());
+  if (!stream.plans_for_cuda()) {
+    repeat_row(stream, c, bias);
+    return gemm(stream, c, Write::accumulate, a, transpose_a, b, transpose_b);
+  }
+  charge(stream, "gemm", {flops_of(c, a, transpose_a), bytes_of(a, b, c, bias)},
+         [&] { WITAN_CALL_CUDA(gemm_with_bias, stream, c, a, transpose_a, b, transpose_b, bias); },
+         {c.size(0), c.size(1), a.size(transpose_a == Transpose::yes ? 0 : 1), 1});
+}
+
+void repeat_row(Stream& stream, const Tensor& y, const Tensor& row) {
+  assert(y.contiguous() && y.size(1) == row.size(0) && y.dtype() == row.dtype());
+  WITAN_LAUNCH(stream, repeat_row, (Cost{0, bytes_of(y, row)}), y, row);
+}
+
+}  // namespace witan::kernels

@@ -1,0 +1,402 @@
+#include "witan/kernels/gemm/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "witan/base/mutex.h"
+#include "witan/kernels/common/cuda/fingerprint.h"
+#include "witan/kernels/gemm/row_products.h"
+#include "witan/tensor/cuda/library.h"
+#include "witan/tensor/cuda/stream.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int64_t kWorkspace = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+static_assert(kWorkspace <= Stream::kScratchBytes);
+constexpr int kChoices = 8;              // algorithms asked for; the library knows few more for any problem
+constexpr double kWorthTrying = 2e9;     // FLOPs of a product whose algorithms are timed
+constexpr float kNearlyFull = 0.8f;      // of the multiprocessors
+constexpr int kCalls = 4, kSamples = 3;  // of a timing
+constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
+constexpr uint32_t kAligned = 16;        // bytes: of the widest loads
+constexpr int64_t kTypicalBatch = 32;    // for which algorithms of batches are chosen, whatever their size
+constexpr int64_t kTypicalRows = 4096;   // and those of products whose rows must not know each other
+
+struct Api {
+  const witan::cuda::Library& library = witan::cuda::cublaslt();
+#define WITAN_CUBLASLT(name) decltype(&::name) name = library.symbol<decltype(::name)>(#name)
+  WITAN_CUBLASLT(cublasLtCreate);
+  WITAN_CUBLASLT(cublasLtGetStatusName);
+  WITAN_CUBLASLT(cublasLtMatmul);
+  WITAN_CUBLASLT(cublasLtMatmulAlgoCheck);
+  WITAN_CUBLASLT(cublasLtMatmulAlgoConfigGetAttribute);
+  WITAN_CUBLASLT(cublasLtMatmulAlgoGetHeuristic);
+  WITAN_CUBLASLT(cublasLtMatmulDescInit_internal);
+  WITAN_CUBLASLT(cublasLtMatmulDescSetAttribute);
+  WITAN_CUBLASLT(cublasLtMatmulPreferenceInit_internal);
+  WITAN_CUBLASLT(cublasLtMatmulPreferenceSetAttribute);
+  WITAN_CUBLASLT(cublasLtMatrixLayoutInit_internal);
+  WITAN_CUBLASLT(cublasLtMatrixLayoutSetAttribute);
+#undef WITAN_CUBLASLT
+
+  void check(cublasStatus_t status, const char* what) const {
+    require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt, ", what, ": ", cublasLtGetStatusName(status));
+  }
+};
+
+// Null where the library cannot be loaded: looked for once.
+const Api* find_api() {
+  static const std::unique_ptr<const Api> api = []() -> std::unique_ptr<const Api> {
+    try {
+      return std::make_unique<const Api>();
+    } catch (const DeviceError&) {
+      return nullptr;  // `witan doctor --gpu` says why
+    }
+  }();
+  return api.get();
+}
+
+// What an algorithm depends on.
+struct Problem {
+  int device;
+  DType in, out;
+  Transpose transpose_a, transpose_b;
+  int64_t M, N, K;
+  int64_t a_stride, b_stride, c_stride;      // elements between rows
+  uint32_t a_aligned, b_aligned, c_aligned;  // bytes
+  int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
+  bool biased = false;
+  bool by_row = false;  // kernels/gemm/row_products.h
+  auto operator<=>(const Problem&) const = default;
+};
+
+// The library's matrices are column-major: what is row-major here is a transpose there, and c^T = op(b)^T op(a)^T.
+// The library takes descriptors as pointers to what it does not write: a plan that is known never changes.
+struct Plan {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDescOpaque_t product{};
+  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};    // our a, b, c
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // none: impossible. Taken is the first; the others are to be tried
+};
+
+// The greatest power of two, 16 at most, that divides the address: no kernel asks for more, and the choice depends on
+// little of where a tensor happens to lie.
+uint32_t alignment(const Tensor& tensor, int64_t bytes_apart = 0) {
+  const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | static_cast<uintptr_t>(bytes_apart) | kAligned;
+  return static_cast<uint32_t>(address & -address);
+}
+
+Problem problem_of(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                   Transpose transpose_b) {
+  return {.device = stream.device().index,
+          .in = a.dtype(),
+          .out = c.dtype(),
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b,
+          .M = c.size(0),
+          .N = c.size(1),
+          .K = a.size(transpose_a == Transpose::yes ? 0 : 1),
+          .a_stride = std::max(a.stride(0), a.size(1)),
+          .b_stride = std::max(b.stride(0), b.size(1)),
+          .c_stride = std::max(c.stride(0), c.size(1)),
+          .a_aligned = alignment(a),
+          .b_aligned = alignment(b),
+          .c_aligned = alignment(c),
+          .by_row = RowProducts::on() && transpose_a == Transpose::no};
+}
+
+Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
+  const auto aligned = [](const Tensor& batch) { return alignment(batch, batch.bytes() / batch.size(0)); };
+  return {.device = stream.device().index,
+          .in = d.dtype(),
+          .out = d.dtype(),
+          .transpose_a = p.transpose_a,
+          .transpose_b = p.transpose_b,
+          .M = d.size(1),
+          .N = d.size(2),
+          .K = p.a.size(p.transpose_a == Transpose::yes ? 1 : 2),
+          .a_stride = p.a.size(2),
+          .b_stride = p.b.size(2),
+          .c_stride = d.size(2),
+          .a_aligned = aligned(p.a),
+          .b_aligned = aligned(p.b),
+          .c_aligned = p.c.defined() ? std::min(aligned(p.c), aligned(d)) : aligned(d),
+          .batch = d.size(0)};
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return CUDA_R_64F;
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_16BF;
+  }
+}
+
+void point_to_bias(const Api& api, cublasLtMatmulDescOpaque_t& product, const void* bias) {
+  api.check(api.cublasLtMatmulDescSetAttribute(&product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+            "adding a bias");
+}
+
+// `bias`: some bias of such a problem, or null: each call has its own.
+void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
+  const bool wide = p.in == DType::f64;
+  api.check(api.cublasLtMatmulDescInit_internal(&plan.product, sizeof plan.product,
+                                                wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                                wide ? CUDA_R_64F : CUDA_R_32F),
+            "describing a product");
+  const auto transpose = [&](cublasLtMatmulDescAttributes_t which, Transpose ours) {
+    const cublasOperation_t theirs = ours == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+    api.check(api.cublasLtMatmulDescSetAttribute(&plan.product, which, &theirs, sizeof theirs), "transposing");
+  };
+  transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);  // their first operand is our second
+  transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
+  if (p.biased) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;  // of their rows, our columns
+    api.check(
+        api.cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
+        "adding a bias");
+    point_to_bias(api, plan.product, bias);
+  }
+  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType dtype, int64_t rows, int64_t columns,
+                          int64_t stride) {
+    api.check(api.cublasLtMatrixLayoutInit_internal(&to, sizeof to, type_of(dtype), static_cast<uint64_t>(columns),
+                                                    static_cast<uint64_t>(rows), stride),
+              "describing a matrix");
+    if (p.batch == 0) return;
+    const auto count = static_cast<int32_t>(p.batch);
+    const int64_t apart = rows * stride;
+    api.check(api.cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+              "describing a batch");
+    api.check(
+        api.cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart),
+        "describing a batch");
+  };
+  const bool ta = p.transpose_a == Transpose::yes, tb = p.transpose_b == Transpose::yes;
+  layout(plan.a, p.in, ta ? p.K : p.M, ta ? p.M : p.K, p.a_stride);
+  layout(plan.b, p.in, tb ? p.N : p.K, tb ? p.K : p.N, p.b_stride);
+  layout(plan.c, p.out, p.M, p.N, p.c_stride);
+}
+
+// Into how many parts an algorithm cuts the sum, and how it joins them: what a result's bits depend on.
+std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t& algorithm) {
+  const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
+    size_t written = 0;
+    api.check(api.cublasLtMatmulAlgoConfigGetAttribute(&algorithm, which, &value, sizeof value, &written),
+              "looking at an algorithm");
+    return value;
+  };
+  return {get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}), get(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{})};
+}
+
+// Those of the library's choices that keep sums whole, the first of them alone.
+std::vector<cublasLtMatmulAlgo_t> first_whole(const Api& api,
+                                              std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+  for (const cublasLtMatmulHeuristicResult_t& choice : choices)
+    if (choice.state == CUBLAS_STATUS_SUCCESS && parts_of(api, choice.algo).first <= 1) return {choice.algo};
+  return {};
+}
+
+// The library's first choice; or its second, where only that one keeps sums whole and busies nearly all
+// multiprocessors: it saves the parts' way through memory, and a launch.
+size_t first_choice(const Api& api, std::span<const cublasLtMatmulHeuristicResult_t> choices) {
+  const auto whole = [&](size_t i) { return parts_of(api, choices[i].algo).first <= 1; };
+  const bool second = choices.size() > 1 && choices[1].state == CUBLAS_STATUS_SUCCESS && !whole(0) && whole(1) &&
+                      choices[1].wavesCount >= kNearlyFull;
+  return second ? 1 : 0;
+}
+
+void choose(const Api& api, const Problem& p, Plan& plan) {
+  cublasLtMatmulPreferenceOpaque_t wish{};
+  api.check(api.cublasLtMatmulPreferenceInit_internal(&wish, sizeof wish), "preparing a search");
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, auto value) {
+    api.check(api.cublasLtMatmulPreferenceSetAttribute(&wish, which, &value, sizeof value), "preparing a search");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.b_aligned);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.a_aligned);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.c_aligned);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.c_aligned);
+  std::array<cublasLtMatmulHeuristicResult_t, kChoices> found{};
+  int count = 0;
+  const cublasStatus_t status = api.cublasLtMatmulAlgoGetHeuristic(
+      plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c, &wish, kChoices, found.data(), &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return;
+  api.check(status, "choosing an algorithm");
+  const std::span choices(found.data(), static_cast<size_t>(count));
+  if (choices.empty() || choices[0].state != CUBLAS_STATUS_SUCCESS) return;
+  if (p.by_row) {
+    plan.algorithms = first_whole(api, choices);
+    return;
+  }
+  const size_t first = first_choice(api, choices);
+  plan.algorithms = {choices[first].algo};
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (i != first && choices[i].state == CUBLAS_STATUS_SUCCESS &&
+        parts_of(api, choices[i].algo) == parts_of(api, choices[first].algo))
+      plan.algorithms.push_back(choices[i].algo);
+}
+
+// What is known of the library on this machine's devices, shared by all ranks; nothing is ever taken out.
+class Knowledge {
+ public:
+  explicit Knowledge(const Api& api) : api_(api) {}
+
+  std::shared_ptr<Plan> plan(const Problem& problem, const void* bias) {
+    const MutexLock lock(mutex_);
+    std::shared_ptr<Plan>& known = plans_[problem];
+    if (!known) {
+      auto plan = std::make_shared<Plan>();
+      plan->handle = handle(problem.device);
+      Problem typical = problem;
+      if (problem.batch > 0) typical.batch = kTypicalBatch;
+      if (problem.by_row) typical.M = kTypicalRows;
+      describe(api_, typical, bias, *plan);
+      choose(api_, typical, *plan);
+      if (problem.batch > 0 || problem.by_row) describe(api_, problem, bias, *plan);
+      if (problem.by_row && !plan->algorithms.empty() && !applies(*plan)) plan->algorithms.clear();
+      known = std::move(plan);
+    }
+    return known;
+  }
+  // From now on the problem is solved by this algorithm alone.
+  void settle(const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) {
+    const MutexLock lock(mutex_);
+    std::shared_ptr<Plan>& known = plans_.at(problem);
+    known = std::make_shared<Plan>(*known);
+    known->algorithms = {algorithm};
+  }
+
+ private:
+  // Whether the algorithm that was chosen for other sizes takes these.
+  bool applies(Plan& plan) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c,
+                                        &plan.algorithms[0], &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= static_cast<size_t>(kWorkspace);
+  }
+  cublasLtHandle_t handle(int device) WITAN_REQUIRES(mutex_) {
+    cublasLtHandle_t& handle = handles_[device];
+    if (!handle) {
+      const witan::cuda::OnDevice on(device);
+      api_.check(api_.cublasLtCreate(&handle), "starting");
+    }
+    return handle;
+  }
+
+  const Api& api_;
+  Mutex mutex_;
+  std::map<int, cublasLtHandle_t> handles_ WITAN_GUARDED_BY(mutex_);
+  std::map<Problem, std::shared_ptr<Plan>> plans_ WITAN_GUARDED_BY(mutex_);
+};
+
+bool is_captured(Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  witan::cuda::check(cudaStreamIsCapturing(witan::cuda::native(stream), &status), "asking whether a graph is captured");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// The fastest algorithm of the plan that writes the bits of its first, which c holds in the end. multiply(algorithm)
+// overwrites c. Other ranks are not held up: nothing is locked while the device is waited for.
+template <class Multiply>
+cublasLtMatmulAlgo_t fastest(Stream& stream, const Plan& plan, const Tensor& c, const Multiply& multiply) {
+  const auto seconds = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const auto samples = witan::cuda::time_calls(*stream.queue(), kSamples, [&] {
+      for (int i = 0; i < kCalls; ++i) multiply(algorithm);
+    });
+    return std::ranges::min(samples);
+  };
+  cublasLtMatmulAlgo_t best = plan.algorithms[0];
+  multiply(best);
+  const uint64_t bits = fingerprint(stream, c);
+  double to_beat = kClearly * seconds(best);
+  for (size_t i = 1; i < plan.algorithms.size(); ++i) {
+    multiply(plan.algorithms[i]);
+    if (fingerprint(stream, c) != bits) continue;
+    const double its = seconds(plan.algorithms[i]);
+    if (its >= to_beat) continue;
+    to_beat = its;
+    best = plan.algorithms[i];
+  }
+  multiply(best);
+  return best;
+}
+
+// Null where the library is missing.
+Knowledge* find_knowledge() {
+  static const std::unique_ptr<Knowledge> knowledge =
+      find_api() != nullptr ? std::make_unique<Knowledge>(*find_api()) : nullptr;
+  return knowledge.get();
+}
+
+// d = alpha op(a) op(b) + beta c, where c may be d; and the bias in each row, unless it is null.
+struct Operands {
+  const Tensor &d, &a, &b, &c;
+  double alpha, beta;
+  const void* bias = nullptr;
+};
+
+bool multiply(Stream& stream, const Problem& problem, const Operands& operands) {
+  Knowledge* knowledge = find_knowledge();
+  if (knowledge == nullptr) return false;
+  const Api& api = *find_api();
+  const std::shared_ptr<Plan> plan = knowledge->plan(problem, operands.bias);
+  if (plan->algorithms.empty()) return false;
+  cublasLtMatmulDescOpaque_t product = plan->product;
+  if (problem.biased) point_to_bias(api, product, operands.bias);
+  const auto multiply_by = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const auto call = [&]<class Scale>(Scale of_product, Scale of_c) {
+      api.check(api.cublasLtMatmul(plan->handle, &product, &of_product, operands.b.raw(), &plan->b, operands.a.raw(),
+                                   &plan->a, &of_c, operands.c.raw(), &plan->c, operands.d.raw(), &plan->c, &algorithm,
+                                   stream.scratch(kWorkspace), kWorkspace, witan::cuda::native(stream)),
+                "multiplying");
+    };
+    if (operands.a.dtype() == DType::f64)
+      call(operands.alpha, operands.beta);
+    else
+      call(static_cast<float>(operands.alpha), static_cast<float>(operands.beta));
+  };
+  const bool again = operands.beta == 0 || operands.c.raw() != operands.d.raw();  // a second call writes the same
+  const double flops = 2.0 * static_cast<double>(problem.M) * static_cast<double>(problem.N) *
+                       static_cast<double>(problem.K) * static_cast<double>(std::max<int64_t>(problem.batch, 1));
+  if (plan->algorithms.size() == 1 || !again || flops < kWorthTrying || is_captured(stream))
+    multiply_by(plan->algorithms[0]);
+  else
+    knowledge->settle(problem, fastest(stream, *plan, operands.d, multiply_by));
+  return true;
+}
+
+}  // namespace
+
+bool gemm_by_cublaslt(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
+                      const Tensor& b, Transpose transpose_b) {
+  return multiply(stream, problem_of(stream, c, a, transpose_a, b, transpose_b),
+                  {c, a, b, c, 1, write == Write::accumulate ? 1.0 : 0.0});
+}
+
+bool gemm_with_bias_by_cublaslt(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a,
+                                const Tensor& b, Transpose transpose_b, const Tensor& bias) {
+  if (alignment(bias) != kAligned) return false;
+  Problem problem = problem_of(stream, c, a, transpose_a, b, transpose_b);
+  problem.biased = true;
+  return multiply(stream, problem, {c, a, b, c, 1, 0, bias.raw()});
+}
+
+bool batched_gemm_by_cublaslt(Stream& stream, const Tensor& d, const BatchedProduct& p) {
+  return multiply(stream, problem_of(stream, d, p), {d, p.a, p.b, p.c.defined() ? p.c : d, p.alpha, p.beta});
+}
+
+}  // namespace witan::kernels::cuda

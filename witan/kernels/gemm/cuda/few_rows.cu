@@ -1,0 +1,164 @@
+#include "witan/kernels/gemm/cuda/few_rows.cuh"
+#include "witan/kernels/gemm/cuda/few_rows.h"
+#include "witan/kernels/gemm/product_scopes.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+// y [rows, lines] = x w^T + bias, where there is one.
+template <class X, class W, class Y>
+struct FewRowsCall {
+  Y* y;
+  const X* x;
+  const W* w;
+  const Y* bias;
+  int64_t y_stride, x_stride, w_stride;
+  int rows, lines, steps;
+};
+
+// Block i: 16 lines from 16 i on.
+template <class T, int kTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>) few_rows_kernel(const FewRowsCall<T, T, T> call) {
+  extern __shared__ uint4 ring[];
+  __shared__ few::WarpSums<kTiles, kWarps> sums;
+  const int own = static_cast<int>(threadIdx.x) % 32 / 4, line = static_cast<int>(blockIdx.x) * few::kLines;
+  few::Operands<T, kTiles> of;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) of.lines[i] = call.w + min(line + 8 * i + own, call.lines - 1) * call.w_stride;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const int row = tile * few::kColumns + own;
+    of.columns[tile] = row < call.rows ? call.x + row * call.x_stride : nullptr;
+  }
+  few::add_up<T, kTiles, kWarps>(sums, ring, of, call.steps);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kTiles * few::kColumns * few::kLines; i += kWarps * 32) {
+    const int row = i / few::kLines, r = i % few::kLines;
+    if (row >= call.rows || line + r >= call.lines) continue;
+    float sum = sums.sum(r, row / few::kColumns, row % few::kColumns);
+    if (call.bias) sum += convert<float>(call.bias[line + r]);
+    call.y[row * call.y_stride + line + r] = convert<T>(sum);
+  }
+}
+
+// Many small blocks, of which some multiply while others wait; of few, each large enough to have as much under way.
+// The number of rows does not matter, so that it changes no bit.
+template <class Body>
+void with_warps(Stream& stream, int64_t steps, int64_t blocks, const Body& body) {
+  const int64_t processors = multiprocessors(stream);
+  if (steps <= 1024 || blocks > 2 * processors) return body.template operator()<4>();
+  if (blocks > processors) return body.template operator()<8>();
+  body.template operator()<16>();
+}
+
+template <class T>
+void launch_halves(Stream& stream, const FewRowsCall<T, T, T>& call) {
+  const auto blocks = static_cast<unsigned>((call.lines + few::kLines - 1) / few::kLines);
+  with_warps(stream, call.steps, blocks, [&]<int kWarps>() {
+    if (call.rows <= few::kColumns)
+      few::launch<1, kWarps>(stream, few_rows_kernel<T, 1, kWarps>, blocks, call);
+    else
+      few::launch<2, kWarps>(stream, few_rows_kernel<T, 2, kWarps>, blocks, call);
+  });
+}
+
+constexpr int kThreads = 256, kWideLines = 2;  // of a block with a float32 weight
+constexpr int kMostWideRows = 16;
+
+// Block (i, j): two lines from 2 i on, and kRows rows from kRows j on. All threads share each sum, in float32 as it is.
+template <class X, int kRows>
+__global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCall<X, float, float> call) {
+  constexpr int N = kPack<float>, kSums = kWideLines * kRows, kWarps = kThreads / 32;
+  __shared__ float shared[kWarps][kSums];
+  const int line = static_cast<int>(blockIdx.x) * kWideLines, first = static_cast<int>(blockIdx.y) * kRows;
+  const int rows = call.rows - first;
+  const X* const x_rows = call.x + first * call.x_stride;
+  float sums[kWideLines][kRows] = {};
+  for (int step = static_cast<int>(threadIdx.x) * N; step < call.steps; step += kThreads * N) {
+    Pack<float, N> w[kWideLines];
+#pragma unroll
+    for (int i = 0; i < kWideLines; ++i) {
+      w[i] = {};
+      if (line + i < call.lines) w[i] = load_pack<float, N>(call.w + (line + i) * call.w_stride + step);
+    }
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (row >= rows) continue;
+      const auto x = load_pack<X, N>(x_rows + row * call.x_stride + step);
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < kWideLines; ++i) sums[i][row] += convert<float>(x.at[n]) * w[i].at[n];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kWideLines; ++i)
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const float sum = warp_sum(sums[i][row]);
+      if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][row * kWideLines + i] = sum;
+    }
+  __syncthreads();
+  if (threadIdx.x >= kSums) return;
+  const int row = static_cast<int>(threadIdx.x) / kWideLines, i = static_cast<int>(threadIdx.x) % kWideLines;
+  if (row >= rows || line + i >= call.lines) return;
+  float sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][threadIdx.x];
+  if (call.bias) sum += call.bias[line + i];
+  call.y[(first + row) * call.y_stride + line + i] = sum;
+}
+
+template <class X>
+void launch_wide(Stream& stream, const FewRowsCall<X, float, float>& call) {
+  const auto across = static_cast<unsigned>((call.lines + kWideLines - 1) / kWideLines);
+  const auto with = [&]<int kRows>() {
+    const dim3 blocks(across, static_cast<unsigned>((call.rows + kRows - 1) / kRows));
+    few_wide_rows_kernel<X, kRows><<<blocks, kThreads, 0, native(stream)>>>(call);
+  };
+  if (call.rows == 1) return with.template operator()<1>();
+  if (call.rows <= 4) return with.template operator()<4>();
+  with.template operator()<kMostWideRows>();
+}
+
+// Whether shapes and places suit the kernels, M, N, K > 0.
+bool takes(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, int64_t most) {
+  const bool few = FewRows::on() && few::has_room(stream) && y.elements() > 0 && x.elements() > 0 && x.size(0) <= most;
+  return few && std::max(w.size(0), w.size(1)) <= INT32_MAX && few::in_pieces(x) && few::in_pieces(w);
+}
+
+template <class X, class W, class Y>
+FewRowsCall<X, W, Y> call_of(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
+  return {ptr<Y>(y),
+          ptr<X>(x),
+          ptr<W>(w),
+          ptr<Y>(bias),
+          y.stride(0),
+          x.stride(0),
+          w.stride(0),
+          static_cast<int>(x.size(0)),
+          static_cast<int>(w.size(0)),
+          static_cast<int>(w.size(1))};
+}
+
+}  // namespace
+
+bool few_rows_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a,
+                   const Tensor& b, Transpose transpose_b, const Tensor& bias) {
+  if (transpose_a == Transpose::yes || transpose_b == Transpose::no || write != Write::overwrite) return false;
+  if (a.dtype() != c.dtype() || a.dtype() == DType::f64 || c.size(1) > FewRows::kMostColumns) return false;
+  if (!takes(stream, c, a, b, FewRows::kMost)) return false;
+  if (a.dtype() == DType::f32)
+    launch_wide(stream, call_of<float, float, float>(c, a, b, bias));
+  else
+    dispatch_half(a.dtype(), [&]<class T>() { launch_halves(stream, call_of<T, T, T>(c, a, b, bias)); });
+  return true;
+}
+
+bool few_rows_wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w) {
+  if (x.dtype() != DType::bf16 || w.dtype() != DType::f32 || !takes(stream, y, x, w, FewRows::kMostWide)) return false;
+  launch_wide(stream, call_of<__nv_bfloat16, float, float>(y, x, w, {}));
+  return true;
+}
+
+}  // namespace witan::kernels::cuda

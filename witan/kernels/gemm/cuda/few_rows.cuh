@@ -1,0 +1,141 @@
+// Sums of few rows of x with 16 rows of a weight, both of 16-bit numbers, by one block. Nothing is shared but the sums:
+// each lane copies 16 bytes of two of the weight's rows at a time, and reads what it copied just as the tensor cores
+// take it. What they multiply as steps 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of a sum may be any four of it, as long as
+// both operands agree: here they are neighbours in memory. Warps divide the sum and are added up in order.
+#pragma once
+
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/mma.cuh"
+
+namespace witan::kernels::cuda::few {
+
+constexpr int kLines = 16;   // rows of the weight, of a block
+constexpr int kColumns = 8;  // rows of x, of a tile of sums
+constexpr int kStep = 64;    // of the sum, that a warp takes at a time: 128 bytes of a row
+constexpr int kPitch = 20;   // between columns of a tile in shared memory, so that lanes meet no bank twice
+
+// The rows that a lane reads. Numbers of a row that does not exist are never told from others, as neither lines nor
+// columns of a product know each other: there any line may stand, and null for a column.
+template <class T, int kTiles>
+struct Operands {
+  const T* lines[2];         // of the weight: rows lane / 4 of each 8 of the block's
+  const T* columns[kTiles];  // rows lane / 4 of each tile's
+};
+
+// The block's sums by warp. Row r of the weight and row m of x: at[warp][m / 8][m % 8 * kPitch + r].
+template <int kTiles, int kWarps>
+struct WarpSums {
+  float at[kWarps][kTiles][kColumns * kPitch];
+
+  __device__ __forceinline__ float sum(int line, int tile, int column) const {
+    float total = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) total += at[warp][tile][column * kPitch + line];
+    return total;
+  }
+};
+
+// What is under way to a thread: the steps that its warp takes next, each in pieces of 16 bytes that nobody else reads.
+template <int kTiles, int kWarps>
+struct Ring {
+  static constexpr int kThreads = kWarps * 32, kPieces = 4 + 2 * kTiles;  // two halves of lines and columns
+  static constexpr int kStages = kTiles == 1 ? 4 : 3;
+  static constexpr int kBytes = kStages * kPieces * kThreads * static_cast<int>(sizeof(uint4));
+
+  // The pieces of a half lie kThreads apart: lines, then columns.
+  __device__ static __forceinline__ uint4* half(uint4* ring, int step, int half) {
+    return ring + (step % kStages * kPieces + half * (kPieces / 2)) * kThreads + threadIdx.x;
+  }
+};
+
+// As copy_async, of what other blocks read too.
+__device__ __forceinline__ void copy_shared_async(void* to, const void* from, bool wanted) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(wanted ? 16 : 0)
+      : "memory");
+}
+
+// The sums of `steps` products, a multiple of 8, by all threads of the block; a barrier before they are read, and one
+// before the next.
+template <class T, int kTiles, int kWarps>
+__device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* ring, const Operands<T, kTiles>& of,
+                                       int steps) {
+  using Pieces = Ring<kTiles, kWarps>;
+  constexpr int kThreads = Pieces::kThreads, kApart = kWarps * kStep;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int own_steps = max(steps - warp * kStep + kApart - 1, 0) / kApart;
+  const auto begin_copy = [&](int own) {
+    if (own < own_steps) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int step = warp * kStep + own * kApart + half * (kStep / 2) + lane % 4 * 8;
+        const bool inside = step < steps;  // else zeros
+        uint4* const to = Pieces::half(ring, own, half);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) copy_async(to + i * kThreads, of.lines[i] + (inside ? step : 0), inside);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+          if (of.columns[tile] != nullptr)
+            copy_shared_async(to + (2 + tile) * kThreads, of.columns[tile] + (inside ? step : 0), inside);
+      }
+    }
+    commit_copies();
+  };
+
+  float sums[kTiles][4] = {};
+#pragma unroll
+  for (int own = 0; own < Pieces::kStages; ++own) begin_copy(own);
+  for (int own = 0; own < own_steps; ++own) {
+    wait_copies<Pieces::kStages - 1>();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4* const from = Pieces::half(ring, own, half);
+      const uint4 low = from[0], high = from[kThreads];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const uint4 x = from[(2 + tile) * kThreads];
+        multiply_add<T>(sums[tile], FragmentA{{low.x, high.x, low.y, high.y}}, FragmentB{{x.x, x.y}});
+        multiply_add<T>(sums[tile], FragmentA{{low.z, high.z, low.w, high.w}}, FragmentB{{x.z, x.w}});
+      }
+    }
+    begin_copy(own + Pieces::kStages);
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    float* const to = shared.at[warp][tile] + lane % 4 * 2 * kPitch + lane / 4;
+    to[0] = sums[tile][0];
+    to[kPitch] = sums[tile][1];
+    to[8] = sums[tile][2];
+    to[kPitch + 8] = sums[tile][3];
+  }
+}
+
+// Of a multiprocessor, at least, whose shared memory they fill.
+template <int kWarps>
+inline constexpr int kBlocks = 16 / kWarps;
+
+template <int kTiles, int kWarps, class Call>
+void launch(Stream& stream, void (*kernel)(Call), const dim3& blocks, const Call& call) {
+  constexpr int kBytes = Ring<kTiles, kWarps>::kBytes;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                     "asking for shared memory");
+  kernel<<<blocks, kWarps * 32, kBytes, native(stream)>>>(call);
+}
+
+// Whether the largest blocks' memory is there, as it is from Hopper on.
+inline bool has_room(Stream& stream) {
+  constexpr int64_t kMost = Ring<2, 16>::kBytes + static_cast<int64_t>(sizeof(WarpSums<2, 16>));
+  return witan::cuda::properties(stream.device().index).shared_per_block >= kMost;
+}
+
+// Whether rows of a matrix, or of matrices one after the other, are whole pieces of 16 bytes.
+inline bool in_pieces(const Tensor& x) {
+  const int64_t piece = 16 / size_of(x.dtype());
+  const int dims = x.shape().dims();
+  bool whole = reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0 && x.size(dims - 1) % piece == 0;
+  for (int dim = 0; dim + 1 < dims; ++dim) whole = whole && (x.size(dim) == 1 || x.stride(dim) % piece == 0);
+  return whole;
+}
+
+}  // namespace witan::kernels::cuda::few

@@ -1,0 +1,91 @@
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/gemm/cuda/plain_gemm.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kSide = 16;  // threads, 16 by 16 of them
+constexpr int kTile = 64, kDepth = 16;     // of c, and of each step of the sum
+constexpr int kEach = kTile / kSide;       // rows and columns of c that a thread has, kSide apart
+
+// An operand as the sum sees it: lines (rows of op(a), columns of op(b)) of `depth` steps.
+template <class S>
+struct Lines {
+  const S* data;
+  int64_t stride;
+  int64_t lines, depth;
+  bool steps_adjacent;  // else the lines are
+};
+
+// to[k][i] = step `step` + k of line `line` + i; zeros beyond the operand. Threads read what is adjacent.
+template <class S, class A>
+__device__ __forceinline__ void fill(A (&to)[kDepth][kTile + 1], const Lines<S>& from, int64_t line, int64_t step) {
+#pragma unroll
+  for (int at = threadIdx.x; at < kDepth * kTile; at += kThreads) {
+    const int i = from.steps_adjacent ? at / kDepth : at % kTile, k = from.steps_adjacent ? at % kDepth : at / kTile;
+    const bool inside = line + i < from.lines && step + k < from.depth;
+    const int64_t place =
+        from.steps_adjacent ? (line + i) * from.stride + step + k : (step + k) * from.stride + line + i;
+    to[k][i] = inside ? convert<A>(from.data[place]) : A(0);
+  }
+}
+
+// One block per tile of c, tiles counted along its rows.
+template <class S, class C>
+__global__ void __launch_bounds__(kThreads)
+    plain_kernel(C* c, int64_t c_stride, bool accumulate, Lines<S> a, Lines<S> b) {
+  using A = Acc<S>;
+  __shared__ A left[kDepth][kTile + 1], right[kDepth][kTile + 1];
+  const int64_t across = (b.lines + kTile - 1) / kTile;
+  const int64_t row = blockIdx.x / across * kTile, column = blockIdx.x % across * kTile;
+  const int y = threadIdx.x / kSide, x = threadIdx.x % kSide;
+  A sums[kEach][kEach] = {};
+  for (int64_t step = 0; step < a.depth; step += kDepth) {
+    fill(left, a, row, step);
+    fill(right, b, column, step);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k)
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) sums[i][j] += left[k][y + i * kSide] * right[k][x + j * kSide];
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const int64_t m = row + y + i * kSide, n = column + x + j * kSide;
+      if (m >= a.lines || n >= b.lines) continue;
+      C& out = c[m * c_stride + n];
+      out = convert<C>(accumulate ? convert<A>(out) + sums[i][j] : sums[i][j]);
+    }
+}
+
+template <class S, class C>
+void launch(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+            Transpose transpose_b) {
+  const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
+  const int64_t M = c.size(0), N = c.size(1), K = a.size(ta ? 0 : 1);
+  const int64_t tiles = (M + kTile - 1) / kTile * ((N + kTile - 1) / kTile);
+  assert(tiles <= INT32_MAX);
+  plain_kernel<S, C><<<static_cast<unsigned>(tiles), kThreads, 0, native(stream)>>>(
+      ptr<C>(c), c.stride(0), write == Write::accumulate, Lines<S>{ptr<S>(a), a.stride(0), M, K, !ta},
+      Lines<S>{ptr<S>(b), b.stride(0), N, K, tb});
+}
+
+}  // namespace
+
+void plain_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                Transpose transpose_b) {
+  if (c.elements() == 0) return;
+  if (a.dtype() == DType::bf16 && c.dtype() == DType::f32)
+    return launch<__nv_bfloat16, float>(stream, c, write, a, transpose_a, b, transpose_b);
+  if (a.dtype() == DType::f16 && c.dtype() == DType::f32)
+    return launch<__half, float>(stream, c, write, a, transpose_a, b, transpose_b);
+  assert(a.dtype() == c.dtype());
+  dispatch_device(a.dtype(), [&]<class T>() { launch<T, T>(stream, c, write, a, transpose_a, b, transpose_b); });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,28 @@
+// Matrix products. Matrices are row-major with unit stride inside a row; rows may be farther apart (views by narrow).
+// a, b of one floating dtype; c of the same, or float32 where a is bfloat16 (weight gradients). Sums over K are formed
+// in float32 or wider (float32 is multiplied as float32), and rounded once. On the CPU their order depends on K alone:
+// a row of c has the same bits whatever rows came with it. On CUDA it depends on all shapes and strides.
+#pragma once
+
+#include "witan/kernels/common/launch.h"
+
+namespace witan::kernels {
+
+enum class Transpose : bool { no, yes };
+
+// c [M, N] (=|+=) op(a) [M, K] op(b) [K, N];  op(a) = a or a^T, so that `a` is stored as [M, K] or [K, M].
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b);
+WITAN_CUDA_TWIN(gemm)
+
+// c[m,n] = (op(a) op(b))[m,n] + bias[n], rounded once;  c contiguous, bias [N] of its dtype. On CUDA in one pass over
+// c.
+void gemm_with_bias(Stream& stream, const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                    Transpose transpose_b, const Tensor& bias);
+WITAN_CUDA_TWIN(gemm_with_bias)
+
+// y[t,n] = row[n];  y [T, N], row [N] of one dtype.
+void repeat_row(Stream& stream, const Tensor& y, const Tensor& row);
+WITAN_KERNEL_TWINS(repeat_row)
+
+}  // namespace witan::kernels

@@ -1,0 +1,165 @@
+#include <cassert>
+
+#include "witan/kernels/common/block_sums.h"
+#include "witan/kernels/gemm/cpu/gemm.h"
+#include "witan/kernels/gemm/cpu/gemm_blocks.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/kernels/pointwise/activation.h"
+
+namespace witan::kernels {
+namespace {
+
+// One side of a product: its rows, which an index may name.
+struct Side {
+  const Tensor& data;
+  const RowIndex& at;
+
+  int64_t capacity() const { return at.capacity(data); }
+  // Of so many rows. What is gathered comes from memory once, however often it is read.
+  double bytes(double rows) const {
+    const auto each = static_cast<double>(data.size(1) * size_of(data.dtype()));
+    return at.defined() ? bytes_of(data) + rows * static_cast<double>(size_of(DType::i64)) : rows * each;
+  }
+};
+
+// Of products between the groups' rows of `x` and of `y` and the weights.
+Cost cost_of(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
+  const auto rows = static_cast<double>(groups.rows_of(x.capacity()));
+  const auto K = static_cast<double>(w.size(2)), N = static_cast<double>(w.size(1));
+  return {2 * rows * N * K, x.bytes(rows) + y.bytes(rows) + bytes_of(w)};
+}
+
+// Of products whose K and N are those of the forward one, whatever is computed of it.
+CallShape shape_of(const RowGroups& groups, const Side& x, const Tensor& w) {
+  return {groups.rows_of(x.capacity()), w.size(1), w.size(2), w.size(0)};
+}
+
+void check(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
+  assert(w.shape().dims() == 3 && groups.experts() == w.size(0) && groups.begin.size(0) == w.size(0));
+  assert(x.data.size(1) == w.size(2) && y.data.size(1) == w.size(1) && x.data.dtype() == y.data.dtype());
+  assert(x.capacity() == y.capacity() && (!x.at.defined() || !y.at.defined()));
+  assert(x.data.stride(1) == 1 && y.data.stride(1) == 1 && w.stride(2) == 1);
+}
+
+// What a kernel of this device reads: a GPU's read rows where they lie, the CPU's one after the other.
+Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
+  if (!side.at.defined() || stream.plans_for_cuda()) return side.data;
+  const Tensor rows = stream.empty({side.capacity(), side.data.size(1)}, side.data.dtype());
+  const auto moved = static_cast<double>(groups.rows_of(side.capacity()) * rows.size(1) * size_of(rows.dtype()));
+  charge(stream, "gather_grouped_rows", {0, 2 * moved},
+         [&] { cpu::gather_grouped_rows(stream, rows, side.data, side.at, groups); });
+  return rows;
+}
+
+// Whether the product's kernel makes the sums of blocks. What is added to in float32 the copy engine adds to behind its
+// back.
+bool sums_in_product(Stream& stream, const WeightGradient& to) {
+  return stream.plans_for_cuda() && (to.write == Write::overwrite || to.dw.dtype() == DType::bf16);
+}
+
+// Of the CPU's kernels; a GPU's have none but the stream's scratch.
+Tensor workspace(Stream& stream, DType in, DType out, int64_t K) {
+  return stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, in, out, K);
+}
+
+}  // namespace
+
+void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows) {
+  const Side from{x, x_rows}, to{y, {}};
+  check(groups, from, to, w);
+  const Tensor read = as_read(stream, from, groups), packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
+  charge(
+      stream, "grouped_gemm_forward", cost_of(groups, from, to, w),
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_forward, stream, y, x, groups, w, x_rows);
+        else
+          cpu::grouped_gemm_forward(stream, y, read, groups, w, packed);
+      },
+      shape_of(groups, from, w));
+}
+
+void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
+                            const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
+  if (!stream.plans_for_cuda()) {
+    grouped_gemm_forward(stream, h, x, groups, w, x_rows);
+    return swiglu_forward(stream, y, h, s, groups);
+  }
+  const Side from{x, x_rows}, to{h, {}};
+  check(groups, from, to, w);
+  assert(y.size(0) == h.size(0) && 2 * y.size(1) == h.size(1) && y.dtype() == h.dtype());
+  Cost cost = cost_of(groups, from, to, w);
+  cost.bytes += static_cast<double>(groups.rows_of(h.size(0)) * y.size(1) * size_of(y.dtype()));
+  charge(
+      stream, "grouped_swiglu_forward", cost,
+      [&] { WITAN_CALL_CUDA(grouped_swiglu_forward, stream, y, h, x, groups, w, s, x_rows); },
+      shape_of(groups, from, w));
+}
+
+void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
+                                 const Tensor& w, const RowIndex& dy_rows) {
+  const Side to{dx, {}}, from{dy, dy_rows};
+  check(groups, to, from, w);
+  const Tensor read = as_read(stream, from, groups), packed = workspace(stream, dy.dtype(), dx.dtype(), dy.size(1));
+  charge(
+      stream, "grouped_gemm_backward_input", cost_of(groups, to, from, w),
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_backward_input, stream, dx, dy, groups, w, dy_rows);
+        else
+          cpu::grouped_gemm_backward_input(stream, dx, read, groups, w, packed);
+      },
+      shape_of(groups, to, w));
+}
+
+void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dy, const RowGroups& groups,
+                             const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows) {
+  const int64_t capacity = to.dh.size(0), F = w.size(2);
+  assert(to.dh.shape() == Shape({capacity, 2 * F}) && of.h.shape() == to.dh.shape() && to.dh.dtype() == of.h.dtype());
+  assert(to.dh.contiguous() && of.h.contiguous());
+  const Tensor da = to.dh.narrow(1, F, F);  // where the ups' gradients will be
+  if (!stream.plans_for_cuda()) {
+    grouped_gemm_backward_input(stream, da, dy, groups, w, dy_rows);
+    return swiglu_backward(stream, to.dh, to.ds, da, of.h, of.s, groups);
+  }
+  const Side result{da, {}}, from{dy, dy_rows};
+  check(groups, result, from, w);
+  const int64_t tiles = (F + kSwigluDotColumns - 1) / kSwigluDotColumns;
+  const bool sums_tiles = to.ds.defined() && size_of(to.dh.dtype()) == 2;
+  const Tensor dots = sums_tiles ? stream.empty({tiles, capacity}, DType::f32) : Tensor();
+  Cost cost = cost_of(groups, result, from, w);
+  cost.bytes += 3 * static_cast<double>(groups.rows_of(capacity) * F * size_of(to.dh.dtype()));
+  charge(
+      stream, "grouped_swiglu_backward", cost,
+      [&] { WITAN_CALL_CUDA(grouped_swiglu_backward, stream, to, dots, dy, groups, w, of, dy_rows); },
+      shape_of(groups, result, w));
+}
+
+void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
+                                  const RowGroups& groups, const SumRows& rows) {
+  const Tensor &dw = to.dw, &sums = to.block_sums;
+  const Write write = to.write;
+  const Side left{dy, rows.dy}, right{x, rows.x};
+  check(groups, right, left, dw);
+  assert(!sums.defined() || (sums.shape() == block_sums_shape(dw.shape()) && sums.dtype() == DType::f64));
+  const bool sums_here = sums.defined() && sums_in_product(stream, to);
+  const WeightGradient made{dw, write, sums_here ? sums : Tensor()};
+  Cost cost = cost_of(groups, right, left, dw);
+  if (write == Write::accumulate) cost.bytes += bytes_of(dw);
+  cost.bytes += bytes_of(made.block_sums);
+  const Tensor a = as_read(stream, left, groups), b = as_read(stream, right, groups);
+  const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), right.capacity());
+  charge(
+      stream, "grouped_gemm_backward_weight", cost,
+      [&] {
+        if (stream.is_cuda())
+          WITAN_CALL_CUDA(grouped_gemm_backward_weight, stream, made, dy, x, groups, rows);
+        else
+          cpu::grouped_gemm_backward_weight(stream, dw, write, a, b, groups, packed);
+      },
+      shape_of(groups, right, dw));
+  if (sums.defined() && !sums_here) block_square_sums(stream, sums, dw);
+}
+
+}  // namespace witan::kernels

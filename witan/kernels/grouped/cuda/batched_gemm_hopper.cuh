@@ -1,0 +1,203 @@
+// Products of a batch of matrices on Hopper, in float16 with sums in float32, by the ring of the grouped products:
+// every matrix of the batch is a group of as many lines (or steps) as every other. Of a symmetric product only the
+// tiles on and below the diagonal are computed, and those below it are stored twice.
+//
+// Numbers of float16 stand in tensors of bfloat16, whose memory they are made in.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "witan/kernels/grouped/cuda/grouped_store.cuh"
+
+namespace witan::kernels::cuda {
+
+// What a batch multiplies: `a` has the lines of all matrices below each other, or, where steps are rows of memory, the
+// steps.
+struct BatchedShape {
+  int matrices, lines, columns, steps;
+  bool lower;  // tiles above the diagonal are left out
+};
+
+template <Grouped kGrouped, int kSpanLines, int kSpanColumns>
+class BatchedTiles {
+ public:
+  __device__ explicit BatchedTiles(const BatchedShape& shape)
+      : shape_(shape),
+        across_(divide_up(shape.columns, kSpanColumns)),
+        each_(shape.lower ? across_ * (across_ + 1) / 2 : divide_up(shape.lines, kSpanLines) * across_) {}
+
+  __device__ int spans() const { return shape_.matrices * each_; }
+
+  __device__ Tile at(int span) const {
+    const int matrix = span / each_, rest = span - matrix * each_;
+    int down = rest / across_;
+    if (shape_.lower) {  // row after row of the triangle: the last that begins at or before
+      down = static_cast<int>((sqrtf(static_cast<float>(8 * rest + 1)) - 1) / 2);
+      while (down * (down + 1) / 2 > rest) --down;
+      while ((down + 1) * (down + 2) / 2 <= rest) ++down;
+    }
+    const int before = shape_.lower ? down * (down + 1) / 2 : down * across_;
+    const int line = down * kSpanLines, column = (rest - before) * kSpanColumns;
+    if constexpr (kGrouped == Grouped::lines)
+      return {matrix, matrix * shape_.lines + line, shape_.lines - line, line, column};
+    else
+      return {matrix, matrix * shape_.steps, shape_.steps, line, column};
+  }
+
+ private:
+  BatchedShape shape_;
+  int across_, each_;
+};
+
+// alpha sums + beta c + identity I, rounded to float16, of square matrices; c where it is not null, of the result's
+// shape, with rows and columns in whole packs. What lies below the diagonal's tiles is stored above it too.
+template <Grouped kGrouped>
+struct SymmetricStore {
+  static constexpr bool kAccumulates = false;
+  template <int kColumns>
+  static constexpr int kStaging = Rows64::kBytes;
+  __nv_bfloat16* out;
+  const __nv_bfloat16* c;
+  int size;
+  float alpha, beta, identity;
+
+  // `sums` are the accumulators of running products: written to here, each of those would wait for the one before.
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int64_t first_of_matrix = static_cast<int64_t>(part.expert) * size * size;
+    const int warp_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+    const int line = part.row - (kGrouped == Grouped::lines ? part.expert * size : 0);
+    const int row = line + warp_row, rows = part.rows - warp_row;
+    const bool mirrored = line >= part.column + kColumns;  // a tile of the diagonal is whole
+    __nv_bfloat16* const matrix = out + first_of_matrix;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns) {
+      uint32_t pairs[Rows64::kColumns / 8][2];  // of columns 8 j and on, of either half of the rows
+      combine<kColumns>(pairs, sums, first, first_of_matrix, row, part.column);
+      const auto pair = [&](int j, int half) { return pairs[j][half]; };
+      Rows64::store(matrix + static_cast<int64_t>(row) * size + part.column + first, size, rows, part.columns - first,
+                    staging, pair);
+      if (mirrored)
+        store_mirrored(matrix + static_cast<int64_t>(part.column + first) * size + row, rows, staging, pair);
+    }
+  }
+  __device__ __forceinline__ void finish() const {}
+
+ private:
+  // 64 columns from `first` on. Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go
+  // with their sums.
+  template <int kColumns>
+  __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kColumns / 2],
+                                          int first, int64_t first_of_matrix, int row, int column) const {
+    constexpr int kOfQuad = 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    uint4 packs[2][Rows64::kColumns / kOfQuad] = {};
+    if (c != nullptr) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
+          const int own_row = row + lane / 4 + half * 8, read = column + first + part * kOfQuad + lane % 4 * 8;
+          if (own_row < size && read < size)
+            packs[half][part] =
+                *reinterpret_cast<const uint4*>(c + first_of_matrix + static_cast<int64_t>(own_row) * size + read);
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int own_row = row + lane / 4 + half * 8;
+#pragma unroll
+      for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
+        uint32_t words[4] = {packs[half][part].x, packs[half][part].y, packs[half][part].z, packs[half][part].w};
+        if (c != nullptr) transpose_in_quad(words);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 before = __half22float2(reinterpret_cast<const __half2&>(words[i]));
+          const int from = first + part * kOfQuad + i * 8, at = from / 2 + half * 2, own = column + from + lane % 4 * 2;
+          pairs[part * 4 + i][half] =
+              pack_pair<__half>(alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0),
+                                alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0));
+        }
+      }
+    }
+  }
+
+  // 64 columns of a warp's 16 rows, as 64 rows of 16: each half a row of 32 bytes, which change places in every other
+  // four rows, so that neither side meets a bank twice.
+  template <class Pair>
+  __device__ __forceinline__ void store_mirrored(__nv_bfloat16* to, int rows, uint8_t* staging,
+                                                 const Pair& pair) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto at = [&](int column, int piece) { return staging + column * 32 + (piece ^ (column >> 2 & 1)) * 16; };
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < Rows64::kColumns / 8; j += 2)
+      store_transposed(at((j + lane / 16) * 8 + lane % 8, lane / 8 % 2), pair(j, 0), pair(j, 1), pair(j + 1, 0),
+                       pair(j + 1, 1));
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = i * 16 + lane / 2, piece = lane % 2;
+      const auto pack = load_pack<__nv_bfloat16, 8>(reinterpret_cast<__nv_bfloat16*>(at(column, piece)));
+      if (piece * 8 < rows) store_pack(to + static_cast<int64_t>(column) * size + piece * 8, pack);
+    }
+  }
+};
+
+// scale times the sums, rounded to float16 or, `last`, to bfloat16.
+struct ScaledStore {
+  static constexpr bool kAccumulates = false;
+  template <int kColumns>
+  static constexpr int kStaging = Rows64::kBytes;
+  __nv_bfloat16* out;
+  int64_t row_stride;
+  float scale;
+  bool last;
+
+  template <int kColumns>
+  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+                                             uint8_t* staging) const {
+    const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+    __nv_bfloat16* const to = out + (part.row + row) * row_stride + part.column;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+      Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
+        const int i = (first + j * 8) / 2 + half * 2;
+        const float low = scale * sums[i], high = scale * sums[i + 1];
+        return last ? pack_pair<__nv_bfloat16>(low, high) : pack_pair<__half>(low, high);
+      });
+  }
+  __device__ __forceinline__ void finish() const {}
+};
+
+template <class Shape, class Operands, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    batched_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                        const __grid_constant__ BatchedShape shape, const __grid_constant__ GroupedProduct product,
+                        const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init();
+  const BatchedTiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(shape);
+  __syncthreads();
+  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue);
+#endif
+}
+
+template <class Shape, class Operands, class Epilogue>
+void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const BatchedShape& shape,
+                         const Epilogue& epilogue) {
+  assert(!shape.lower || (Shape::kSpanLines == Shape::kSpanColumns && shape.lines == shape.columns));
+  assert(a.size(0) <= INT32_MAX);
+  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.lines, shape.columns, shape.steps};
+  launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a product of a batch",
+                                     a_map, b_map, shape, product, epilogue);
+}
+
+// Of a symmetric product: small tiles leave out most of what is above the diagonal.
+using SquareTile = TileShape<128, 128, Consumers::ping_pong, Multicast::none>;
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,184 @@
+#include "witan/kernels/gemm/cuda/few_rows.cuh"
+#include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/pointwise/cuda/activation.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kWarps = 4;  // of a block: there are many, of all experts
+
+// h[i,:] = w[e] x[i,:] for the rows i of group e; and where h is [gate | up], y[i,:] = silu(gate) up s[i].
+template <class T>
+struct FewGroupedCall {
+  T *h, *y;
+  const T *x, *w;
+  const float* s;        // [rows], or null
+  const int64_t* index;  // [rows]: row i of x is row index[i] / divisor; or null
+  const int64_t *begin, *count;
+  int64_t divisor, h_stride, y_stride, x_stride, w_stride, expert_stride;
+  int experts, lines, steps;
+
+  __device__ __forceinline__ const T* row(int64_t i) const { return x + (index ? index[i] / divisor : i) * x_stride; }
+};
+
+// The `slot`-th of the experts that have rows, or -1; by each warp for itself.
+__device__ __forceinline__ int nth_visited(const int64_t* count, int experts, int slot) {
+  constexpr int kAtOnce = 4;
+  const unsigned lane = threadIdx.x % 32;
+  int before = 0;
+  for (int base = 0; base < experts; base += 32 * kAtOnce) {
+    bool visited[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int e = base + 32 * i + static_cast<int>(lane);
+      visited[i] = e < experts && count[e] > 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const unsigned all = __ballot_sync(kAll, visited[i]);
+      const bool own = visited[i] && before + __popc(all & ((1u << lane) - 1)) == slot;
+      if (const unsigned wanted = __ballot_sync(kAll, own)) return base + 32 * i + __ffs(static_cast<int>(wanted)) - 1;
+      before += __popc(all);
+    }
+  }
+  return -1;
+}
+
+// What a block makes of its sums: 16 neighbouring lines of the weight, rounded.
+template <class T>
+struct FewLines {
+  static constexpr int kApart = few::kLines;                     // lines from block to block
+  static constexpr int kElements = few::kLines * few::kColumns;  // of a tile
+
+  // Of the weight, the i-th that a lane with row `own` of each 8 reads; any, where there is none.
+  static __device__ __forceinline__ int line_of(const FewGroupedCall<T>& call, int line, int own, int i) {
+    return min(line + 8 * i + own, call.lines - 1);
+  }
+
+  // Element i of a tile, whose `rows` rows begin at `first` of the pool.
+  template <class Sums>
+  static __device__ __forceinline__ void store(const FewGroupedCall<T>& call, const Sums& sums, int tile, int i,
+                                               int line, int rows, int64_t first) {
+    const int column = i / few::kLines, r = i % few::kLines;
+    if (column >= rows || line + r >= call.lines) return;
+    call.h[(first + column) * call.h_stride + line + r] = convert<T>(sums.sum(r, tile, column));
+  }
+};
+
+// 8 lines of gates and the 8 of their ups: both rounded, and SwiGLU of what was rounded, as swiglu_forward computes it.
+template <class T>
+struct FewSwiglu {
+  static constexpr int kApart = few::kLines / 2, kElements = kApart * few::kColumns;
+
+  static __device__ __forceinline__ int line_of(const FewGroupedCall<T>& call, int line, int own, int i) {
+    const int F = call.lines / 2;
+    return min(line + own, F - 1) + i * F;
+  }
+
+  template <class Sums>
+  static __device__ __forceinline__ void store(const FewGroupedCall<T>& call, const Sums& sums, int tile, int i,
+                                               int line, int rows, int64_t first) {
+    const int column = i / kApart, r = i % kApart, F = call.lines / 2;
+    if (column >= rows || line + r >= F) return;
+    const T gate = convert<T>(sums.sum(r, tile, column)), up = convert<T>(sums.sum(r + kApart, tile, column));
+    const int64_t row = first + column;
+    const float weight = call.s ? call.s[row] : 1.0f;
+    T* const to = call.h + row * call.h_stride + line + r;
+    to[0] = gate;
+    to[F] = up;
+    call.y[row * call.y_stride + line + r] =
+        convert<T>(Silu::at(convert<float>(gate)).value * weight * convert<float>(up));
+  }
+};
+
+// Block (i, j): the i-th lines of the weight of the j-th expert that has rows. Its rows are taken 8 or 16 at a time; a
+// weight is read again for the next.
+template <class T, template <class> class Out, int kTiles>
+__global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
+    few_rows_grouped_kernel(const FewGroupedCall<T> call) {
+  using Store = Out<T>;
+  extern __shared__ uint4 ring[];
+  __shared__ few::WarpSums<kTiles, kWarps> sums;
+  const int expert = nth_visited(call.count, call.experts, static_cast<int>(blockIdx.y));
+  if (expert < 0) return;
+  const int64_t begin = call.begin[expert];
+  const int rows = static_cast<int>(call.count[expert]), own = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int line = static_cast<int>(blockIdx.x) * Store::kApart;
+  few::Operands<T, kTiles> of;
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    of.lines[i] = call.w + expert * call.expert_stride + Store::line_of(call, line, own, i) * call.w_stride;
+  for (int first = 0; first < rows; first += kTiles * few::kColumns) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int row = first + tile * few::kColumns + own;
+      of.columns[tile] = row < rows ? call.row(begin + row) : nullptr;
+    }
+    if (first > 0) __syncthreads();
+    few::add_up<T, kTiles, kWarps>(sums, ring, of, call.steps);
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTiles * Store::kElements; i += kWarps * 32) {
+      const int tile = i / Store::kElements, at = first + tile * few::kColumns;
+      Store::store(call, sums, tile, i % Store::kElements, line, rows - at, begin + at);
+    }
+  }
+}
+
+template <class T, template <class> class Out>
+void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int lines) {
+  const auto across = static_cast<unsigned>((lines + Out<T>::kApart - 1) / Out<T>::kApart);
+  const auto visited = static_cast<unsigned>(std::min<int64_t>(capacity, call.experts));
+  const dim3 blocks(across, visited);
+  if (capacity <= few::kColumns)
+    few::launch<1, kWarps>(stream, few_rows_grouped_kernel<T, Out, 1>, blocks, call);
+  else
+    few::launch<2, kWarps>(stream, few_rows_grouped_kernel<T, Out, 2>, blocks, call);
+}
+
+bool takes(Stream& stream, const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w) {
+  constexpr int64_t kMostVisited = 65535;  // of a launch's grid
+  const bool few = FewRows::on() && few::has_room(stream) && h.elements() > 0 && x.elements() > 0 &&
+                   h.size(0) <= FewRows::kMostPerExpert * groups.experts() && groups.experts() <= kMostVisited;
+  return few && size_of(x.dtype()) == 2 && std::max(w.size(1), w.size(2)) <= INT32_MAX && few::in_pieces(x) &&
+         few::in_pieces(w);
+}
+
+template <class T>
+FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                          const RowIndex& x_rows) {
+  FewGroupedCall<T> call{};
+  call.h = ptr<T>(h), call.x = ptr<T>(x), call.w = ptr<T>(w);
+  call.begin = ptr<int64_t>(groups.begin), call.count = ptr<int64_t>(groups.count);
+  call.index = ptr<const int64_t>(x_rows.index), call.divisor = x_rows.divisor;
+  call.h_stride = h.stride(0), call.x_stride = x.stride(0), call.w_stride = w.stride(1);
+  call.expert_stride = w.stride(0), call.experts = static_cast<int>(groups.experts());
+  call.lines = static_cast<int>(w.size(1)), call.steps = static_cast<int>(w.size(2));
+  return call;
+}
+
+}  // namespace
+
+bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
+                      const RowIndex& x_rows) {
+  if (!takes(stream, y, x, groups, w)) return false;
+  dispatch_half(x.dtype(), [&]<class T>() {
+    const FewGroupedCall<T> call = call_of<T>(y, x, groups, w, x_rows);
+    launch<T, FewLines>(stream, call, y.size(0), call.lines);
+  });
+  return true;
+}
+
+bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
+                             const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
+  if (!takes(stream, h, x, groups, w)) return false;
+  dispatch_half(x.dtype(), [&]<class T>() {
+    FewGroupedCall<T> call = call_of<T>(h, x, groups, w, x_rows);
+    call.y = ptr<T>(y), call.y_stride = y.stride(0), call.s = ptr<const float>(s);
+    launch<T, FewSwiglu>(stream, call, h.size(0), call.lines / 2);
+  });
+  return true;
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,481 @@
+// One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16 or
+// float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
+// multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
+// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows
+// of one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
+#pragma once
+
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/hopper.cuh"
+#include "witan/kernels/common/cuda/tensor_map.h"
+#include "witan/kernels/grouped/cuda/grouped_gather.cuh"
+#include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
+#include "witan/kernels/grouped/cuda/wgmma.cuh"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
+inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one of each per consumer
+inline constexpr int kMostGroups = 1024;                   // whose table has room beside the ring
+inline constexpr int kSharedBytes = 227 << 10;             // that a block can have
+
+// The operand that two blocks, a cluster, have in common: each loads half of it for both.
+enum class Multicast : uint8_t { none, a, b };
+// How the two consumer warpgroups share the work, by CUTLASS's names: each has half of every tile (cooperative), or
+// every other tile, so that one multiplies while the other is in its epilogue (ping-pong).
+enum class Consumers : uint8_t { cooperative, ping_pong };
+
+template <int kLinesOf, int kColumnsOf, Consumers kConsumersOf, Multicast kMulticastOf>
+struct TileShape {
+  static constexpr int kLines = kLinesOf, kColumns = kColumnsOf;
+  static constexpr Multicast kMulticast = kMulticastOf;
+  static constexpr bool kPingPong = kConsumersOf == Consumers::ping_pong;
+  static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
+  static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
+  static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
+  static constexpr int kUnits = kLines / kWgmmaUnit;              // of lines, which warpgroups deal out in turn
+  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // in units, of one warpgroup's parts
+  static constexpr int kParts = kUnits / kPartsApart;             // of 64 lines, that a warpgroup has
+  static constexpr int kStageA = kLines * kWgmmaUnit * 2, kStageB = kColumns * kWgmmaUnit * 2,
+                       kStage = kStageA + kStageB;
+  static_assert(kLines % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kWgmmaUnit == 0);
+  static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
+};
+
+// The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
+template <class Shape, int kStaging>
+struct Memory {
+  static constexpr int kAlign = 1024, kTable = (kMostGroups + 1) * static_cast<int>(sizeof(Group));
+  static constexpr int kStagingAll = kConsumers * kWarpgroup / 32 * kStaging;
+  static constexpr int kPerStage = Shape::kStage + 2 * static_cast<int>(sizeof(uint64_t));
+  static constexpr int kStages = (kSharedBytes - kAlign - kTable - kStagingAll) / kPerStage;
+  static constexpr int kBytes = kAlign + kStages * kPerStage + kStagingAll + kTable;
+  static_assert(kStages >= 3 && kStaging % 16 == 0);
+};
+
+// The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
+enum class Columns : uint8_t { adjacent, paired };
+
+template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent,
+          Element kElementOf = Element::bfloat16, Gathered kGatheredOf = Gathered::none>
+struct OperandLayout {
+  static constexpr Grouped kGrouped = kGroupedOf;
+  static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
+  static constexpr Element kElement = kElementOf;
+  static constexpr bool kPaired = kColumnsOf == Columns::paired;
+  static constexpr Gathered kGathered = kGatheredOf;
+  static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
+  // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup,
+  // which arrive there with gathered pieces, besides.
+  static constexpr uint32_t kProducers = kGathered == Gathered::none ? 1 : kWarpgroup;
+  static constexpr uint32_t kArrivals = kGathered == Gathered::none ? 1 : 1 + kWarpgroup;
+  // Of each thread that produces, and that consumes: three warpgroups share those of the launch, 168 a thread. With
+  // fewer, threads that gather were seen to spill, and with fewer than 224 the epilogue of paired columns.
+  static constexpr int kProducerRegisters = kGathered == Gathered::none ? 40 : kPaired ? 56 : 72;
+  static constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
+  static_assert(!kPaired || kMajorB == Major::steps);
+  static_assert(!kGathersB || (kGrouped == Grouped::sum && kMajorB == Major::lines));
+  static_assert(!kGathersA || (kGrouped == Grouped::sum) == (kMajorA == Major::lines));
+  // Columns of one box of b.
+  template <class Shape>
+  static constexpr int kBoxB = kMajorB == Major::lines ? kWgmmaUnit
+                               : kPaired               ? Shape::kColumns / 2
+                                                       : Shape::kLoadB;
+};
+
+// What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
+// or of the expert's own matrix), `rows` and `columns` of which exist. Where columns are paired, `column` is that of
+// the first half, and `columns` how many of each half exist.
+struct Part {
+  int expert, row, rows, column, columns;
+};
+
+// An epilogue that reads memory asks for the first of it before the sums of a warpgroup's one part are made.
+template <class Epilogue>
+concept ReadsMemory = requires(const Epilogue& epilogue, const Part& part, uint8_t* staging) {
+  epilogue.fetch(part, staging);
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Place in the ring: the stage, and the parity of its present round.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  __device__ __forceinline__ void skip(int blocks) {
+    const int to = stage + blocks;
+    parity ^= static_cast<uint32_t>(to / kStages) & 1;
+    stage = to % kStages;
+  }
+};
+
+template <class Shape, int kStaging>
+struct SharedRing {
+  static constexpr int kStages = Memory<Shape, kStaging>::kStages;
+  uint8_t *stages, *staging;
+  uint64_t *full, *empty;  // [kStages]
+  Group* groups;
+
+  __device__ explicit SharedRing(uint8_t* memory)
+      : stages(memory + (1024 - shared_address(memory) % 1024) % 1024),
+        staging(stages + kStages * Shape::kStage),
+        full(reinterpret_cast<uint64_t*>(staging + kConsumers * kWarpgroup / 32 * kStaging)),
+        empty(full + kStages),
+        groups(reinterpret_cast<Group*>(empty + kStages)) {}
+  __device__ uint8_t* staging_of(int warp) const { return staging + warp * kStaging; }
+  __device__ uint8_t* a(int stage) const { return stages + stage * Shape::kStage; }
+  __device__ uint8_t* b(int stage) const { return a(stage) + Shape::kStageA; }
+
+  __device__ void init(uint32_t producers = 1) const {
+    constexpr uint32_t kWarps = (Shape::kPingPong ? 1 : kConsumers) * kWarpgroup / 32;
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(full + stage, producers);
+      barrier_init(empty + stage, kWarps * Shape::kCluster);
+    }
+    barrier_init_done();
+  }
+};
+
+// A box of 64 steps by lines (or columns), of this block's own or for both.
+template <Major kMajor, bool kShared>
+__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                           int slice) {
+  const int inner = kMajor == Major::steps ? step : line, outer = kMajor == Major::steps ? line : step;
+  if constexpr (kShared)
+    load_box(to, map, barrier, inner, outer, slice, 0b11);
+  else
+    load_box(to, map, barrier, inner, outer, slice);
+}
+
+// The units of a that have any of `lines`; where blocks share them, every other.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
+                                       int lines, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::a;
+#pragma unroll
+  for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
+    const int unit = i + (kShared ? rank : 0);
+    if (unit * kWgmmaUnit < lines)
+      load_lines<Operands::kMajorA, kShared>(to + unit * kWgmmaUnitBytes, map, barrier, line + unit * kWgmmaUnit, step,
+                                             0);
+  }
+}
+
+// All columns of b; where blocks share them, this block's half. `half`: the columns of [gate | up] that are gates.
+template <class Shape, class Operands>
+__device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
+                                       int step, int slice, int rank) {
+  constexpr bool kShared = Shape::kMulticast == Multicast::b;
+  constexpr int kBox = Operands::template kBoxB<Shape>;
+  static_assert(Shape::kLoadB % kBox == 0);
+  const int first = kShared ? rank * Shape::kLoadB : 0;
+#pragma unroll
+  for (int i = 0; i < Shape::kLoadB; i += kBox) {
+    const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
+    load_lines<Operands::kMajorB, kShared>(to + at * kWgmmaUnit * 2, map, barrier,
+                                           Operands::kPaired ? paired : column + at, step, slice);
+  }
+}
+
+// Of the sum. An empty sum is one block, of which nothing is valid, where it has to be written.
+template <Grouped kGrouped, bool kAccumulates>
+__device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
+  if constexpr (kGrouped == Grouped::sum)
+    return max(divide_up(tile.rows, kWgmmaUnit), kAccumulates ? 0 : 1);
+  else
+    return divide_up(product.steps, kWgmmaUnit);
+}
+
+// This block's tile of its cluster's span.
+template <class Shape, class Operands, class AllTiles>
+__device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int span, int rank) {
+  Tile tile = tiles.at(span);
+  if (Shape::kMulticast == Multicast::a) tile.column += rank * Shape::kColumns;
+  if (Shape::kMulticast == Multicast::b) {
+    tile.line += rank * Shape::kLines;
+    if (Operands::kGrouped == Grouped::lines) {
+      tile.row += rank * Shape::kLines;
+      tile.rows -= rank * Shape::kLines;
+    }
+  }
+  return tile;
+}
+
+// Of a tile's lines, those that exist from its first on: units of others are neither loaded nor multiplied.
+template <class Operands>
+__device__ __forceinline__ int lines_left(const GroupedProduct& product, const Tile& tile) {
+  return Operands::kGrouped == Grouped::sum ? product.lines - tile.line : tile.rows;
+}
+
+// How the producers gather rows, of the operand for which they do.
+template <class Shape, class Operands>
+using GatherFor =
+    std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
+                       std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
+                                          GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
+
+// What a stage holds behind its operands: nothing.
+struct NothingBeside {
+  __device__ __forceinline__ uint32_t bytes(const Tile&, int) const { return 0; }
+  __device__ __forceinline__ void load(uint8_t*, uint64_t*, const Tile&, int, int) const {}
+};
+
+// One thread, or all of the warpgroup where rows are gathered: the tiles of every span, as stages become empty. The
+// first thread has the copy engine copy what is not gathered. `beside`: what else it copies into each stage.
+template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles, class Beside = NothingBeside>
+__device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
+                        const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank,
+                        const Beside& beside = {}) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum, kGathers = Operands::kGathered != Gathered::none;
+  constexpr bool kLoadsA = !Operands::kGathersA, kLoadsB = !Operands::kGathersB;
+  static_assert(!(Operands::kGathersA && Shape::kMulticast == Multicast::a) &&
+                !(Operands::kGathersB && Shape::kMulticast == Multicast::b));
+  const bool loads = !kGathers || threadIdx.x == 0;
+  if (loads && kLoadsA) prefetch_map(a_map);
+  if (loads && kLoadsB) prefetch_map(b_map);
+  GatherFor<Shape, Operands> gather;
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
+    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+    const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
+    const int lines = lines_left<Operands>(product, tile);
+    const int units = min(Shape::kUnits, max(0, divide_up(lines, kWgmmaUnit)));
+    gather.begin(gathered, tile.row, tile.rows, Operands::kGathersA ? tile.line : tile.column);
+    for (int block = 0; block < blocks; ++block, ring.advance()) {
+      uint64_t* full = shared.full + ring.stage;
+      barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
+      if (loads) {
+        barrier_arrive_and_expect(
+            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)) +
+                      beside.bytes(tile, lines));
+        beside.load(shared.b(ring.stage) + Shape::kStageB, full, tile, lines, block);
+        const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
+        if constexpr (kLoadsA)
+          load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
+        if constexpr (kLoadsB)
+          load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
+                                  kSum ? 0 : tile.expert, rank);
+      }
+      if constexpr (kGathers) {
+        __syncwarp();
+        gather.copy(Operands::kGathersA ? shared.a(ring.stage) : shared.b(ring.stage), gathered, block);
+        barrier_arrive_when_copied(full);
+      }
+    }
+  }
+  if constexpr (kGathers) wait_copied();
+}
+
+// The rows from `valid` on belong to other groups, or to nobody: zeros, by the threads that multiply them. Only where
+// rows are steps, so that in each unit they are the last bytes.
+template <class Shape>
+__device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
+  constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
+  const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kPingPong ? 1 + consumer : 1);
+  const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces of a unit
+  for (int i = thread; i < each * (Shape::kStage / kWgmmaUnitBytes); i += kThreads) {
+    const int unit = i / each, piece = i - unit * each;
+    *reinterpret_cast<uint4*>(stage + unit * kWgmmaUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
+  }
+  fence_shared_for_async();
+  sync_threads(kClearBarrier + (Shape::kPingPong ? consumer : 0), kThreads);
+}
+
+// By a warp: this stage may be loaded again, as far as it is concerned; in both blocks, where they load for each other.
+template <class Shape>
+__device__ __forceinline__ void release(uint64_t* empty) {
+  const auto lane = threadIdx.x % 32;
+  if constexpr (Shape::kCluster == 1) {
+    if (lane == 0) barrier_arrive(empty);
+  } else {
+    if (lane < Shape::kCluster) barrier_arrive_at(empty, lane);
+  }
+}
+
+// sums = a b^T over all blocks of the sum, for the first kParts of the warpgroup's parts, perhaps none; stages are
+// released one block late, when their multiplies have ended. Calls `issued` when all of them are under way.
+template <int kParts, class Shape, class Operands, int kStaging, class Issued>
+__device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
+                                         const SharedRing<Shape, kStaging>& shared,
+                                         Ring<SharedRing<Shape, kStaging>::kStages>& ring, int blocks, int rows,
+                                         int consumer, const Issued& issued) {
+  constexpr Major kA = Operands::kMajorA, kB = Operands::kMajorB;
+  int before = 0;
+  for (int block = 0; block < blocks; ++block) {
+    barrier_wait(shared.full + ring.stage, ring.parity);
+    if constexpr (Operands::kGathered != Gathered::none) fence_shared_for_async();
+    if (Operands::kGrouped == Grouped::sum && rows - block * kWgmmaUnit < kWgmmaUnit)
+      clear_tail<Shape>(shared.a(ring.stage), rows - block * kWgmmaUnit, consumer);
+    if constexpr (kParts > 0) {
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kPingPong ? 0 : consumer * kWgmmaUnitBytes));
+      const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
+      wgmma_begin();
+#pragma unroll
+      for (int k = 0; k < kWgmmaUnit / kWgmmaSteps; ++k)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          wgmma<Shape::kColumns, kA, kB, Operands::kElement>(
+              sums[part], a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+              b + k * kWgmmaAdvance<kB>, block | k);
+      wgmma_commit();
+      wgmma_wait<1>();
+    }
+    if (block > 0) release<Shape>(shared.empty + before);
+    before = ring.stage;
+    ring.advance();
+  }
+  issued();
+  if constexpr (kParts > 0) {
+    wgmma_wait<0>();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) pin(sums[part]);
+  }
+  release<Shape>(shared.empty + before);
+}
+
+// One warpgroup: every tile, or every other. The next is looked up while multiplies run.
+template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
+__device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
+                        const Epilogue& epilogue, int rank, int consumer) {
+  constexpr bool kSum = Operands::kGrouped == Grouped::sum;
+  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
+  uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
+  Ring<SharedRing<Shape, kStaging>::kStages> ring;
+  const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
+  const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
+  const auto tile_at = [&](int span) {
+    return span < tiles.spans() ? tile_of<Shape, Operands>(tiles, span, rank) : Tile{};
+  };
+  Tile next = tile_at(first);
+  int turn = 0;
+  for (int span = first; span < tiles.spans(); span += apart, turn ^= 1) {
+    const Tile tile = next;
+    const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    if (Shape::kPingPong && turn != consumer) {
+      ring.skip(blocks);
+      next = tile_at(span + apart);
+      continue;
+    }
+    // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
+    // more.
+    const auto pass = [&] {
+      if (Shape::kPingPong && span + apart < tiles.spans())
+        arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
+      next = tile_at(span + apart);
+    };
+    if (Shape::kPingPong && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (blocks == 0) {
+      pass();
+      continue;
+    }
+    const int down = Shape::kPingPong ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
+    constexpr int kHalves = Operands::kPaired ? 2 : 1;
+    const auto part_at = [&](int part) -> Part {
+      const int row = (kSum ? tile.line : tile.row) + down + part * kApart;
+      return {tile.expert, row, lines - part * kApart, tile.column / kHalves,
+              (product.columns - tile.column) / kHalves};
+    };
+    if constexpr (ReadsMemory<Epilogue>) {
+      static_assert(Shape::kParts == 1);
+      epilogue.fetch(part_at(0), staging);
+    }
+    float sums[Shape::kParts][Shape::kColumns / 2];
+    // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
+    if (lines > (Shape::kParts - 1) * kApart)
+      multiply<Shape::kParts, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else if (Shape::kParts > 1 && lines > 0)
+      multiply<1, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+    else
+      multiply<0, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
+#pragma unroll
+    for (int part = 0; part < Shape::kParts; ++part) {
+      const Part own = part_at(part);
+      if (own.rows <= 0) break;
+      epilogue.template operator()<Shape::kColumns>(sums[part], own, staging);
+    }
+  }
+  epilogue.finish();
+}
+
+// The whole block: one warpgroup produces, two consume. All threads see the ring and the tiles set up.
+template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
+__device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
+                                          const GroupedProduct& product, const CUtensorMap& a_map,
+                                          const CUtensorMap& b_map, const Epilogue& epilogue,
+                                          const GatheredRows& gathered = {}) {
+  const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
+  if (Shape::kCluster > 1) cluster_sync();
+
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (warpgroup == 0) {
+    give_registers<Operands::kProducerRegisters>();
+    if (threadIdx.x < Operands::kProducers)
+      produce<Shape, Operands, Epilogue::kAccumulates>(shared, tiles, product, a_map, b_map, gathered, rank);
+  } else {
+    take_registers<Operands::kConsumerRegisters>();
+    consume<Shape, Operands>(shared, tiles, product, epilogue, rank, warpgroup - 1);
+  }
+  // The other block may still load into this one's memory, or arrive at its barriers.
+  if (Shape::kCluster > 1) cluster_sync();
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+// a [rows of the pool, steps] or, where the sum is grouped, [rows of the pool, lines]; b per expert, or the pool's.
+template <class Shape, class Operands, class Epilogue>
+__global__ void __launch_bounds__(kGroupedThreads, 1)
+    grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                        const __grid_constant__ GroupedProduct product, const __grid_constant__ GatheredRows gathered,
+                        const __grid_constant__ Epilogue epilogue) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ uint8_t memory[];
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  if (threadIdx.x == 0) shared.init(Operands::kArrivals);
+  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue, gathered);
+#endif
+}
+
+// A block per multiprocessor, in clusters of the shape's.
+template <class Shape, class Epilogue, class Kernel, class... Arguments>
+void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, const Arguments&... arguments) {
+  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                     "asking for shared memory");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Shape::kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(multiprocessors(stream) / Shape::kCluster * Shape::kCluster);
+  config.blockDim = kGroupedThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = native(stream);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  witan::cuda::check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
+}
+
+// `rows`: where those of the operand lie that Operands says is gathered.
+template <class Shape, class Operands, class Epilogue>
+void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
+                         const Epilogue& epilogue, const RowIndex& rows = {}) {
+  constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
+  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  CUtensorMap a_map{}, b_map{};
+  GatheredRows gathered{};
+  if (!Operands::kGathersA) a_map = tensor_map(a, kWgmmaUnit);
+  if (!Operands::kGathersB) b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  if (Operands::kGathered != Gathered::none) gathered = gathered_rows(Operands::kGathersA ? a : b, rows);
+  launch_persistent<Shape, Epilogue>(stream, grouped_gemm_kernel<Shape, Operands, Epilogue>, "a grouped product", a_map,
+                                     b_map, product, gathered, epilogue);
+}
+
+}  // namespace witan::kernels::cuda

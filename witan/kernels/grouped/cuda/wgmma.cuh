@@ -1,0 +1,146 @@
+// Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16 or float16, summed in
+// float32, the operands in shared memory. It runs behind the warps that issue it.
+//
+// Operands lie in units of 64 lines (rows of a, columns of b) by 64 steps of the sum, 8 KiB each, as the copy engine
+// writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. In a unit of steps
+// (Major::steps) each row is a line; in a unit of lines each row is a step. Units follow each other along the lines.
+#pragma once
+
+#include <cstdint>
+
+#include "witan/kernels/common/cuda/hopper.cuh"
+#include "witan/kernels/common/fp8_scale.h"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kWgmmaUnit = 64;                                // lines and steps of a unit
+inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
+inline constexpr int kWgmmaSteps = 16;                               // of one instruction
+
+// What is adjacent in memory.
+enum class Major : uint8_t { steps, lines };
+// What operands are made of, 16 bits each.
+enum class Element : uint8_t { bfloat16, float16 };
+template <class T>
+inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::float16 : Element::bfloat16;
+
+// The descriptor of the operand that begins at a unit, and what to add to it per kWgmmaSteps.
+template <Major kMajor>
+__device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = 1024 >> 4;  // between groups of 8 rows: of lines, or of steps
+  constexpr uint64_t kNextUnit = kMajor == Major::lines ? kWgmmaUnitBytes >> 4 : 1;  // unused where rows are lines
+  return kSwizzle128 | kEightRows << 32 | kNextUnit << 16 | (shared_address(units) & 0x3ffff) >> 4;
+}
+template <Major kMajor>
+inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::steps ? kWgmmaSteps * 2 : kWgmmaSteps * 128) >> 4;
+
+// Before the first multiply after registers of `sums` were touched.
+__device__ __forceinline__ void wgmma_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+// The multiplies since the last commit become a group.
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most `kGroups` groups run.
+template <int kGroups>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+// Keeps the compiler from moving accesses to the sums across this place.
+template <int kSums>
+__device__ __forceinline__ void pin(float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+#define WITAN_SUMS_8(at)                                                                                              \
+  "+f"(sums[at]), "+f"(sums[at + 1]), "+f"(sums[at + 2]), "+f"(sums[at + 3]), "+f"(sums[at + 4]), "+f"(sums[at + 5]), \
+      "+f"(sums[at + 6]), "+f"(sums[at + 7])
+#define WITAN_SUMS_32(at) WITAN_SUMS_8(at), WITAN_SUMS_8(at + 8), WITAN_SUMS_8(at + 16), WITAN_SUMS_8(at + 24)
+#define WITAN_PLACES_0                                                                         \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WITAN_PLACES_1                                                                                   \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+  "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WITAN_PLACES_2                                                                                   \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
+  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WITAN_PLACES_3                                                                                             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, " \
+  "%115, "                                                                                                         \
+  "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// The four numbers behind the sums' are those of a, b, add and the operands' transposes.
+#define WITAN_WGMMA(columns, type, places, a_at, b_at, add_at, ta_at, tb_at, ...)                                    \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns         \
+               "k16.f32." type "." type " {" places "}, %" a_at ", %" b_at ", p, 1, 1, %" ta_at ", %" tb_at ";\n}\n" \
+               : __VA_ARGS__                                                                                         \
+               : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB))
+#define WITAN_WGMMA_64(type) WITAN_WGMMA("64", type, WITAN_PLACES_0, "32", "33", "34", "35", "36", WITAN_SUMS_32(0))
+#define WITAN_WGMMA_128(type)                                                                                  \
+  WITAN_WGMMA("128", type, WITAN_PLACES_0 ", " WITAN_PLACES_1, "64", "65", "66", "67", "68", WITAN_SUMS_32(0), \
+              WITAN_SUMS_32(32))
+#define WITAN_WGMMA_192(type)                                                                                     \
+  WITAN_WGMMA("192", type, WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2, "96", "97", "98", "99", "100", \
+              WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64))
+#define WITAN_WGMMA_256(type)                                                                                        \
+  WITAN_WGMMA("256", type, WITAN_PLACES_0 ", " WITAN_PLACES_1 ", " WITAN_PLACES_2 ", " WITAN_PLACES_3, "128", "129", \
+              "130", "131", "132", WITAN_SUMS_32(0), WITAN_SUMS_32(32), WITAN_SUMS_32(64), WITAN_SUMS_32(96))
+#define WITAN_WGMMA_OF(columns)   \
+  if constexpr (kFloat16)         \
+    WITAN_WGMMA_##columns("f16"); \
+  else                            \
+    WITAN_WGMMA_##columns("bf16")
+
+// Writes d = a b + (add ? d : 0). Thread t of the warpgroup holds, of row t / 32 * 16 + t % 32 / 4 (and of the 8th
+// after it), columns 8 j + t % 4 * 2 and the next: sums[4 j], sums[4 j + 1] (and sums[4 j + 2], sums[4 j + 3]).
+template <int kColumns, Major kMajorA, Major kMajorB, Element kElement = Element::bfloat16>
+__device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, uint64_t b, int add) {
+  static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256);
+  constexpr int kTransposeA = kMajorA == Major::lines, kTransposeB = kMajorB == Major::lines;
+  constexpr bool kFloat16 = kElement == Element::float16;
+  if constexpr (kColumns == 64) {
+    WITAN_WGMMA_OF(64);
+  } else if constexpr (kColumns == 128) {
+    WITAN_WGMMA_OF(128);
+  } else if constexpr (kColumns == 192) {
+    WITAN_WGMMA_OF(192);
+  } else {
+    WITAN_WGMMA_OF(256);
+  }
+}
+
+#define WITAN_WGMMA_FP8(type)                                                                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f32." type \
+               ".e4m3 {" WITAN_PLACES_0 ", " WITAN_PLACES_1 "}, %64, %65, p, 1, 1;\n}\n"                     \
+               : WITAN_SUMS_32(0), WITAN_SUMS_32(32)                                                         \
+               : "l"(a), "l"(b), "r"(add))
+
+// wgmma of a in e4m3 or e5m2 and b in e4m3: sums [64, 128] += a [64, 32] b [128, 32]^T. Shared-memory tiles have 64
+// rows (M or N) of 128 bytes along K, as above; both operands are K-major, the only layout that 8-bit wgmma has.
+template <Fp8Format kFormatA>
+__device__ __forceinline__ void wgmma_fp8(float (&sums)[64], uint64_t a, uint64_t b, int add) {
+  if constexpr (kFormatA == Fp8Format::e4m3)
+    WITAN_WGMMA_FP8("e4m3");
+  else
+    WITAN_WGMMA_FP8("e5m2");
+}
+
+#undef WITAN_WGMMA_FP8
+#undef WITAN_WGMMA_OF
+#undef WITAN_WGMMA_256
+#undef WITAN_WGMMA_192
+#undef WITAN_WGMMA_128
+#undef WITAN_WGMMA_64
+#undef WITAN_WGMMA
+#undef WITAN_SUMS_8
+#undef WITAN_SUMS_32
+#undef WITAN_PLACES_0
+#undef WITAN_PLACES_1
+#undef WITAN_PLACES_2
+#undef WITAN_PLACES_3
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,186 @@
+#include "witan/kernels/moe/dispatch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/common/cpu/store.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+int64_t sum_of(const Tensor& counts) {
+  const auto all = counts.span<int64_t>();
+  return std::accumulate(all.begin(), all.end(), int64_t{0});
+}
+
+// copy(i) for rows 0 … rows-1 of `bytes` each, cut into tasks.
+template <class Copy>
+void for_row_copies(Stream& stream, int64_t rows, int64_t bytes, const Copy& copy) {
+  stream.pool().for_ranges(rows, 4 * kTaskElements / std::max<int64_t>(bytes, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) copy(i);
+  });
+}
+
+int64_t row_bytes(const Tensor& rows) {
+  return rows.shape().last() * size_of(rows.dtype());
+}
+
+// Fills the groups of rows that are ordered by expert, then source rank; returns how many there are.
+int64_t group_by_source(const RowGroups& groups, const Tensor& received) {
+  const int64_t R = received.size(0), E = received.size(1);
+  const int64_t* rows = received.data<int64_t>();
+  int64_t *begin = groups.begin.data<int64_t>(), *count = groups.count.data<int64_t>();
+  int64_t* start = groups.source_begin.data<int64_t>();  // [R, E]
+  std::copy_n(rows, R * E, groups.source_count.data<int64_t>());
+  int64_t total = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    begin[e] = total;
+    for (int64_t r = 0; r < R; ++r) {
+      start[r * E + e] = total;
+      total += rows[r * E + e];
+    }
+    count[e] = total - begin[e];
+  }
+  return total;
+}
+
+}  // namespace
+
+void send_order(Stream&, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts) {
+  const auto count = counts.span<int64_t>();
+  std::vector<int64_t> next(count.size());
+  std::exclusive_scan(count.begin(), count.end(), next.begin(), int64_t{0});
+  const auto id = ids.span<int32_t>();
+  for (size_t assignment = 0; assignment < id.size(); ++assignment) {
+    if (id[assignment] < 0) {
+      slot.data<int64_t>()[assignment] = -1;
+      continue;
+    }
+    const int64_t row = next[static_cast<size_t>(id[assignment])]++;
+    slot.data<int64_t>()[assignment] = row;
+    source.data<int64_t>()[row] = static_cast<int64_t>(assignment);
+  }
+  std::fill(source.data<int64_t>() + sum_of(counts), source.data<int64_t>() + source.elements(), -1);
+}
+
+void local_groups(Stream&, const RowGroups& groups, const Tensor& counts) {
+  const auto count = counts.span<int64_t>();
+  std::exclusive_scan(count.begin(), count.end(), groups.begin.data<int64_t>(), int64_t{0});
+  std::copy(count.begin(), count.end(), groups.count.data<int64_t>());
+}
+
+void rank_counts(Stream&, const Tensor& send_counts, const Tensor& counts) {
+  const auto to = send_counts.span<int64_t>(), count = counts.span<int64_t>();
+  const size_t experts = count.size() / to.size();
+  for (size_t r = 0; r < to.size(); ++r) {
+    const auto first = count.begin() + static_cast<ptrdiff_t>(r * experts);
+    to[r] = std::accumulate(first, first + static_cast<ptrdiff_t>(experts), int64_t{0});
+  }
+}
+
+void gathered_groups(Stream&, const RowGroups& groups, const Tensor& received) {
+  group_by_source(groups, received);
+}
+
+void local_choices(Stream&, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts) {
+  const auto choose = [&](int32_t id) {
+    const int64_t at = id - first;
+    return id >= 0 && at >= 0 && at < experts ? static_cast<int32_t>(at) : -1;
+  };
+  std::ranges::transform(ids.span<int32_t>(), local.data<int32_t>(), choose);
+}
+
+void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
+                   const Tensor& received) {
+  const int64_t R = received.size(0), E = received.size(1);
+  const int64_t *rows = received.data<int64_t>(), *start = groups.source_begin.data<int64_t>();  // [R, E]
+  const int64_t total = group_by_source(groups, received);
+  require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a pool of ",
+                      place.elements(), ": all expert-parallel ranks must have the same number of tokens");
+  int64_t row = 0;
+  for (int64_t r = 0; r < R; ++r) {
+    const int64_t first = row;
+    for (int64_t e = 0; e < E; ++e)
+      for (int64_t i = 0; i < rows[r * E + e]; ++i) place.data<int64_t>()[row++] = start[r * E + e] + i;
+    recv_counts.data<int64_t>()[r] = row - first;
+  }
+}
+
+void count_assignments(Stream&, const Tensor& counts, const Tensor& ids) {
+  std::ranges::fill(counts.span<int64_t>(), 0);
+  const int64_t E = counts.shape().last(), runs = counts.elements() / E, length = ids.elements() / runs;
+  for (int64_t run = 0; run < runs; ++run)
+    for (int64_t i = run * length; i < (run + 1) * length; ++i)
+      if (const int32_t expert = ids.data<int32_t>()[i]; expert >= 0) ++counts.data<int64_t>()[run * E + expert];
+}
+
+void merge_order(Stream&, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
+  const int64_t R = pools.size(0), E = pools.size(2);
+  int64_t row = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const int64_t first = row;
+    for (int64_t r = 0; r < R; ++r) {
+      const int64_t *begin = pools.data<int64_t>() + r * 2 * E, *count = begin + E;
+      for (int64_t i = 0; i < count[e]; ++i) place.data<int64_t>()[row++] = r * capacity + begin[e] + i;
+    }
+    groups.begin.data<int64_t>()[e] = first;
+    groups.count.data<int64_t>()[e] = row - first;
+  }
+}
+
+void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* from = index.data<int64_t>();
+  for_row_copies(stream, y.size(0), bytes, [&](int64_t i) {
+    if (from[i] < 0)
+      std::memset(y.raw() + i * bytes, 0, static_cast<size_t>(bytes));  // zero in every dtype
+    else
+      std::memcpy(y.raw() + i * bytes, x.raw() + from[i] / divisor * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void gather_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* from = index.data<int64_t>();
+  for_row_copies(stream, sum_of(counts), bytes, [&](int64_t i) {
+    std::memcpy(y.raw() + i * bytes, x.raw() + from[i] * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void scatter_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts) {
+  const int64_t bytes = row_bytes(y);
+  const int64_t* to = index.data<int64_t>();
+  for_row_copies(stream, sum_of(counts), bytes, [&](int64_t i) {
+    std::memcpy(y.raw() + to[i] * bytes, x.raw() + i * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& slot) {
+  const auto [T, D_] = y.shape().as_rows();
+  const int64_t D = D_, K = T == 0 ? 0 : slot.elements() / T;
+  dispatch_floating(y.dtype(), [&]<class E>() {
+    using A = Accumulator<E>;
+    constexpr int64_t kColumns = 128;  // whose sums stay in registers or the first-level cache
+    for_rows(stream, y, [&, from = x.data<E>(), slots = slot.data<int64_t>(), to = y.data<E>()](int64_t t) {
+      for (int64_t begin = 0; begin < D; begin += kColumns) {
+        const int64_t columns = std::min(kColumns, D - begin);
+        A sums[kColumns] = {};
+        for (int64_t k = 0; k < K; ++k) {
+          const int64_t at = slots[t * K + k];
+          if (at < 0) continue;  // dropped
+          const E* row = from + at * D + begin;
+#pragma omp simd
+          for (int64_t d = 0; d < columns; ++d) sums[d] += A(row[d]);
+        }
+        E* out = to + t * D + begin;
+#pragma omp simd
+        for (int64_t d = 0; d < columns; ++d) store(out[d], sums[d]);
+      }
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,153 @@
+// Products of bfloat16 with float32 on the tensor cores. A float32 is the sum of three bfloat16s, each the nearest to
+// what those before it leave: 8 + 8 + 8 bits. The products with each of them are exact in float32, where they are
+// summed, so that nothing is lost that float32's own multiply-adds would keep. (An infinity's parts make a NaN.)
+#pragma once
+
+#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/mma.cuh"
+
+namespace witan::kernels::cuda::wide {
+
+using Bf16 = __nv_bfloat16;
+
+constexpr int kThreads = 256;
+constexpr int kSide = 64;                       // rows and columns of a chunk of a float32 matrix
+constexpr int kStride = kSide + 8;              // of its rows in shared memory: reads of 8 rows meet no bank twice
+constexpr int kPartElements = kSide * kStride;  // of one part of a chunk
+constexpr int kPartBytes = kPartElements * 2;
+
+// (low, high) = the sum of the parts, exactly where there are three of them.
+template <int kParts>
+__device__ __forceinline__ void split(uint32_t (&parts)[kParts], float low, float high) {
+#pragma unroll
+  for (uint32_t& part : parts) {
+    part = pack_pair<Bf16>(low, high);
+    low -= __uint_as_float(part << 16);
+    high -= __uint_as_float(part & 0xffff0000u);
+  }
+}
+
+// Row-major and contiguous; columns are a multiple of 8.
+struct Matrix {
+  const float* data;
+  int64_t rows;
+  int columns;
+  bool packed;  // begins at a multiple of 16 bytes
+};
+
+// How the columns of a chunk lie in shared memory.
+enum class Order : uint8_t {
+  as_they_are,
+  // Of each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
+  lanes_adjacent
+};
+// Where the pair of columns from `column` on lies: pair 4 t + j of 32 columns is lane t's of the j-th product.
+template <Order kOrder>
+__device__ __forceinline__ int place_of(int column) {
+  if constexpr (kOrder == Order::as_they_are) return column;
+  const int pair = column % 32 / 2;
+  return column / 32 * 32 + pair % 4 * 8 + pair / 4 * 2;
+}
+
+// A chunk of a float32 matrix on its way to shared memory, 16 values on each thread.
+class Chunk {
+ public:
+  // From (row, column) on; zeros beyond the matrix.
+  __device__ __forceinline__ void load(const Matrix& from, int64_t row, int column) {
+    const int own_column = column + kColumn * (threadIdx.x % kLanes);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int64_t own_row = row + threadIdx.x / kLanes + i * (kThreads / kLanes);
+      at_[i] = {};
+      if (own_row >= from.rows || own_column >= from.columns) continue;
+      const float* const data = from.data + own_row * from.columns + own_column;
+      at_[i] = from.packed ? load_pack<float, kColumn>(data) : Pack<float, kColumn>{data[0], data[1], data[2], data[3]};
+    }
+  }
+  // Its first kParts parts, one behind the other.
+  template <int kParts, Order kOrder>
+  __device__ __forceinline__ void store(Bf16* to) const {
+    const int column = kColumn * (threadIdx.x % kLanes);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      uint32_t first[kParts], second[kParts];
+      split(first, at_[i].at[0], at_[i].at[1]);
+      split(second, at_[i].at[2], at_[i].at[3]);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        Bf16* const row = to + p * kPartElements + (threadIdx.x / kLanes + i * (kThreads / kLanes)) * kStride;
+        *reinterpret_cast<uint32_t*>(row + place_of<kOrder>(column)) = first[p];
+        *reinterpret_cast<uint32_t*>(row + place_of<kOrder>(column + 2)) = second[p];
+      }
+    }
+  }
+
+ private:
+  static constexpr int kColumn = 4;                                 // columns of one access
+  static constexpr int kLanes = kSide / kColumn;                    // threads of a row
+  static constexpr int kEach = kSide * kSide / kColumn / kThreads;  // accesses of a thread
+  Pack<float, kColumn> at_[kEach];
+};
+
+// Copies kRows x kColumns of x [T, D] from (row, column) on, zeros beyond it, in the background.
+template <int kRows, int kColumns>
+__device__ __forceinline__ void copy_rows(Bf16* to, const Bf16* x, int64_t T, int D, int64_t row, int column) {
+  constexpr int kPacks = kColumns / 8;
+  static_assert(kRows * kPacks % kThreads == 0);
+#pragma unroll
+  for (int done = 0; done < kRows * kPacks; done += kThreads) {
+    const int at = done + static_cast<int>(threadIdx.x), r = at / kPacks, c = at % kPacks * 8;
+    const bool wanted = row + r < T && column + c < D;
+    copy_async(to + r * (kColumns + 8) + c, wanted ? x + (row + r) * D + column + c : x, wanted);
+  }
+}
+
+// A warp's 32 x 32 of a product, in 2 x 4 of the instruction's.
+using Sums = float[2][4][4];
+using RowsA = FragmentA[2];
+using ColumnsB = FragmentB[4];
+
+__device__ __forceinline__ void add_product(Sums& sums, const RowsA& a, const ColumnsB& b) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < 4; ++n) multiply_add<Bf16>(sums[m][n], a[m], b[n]);
+}
+__device__ __forceinline__ void set(FragmentA& to, const uint4& from) {
+  to = {{from.x, from.y, from.z, from.w}};
+}
+__device__ __forceinline__ void set(FragmentB& first, FragmentB& second, const uint4& from) {
+  first = {{from.x, from.y}};
+  second = {{from.z, from.w}};
+}
+
+// Which 16 x 16 a lane's row belongs to, of an operand in shared memory with rows of kRow elements: where the lines
+// (rows of a, columns of b) are its rows, and where the steps of the sum are.
+template <int kRow>
+__device__ __forceinline__ int place_in_b_of_lines() {
+  const int lane = threadIdx.x % 32;
+  return (lane / 16 * 8 + lane % 8) * kRow + lane / 8 % 2 * 8;
+}
+template <int kRow>
+__device__ __forceinline__ int place_in_a_of_lines() {
+  const int lane = threadIdx.x % 32;
+  return lane % 16 * kRow + lane / 16 * 8;
+}
+// Transposed, the two change places.
+template <int kRow>
+__device__ __forceinline__ int place_in_b_of_steps() {
+  return place_in_a_of_lines<kRow>();
+}
+template <int kRow>
+__device__ __forceinline__ int place_in_a_of_steps() {
+  return place_in_b_of_lines<kRow>();
+}
+
+inline Matrix matrix(const Tensor& tensor) {
+  return {ptr<float>(tensor), tensor.size(0), static_cast<int>(tensor.size(1)), packs<float>(tensor.raw(), 4)};
+}
+inline unsigned tiles(int64_t size, int64_t tile) {
+  return static_cast<unsigned>((size + tile - 1) / tile);
+}
+
+}  // namespace witan::kernels::cuda::wide

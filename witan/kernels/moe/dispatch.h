@@ -1,0 +1,71 @@
+// Moving tokens to experts and back: the map, and the row copies that follow it.
+//
+// An assignment is a pair (t, k), numbered t K + k. The send order sorts assignments by expert, and by number within an
+// expert: a stable counting sort, made of scans, so that no order is left to chance.
+#pragma once
+
+#include "witan/kernels/common/launch.h"
+#include "witan/tensor/ragged.h"
+
+namespace witan::kernels {
+
+// ids [T, K] int32 in [0, E), or -1 where an assignment is dropped and has no row;  counts [E] their histogram ->
+// slot [T K] int64: row of each assignment in the send order;  source [N] int64: the assignment in each row,
+// N >= sum(counts).  What does not exist is -1.
+void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts);
+WITAN_KERNEL_TWINS(send_order)
+
+// The groups of one rank that receives from no other: begin = exclusive scan of counts.
+void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts);
+WITAN_KERNEL_TWINS(local_groups)
+
+// counts [E] -> send_counts [R]: rows for each rank, with E/R consecutive experts on each rank.
+void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts);
+WITAN_KERNEL_TWINS(rank_counts)
+
+// received [R, E_local] int64: rows from each rank for each of this rank's experts. Rows arrive ordered by source rank,
+// then expert; place[i] is where row i goes so that they are ordered by expert, then source rank.
+// Fills groups, by source too, recv_counts [R] and place [capacity]; entries of place beyond the received rows are
+// undefined.
+// Throws ShapeError, on the CPU, when more rows arrive than the capacity.
+void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
+                   const Tensor& received);
+WITAN_KERNEL_TWINS(receive_order)
+
+// received [R, E_local] int64: rows that each of R ranks has for each of this rank's experts. Fills groups, by source
+// too, as receive_order does.
+void gathered_groups(Stream& stream, const RowGroups& groups, const Tensor& received);
+WITAN_KERNEL_TWINS(gathered_groups)
+
+// local[i] = ids[i] - first where that lies in [0, experts), else -1;  ids, local [T, K] int32
+void local_choices(Stream& stream, const Tensor& local, const Tensor& ids, int64_t first, int64_t experts);
+WITAN_KERNEL_TWINS(local_choices)
+
+// ids [T, K] int32 in [0, E), or -1 -> counts [E] int64: the histogram of those that are not -1. Counts [B, E] are
+// those of each T / B tokens, one after the other.
+void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids);
+WITAN_KERNEL_TWINS(count_assignments)
+
+// pools [R, 2, E] int64: begin and count of the groups in the pools of R ranks, which lie one after the other,
+// `capacity` rows each. Fills groups, whose rows are those of all pools by expert, then rank, and place: row i of them
+// is row place[i] of the pools. place [R capacity] int64; entries beyond the groups are undefined.
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity);
+WITAN_KERNEL_TWINS(merge_order)
+
+// y[i,:] = x[index[i] / divisor,:] for every row i of y, or 0 where index[i] is -1.  x [M, D], y [N, D] of one floating
+// dtype, index [N] int64.
+void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor);
+WITAN_KERNEL_TWINS(gather_rows)
+
+// The same for the first sum(counts) rows alone, and its inverse, y[index[i],:] = x[i,:].
+void gather_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts);
+WITAN_KERNEL_TWINS(gather_first_rows)
+void scatter_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts);
+WITAN_KERNEL_TWINS(scatter_first_rows)
+
+// y[t,:] = sum_k x[slot[t,k],:], summed in the accumulator dtype in the order of k; a slot of -1 adds nothing.
+//  slot [T K] int64, K = slot / T.
+void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& slot);
+WITAN_KERNEL_TWINS(sum_assignments)
+
+}  // namespace witan::kernels

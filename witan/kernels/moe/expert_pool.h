@@ -1,0 +1,51 @@
+// Pools of experts' rows that are smaller than the worst case: who may send how much, and what happens to a step in
+// which more would come.
+//
+// The ranks of an expert axis all know how many rows each of them has for each expert, [R, E], and so decide alike.
+// What does not fit is not sent, so that nobody writes beyond a pool, and the step's updates are skipped. So it is with
+// what a rank may send to another at once, where that is bounded (bounded_exchange.h).
+#pragma once
+
+#include "witan/kernels/common/launch.h"
+#include "witan/kernels/common/step_value.h"
+
+namespace witan::kernels {
+
+// A rank's share of a layer's work, in one of several waves: wave w takes local experts e of E with
+// e waves / E = w, rounded down.
+struct PoolWave {
+  int64_t rows;  // that a rank's pool has room for
+  int64_t rank;  // this one, of R
+  int64_t wave = 0, waves = 1;
+  int64_t part_rows = 0;  // that a rank may send to a rank; 0: as many as there are
+  // Where rows travel by hosts, R / H consecutive ranks each (moe/host_dispatch.h): a rank then sends what has come to
+  // it from its place on every host, so that part_rows bounds the rows of those together, and send_rows what it has for
+  // all ranks of its host. `copies`: most tokens that a rank may send to a host. 0: as many as there are.
+  int64_t hosts = 1, send_rows = 0, copies = 0;
+};
+
+struct PoolAssignments {
+  Tensor ids;     // [n] int32: expert of each of this rank's assignments; -1: it has no row
+  Tensor counts;  // [E] int64: the histogram of ids
+};
+
+// counts [R, E] int64: assignments of each rank to each expert, E / R consecutive experts on each rank; where `copies`
+// bounds them [R, E + H]: behind those, the tokens of each rank that visit each host. ids [n] int32: assignments of
+// this rank. If each rank's experts of the wave are sent at most `rows` rows, and `part_rows` by each rank, `sent` is
+// what this rank has for them; else it is nothing, on all ranks. fill [1] float64 becomes the largest of itself, the
+// rows that a rank would get in the wave over `rows` and those that it would get of one rank over `part_rows`, and so
+// for the other bounds: above 1 for what does not fit.
+void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
+                   const Tensor& counts, const PoolWave& wave);
+WITAN_KERNEL_TWINS(limit_to_pool)
+
+// index[i] = i;  int64
+void number_rows(Stream& stream, const Tensor& index);
+WITAN_KERNEL_TWINS(number_rows)
+
+// Where fill [1] is above 1, step's skip (step_value.h) becomes fill: the step has left out what did not fit. Above 1
+// it is that, and 1 says that gradients were not finite.
+void skip_overflow(Stream& stream, const Tensor& step, const Tensor& fill);
+WITAN_KERNEL_TWINS(skip_overflow)
+
+}  // namespace witan::kernels

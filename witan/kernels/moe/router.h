@@ -1,0 +1,91 @@
+// The top-k router: scores, choice, weights, the two auxiliary losses and the entropy, for T tokens and E experts.
+//
+// Rows may be padding, which is no token: it has no experts (its ids are -1), its weights, probabilities, lse and
+// gradient are 0, and it counts nowhere. n below is the number of rows that are tokens, T where no row is padding.
+//
+// Everything is in the accumulator dtype A (float32, or float64 for float64) except ids (int32) and counts (int64).
+// Sums over tokens are made in blocks of fixed size, in order.
+#pragma once
+
+#include "witan/kernels/common/launch.h"
+#include "witan/kernels/moe/scores.h"
+
+namespace witan::kernels {
+
+inline constexpr double kNoScores = 1e-20;  // added to sums that divide, of sigmoids and of sqrtsoftplus
+
+struct RouterOutputs {
+  Tensor ids;      // [T, K] int32, best first; of equal scores the lower expert wins
+  Tensor weights;  // [T, K]
+  Tensor probs;    // [T, E] p of Scores, for the losses and the backward
+  Tensor lse;      // [T]    logsumexp of the logits
+  Tensor counts;   // [E]    int64: assignments per expert
+  Tensor balance;  // [1]    E sum_e (sum_t probs[t,e]) counts[e] / (T^2 K): 1 when balanced (Fedus et al., 2021);
+                   //        of B sequences by themselves (DeepSeek-V3, arXiv:2412.19437, equations 17 to 20) the mean
+                   //        of theirs, B E sum_b sum_e (sum_{t in b} probs[t,e]) counts[b,e] / (T^2 K). With padding T
+                   //        is n, or of B sequences T / B is how many tokens b has; the loss of no tokens is 0
+  Tensor z;        // [1]    mean_t lse[t]^2 (Zoph et al., "ST-MoE", 2022)
+  Tensor entropy;  // [1]    mean_t -sum_e probs[t,e] ln probs[t,e], nats: 0 when certain, ln E when undecided
+  Tensor logits =
+      {};  // [T, E] those that came in, not written: the backward needs no probs but them where scores_each_alone()
+  Tensor sequence_ids = {};  // [T] int32, read: a row is padding where it is negative; undefined: no row is
+  Tensor tokens = {};        // [1] int64, read: n of all parts, from count_tokens(); undefined: all rows are tokens
+};
+
+// p = scores of logits[t];  ids = the K largest;  weights as the scoring says. The balance is that of all T tokens
+// together. With padding balance, z and entropy are divided by T as if all rows were tokens: router_losses() makes
+// those of the tokens. Other choices: kernels/moe/selection.h.
+void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
+WITAN_KERNEL_TWINS(router_forward)
+
+// tokens[0] = sum(counts) / K: how many tokens chose K experts each. counts [..], tokens [1], int64.
+void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk);
+WITAN_KERNEL_TWINS(count_tokens)
+
+// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/common/step_value.h): who gets
+// too many tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load
+// [E] int64.
+void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate);
+WITAN_KERNEL_TWINS(update_expert_bias)
+
+struct RouterGradients {
+  Tensor weights;     // [T, K], or undefined
+  Tensor balance;     // [1], or undefined
+  Tensor z;           // [1], or undefined
+  Tensor probs = {};  // [E], or undefined: by each token's probs, of more losses of balance (kernels/moe/balance.h)
+};
+
+// Where the tokens of a micro-batch are sharded, or its sequences balanced by themselves, losses and entropy are formed
+// from sums, over all parts, of the B sequences (1: of all tokens) that each part holds T / B tokens of, one after the
+// other:
+//   sums = (sum_{t in 0} probs[t,0], …, sum_{t in 0} probs[t,E-1], sum_{t in 1} probs[t,0], …, sum_t lse[t]^2,
+//           T entropy)
+// sums [B E + kTokenSums] of A;  probs, lse and entropy those of the part.
+inline constexpr int64_t kTokenSums = 2;  // behind the probabilities'
+void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
+WITAN_KERNEL_TWINS(router_sums)
+
+// Of `tokens` rows in all, whose sums are `sums` and whose assignments `counts`, of topk each.
+struct RouterTotals {
+  Tensor sums;    // [B E + kTokenSums]
+  Tensor counts;  // [E], or [B, E], int64
+  int64_t tokens = 0, topk = 0;
+};
+// Writes balance, z and entropy of `out`, of no tokens 0.
+void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals);
+WITAN_KERNEL_TWINS(router_losses)
+
+// counts are constants of the losses. With g[e] = dbalance E counts[e] / (T^2 K) + dprobs[e], plus dweights at the
+// chosen experts for Scores::softmax:   dlogits = p (g - sum_e p g) + dz 2 lse p / T,   and for
+// Scores::softmax_of_chosen dlogits[ids[k]] += w[k] (dw[k] - sum_j w[j] dw[j]). Where scores_each_alone(), with ds[e]
+// the gradient by s[e] of both, dlogits = ds s' + dz 2 lse softmax(logits) / T. w and dw are those of the weights
+// before they are scaled. Of a part of the tokens: `parts` such parts, of T tokens each, share the losses, so that T is
+// T parts there, and out.counts are those of all. With out.counts [B, E] the balance is that of B sequences, of T / B
+// tokens here each: g[e] = dbalance B E counts[b,e] / (T^2 K) for the tokens of sequence b. Where out.tokens is
+// defined, it is T of all parts here, B E / (T^2 K) is E / (B n_b^2 K) with the n_b tokens of b, and rows whose ids are
+// -1 are padding.
+void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
+                     const Scoring& scoring, int parts = 1);
+WITAN_KERNEL_TWINS(router_backward)
+
+}  // namespace witan::kernels

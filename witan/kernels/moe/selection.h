@@ -1,0 +1,66 @@
+// Choices of experts other than that of the highest scores, which router_forward() makes itself (kernels/moe/router.h):
+// with a bias of each expert, from a few groups of experts, by random words, and after Sinkhorn's normalisation. A
+// choice gives each expert of a token a key and takes the K largest, best first and of equal keys the lower expert; the
+// weights are always made of the token's scores.
+#pragma once
+
+#include "witan/kernels/moe/router.h"
+#include "witan/kernels/pointwise/dropout.h"
+
+namespace witan::kernels {
+
+// Keys that are random words: the same for a token wherever it is routed. Word w of token n is that of Philox
+//   in training   under the key of `where` (kernels/pointwise/dropout.h), whose p is not read, with n =
+//   where.part.element(t); where there are token ids   under key 0 and the stream where.site, with n = ids[t]: a
+//   function of the id alone;
+// block n (1 + ceil(E / 4)) + w / 4, word w % 4. The first 24 bits of word 4 + e are expert e's key, or where there is
+// a Zipf exponent what its key is made of (kernels/moe/arrival.h). A token whose word 0 is below skew 2^32 chooses
+// experts 0 … hot-1 before all others.
+struct RandomKeys {
+  Dropout where = {};
+  Tensor ids = {};      // [T] int32, or undefined
+  double skew = 0;      // share of tokens that choose the hot experts first, in [0, 1]
+  int64_t hot = 0;      // how many they are; 0: K
+  double exponent = 0;  // Zipf's, in [0, 16]; 0: all experts are equally likely
+
+  bool on() const { return where.step.defined() || ids.defined(); }
+};
+
+struct Selection {
+  Scores keys = Scores::softmax_of_chosen;  // which scores are keys; softmax_of_chosen: the logits
+  Tensor bias = {};                         // [E] float32 or of the logits' dtype, added to the keys; undefined: none
+  // Experts are in groups of E / groups neighbours, each of which has the sum of its group_score_topk largest keys, of
+  // which the group_topk largest groups alone are chosen from. With group_score_topk = 1 that is DeepSeek-V2
+  // (arXiv:2405.04434, 2.2.2), with 2 DeepSeek-V3 (arXiv:2412.19437, 2.1.2), with K / group_topk Megatron-Core's
+  // group_limited_topk. 1 group: no limit.
+  int64_t groups = 1, group_topk = 1, group_score_topk = 1;
+  RandomKeys random = {};  // where it is on, keys are random words instead
+};
+
+// Writes out.ids and out.weights [T, K]; reads out.probs, as router_forward() leaves them with the same scoring. Keys
+// that are softmax need a scoring whose probs are. Padding (out.sequence_ids) gets ids of -1 and weights of 0.
+void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring,
+                    const Selection& selection);
+WITAN_KERNEL_TWINS(select_experts)
+
+// Writes the weights of out.ids, whoever chose them, as router_forward() weighs its own choice: from out.probs, which
+// it wrote, and logits [T, E]. The same ids get the same bits. Padding (out.sequence_ids) gets ids of -1 and weights of
+// 0.
+void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
+WITAN_KERNEL_TWINS(weigh_chosen)
+
+// Sinkhorn's algorithm for S-BASE (Clark et al., "Unified Scaling Laws for Routed Language Models",
+// arXiv:2202.01169; Megatron-Core's sinkhorn()): factors u[t] of tokens and v[e] of experts for which each row of
+// u c v, c = exp(logits), sums to 1 / T and each column to 1 / E. From v = 1 on,
+//   u[t] = 1 / (T (sum_e v[e] c[t,e] + 1e-8)),   v[e] = 1 / (E (sum_t u[t] c[t,e] + 1e-8))
+// until v changes by at most `tolerance` on average, and `iterations` times at most; it is the device that decides.
+// Rows of c are divided by their largest element, which changes u alone, so that nothing overflows.
+// bias[e] = ln v[e]: a token's largest u c v are its largest logits + bias. logits [T, E], bias [E] of their dtype.
+// sequence_ids [T] int32 or undefined: rows where it is negative are padding, which is not among the T tokens above.
+void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
+                   const Tensor& sequence_ids = {});
+WITAN_KERNEL_TWINS(sinkhorn_bias)
+
+inline constexpr double kSinkhornEpsilon = 1e-8;
+
+}  // namespace witan::kernels

@@ -1,0 +1,81 @@
+// RMSNorm, with the addition in front of it or without: a row is read once and stays in registers between its sum of
+// squares and its result.
+#include "witan/kernels/common/cuda/rows.cuh"
+#include "witan/kernels/norm/norm.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+// With kAdds: sum = a + b; without, the sum is a.
+template <bool kAdds, class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
+    rmsnorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* r, const T* a, const T* b, const T* w, int64_t rows, int64_t D,
+                           Acc<T> eps) {
+  using A = Acc<T>;
+  struct Held {
+    RowChunk<T, Shape> a, b;
+  };
+  RowChunk<T, Shape> weight;
+  if constexpr (Shape::kWhole) weight.load(w, 0, D);
+  int turn = 0;
+  const auto load = [&](int64_t t, Held& held, int64_t first = 0) {
+    held.a.load(a + t * D, first, D);
+    if constexpr (kAdds) held.b.load(b + t * D, first, D);
+  };
+  for_rows<Shape, Held>(rows, load, [&](int64_t t, Held& held) {
+    RowChunk<T, Shape>& x = held.a;
+    A squares = 0;
+    for_chunks<Shape>(D, [&](int64_t first) {
+      if constexpr (!Shape::kWhole) load(t, held, first);
+      if constexpr (kAdds) {
+        for_chunk<Shape>([&](int p, int j) { x.set(p, j, x(p, j) + held.b(p, j)); });
+        x.store(sum + t * D, first, D);
+      }
+      for_chunk<Shape>([&](int p, int j) { squares += x(p, j) * x(p, j); });
+    });
+    squares = Shape::sum(squares, turn);
+    const A scale = A(1) / sqrt(squares / static_cast<A>(D) + eps);
+    if (Shape::element(0, 0) == 0) r[t] = scale;
+    x.stay_packed();
+    for_chunks<Shape>(D, [&](int64_t first) {
+      if constexpr (!Shape::kWhole) {
+        x.load((kAdds ? sum : a) + t * D, first, D);
+        weight.load(w, first, D);
+      }
+      weight.stay_packed();
+      for_chunk<Shape>([&](int p, int j) { x.set(p, j, x(p, j) * scale * weight(p, j)); });
+      x.store(y + t * D, first, D);
+    });
+  });
+}
+
+template <bool kAdds>
+void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a, const Tensor& b,
+             const Tensor& w, double eps) {
+  const auto [rows, D] = a.shape().as_rows();
+  if (rows == 0) return;
+  dispatch_device(a.dtype(), [&, T_ = rows, D = D]<class T>() {
+    with_row_shape<T>(
+        D,
+        [&](auto shape) {
+          rmsnorm_forward_kernel<kAdds, T>
+              <<<shape.blocks(stream, T_, kManyBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
+                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b), ptr<T>(w), T_, D,
+                  static_cast<Acc<T>>(eps));
+        },
+        sum, y, a, b, w);
+  });
+}
+
+}  // namespace
+
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps) {
+  forward<false>(stream, {}, y, r, x, {}, w, eps);
+}
+
+void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
+                         const Tensor& b, const Tensor& w, double eps) {
+  forward<true>(stream, sum, y, r, a, b, w, eps);
+}
+
+}  // namespace witan::kernels::cuda

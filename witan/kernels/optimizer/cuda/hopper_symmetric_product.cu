@@ -1,0 +1,34 @@
+#include "witan/kernels/grouped/cuda/batched_gemm_hopper.cuh"
+#include "witan/kernels/optimizer/cuda/gram_products.h"
+
+namespace witan::kernels::cuda {
+namespace {
+
+using Halves = SymmetricStore<Grouped::lines>;
+using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::adjacent, Element::float16>;
+
+void launch(Stream& stream, const Tensor& a, const Tensor& b, const Halves& store) {
+  const BatchedShape shape{static_cast<int>(b.size(0)), store.size, store.size, static_cast<int>(b.size(2)), true};
+  launch_batched_gemm<SquareTile, Both>(stream, a.reshape({a.size(0) * a.size(1), a.size(2)}), b, shape, store);
+}
+
+}  // namespace
+
+void hopper_symmetric_product(Stream& stream, const Tensor& d, const Tensor& a, const Tensor& b, const Tensor& c,
+                              const SymmetricScales& scales) {
+  launch(stream, a, b,
+         {ptr<__nv_bfloat16>(d), ptr<__nv_bfloat16>(c), static_cast<int>(d.size(2)), scales.alpha, scales.beta,
+          scales.identity});
+}
+
+void hopper_gram(Stream& stream, const Tensor& r, const Tensor& x) {
+  const int m = static_cast<int>(r.size(2));
+  if (x.size(1) <= x.size(2)) return launch(stream, x, x, {ptr<__nv_bfloat16>(r), nullptr, m, 1, 0, 0});
+  using Rows = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, Element::float16>;
+  const BatchedShape shape{static_cast<int>(x.size(0)), m, m, static_cast<int>(x.size(1)), true};
+  const SymmetricStore<Grouped::sum> store{ptr<__nv_bfloat16>(r), nullptr, m, 1, 0, 0};
+  const Tensor pool = x.reshape({x.size(0) * x.size(1), x.size(2)});
+  launch_batched_gemm<SquareTile, Rows>(stream, pool, pool, shape, store);
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,14 @@
+#include "witan/kernels/pointwise/cuda/activation.cuh"
+
+namespace witan::kernels::cuda {
+
+void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {
+  activation_forward<Silu, true>(stream, y, h, s, groups);
+}
+
+void swiglu_backward(Stream& stream, const Tensor& dh, const Tensor& ds, const Tensor& dy, const Tensor& h,
+                     const Tensor& s, const RowGroups& groups) {
+  activation_backward<Silu, true>(stream, dh, ds, dy, h, s, groups);
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,38 @@
+#include "witan/kernels/vocabulary/vocabulary.h"
+
+namespace witan::kernels {
+
+// An exponential counts as 10; the forward reads the logits once from memory (a row stays in cache).
+void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words) {
+  const Cost cost{13.0 * static_cast<double>(logits.elements()), bytes_of(losses, lse, logits, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_forward, cost, loss, losses, lse, logits, targets, weights, words);
+}
+
+void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights,
+                            const WordColumns& columns) {
+  const Cost cost{12.0 * static_cast<double>(logits.elements()), bytes_of(dlogits, logits, lse, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_backward, cost, dlogits, dloss, logits, lse, targets, weights, columns);
+}
+
+void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
+                         const Tensor& weights, int64_t words) {
+  const Cost cost{25.0 * static_cast<double>(logits.elements()),
+                  bytes_of(out.losses, out.lse, out.dlogits, logits, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_fused, cost, out, logits, targets, weights, words);
+}
+
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, const WordColumns& columns) {
+  const Cost cost{13.0 * static_cast<double>(logits.elements()), bytes_of(part, logits, targets, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_part, cost, part, logits, targets, weights, columns);
+}
+
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights) {
+  const Cost cost{7.0 * static_cast<double>(parts.elements()), bytes_of(losses, lse, parts, weights)};
+  WITAN_LAUNCH(stream, cross_entropy_combine, cost, loss, losses, lse, parts, weights);
+}
+
+}  // namespace witan::kernels

@@ -1,0 +1,52 @@
+// Cross entropy of next tokens.
+// logits, dlogits [T, V] floating   targets [T] int32   A: accumulator dtype of the logits
+// weights [T] A: loss mask over denominator   losses, lse [T] A   loss, dloss [1] A
+// `words`: the logits' first columns, which stand for words; those behind them are padding, whose logits are not read
+// and whose gradient is exactly 0.
+// A token of weight 0 is skipped: neither its logits nor its target are read (a target may be -1 there, a logit NaN);
+// its loss and lse are 0, its gradient is exactly 0.
+#pragma once
+
+#include "witan/kernels/common/launch.h"
+
+namespace witan::kernels {
+
+// lse[t] = log sum_(v < words) exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]   loss = sum_t weights[t]
+// losses[t] Rows are computed in A; the last sum runs over t in float64: in order, on a GPU in a fixed tree.
+void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words);
+WITAN_KERNEL_TWINS(cross_entropy_forward)
+
+// dlogits[t,v] = dloss weights[t] (exp(logits[t,v] - lse[t]) - [begin + v = targets[t]]);  dlogits may be logits
+// itself, and dloss undefined: 1. The logits are those of the ids [begin, begin + words), lse is over all.
+struct WordColumns {
+  int64_t begin, words;
+};
+void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor& dloss, const Tensor& logits,
+                            const Tensor& lse, const Tensor& targets, const Tensor& weights,
+                            const WordColumns& columns);
+WITAN_KERNEL_TWINS(cross_entropy_backward)
+
+// Both at once for dloss = 1, which every loss has that is a root of the backward by itself: where a row fits on a
+// GPU's processor the logits are read once.
+struct CrossEntropyOutputs {
+  Tensor loss, losses, lse;
+  Tensor dlogits;  // may be the logits
+};
+void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
+                         const Tensor& weights, int64_t words);
+WITAN_KERNEL_TWINS(cross_entropy_fused)
+
+// The forward of logits that n ranks hold in columns: each rank finds its part [2, T] A of every token from the logits
+// of the ids [begin, begin + words), none perhaps, and combines the parts [n, 2, T] of all of them. n = 1 gives the
+// bits of cross_entropy_forward. part[0,t] = log sum_(v < words) exp(logits[t,v])   part[1,t] = logits[t, targets[t] -
+// begin], or 0 where that is not a column
+void cross_entropy_part(Stream& stream, const Tensor& part, const Tensor& logits, const Tensor& targets,
+                        const Tensor& weights, const WordColumns& columns);
+WITAN_KERNEL_TWINS(cross_entropy_part)
+// lse[t] = log sum_r exp(parts[r,0,t])   losses[t] = lse[t] - sum_r parts[r,1,t]   loss = sum_t weights[t] losses[t]
+void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
+                           const Tensor& parts, const Tensor& weights);
+WITAN_KERNEL_TWINS(cross_entropy_combine)
+
+}  // namespace witan::kernels

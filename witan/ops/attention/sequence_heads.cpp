@@ -1,0 +1,69 @@
+#include "witan/ops/attention/sequence_heads.h"
+
+#include <utility>
+
+#include "witan/comm/head_exchange.h"
+#include "witan/kernels/attention/sequence_pieces.h"
+
+namespace witan::ops {
+namespace {
+
+void check_sequence(const char* op, const Var& x, const Var& first) {
+  require<ShapeError>(x.shape().dims() == 4, op, ": x must be [B, S, heads, w], got ", x.shape());
+  require<ShapeError>(x.size(0) == first.size(0) && x.size(1) == first.size(1) && x.dtype() == first.dtype(), op, ": ",
+                      x.dtype(), " ", x.shape(), " is not of the sequences of ", first.dtype(), " ", first.shape());
+}
+
+// dx [B, S / n, P, w] of what each rank found, [B, S / n, n, w]: n / P ranks share a head.
+Tensor sum_of_shares(Stream& stream, const Tensor& found, const Shape& shape) {
+  if (found.shape() == shape) return found;
+  const Tensor dx = stream.empty(shape, found.dtype());
+  const int64_t rows = shape[0] * shape[1] * shape[2], w = shape[3];
+  kernels::sum_shares(stream, dx.reshape({rows, w}), found.reshape({rows, found.size(2) / shape[2], w}));
+  return dx;
+}
+
+}  // namespace
+
+std::vector<Var> gather_sequence(Tape& tape, const std::vector<Var>& xs, Group& context) {
+  require<ShapeError>(!xs.empty() && xs.size() <= kernels::kMostPieceCopies, "gather_sequence: 1 to ",
+                      kernels::kMostPieceCopies, " tensors, got ", xs.size());
+  std::vector<Tensor> parts;
+  for (const Var& x : xs) {
+    check_sequence("gather_sequence", x, xs.front());
+    parts.push_back(x.value());
+  }
+  if (context.size() == 1) return xs;
+  std::vector<Slot> slots;
+  std::vector<Shape> shapes;
+  for (const Var& x : xs) {
+    slots.push_back(tape.slot(x));
+    shapes.push_back(x.shape());
+  }
+  std::vector<Tensor> wholes = exchange_to_heads(tape.stream(), parts, context);
+  parts.clear();
+  std::vector<Shape> of_wholes;
+  for (const Tensor& whole : wholes) of_wholes.push_back(whole.shape());
+  const DType dtype = wholes.front().dtype();
+  return tape.record("gather_sequence", std::move(wholes), xs,
+                     [slots, shapes, of_wholes, dtype, &context](Backward& b, const std::vector<Tensor>& gradients) {
+                       std::vector<Tensor> dys = gradients;
+                       for (size_t i = 0; i < dys.size(); ++i)  // all ranks send the same tensors
+                         if (!dys[i].defined()) dys[i] = b.stream().zeros(of_wholes[i], dtype);
+                       const std::vector<Tensor> found = exchange_to_positions(b.stream(), dys, context);
+                       dys.clear();
+                       for (size_t i = 0; i < found.size(); ++i)
+                         b.add(slots[i], sum_of_shares(b.stream(), found[i], shapes[i]));
+                     });
+}
+
+Var scatter_sequence(Tape& tape, const Var& x, Group& context) {
+  check_sequence("scatter_sequence", x, x);
+  if (context.size() == 1) return x;
+  const Tensor part = exchange_to_positions(tape.stream(), {x.value()}, context).front();
+  return tape.record("scatter_sequence", part, {x}, [x = tape.slot(x), &context](Backward& b, const Tensor& dy) {
+    b.add(x, exchange_to_heads(b.stream(), {dy}, context).front());
+  });
+}
+
+}  // namespace witan::ops

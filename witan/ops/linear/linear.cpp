@@ -1,0 +1,102 @@
+#include "witan/ops/linear/linear.h"
+
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/kernels/moe/wide_linear.h"
+#include "witan/kernels/norm/norm.h"
+#include "witan/kernels/pointwise/elementwise.h"
+#include "witan/ops/shape/matrix.h"
+
+namespace witan::ops {
+namespace {
+
+using kernels::Transpose;
+
+void check_shapes(const char* op, const Var& x, const Var& w) {
+  require<ShapeError>(x.shape().dims() >= 1, op, ": x must have at least one dim");
+  const int64_t K = x.shape().last();
+  require<ShapeError>(w.shape().dims() == 2 && w.size(1) == K, op, ": w must be [N, K=", K, "], got ", w.shape());
+}
+
+void check_bias(const char* op, const Var& x, const Var& bias, int64_t N) {
+  require<ShapeError>(bias.shape() == Shape{N}, op, ": bias must be [N=", N, "], got ", bias.shape());
+  require<ShapeError>(bias.dtype() == x.dtype(), op, ": bias is ", bias.dtype(), " but x is ", x.dtype());
+}
+
+void check_linear(const Var& x, const Var& w, const Var& bias) {
+  check_shapes("linear", x, w);
+  require<ShapeError>(w.dtype() == x.dtype(), "linear: w is ", w.dtype(), " but x is ", x.dtype());
+  if (bias.defined()) check_bias("linear", x, bias, w.size(0));
+}
+
+void check_wide_linear(const Var& x, const Var& w) {
+  check_shapes("wide_linear", x, w);
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous() && w.value().contiguous(),
+                      "wide_linear: x and w must be floating and contiguous, got ", x.dtype(), " ", x.shape(), " and ",
+                      w.dtype(), " ", w.shape());
+  require<ShapeError>(w.dtype() == accumulator(x.dtype()), "wide_linear: w is ", w.dtype(), " but x is ", x.dtype(),
+                      ", which is summed in ", accumulator(x.dtype()));
+}
+
+}  // namespace
+
+Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
+  check_linear(x, w, bias);
+  Stream& s = tape.stream();
+  const int64_t N = w.size(0);
+  const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, N), x.dtype());
+  if (bias.defined())
+    kernels::gemm_with_bias(s, as_matrix(y), as_matrix(x.value()), Transpose::no, w.value(), Transpose::yes,
+                            bias.value());
+  else
+    kernels::gemm(s, as_matrix(y), Write::overwrite, as_matrix(x.value()), Transpose::no, w.value(), Transpose::yes);
+  std::vector<Var> inputs = {x, w};
+  if (bias.defined()) inputs.push_back(bias);
+  const Slot bias_slot = bias.defined() ? tape.slot(bias) : Slot();
+  // dw = dy^T x     dbias = sum_t dy     dx = dy w
+  return tape.record(
+      "linear", y, inputs,
+      [x = tape.slot(x), in = tape.save_for(w, x), w = tape.save(w), bias_slot](Backward& b, const Tensor& gradient) {
+        const Tensor dy = as_matrix(gradient);
+        b.write(w, [&](const Tensor& dw, Write how) {
+          kernels::gemm(b.stream(), dw, how, dy, Transpose::yes, as_matrix(b.value(in)), Transpose::no);
+        });
+        b.write(bias_slot, [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, dy); });
+        b.write(x, [&](const Tensor& dx, Write how) {
+          kernels::gemm(b.stream(), as_matrix(dx), how, dy, Transpose::no, b.value(w), Transpose::no);
+        });
+      });
+}
+
+Var add_bias(Tape& tape, const Var& x, const Var& bias) {
+  require<ShapeError>(x.shape().dims() >= 1 && is_floating(x.dtype()) && x.value().contiguous(),
+                      "add_bias: x must be [.., N], floating and contiguous, got ", x.dtype(), " ", x.shape());
+  check_bias("add_bias", x, bias, x.shape().last());
+  Stream& s = tape.stream();
+  const Tensor y = s.empty_like(x.value());
+  kernels::repeat_row(s, as_matrix(y), bias.value());
+  kernels::add(s, y, y, x.value());
+  return tape.record(
+      "add_bias", y, {x, bias}, [x = tape.slot(x), bias = tape.slot(bias)](Backward& b, const Tensor& dy) {
+        b.write(bias, [&](const Tensor& db, Write how) { kernels::bias_backward(b.stream(), db, how, as_matrix(dy)); });
+        b.add(x, dy);
+      });
+}
+
+Var wide_linear(Tape& tape, const Var& x, const Var& w) {
+  check_wide_linear(x, w);
+  Stream& s = tape.stream();
+  const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, w.size(0)), w.dtype());
+  kernels::wide_linear(s, as_matrix(y), as_matrix(x.value()), w.value());
+  return tape.record("wide_linear", y, {x, w},
+                     [x = tape.slot(x), in = tape.save_for(w, x), w = tape.save(w)](Backward& b, const Tensor& dy) {
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         kernels::wide_linear_backward_weight(b.stream(), dw, how, as_matrix(dy),
+                                                              as_matrix(b.value(in)));
+                       });
+                       b.write(x, [&](const Tensor& dx, Write how) {
+                         kernels::wide_linear_backward_input(b.stream(), as_matrix(dx), how, as_matrix(dy), b.value(w));
+                       });
+                     });
+}
+
+}  // namespace witan::ops

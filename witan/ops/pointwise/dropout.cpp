@@ -1,0 +1,35 @@
+#include "witan/ops/pointwise/dropout.h"
+
+namespace witan::ops {
+
+void check_dropout(const char* op, const kernels::Dropout& how) {
+  require<ShapeError>(how.p >= 0 && how.p < 1, op, ": p of dropout must be at least 0 and below 1, got ", how.p);
+  require<ShapeError>(!how.on() || (how.step.defined() && how.step.shape() == Shape{kernels::kStepValues} &&
+                                    how.step.dtype() == DType::f64),
+                      op, ": dropout needs step, float64 [", kernels::kStepValues, "]");
+  const auto& [length, whole, runs] = how.part;
+  const bool begins_blocks = length % 4 == 0 && whole % 4 == 0 && runs.first % 4 == 0 && runs.second % 4 == 0 &&
+                             (runs.split >= length || runs.split % 4 == 0);
+  require<ShapeError>(!how.on() || begins_blocks, op,
+                      ": dropout of a part of a tensor needs runs of whole blocks of 4 ", "elements, got ", length,
+                      " of ", whole, " from ", runs.first, " and ", runs.second, " on");
+}
+
+Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how) {
+  check_dropout("dropout", how);
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
+                      "dropout: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
+  if (!how.on()) return x;
+  require<ShapeError>(how.part.length == 0 || x.value().elements() % how.part.length == 0, "dropout: x ", x.shape(),
+                      " is not made of whole rows of ", how.part.length, " elements");
+  const Tensor y = tape.stream().empty_like(x.value());
+  kernels::dropout(tape.stream(), y, x.value(), how);
+  // `how` may be captured: its step is the run's, and no activation.
+  return tape.record("dropout", y, {x}, [x = tape.slot(x), how](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty_like(dy);
+    kernels::dropout(b.stream(), dx, dy, how);
+    b.add(x, dx);
+  });
+}
+
+}  // namespace witan::ops

@@ -1,0 +1,32 @@
+#include "witan/kernels/common/blocks.h"
+#include "witan/ops/shape/join.h"
+#include "witan/ops/shape/matrix.h"
+
+namespace witan::ops {
+
+Var join_columns(Tape& tape, const Var& a, const Var& b) {
+  const auto [rows, I] = a.shape().as_rows();
+  const auto [others, J] = b.shape().as_rows();
+  require<ShapeError>(rows == others && a.shape().dims() == b.shape().dims() && a.value().dtype() == b.value().dtype(),
+                      "join_columns: a ", a.shape(), " and b ", b.shape(), " must have equal rows and one dtype");
+  Shape shape;
+  for (int dim = 0; dim + 1 < a.shape().dims(); ++dim) shape.append(a.shape()[dim]);
+  shape.append(I + J);
+  Stream& s = tape.stream();
+  const Tensor y = s.empty(shape, a.value().dtype());
+  kernels::copy_columns(s, as_matrix(y), as_matrix(a.value()), {0, 0, I});
+  kernels::copy_columns(s, as_matrix(y), as_matrix(b.value()), {I, 0, J});
+  const auto backward = [a = tape.slot(a), b = tape.slot(b), of_a = a.shape(), of_b = b.shape()](Backward& back,
+                                                                                                 const Tensor& dy) {
+    const auto part = [&](const Shape& of, int64_t first) {
+      const Tensor dx = back.stream().empty(of, dy.dtype());
+      kernels::copy_columns(back.stream(), as_matrix(dx), as_matrix(dy), {0, first, of.last()});
+      return dx;
+    };
+    if (back.wants(a)) back.add(a, part(of_a, 0));
+    if (back.wants(b)) back.add(b, part(of_b, of_a.last()));
+  };
+  return tape.record("join_columns", y, {a, b}, backward);
+}
+
+}  // namespace witan::ops
