@@ -47,7 +47,7 @@ struct AttentionInputs {
   Dropout dropout = {};  // of probabilities
   AttentionHints hints = {};
   AttentionBlock block = {};
-  int64_t window = 0;  // positions that a query sees, itself included; 0: all up to its own
+  int64_t window = 0;     // positions that a query sees, itself included; 0: all up to its own
   Tensor workspace = {};  // of a library on a GPU, where Stream::scratch does not hold it (attention_path.h)
 };
 

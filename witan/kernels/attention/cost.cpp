@@ -1,8 +1,18 @@
+#include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "witan/kernels/attention/attention.h"
-#include "witan/kernels/attention/attention_cost.h"
 #include "witan/kernels/attention/attention_path.h"
+#include "witan/kernels/attention/attention_sinks.h"
+#include "witan/kernels/attention/cached_attention.h"
+#include "witan/kernels/attention/head_norms.h"
+#include "witan/kernels/attention/heads.h"
+#include "witan/kernels/attention/kv_cache.h"
+#include "witan/kernels/attention/latent_heads.h"
+#include "witan/kernels/attention/qk_clip.h"
+#include "witan/kernels/attention/rope.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 
 namespace witan::kernels {
 namespace {
@@ -36,6 +46,10 @@ double visible_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block,
     }
   return static_cast<double>(q.size(0) * q.size(2)) * pairs;
 }
+double visible_pairs(const AttentionInputs& in) {
+  return visible_pairs(in.q, in.k.size(1), in.block, in.window);
+}
+
 double head_size(const Tensor& x) {
   return static_cast<double>(x.size(3));
 }
@@ -48,11 +62,16 @@ AttentionPath path_of(Stream& stream, const AttentionInputs& in, bool backward) 
   return stream.plans_for_cuda() ? attention_path(in, backward) : AttentionPath{OwnAttention::suited};
 }
 
-}  // namespace
-
-double visible_pairs(const AttentionInputs& in) {
-  return visible_pairs(in.q, in.k.size(1), in.block, in.window);
+double rows_bytes(const LatentRows& rows) {
+  return bytes_of(rows.q, rows.kv, rows.rope_key);
 }
+
+// Channels that rotate in all heads.
+double turned(const Heads& heads, const LatentRows& rows) {
+  return static_cast<double>(heads.q.elements() / heads.q.shape().last() * rows.rope_key.shape().last());
+}
+
+}  // namespace
 
 // Two products: hd multiply-adds for each pair, and hd_v.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
@@ -89,6 +108,111 @@ void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Te
   const Cost cost{2 * pairs * (head_size(q) + head_size(v_cache)),
                   bytes_of(y, lse, q) + static_cast<double>(q.size(0) * read * key_bytes)};
   WITAN_LAUNCH(stream, attention_decode, cost, y, q, k_cache, v_cache, past, scale, window, lse);
+}
+
+void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& sinks) {
+  const Cost cost{static_cast<double>(y.elements()), 2 * bytes_of(y, lse) + bytes_of(sinks)};
+  WITAN_LAUNCH(stream, attention_sinks_forward, cost, y, lse, sinks);
+}
+
+void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write, const Tensor& dy, const Tensor& y,
+                              const Tensor& lse, const Tensor& sinks) {
+  const Cost cost{2.0 * static_cast<double>(y.elements()), bytes_of(dsinks, dy, y, lse, sinks)};
+  WITAN_LAUNCH(stream, attention_sinks_backward, cost, dsinks, write, dy, y, lse, sinks);
+}
+
+void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  double keys = 0;  // of all tokens
+  for (const CacheRun& run : in.tokens.runs)
+    for (int64_t position = run.past; position < run.past + run.count; ++position)
+      keys += static_cast<double>(in.window > 0 ? std::min(position + 1, in.window) : position + 1);
+  const auto channels = static_cast<double>(in.q.size(3) + in.values.size(3));
+  const double read =
+      keys * static_cast<double>(in.keys.size(2)) * channels * static_cast<double>(size_of(in.q.dtype()));
+  const Cost cost{2 * keys * static_cast<double>(in.q.size(2)) * channels, bytes_of(y, lse, in.q) + read};
+  WITAN_LAUNCH(stream, cached_attention, cost, y, lse, in);
+}
+
+// Sines are not counted: they are made once for all blocks.
+void rotary_table(Stream& stream, const Tensor& table, const Tensor& positions, const RopeArgs& args) {
+  WITAN_LAUNCH(stream, rotary_table, (Cost{0, bytes_of(table, positions)}), table, positions, args);
+}
+
+void split_heads(Stream& stream, const Heads& heads, const Tensor& packed, const Tensor& table, const RopeArgs& args) {
+  const Cost cost{3.0 * static_cast<double>(heads.q.elements() + heads.k.elements()),
+                  2 * bytes_of(packed) + bytes_of(table)};
+  WITAN_LAUNCH(stream, split_heads, cost, heads, packed, table, args);
+}
+
+void merge_heads(Stream& stream, const Tensor& dpacked, const Heads& gradients, const Tensor& table,
+                 const RopeArgs& args) {
+  const Cost cost{3.0 * static_cast<double>(gradients.q.elements() + gradients.k.elements()),
+                  2 * bytes_of(dpacked) + bytes_of(table)};
+  WITAN_LAUNCH(stream, merge_heads, cost, dpacked, gradients, table, args);
+}
+
+void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, const Tensor& table, const RopeArgs& args,
+                        double eps) {
+  const Cost cost{7.0 * static_cast<double>(q.x.elements() + k.x.elements()),
+                  bytes_of(q.y, q.r, q.x, q.w, k.y, k.r, k.x, k.w, table)};
+  WITAN_LAUNCH(stream, head_norms_forward, cost, q, k, table, args, eps);
+}
+
+void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNormGradient& k, const Tensor& table,
+                         const RopeArgs& args) {
+  const Cost cost{14.0 * static_cast<double>(q.x.elements() + k.x.elements()),
+                  bytes_of(q.dx, q.dw, q.dy, q.x, q.w, q.r, table) + bytes_of(k.dx, k.dw, k.dy, k.x, k.w, k.r)};
+  WITAN_LAUNCH(stream, head_norms_backward, cost, q, k, table, args);
+}
+
+void latent_heads(Stream& stream, const Heads& heads, const LatentRows& rows, const Tensor& table,
+                  const RopeArgs& args) {
+  const Cost cost{3 * 2 * turned(heads, rows), rows_bytes(rows) + bytes_of(heads.q, heads.k, heads.v, table)};
+  WITAN_LAUNCH(stream, latent_heads, cost, heads, rows, table, args);
+}
+
+// A key's channels are added up, and turned once.
+void latent_heads_backward(Stream& stream, const LatentRows& to, const Heads& gradients, const Tensor& table,
+                           const RopeArgs& args) {
+  const double key = static_cast<double>(to.rope_key.elements());
+  const Cost cost{4 * turned(gradients, to) + 3 * key,
+                  rows_bytes(to) + bytes_of(gradients.q, gradients.k, gradients.v, table)};
+  WITAN_LAUNCH(stream, latent_heads_backward, cost, to, gradients, table, args);
+}
+
+void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens) {
+  const Cost cost{0, 2 * bytes_of(x) + bytes_of(tokens.rows, tokens.positions)};
+  WITAN_LAUNCH(stream, append_to_cache, cost, cache, x, tokens);
+}
+
+void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in) {
+  const Cost cost{2 * visible_pairs(in) * static_cast<double>(in.q.size(3)),
+                  bytes_of(largest, in.q, in.k, in.sequence_ids, in.block.key_ids)};
+  WITAN_LAUNCH(stream, attention_max_logits, cost, largest, in);
+}
+
+void clip_projection(Stream& stream, const ClippedTensors& to, const Tensor& largest, int64_t groups,
+                     const Tensor& step, const ClipArgs& args) {
+  const Cost cost{static_cast<double>(to.value.elements()), 2 * bytes_of(to.value, to.remainder) + bytes_of(largest)};
+  WITAN_LAUNCH(stream, clip_projection, cost, to, largest, groups, step, args);
+}
+
+void rope(Stream& stream, const Tensor& y, const Tensor& table, const Tensor& x, const Tensor& positions,
+          const RopeArgs& args) {
+  WITAN_LAUNCH(stream, rope, (Cost{3.0 * static_cast<double>(x.elements()), bytes_of(y, table, x, positions)}), y,
+               table, x, positions, args);
+}
+
+void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t ranks) {
+  assert(!copies.empty() && copies.size() <= kMostPieceCopies);
+  double bytes = 0;
+  for (const PieceCopy& copy : copies)
+    bytes += static_cast<double>(ranks * copy.size.elements() * size_of(copy.from.dtype()));
+  WITAN_LAUNCH(stream, copy_pieces, (Cost{0, 2 * bytes}), copies, ranks);
+}
+
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x) {
+  WITAN_LAUNCH(stream, sum_shares, (Cost{static_cast<double>(x.elements() - y.elements()), bytes_of(x, y)}), y, x);
 }
 
 }  // namespace witan::kernels

@@ -21,7 +21,15 @@ struct CacheTokens {
   Tensor rows, positions;  // [T] int32
 
   // Runs [first, first + count), whose tokens begin at `token`.
-  CacheTokens part(size_t first, size_t count, int64_t token) const;
+  CacheTokens part(size_t first, size_t count, int64_t token) const {
+    const auto begin = runs.begin() + static_cast<std::ptrdiff_t>(first);
+    CacheTokens some{{begin, begin + static_cast<std::ptrdiff_t>(count)}, {}, {}};
+    int64_t tokens = 0;
+    for (const CacheRun& run : some.runs) tokens += run.count;
+    some.rows = rows.narrow(0, token, tokens);
+    some.positions = positions.narrow(0, token, tokens);
+    return some;
+  }
 };
 
 // cache[rows[t], positions[t] mod C, :] = x[t, :];  cache [R, C, G, hd], x [.., G, hd] of T tokens and of its dtype. No

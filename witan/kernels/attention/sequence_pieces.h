@@ -31,11 +31,29 @@ struct PieceLayout {
 
 // Of x [B, 2 C, P, w], this rank's positions of all P heads: to each of n ranks go P / n heads in order, or where there
 // are fewer than ranks the one that it shares.
-PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks);
+inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
+  const int64_t row = x.size(2) * x.size(3);
+  return {.sequence = x.size(1) * row,
+          .row = row,
+          .late = x.size(1) / 2,
+          .heads = x.size(2),
+          .ranks = ranks,
+          .step = x.size(3)};
+}
 // Of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
-PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks);
+inline PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks) {
+  const int64_t row = x.size(2) * x.size(3), chunk = x.size(1) / (2 * ranks);
+  return {
+      .sequence = x.size(1) * row, .row = row, .early = chunk, .late = (2 * ranks - 1) * chunk, .late_step = -chunk};
+}
 // Of a message to or from all ranks, n pieces of `elements` each, in which this one lies behind `before` others.
-PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before);
+inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before) {
+  return {.sequence = 2 * size.chunk * size.width,
+          .row = size.width,
+          .late = size.chunk,
+          .offset = before,
+          .step = elements};
+}
 
 // The pieces of a tensor, for all ranks: those of `from` in their order go where those of `to` are.
 struct PieceCopy {

@@ -2,7 +2,9 @@
 #include <bit>
 
 #include "witan/kernels/common/block_sums.h"
+#include "witan/kernels/common/blocks.h"
 #include "witan/kernels/common/device_table.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 
@@ -30,6 +32,37 @@ void add_blocks_all(Stream& stream, const Tensor& sums, std::span<const AddBlock
     cost +=
         {static_cast<double>(blocks.elements()), bytes_of(blocks) + 16.0 * static_cast<double>(blocks.size(0) * rows)};
   WITAN_LAUNCH(stream, add_blocks_all, cost, sums, items, table);
+}
+
+void swap_blocks(Stream& stream, const Tensor& y, const Tensor& x) {
+  WITAN_LAUNCH(stream, swap_blocks, (Cost{0, bytes_of(x, y)}), y, x);
+}
+
+void take_part(Stream& stream, const Tensor& y, const Tensor& x, int64_t part) {
+  WITAN_LAUNCH(stream, take_part, (Cost{0, 2 * bytes_of(y)}), y, x, part);
+}
+
+void place_part(Stream& stream, const Tensor& y, const Tensor& x, int64_t part) {
+  WITAN_LAUNCH(stream, place_part, (Cost{0, bytes_of(x, y)}), y, x, part);
+}
+
+void copy_columns(Stream& stream, const Tensor& y, const Tensor& x, const Columns& columns) {
+  const double copied = static_cast<double>(x.size(0) * columns.count * size_of(x.dtype()));
+  WITAN_LAUNCH(stream, copy_columns, (Cost{0, 2 * copied}), y, x, columns);
+}
+
+// Counted as nothing: the rows are few as a rule, and how many only the device knows.
+void zero_last_rows(Stream& stream, const Tensor& y, const Tensor& counts) {
+  WITAN_LAUNCH(stream, zero_last_rows, (Cost{0, bytes_of(counts)}), y, counts);
+}
+
+void loss_weights(Stream& stream, const Tensor& weights, const Tensor& mask, const Tensor& targets) {
+  WITAN_LAUNCH(stream, loss_weights, (Cost{static_cast<double>(mask.elements()), bytes_of(weights, mask)}), weights,
+               mask, targets);
+}
+
+void collect(Stream& stream, const Tensor& out, const std::vector<Tensor>& sources) {
+  WITAN_LAUNCH(stream, collect, (Cost{0, 2 * bytes_of(out)}), out, sources);
 }
 
 }  // namespace witan::kernels

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
+#include <utility>
 #include <vector>
 
 #include "witan/tensor/tensor.h"
@@ -17,11 +19,19 @@ inline int64_t address_of(const Tensor& tensor) {
 class DeviceTable {
  public:
   // Of so many int64, in the memory of GPUs and of meta devices that stand for one; a CPU needs none.
-  DeviceTable(Stream& stream, int64_t values, MemoryTag tag);
+  DeviceTable(Stream& stream, int64_t values, MemoryTag tag) {
+    if (stream.plans_for_cuda()) table_ = stream.empty({values}, DType::i64, tag);
+  }
 
   // The table, holding `values`; undefined on a CPU. Nothing is copied where it holds them already, so that a recorded
   // step copies nothing.
-  const Tensor& holding(Stream& stream, std::vector<int64_t> values);
+  const Tensor& holding(Stream& stream, std::vector<int64_t> values) {
+    if (!table_.defined() || values == written_) return table_;
+    assert(static_cast<int64_t>(values.size()) == table_.elements());
+    stream.write(table_, values.data());
+    written_ = std::move(values);
+    return table_;
+  }
 
  private:
   Tensor table_;

@@ -7,6 +7,8 @@ namespace {
 
 thread_local bool few_rows = false;
 
+thread_local bool row_products = false;
+
 }  // namespace
 
 FewRows::FewRows(bool on) : before_(few_rows) {
@@ -19,6 +21,18 @@ FewRows::~FewRows() {
 
 bool FewRows::on() {
   return few_rows && !RowProducts::on();
+}
+
+RowProducts::RowProducts(bool on) : before_(row_products) {
+  row_products = row_products || on;
+}
+
+RowProducts::~RowProducts() {
+  row_products = before_;
+}
+
+bool RowProducts::on() {
+  return row_products;
 }
 
 }  // namespace witan::kernels

@@ -1,3 +1,7 @@
+#include <cassert>
+
+#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/greedy.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels {
@@ -33,6 +37,24 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& parts, const Tensor& weights) {
   const Cost cost{7.0 * static_cast<double>(parts.elements()), bytes_of(losses, lse, parts, weights)};
   WITAN_LAUNCH(stream, cross_entropy_combine, cost, loss, losses, lse, parts, weights);
+}
+
+void embedding_forward(Stream& stream, const Tensor& y, const Tensor& ids, const Tensor& w, int64_t begin) {
+  WITAN_LAUNCH(stream, embedding_forward, (Cost{0, bytes_of(y, y, ids)}), y, ids, w, begin);
+}
+
+void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Tensor& order, const Tensor& dy,
+                        const Tensor& ids, int64_t begin) {
+  WITAN_LAUNCH(stream, embedding_backward, (Cost{static_cast<double>(dy.elements()), bytes_of(dw, order, dy, ids)}), dw,
+               write, order, dy, ids, begin);
+}
+
+void likeliest_tokens(Stream& stream, const Tensor& ids, const Tensor& logits, int64_t words) {
+  assert(logits.contiguous() && ids.shape() == Shape{logits.size(0)} && ids.dtype() == DType::i32);
+  assert(words >= 1 && words <= logits.size(1));
+  const auto compared = static_cast<double>(logits.size(0) * words);
+  const Cost cost{compared, compared * static_cast<double>(size_of(logits.dtype())) + bytes_of(ids)};
+  WITAN_LAUNCH(stream, likeliest_tokens, cost, ids, logits, words);
 }
 
 }  // namespace witan::kernels
