@@ -17,7 +17,7 @@
 #include "witan/kernels/pointwise/activation.h"
 #include "witan/kernels/pointwise/dropout.h"
 #include "witan/kernels/pointwise/elementwise.h"
-#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"
 

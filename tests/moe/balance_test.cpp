@@ -9,7 +9,7 @@
 #include "support/thread_world.h"
 #include "witan/base/file.h"
 #include "witan/kernels/common/step_value.h"
-#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/selection.h"
 #include "witan/moe/topk.h"
 
 namespace witan {

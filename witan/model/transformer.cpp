@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/model/freeze.h"
 #include "witan/model/lanes.h"
 #include "witan/nn/attention/context_attention.h"

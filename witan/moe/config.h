@@ -86,7 +86,7 @@ struct MoeConfig {
   bool balances_last_load() const;
   // Whether experts are chosen by a bias beside their scores.
   bool chooses_by_bias() const { return moe_router_enable_expert_bias || balances_by_quantiles(); }
-  // Whether experts are chosen by a bias that quantiles of the logits set (kernels/moe/quantile.h).
+  // Whether experts are chosen by a bias that quantiles of the logits set (kernels/moe/selection.h).
   bool balances_by_quantiles() const { return moe_router_load_balancing_type == "quantile_balancing"; }
 };
 

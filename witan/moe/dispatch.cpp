@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "witan/kernels/moe/bounded_exchange.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/ops/shape/shape.h"
 

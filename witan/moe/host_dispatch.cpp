@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/kernels/moe/bounded_exchange.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/host_exchange.h"
 
 namespace witan {
 namespace {

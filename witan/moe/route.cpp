@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "witan/kernels/common/blocks.h"
-#include "witan/kernels/moe/balance.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/router.h"
+#include "witan/kernels/moe/selection.h"
 
 namespace witan::ops {
 namespace {

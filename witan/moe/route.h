@@ -15,7 +15,7 @@ namespace witan {
 inline constexpr const char* kRouterEntropy = "router_entropy";  // mean over tokens, nats
 inline constexpr const char* kExpertCounts = "expert_counts";    // assignments, dropped ones included
 
-// A choice by logits plus a bias that is set from their quantiles (kernels/moe/quantile.h).
+// A choice by logits plus a bias that is set from their quantiles (kernels/moe/selection.h).
 struct QuantileChoice {
   Tensor bias = {};  // [E] float32; undefined: experts are not chosen so
   Tensor sums = {};  // [E + 1] int64: where to write what these tokens tell of the bias; undefined: nowhere

@@ -6,7 +6,7 @@
 
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/selection.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/selection.h"
 #include "witan/ops/linear/linear.h"

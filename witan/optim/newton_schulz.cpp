@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/kernels/gemm/batched_gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/optimizer/muon.h"
 #include "witan/kernels/optimizer/optimizer.h"
 

@@ -1,7 +1,7 @@
 #include "witan/planner/gpu_ceilings.h"
 
 #include "witan/base/threads.h"
-#include "witan/kernels/gemm/device_ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"
 
 namespace witan {

@@ -6,8 +6,7 @@
 
 #include "witan/generate/logprobs.h"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/gemm/row_products.h"
-#include "witan/kernels/vocabulary/greedy.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

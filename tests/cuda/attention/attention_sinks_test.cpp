@@ -1,10 +1,9 @@
 // Sinks on the GPU against the CPU, by themselves and behind attention's own kernels and cuDNN's.
-#include "witan/kernels/attention/attention_sinks.h"
-
 #include <array>
 #include <cmath>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/attention/attention.h"
 #include "witan/ops/attention/attention.h"
 
 namespace witan {

@@ -1,8 +1,7 @@
 // Attention of single tokens on the GPU against the CPU: short and long sequences, windows in rings, groups of heads of
 // all sizes, values of other widths than keys.
-#include "witan/kernels/attention/cached_attention.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan {
 namespace {

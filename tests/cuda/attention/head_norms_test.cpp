@@ -1,5 +1,3 @@
-#include "witan/kernels/attention/head_norms.h"
-
 #include "support/cuda_rank.h"
 #include "witan/kernels/attention/heads.h"
 

@@ -1,6 +1,5 @@
-#include "witan/kernels/attention/latent_heads.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/attention/heads.h"
 
 namespace witan {
 namespace {

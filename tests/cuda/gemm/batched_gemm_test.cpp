@@ -1,9 +1,8 @@
-#include "witan/kernels/gemm/batched_gemm.h"
-
 #include <tuple>
 
 #include "support/cuda_rank.h"
 #include "witan/kernels/gemm/cuda/cublaslt.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,6 @@
 #include "support/cuda_rank.h"
 #include "support/products.h"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/gemm/row_products.h"
 #include "witan/kernels/moe/wide_linear.h"
 
 namespace witan {

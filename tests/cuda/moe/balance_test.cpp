@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/balance.h"
-
 #include "support/cuda_rank.h"
 #include "support/router_outputs.h"
 #include "witan/kernels/moe/router.h"

@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/bounded_exchange.h"
-
 #include "support/cuda_rank.h"
 #include "witan/kernels/moe/dispatch.h"
 

@@ -1,6 +1,5 @@
-#include "witan/kernels/moe/host_exchange.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan {
 namespace {

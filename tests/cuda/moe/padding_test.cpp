@@ -4,10 +4,9 @@
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/moe/balance.h"
 #include "witan/kernels/moe/capacity.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/router.h"
 #include "witan/kernels/moe/selection.h"
 
 namespace witan {

@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/quantile.h"
-
 #include <limits>
 
 #include "support/cuda_rank.h"

@@ -3,7 +3,7 @@
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "support/router_outputs.h"
-#include "witan/kernels/pointwise/jitter.h"
+#include "witan/kernels/pointwise/dropout.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
-#include "witan/kernels/norm/sharded_rmsnorm.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/norm/norm.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
-#include "witan/kernels/pointwise/clamp.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
-#include "witan/kernels/pointwise/row_gate.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,7 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "witan/generate/generator.h"
-#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/gemm/product_scopes.h"
 
 namespace witan {
 namespace {

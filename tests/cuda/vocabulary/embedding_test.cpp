@@ -1,6 +1,5 @@
-#include "witan/kernels/vocabulary/embedding.h"
-
 #include "support/cuda_rank.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan {

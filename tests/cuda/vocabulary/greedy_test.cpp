@@ -1,11 +1,10 @@
-#include "witan/kernels/vocabulary/greedy.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,7 @@
-#include "witan/kernels/attention/cached_attention.h"
-
 #include <cstring>
 
 #include "support/rank.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan {
 namespace {

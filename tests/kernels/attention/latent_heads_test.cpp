@@ -1,8 +1,7 @@
-#include "witan/kernels/attention/latent_heads.h"
-
 #include <numeric>
 
 #include "support/rank.h"
+#include "witan/kernels/attention/heads.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,8 @@
-#include "witan/kernels/attention/rope_frequencies.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "witan/kernels/attention/rope.h"
 
 namespace witan::kernels {
 namespace {

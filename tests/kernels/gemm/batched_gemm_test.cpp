@@ -1,7 +1,6 @@
-#include "witan/kernels/gemm/batched_gemm.h"
-
 #include "support/rank.h"
 #include "witan/base/error.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,6 @@
 #include <thread>
 
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/gemm/row_products.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,8 @@
-#include "witan/kernels/gemm/row_products.h"
-
 #include <gtest/gtest.h>
 
 #include <thread>
+
+#include "witan/kernels/gemm/product_scopes.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
-#include "witan/kernels/grouped/grouped_bias.h"
-
 #include "support/rank.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan {
 namespace {

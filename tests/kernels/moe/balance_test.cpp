@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/balance.h"
-
 #include <numeric>
 
 #include "support/rank.h"

@@ -1,7 +1,6 @@
-#include "witan/kernels/moe/bounded_exchange.h"
-
 #include "support/message_of.h"
 #include "support/rank.h"
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan {
 namespace {

@@ -1,10 +1,9 @@
-#include "witan/kernels/moe/host_exchange.h"
-
 #include <algorithm>
 #include <set>
 
 #include "support/rank.h"
 #include "witan/base/rng.h"
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan {
 namespace {

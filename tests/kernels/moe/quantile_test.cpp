@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/quantile.h"
-
 #include <limits>
 #include <numeric>
 
@@ -17,7 +15,7 @@ using testing::values;
 
 constexpr double kUnit = kernels::kQuantileUnit;
 
-// The definitions of kernels/moe/quantile.h by sorting whole rows and columns.
+// The definitions of kernels/moe/selection.h by sorting whole rows and columns.
 struct Reference {
   std::vector<int32_t> ids;
   std::vector<double> margins;  // [E, T]

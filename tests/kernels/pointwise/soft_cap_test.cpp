@@ -1,8 +1,7 @@
-#include "witan/kernels/pointwise/soft_cap.h"
-
 #include <cmath>
 
 #include "support/rank.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
-#include "witan/kernels/vocabulary/embedding.h"
-
 #include "support/rank.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,8 @@
-#include "witan/kernels/vocabulary/greedy.h"
-
 #include <cmath>
 #include <limits>
 
 #include "support/rank.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {
@@ -14,7 +13,8 @@ std::vector<int32_t> likeliest(const std::vector<float>& logits, int64_t columns
   Rank rank;
   const auto rows = static_cast<int64_t>(logits.size()) / columns;
   const Tensor of = rank.tensor({rows, columns}, std::vector<double>(logits.begin(), logits.end()));
-  const Tensor in = rank.stream.empty(of.shape(), dtype), ids = rank.tensor({rows}, std::vector<int32_t>(static_cast<size_t>(rows), -7));
+  const Tensor in = rank.stream.empty(of.shape(), dtype),
+               ids = rank.tensor({rows}, std::vector<int32_t>(static_cast<size_t>(rows), -7));
   dispatch_floating(dtype, [&]<class T>() {
     for (int64_t i = 0; i < of.elements(); ++i) in.data<T>()[i] = T(static_cast<float>(of.data<double>()[i]));
   });

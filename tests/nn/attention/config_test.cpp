@@ -9,7 +9,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/kernels/attention/rope_frequencies.h"
+#include "witan/kernels/attention/rope.h"
 
 namespace witan {
 namespace {

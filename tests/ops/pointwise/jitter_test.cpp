@@ -21,7 +21,7 @@ TEST(Jitter, GradientsMatchDifferences) {
             {rank.normal({3, 2, 7}, DType::f64, "x")});
 }
 
-// By the definition in kernels/pointwise/jitter.h, from the generator alone; parts begin in the middle of a block of
+// By the definition in kernels/pointwise/dropout.h, from the generator alone; parts begin in the middle of a block of
 // words.
 TEST(Jitter, MultipliesByUniformNoiseWhereverTheElementIs) {
   Rank rank;

@@ -9,7 +9,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/cli/command.h"
-#include "witan/kernels/gemm/device_ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::cli {

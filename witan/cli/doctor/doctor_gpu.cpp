@@ -12,7 +12,7 @@
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/cli/doctor/speeds_for_plans.h"
 #include "witan/cli/machine.h"
-#include "witan/kernels/gemm/device_ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"

@@ -9,7 +9,7 @@
 
 #include "witan/base/threads.h"
 #include "witan/comm/processes/process_world.h"
-#include "witan/kernels/gemm/device_ceiling.h"
+#include "witan/kernels/gemm/ceiling.h"
 
 namespace witan::cli {
 

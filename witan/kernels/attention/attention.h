@@ -17,6 +17,7 @@
 // given y and lse of them all, forms each block's share of the gradients.
 #pragma once
 
+#include "witan/kernels/common/launch.h"
 #include "witan/kernels/common/position_runs.h"
 #include "witan/kernels/pointwise/dropout.h"
 
@@ -87,5 +88,23 @@ WITAN_KERNEL_TWINS(attention_merge)
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                       int64_t past, double scale, int64_t window = 0, const Tensor& lse = {});
 WITAN_KERNEL_TWINS(attention_decode)
+
+// Attention sinks: a logit of each head that takes part in the softmax of every query and stands for no value, so that
+// a head may attend to nothing (gpt-oss, arXiv:2508.10925; softmax_type "learnable" of Megatron-LM). They are joined to
+// what any attention kernel has made, whose backward then needs nothing of its own: given the y and lse from here, it
+// forms the probabilities and the sums of the longer softmax.
+//
+// y, dy [B, S, H, hd_v]   sinks [H], of one floating dtype   lse [B, H, S] accumulator dtype   all contiguous
+
+// l = log(exp lse + exp sinks[h]),  y = exp(lse - l) y,  lse = l.  Overwrites y and lse, which are of all keys that a
+// query sees.
+void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& sinks);
+WITAN_KERNEL_TWINS(attention_sinks_forward)
+
+// With y and lse as forward left them:  dsinks[h] (=|+=) - sum_b,i exp(sinks[h] - lse[b,h,i]) dy[b,i,h,:] . y[b,i,h,:]
+// dsinks [H] in the gradient dtype
+void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write, const Tensor& dy, const Tensor& y,
+                              const Tensor& lse, const Tensor& sinks);
+WITAN_KERNEL_TWINS(attention_sinks_backward)
 
 }  // namespace witan::kernels

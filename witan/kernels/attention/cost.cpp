@@ -4,12 +4,8 @@
 
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/attention_path.h"
-#include "witan/kernels/attention/attention_sinks.h"
-#include "witan/kernels/attention/cached_attention.h"
-#include "witan/kernels/attention/head_norms.h"
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/attention/kv_cache.h"
-#include "witan/kernels/attention/latent_heads.h"
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/kernels/attention/rope.h"
 #include "witan/kernels/attention/sequence_pieces.h"

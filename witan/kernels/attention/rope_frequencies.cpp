@@ -1,8 +1,8 @@
-#include "witan/kernels/attention/rope_frequencies.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "witan/kernels/attention/rope.h"
 
 namespace witan::kernels {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "witan/kernels/gemm/device_ceiling.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "witan/base/threads.h"
+#include "witan/tensor/device.h"
 
 namespace witan::kernels {
 
@@ -13,5 +14,17 @@ double measure_copy_gbytes(ThreadPool& pool);
 // Of the time for which the pool's threads want a core, the share in which they have one: 1 on a machine that does
 // nothing else. Takes about 0.03 s.
 double measure_core_share(ThreadPool& pool);
+
+// What the device of a stream does at most, measured there: the denominators of `witan bench`.
+
+struct DeviceCeilings {
+  // FLOP/s: products of 8192 x 8192 matrices on a GPU; float32 multiply-adds between registers by all threads of the
+  // stream's pool on a CPU.
+  double flops = 0;
+  double bytes = 0;  // bytes/s of copying a large array of random values, read plus written
+};
+
+// Takes less than a second, and on a GPU 2 GiB of the stream's arena. Throws OutOfMemoryError.
+DeviceCeilings measure_device(Stream& stream, DType dtype = DType::bf16);
 
 }  // namespace witan::kernels

@@ -1,7 +1,5 @@
 #include "witan/kernels/gemm/product_scopes.h"
 
-#include "witan/kernels/gemm/row_products.h"
-
 namespace witan::kernels {
 namespace {
 

@@ -5,7 +5,6 @@
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/grouped/block_sparse.h"
 #include "witan/kernels/grouped/cpu/block_sparse.h"
-#include "witan/kernels/grouped/grouped_bias.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 

@@ -1,14 +1,10 @@
 #include <cassert>
 
 #include "witan/kernels/gemm/gemm.h"
-#include "witan/kernels/moe/balance.h"
-#include "witan/kernels/moe/bounded_exchange.h"
 #include "witan/kernels/moe/capacity.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/expert_pool.h"
 #include "witan/kernels/moe/expert_replicas.h"
-#include "witan/kernels/moe/host_exchange.h"
-#include "witan/kernels/moe/quantile.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/kernels/moe/wide_linear.h"

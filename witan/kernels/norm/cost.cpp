@@ -1,5 +1,4 @@
 #include "witan/kernels/norm/norm.h"
-#include "witan/kernels/norm/sharded_rmsnorm.h"
 
 namespace witan::kernels {
 

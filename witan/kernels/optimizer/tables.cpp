@@ -4,7 +4,6 @@
 
 #include "witan/kernels/common/device_table.h"
 #include "witan/kernels/optimizer/muon.h"
-#include "witan/kernels/optimizer/muon_table.h"
 #include "witan/kernels/optimizer/optimizer.h"
 #include "witan/kernels/optimizer/optimizer_table.h"
 

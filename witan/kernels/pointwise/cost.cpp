@@ -1,12 +1,7 @@
 #include "witan/kernels/pointwise/activation.h"
 #include "witan/kernels/pointwise/activation_moments.h"
-#include "witan/kernels/pointwise/clamp.h"
 #include "witan/kernels/pointwise/dropout.h"
 #include "witan/kernels/pointwise/elementwise.h"
-#include "witan/kernels/pointwise/jitter.h"
-#include "witan/kernels/pointwise/row_gate.h"
-#include "witan/kernels/pointwise/scaled_sum.h"
-#include "witan/kernels/pointwise/soft_cap.h"
 
 namespace witan::kernels {
 namespace {

@@ -35,4 +35,51 @@ WITAN_KERNEL_TWINS(broadcast)
 void fill(Stream& stream, const Tensor& y, double value);
 WITAN_KERNEL_TWINS(fill)
 
+// Values held between two bounds, element by element on contiguous tensors of equal shape [..] and one floating dtype.
+
+// y = min(max(x, -bound), bound);  bound above 0, y may be x
+void clamp_forward(Stream& stream, const Tensor& y, const Tensor& x, double bound);
+WITAN_KERNEL_TWINS(clamp_forward)
+
+// dx = dy where -bound <= x <= bound, and 0 elsewhere;  dx may be dy
+void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double bound);
+WITAN_KERNEL_TWINS(clamp_backward)
+
+// Logits that a hyperbolic tangent keeps within a bound (Bello et al., 2016; Gemma 2, 2024). In float32 or wider.
+// x, y, dx, dy [..] of one floating dtype, contiguous.
+
+// y = cap tanh(scale x / cap).  y may be x.
+void soft_cap_forward(Stream& stream, const Tensor& y, const Tensor& x, double scale, double cap);
+WITAN_KERNEL_TWINS(soft_cap_forward)
+
+// dx = scale (1 - (y / cap)^2) dy.  dx may be dy.
+void soft_cap_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& y, double scale, double cap);
+WITAN_KERNEL_TWINS(soft_cap_backward)
+
+// A sum of two tensors, each times a learned factor. In float32 or wider.
+// y, a, b, dy, dx [..] of one floating dtype, contiguous   wa, wb, w [1] of it; undefined: 1
+
+// y = wa a + wb b;  b undefined: y = wa a.  y may be a or b.
+void scaled_sum(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& wa, const Tensor& b, const Tensor& wb);
+WITAN_KERNEL_TWINS(scaled_sum)
+
+// Of one of the terms, w x:  dx = w dy   dw (=|+=) sum dy x;  dw [1] in the gradient dtype.  dx undefined: not wanted.
+// Blocks of kSumBlock elements are summed into `partials`, a workspace of [number of blocks] float64, and those in
+// order.
+void scaled_sum_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& partials,
+                         const Tensor& dy, const Tensor& x, const Tensor& w);
+WITAN_KERNEL_TWINS(scaled_sum_backward)
+
+// A gate per row: y = sigmoid(gate) x. In float32 or wider.
+// x, y, dx, dy [T, D], gate, dgate [T] of one floating dtype, contiguous.
+
+// y[t,d] = sigmoid(gate[t]) x[t,d]
+void row_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate);
+WITAN_KERNEL_TWINS(row_gate_forward)
+
+// With p = sigmoid(gate[t]):  dx[t,d] = p dy[t,d]   dgate[t] = p (1 - p) sum_d dy[t,d] x[t,d]
+void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                       const Tensor& gate);
+WITAN_KERNEL_TWINS(row_gate_backward)
+
 }  // namespace witan::kernels

@@ -1,7 +1,5 @@
 #include <cassert>
 
-#include "witan/kernels/vocabulary/embedding.h"
-#include "witan/kernels/vocabulary/greedy.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels {

@@ -49,4 +49,29 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& parts, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_combine)
 
+// Rows of a table, by id.
+// ids [..] int32, T of them   w [V, D] floating   y, dy [.., D] of w's dtype   dw [V, D] gradient dtype
+// The V rows are those of the ids [begin, begin + V): all of them, or a rank's part of a table that is divided by rows.
+// What other ids name is somebody else's: their y is 0, and their dy goes nowhere.
+
+// y[t] = w[ids[t] - begin]
+void embedding_forward(Stream& stream, const Tensor& y, const Tensor& ids, const Tensor& w, int64_t begin = 0);
+WITAN_KERNEL_TWINS(embedding_forward)
+
+// dw[v] (=|+=) sum over the t with ids[t] = begin + v of dy[t]; overwriting zeroes the rows that no id names. The
+// tokens are sorted by id (stable) into `order`, a workspace of [V + 1 + T] int32, so that each row has one writer and
+// is summed in token order, in blocks of 64.
+void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Tensor& order, const Tensor& dy,
+                        const Tensor& ids, int64_t begin = 0);
+WITAN_KERNEL_TWINS(embedding_backward)
+
+// The likeliest token of each row of logits, chosen where the logits are: what a host would read is 4 bytes a row
+// instead of the whole row.
+
+// ids[t] = the v < words with the largest logits[t,v], the lower of equal ones; -1 where one of these logits is NaN or
+// +infinity, or none is finite.  ids [T] int32, logits [T, V] floating and contiguous, 1 <= words <= V. Logits are
+// compared as float32, in which samplers read them (generate/sampler.h).
+void likeliest_tokens(Stream& stream, const Tensor& ids, const Tensor& logits, int64_t words);
+WITAN_KERNEL_TWINS(likeliest_tokens)
+
 }  // namespace witan::kernels

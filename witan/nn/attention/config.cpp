@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/layer_pattern.h"
 #include "witan/base/text.h"
-#include "witan/kernels/attention/rope_frequencies.h"
+#include "witan/kernels/attention/rope.h"
 
 namespace witan {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/kernels/attention/attention_sinks.h"
-#include "witan/kernels/attention/cached_attention.h"
+#include "witan/kernels/attention/attention.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan {
 namespace {

@@ -24,7 +24,7 @@ struct CachedHeads {
   Tensor q, k, v;      // [1, T, H, hd], [1, T, G, hd], [1, T, G, hd_v]: of the step's tokens
   double scale = 1;    // of logits
   int64_t window = 0;  // positions that a token sees; 0: all up to its own
-  Tensor sinks = {};   // [H], or undefined (kernels/attention/attention_sinks.h)
+  Tensor sinks = {};   // [H], or undefined (kernels/attention/attention.h)
 };
 
 // An empty cache of G groups; of a layer with a window w, of at most 2 w positions.

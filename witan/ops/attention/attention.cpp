@@ -1,7 +1,6 @@
 #include "witan/ops/attention/attention.h"
 
 #include "witan/kernels/attention/attention.h"
-#include "witan/kernels/attention/attention_sinks.h"
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/ops/pointwise/dropout.h"
 

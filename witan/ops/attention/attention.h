@@ -21,7 +21,7 @@ struct AttentionArgs {
 // kernels/attention/attention.h
 // sequence_ids [B, S] int32 keeps packed sequences apart; undefined: each row is one sequence.
 // sinks [H]: a logit of each head that takes part in every query's softmax and adds nothing
-// (kernels/attention/attention_sinks.h); undefined: there is none.
+// (kernels/attention/attention.h); undefined: there is none.
 Var attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids,
               const AttentionArgs& args, const Var& sinks = {});
 

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "witan/kernels/attention/head_norms.h"
+#include "witan/kernels/attention/heads.h"
 
 namespace witan::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "witan/kernels/attention/latent_heads.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/blocks.h"
 
 namespace witan::ops {

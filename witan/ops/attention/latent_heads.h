@@ -1,5 +1,5 @@
 // From the projections of multi-head latent attention to the heads of attention; mathematics in
-// kernels/attention/latent_heads.h.
+// kernels/attention/heads.h.
 #pragma once
 
 #include <utility>

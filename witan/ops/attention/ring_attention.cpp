@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "witan/comm/context.h"
-#include "witan/kernels/attention/attention_sinks.h"
+#include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/ops/attention/context_parallel.h"

@@ -2,7 +2,7 @@
 
 #include <cassert>
 
-#include "witan/kernels/grouped/grouped_bias.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/ops/shape/saved_groups.h"
 
 namespace witan::ops {

@@ -1,7 +1,6 @@
 #include "witan/ops/norm/norm.h"
 
 #include "witan/kernels/norm/norm.h"
-#include "witan/kernels/norm/sharded_rmsnorm.h"
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::ops {

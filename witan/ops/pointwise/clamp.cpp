@@ -1,6 +1,6 @@
 #include "witan/ops/pointwise/clamp.h"
 
-#include "witan/kernels/pointwise/clamp.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::ops {
 

@@ -1,6 +1,6 @@
 #include "witan/ops/pointwise/row_gate.h"
 
-#include "witan/kernels/pointwise/row_gate.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::ops {
 

@@ -1,6 +1,6 @@
 #include "witan/ops/pointwise/scaled_sum.h"
 
-#include "witan/kernels/pointwise/scaled_sum.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "witan/kernels/pointwise/soft_cap.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::ops {
 

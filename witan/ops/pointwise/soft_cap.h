@@ -1,4 +1,4 @@
-// Logits kept within a bound; mathematics in kernels/pointwise/soft_cap.h. Throws ShapeError.
+// Logits kept within a bound; mathematics in kernels/pointwise/elementwise.h. Throws ShapeError.
 #pragma once
 
 #include "witan/autograd/tape.h"

@@ -1,6 +1,6 @@
 #include "witan/ops/vocabulary/embedding.h"
 
-#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::ops {
 namespace {

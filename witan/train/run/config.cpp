@@ -8,7 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/megatron/blend.h"
-#include "witan/kernels/moe/router_limits.h"
+#include "witan/kernels/moe/scores.h"
 #include "witan/model/recompute_modules.h"
 #include "witan/moe/experts.h"
 #include "witan/parallel/context_heads.h"

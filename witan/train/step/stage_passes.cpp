@@ -3,7 +3,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/common/step_report.h"
-#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/gemm/product_scopes.h"
 #include "witan/moe/router.h"
 #include "witan/parallel/stages.h"
 #include "witan/tensor/trace_context.h"

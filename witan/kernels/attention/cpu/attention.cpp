@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/attention/cached_attention.h"
 #include "witan/kernels/attention/cpu/attention_tile.h"
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -1,8 +1,7 @@
-#include "witan/kernels/attention/attention_sinks.h"
-
 #include <cassert>
 #include <cmath>
 
+#include "witan/kernels/attention/attention.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
 

@@ -1,9 +1,8 @@
-#include "witan/kernels/attention/head_norms.h"
-
 #include <cmath>
 #include <vector>
 
 #include "witan/kernels/attention/cpu/rotate.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/norm/norm.h"
 

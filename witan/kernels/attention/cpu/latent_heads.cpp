@@ -1,9 +1,8 @@
-#include "witan/kernels/attention/latent_heads.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "witan/kernels/attention/cpu/rotate.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cpu/rows.h"
 
 namespace witan::kernels::cpu {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/base/threads.h"
-#include "witan/kernels/attention/rope_frequencies.h"
+#include "witan/kernels/attention/rope.h"
 #include "witan/kernels/common/cpu/store.h"
 
 namespace witan::kernels::cpu {

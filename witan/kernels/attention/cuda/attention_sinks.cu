@@ -1,7 +1,7 @@
 // A warp has a row of y [B, S, H].
 #include <cmath>
 
-#include "witan/kernels/attention/attention_sinks.h"
+#include "witan/kernels/attention/attention.h"
 #include "witan/kernels/common/cuda/add_strips.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
 

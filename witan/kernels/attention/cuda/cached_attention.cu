@@ -2,7 +2,7 @@
 // Dao et al., "Flash-Decoding", 2023); within a block, teams of lanes take a few keys at a time, each lane some
 // channels of them, for several query heads of the group. Teams are joined in shared memory, blocks by a second kernel.
 #include "witan/base/error.h"
-#include "witan/kernels/attention/cached_attention.h"
+#include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::kernels::cuda {

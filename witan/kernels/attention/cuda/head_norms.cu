@@ -1,6 +1,6 @@
 // A warp has a head of a token: V channels a lane, of which the rotation's pairs meet in shared memory. Blocks of the
 // grid's second row have keys.
-#include "witan/kernels/attention/head_norms.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cuda/add_strips.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "witan/kernels/attention/rope_frequencies.h"
+#include "witan/kernels/attention/rope.h"
 
 namespace witan::kernels::cuda {
 

@@ -1,7 +1,7 @@
-// The CPU twin of kernels/gemm/batched_gemm.h, with scratch from its caller as in cpu/gemm.h.
+// The CPU twin of kernels/gemm/gemm.h, with scratch from its caller as in cpu/gemm.h.
 #pragma once
 
-#include "witan/kernels/gemm/batched_gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,7 +1,7 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/gemm/batched_gemm.h"
 #include "witan/kernels/gemm/cuda/cublaslt.h"
 #include "witan/kernels/gemm/cuda/plain_gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "witan/base/mutex.h"
 #include "witan/kernels/common/cuda/fingerprint.h"
-#include "witan/kernels/gemm/row_products.h"
+#include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
 
@@ -74,7 +74,7 @@ struct Problem {
   uint32_t a_aligned, b_aligned, c_aligned;  // bytes
   int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
   bool biased = false;
-  bool by_row = false;  // kernels/gemm/row_products.h
+  bool by_row = false;  // kernels/gemm/product_scopes.h
   auto operator<=>(const Problem&) const = default;
 };
 

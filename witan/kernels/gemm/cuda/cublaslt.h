@@ -1,7 +1,6 @@
 // Dense products by cuBLASLt, which is loaded when the first is asked for: the program neither links it nor needs it.
 #pragma once
 
-#include "witan/kernels/gemm/batched_gemm.h"
 #include "witan/kernels/gemm/gemm.h"
 
 namespace witan::kernels::cuda {

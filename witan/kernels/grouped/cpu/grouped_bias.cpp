@@ -1,7 +1,6 @@
-#include "witan/kernels/grouped/grouped_bias.h"
-
 #include "witan/kernels/common/cpu/row_groups.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan::kernels::cpu {
 

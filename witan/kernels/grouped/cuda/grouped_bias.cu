@@ -1,6 +1,6 @@
 // A warp has a row; sums over the rows of a group are a block's, whose warps take them in turn and add up in order.
 #include "witan/kernels/common/cuda/row_groups.cuh"
-#include "witan/kernels/grouped/grouped_bias.h"
+#include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/balance.h"
-
 #include <algorithm>
 #include <numeric>
 #include <type_traits>

@@ -1,6 +1,6 @@
-#include "witan/kernels/moe/bounded_exchange.h"
-
 #include <numeric>
+
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,6 +1,6 @@
-#include "witan/kernels/moe/host_exchange.h"
-
 #include <limits>
+
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan::kernels::cpu {
 

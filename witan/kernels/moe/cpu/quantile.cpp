@@ -1,5 +1,3 @@
-#include "witan/kernels/moe/quantile.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,6 +9,7 @@
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/cpu/router_scores.h"
+#include "witan/kernels/moe/selection.h"
 
 namespace witan::kernels::cpu {
 namespace {

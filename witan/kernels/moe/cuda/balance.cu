@@ -1,7 +1,6 @@
 #include <type_traits>
 
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/moe/balance.h"
 #include "witan/kernels/moe/router.h"
 
 namespace witan::kernels::cuda {

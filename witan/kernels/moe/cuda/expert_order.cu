@@ -1,5 +1,5 @@
 #include "witan/kernels/moe/cuda/expert_order.cuh"
-#include "witan/kernels/moe/router_limits.h"
+#include "witan/kernels/moe/scores.h"
 
 namespace witan::kernels::cuda {
 namespace {

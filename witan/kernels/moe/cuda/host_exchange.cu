@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/moe/host_exchange.h"
+#include "witan/kernels/moe/dispatch.h"
 
 namespace witan::kernels::cuda {
 namespace {

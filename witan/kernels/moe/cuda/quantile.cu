@@ -5,7 +5,7 @@
 
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
-#include "witan/kernels/moe/quantile.h"
+#include "witan/kernels/moe/selection.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/moe/router_limits.h"
+#include "witan/kernels/moe/scores.h"
 
 namespace witan::kernels::cuda {
 

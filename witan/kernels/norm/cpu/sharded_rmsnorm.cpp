@@ -1,9 +1,8 @@
-#include "witan/kernels/norm/sharded_rmsnorm.h"
-
 #include <cmath>
 
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,6 +1,6 @@
 // A warp has a row.
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/norm/sharded_rmsnorm.h"
+#include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cuda {
 namespace {

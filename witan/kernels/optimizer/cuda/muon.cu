@@ -3,7 +3,6 @@
 #include "witan/kernels/common/cuda/table.cuh"
 #include "witan/kernels/common/cuda/update.cuh"
 #include "witan/kernels/optimizer/muon.h"
-#include "witan/kernels/optimizer/muon_table.h"
 #include "witan/kernels/optimizer/optimizer.h"
 #include "witan/kernels/optimizer/optimizer_table.h"
 

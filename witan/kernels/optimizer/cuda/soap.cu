@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "witan/kernels/common/cuda/update.cuh"
-#include "witan/kernels/gemm/batched_gemm.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/optimizer/soap.h"
 

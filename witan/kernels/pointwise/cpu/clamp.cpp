@@ -1,7 +1,6 @@
-#include "witan/kernels/pointwise/clamp.h"
-
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,8 +1,7 @@
-#include "witan/kernels/pointwise/jitter.h"
-
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/pointwise/cpu/random_words.h"
+#include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,8 +1,7 @@
-#include "witan/kernels/pointwise/row_gate.h"
-
 #include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cpu {
 

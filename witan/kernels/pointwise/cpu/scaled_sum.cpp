@@ -1,9 +1,8 @@
-#include "witan/kernels/pointwise/scaled_sum.h"
-
 #include <algorithm>
 
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
-#include "witan/kernels/pointwise/clamp.h"
 #include "witan/kernels/pointwise/cuda/map.cuh"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 #include "witan/kernels/pointwise/cuda/philox.cuh"
-#include "witan/kernels/pointwise/jitter.h"
+#include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::kernels::cuda {
 namespace {

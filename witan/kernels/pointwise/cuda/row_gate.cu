@@ -1,6 +1,6 @@
 // A warp has a row.
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/pointwise/row_gate.h"
+#include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cuda {
 namespace {

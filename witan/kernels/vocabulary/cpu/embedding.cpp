@@ -1,9 +1,8 @@
-#include "witan/kernels/vocabulary/embedding.h"
-
 #include <numeric>
 
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cpu {
 namespace {

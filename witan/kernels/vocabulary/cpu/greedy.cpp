@@ -1,8 +1,7 @@
-#include "witan/kernels/vocabulary/greedy.h"
-
 #include <limits>
 
 #include "witan/base/threads.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/copy.cuh"
-#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cuda {
 namespace {

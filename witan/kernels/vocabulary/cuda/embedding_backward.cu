@@ -7,7 +7,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "witan/kernels/pointwise/cuda/map.cuh"
-#include "witan/kernels/vocabulary/embedding.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cuda {
 namespace {

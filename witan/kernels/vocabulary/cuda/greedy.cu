@@ -1,7 +1,7 @@
 // A block has a row. A logit and its id are one number, which is larger for the larger logit, and for the lower id of
 // equal ones: the largest of all is found in any order.
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/vocabulary/greedy.h"
+#include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cuda {
 namespace {
