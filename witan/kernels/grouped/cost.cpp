@@ -1,10 +1,9 @@
 #include <cassert>
 
 #include "witan/kernels/common/block_sums.h"
-#include "witan/kernels/gemm/cpu/gemm.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/grouped/block_sparse.h"
-#include "witan/kernels/grouped/cpu/block_sparse.h"
+#include "witan/kernels/grouped/cpu/grouped_gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 

@@ -1,11 +1,11 @@
 // Forward and decoding. A task is kTilesPerTask query tiles of one group: they share each tile of keys once it is
 // unpacked. Keys pass in order; a query keeps its largest score and its sum so far and rescales what it has when a
-// larger score comes (online softmax: Milakov & Gimelshein, 2018).
+// larger score comes (online softmax: Milakov & Gimelshein, 2018).#include <algorithm>
 #include "witan/kernels/attention/attention.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -232,6 +232,17 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
       for (int64_t begin = 0; begin < H / G; begin += kRows) attend<E>(f, group, begin, std::min(begin + kRows, H / G));
     });
   });
+}
+
+void append_to_cache(Stream&, const Tensor& cache, const Tensor& x, const CacheTokens& tokens) {
+  const int64_t T = tokens.rows.elements(), slots = cache.size(1);
+  if (T == 0 || x.elements() == 0) return;
+  const int64_t bytes = x.bytes() / T;
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t row = tokens.rows.data<int32_t>()[t], slot = tokens.positions.data<int32_t>()[t] % slots;
+    assert(row >= 0 && row < cache.size(0) && slot >= 0);
+    std::memcpy(cache.raw() + (row * slots + slot) * bytes, x.raw() + t * bytes, static_cast<size_t>(bytes));
+  }
 }
 
 }  // namespace witan::kernels::cpu

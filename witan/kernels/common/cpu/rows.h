@@ -12,6 +12,11 @@ namespace witan::kernels::cpu {
 
 inline constexpr int64_t kTaskElements = 1 << 14;  // about 10 µs of row-wise work: worth waking a thread for
 
+// Whether row t is padding: its sequence id is negative.
+inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
+  return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
+}
+
 // body(t) for each of the rows of x seen as [T, D].
 template <class Body>
 void for_rows(Stream& stream, const Tensor& x, const Body& body) {

@@ -1,10 +1,12 @@
-// What an update changes: the value where it is as wide as its sums, else the float32 master that it begins.
+// How an update reads and writes a weight (the value itself where it is as wide as its sums, otherwise the master that
+// value and remainder form) and dispatches over dtypes.
 #pragma once
 
 #include <cassert>
 #include <type_traits>
 
 #include "witan/base/split_float.h"
+#include "witan/tensor/dtype.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::kernels::cpu {
@@ -61,6 +63,16 @@ void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& bo
       });
     }
   });
+}
+
+// body.operator()<A>() with float or double.
+template <class Body>
+void dispatch_accumulator(DType dtype, const Body& body) {
+  assert(dtype == DType::f32 || dtype == DType::f64);
+  if (dtype == DType::f64)
+    body.template operator()<double>();
+  else
+    body.template operator()<float>();
 }
 
 }  // namespace witan::kernels::cpu

@@ -203,4 +203,24 @@ inline unsigned blocks_for(Stream& stream, int64_t items, int per_sm = 8) {
   return static_cast<unsigned>(std::clamp<int64_t>(items, 1, static_cast<int64_t>(multiprocessors(stream)) * per_sm));
 }
 
+// write(i, sum of read(0) … read(i - 1)) for i < n, by the calling warp; returns the sum of all.
+template <class Read, class Write>
+__device__ __forceinline__ int64_t warp_exclusive_scan(int n, const Read& read, const Write& write) {
+  const int lane = threadIdx.x % 32;
+  int64_t before = 0;
+  for (int first = 0; first < n; first += 32) {
+    const int i = first + lane;
+    const int64_t value = i < n ? read(i) : 0;
+    int64_t through = value;
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) {
+      const int64_t left = __shfl_up_sync(0xffffffffu, through, apart);
+      if (lane >= apart) through += left;
+    }
+    if (i < n) write(i, before + through - value);
+    before += __shfl_sync(0xffffffffu, through, 31);
+  }
+  return before;
+}
+
 }  // namespace witan::kernels::cuda

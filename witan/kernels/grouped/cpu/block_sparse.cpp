@@ -1,10 +1,9 @@
-#include "witan/kernels/grouped/cpu/block_sparse.h"
-
 #include <algorithm>
 #include <cassert>
 #include <vector>
 
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
+#include "witan/kernels/grouped/cpu/grouped_gemm.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -1,8 +1,9 @@
+#include "witan/kernels/grouped/cpu/grouped_gemm.h"
+
 #include <cassert>
 #include <cstring>
 
 #include "witan/kernels/common/cpu/row_groups.h"
-#include "witan/kernels/gemm/cpu/gemm.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 
 namespace witan::kernels::cpu {

@@ -4,7 +4,6 @@
 #include "witan/kernels/grouped/block_sparse.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
 #include "witan/kernels/grouped/cuda/warp_tiles.cuh"
-#include "witan/kernels/moe/cuda/expert_order.cuh"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -181,6 +182,62 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
       }
     });
   });
+}
+
+void spread_to_parts(Stream&, const Tensor& slot, const Tensor& parts, const Tensor& source, const Tensor& counts) {
+  const int64_t R = counts.elements(), B = parts.elements() / R;
+  const int64_t* from = source.data<int64_t>();
+  int64_t *row = parts.data<int64_t>(), *slots = slot.data<int64_t>();
+  for (int64_t r = 0; r < R; ++r) {
+    const int64_t count = counts.data<int64_t>()[r];
+    require<ShapeError>(count <= B, "spread_to_parts: ", count, " rows for rank ", r, ", in a part of ", B);
+    for (int64_t i = 0; i < B; ++i, ++row) {
+      *row = i < count ? *from++ : -1;
+      if (*row >= 0) slots[*row] = r * B + i;
+    }
+  }
+}
+
+void find_in_parts(Stream&, const Tensor& arrival, const RowGroups& groups, int64_t part_rows) {
+  const int64_t R = groups.source_count.size(0), E = groups.source_count.size(1);
+  for (int64_t r = 0; r < R; ++r)
+    for (int64_t e = 0, row = r * part_rows; e < E; ++e) {
+      const int64_t count = groups.source_count.data<int64_t>()[r * E + e];
+      int64_t* to = arrival.data<int64_t>() + groups.source_begin.data<int64_t>()[r * E + e];
+      std::iota(to, to + count, row);
+      row += count;
+    }
+}
+
+void choose_hosts(Stream&, const Tensor& hosts, const Tensor& ids, int64_t experts) {
+  const int64_t T = ids.size(0), K = ids.size(1), C = hosts.size(1);
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  for (int64_t t = 0; t < T; ++t) {
+    const int32_t* of_token = ids.data<int32_t>() + t * K;
+    int64_t last = -1;
+    for (int64_t c = 0; c < C; ++c) {
+      int64_t next = kNone;
+      for (int64_t k = 0; k < K; ++k) {
+        const int64_t host = of_token[k] < 0 ? kNone : of_token[k] / experts;
+        if (host > last && host < next) next = host;
+      }
+      hosts.data<int32_t>()[t * C + c] = next == kNone ? -1 : static_cast<int32_t>(next);
+      last = next;
+    }
+  }
+}
+
+void number_on_hosts(Stream&, const Tensor& numbers, const Tensor& ids, const Tensor& hosts, const Tensor& source,
+                     int64_t experts) {
+  const int64_t N = source.elements(), K = ids.size(1), C = hosts.size(1);
+  for (int64_t n = 0; n < N; ++n) {
+    const int64_t from = source.data<int64_t>()[n];
+    const int64_t first = from < 0 ? 0 : hosts.data<int32_t>()[from] * experts;
+    for (int64_t k = 0; k < K; ++k) {
+      const int64_t number = from < 0 ? 0 : ids.data<int32_t>()[from / C * K + k] - first + 1;
+      numbers.data<int32_t>()[n * K + k] = static_cast<int32_t>(number >= 1 && number <= experts ? number : 0);
+    }
+  }
 }
 
 }  // namespace witan::kernels::cpu

@@ -7,14 +7,10 @@
 #include <cstdint>
 #include <limits>
 
+#include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/moe/router.h"
 
 namespace witan::kernels::cpu {
-
-// Whether row t is padding.
-inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
-  return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
-}
 
 // out = softmax of the n values in[index(i)]; returns their logsumexp.
 template <class A, class Index>

@@ -7,7 +7,7 @@
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/moe/arrival.h"
 #include "witan/kernels/moe/cpu/router_scores.h"
-#include "witan/kernels/pointwise/cpu/random_words.h"
+#include "witan/kernels/pointwise/cpu/dropout_mask.h"
 
 namespace witan::kernels::cpu {
 namespace {

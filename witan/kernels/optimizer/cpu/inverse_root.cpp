@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "witan/kernels/common/cpu/accumulators.h"
-#include "witan/kernels/common/cpu/workspace_parts.h"
+#include "witan/kernels/common/cpu/weights.h"
 #include "witan/kernels/gemm/cpu/gemm.h"
 #include "witan/kernels/optimizer/cpu/lapack.h"
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "witan/kernels/common/cpu/accumulators.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/weights.h"
 

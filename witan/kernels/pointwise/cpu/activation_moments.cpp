@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/moe/cpu/router_scores.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
-// Dropout masks, drawn many Philox blocks at a time so that the compiler vectorises the rounds, which are those of
-// base/rng.cpp.
+// The random words of pointwise/dropout.h on the CPU. Masks are drawn many Philox blocks at a time, so that the compiler
+// vectorises the rounds, which are those of base/rng.cpp.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "witan/base/rng.h"
 #include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::kernels::cpu {
@@ -16,7 +17,7 @@ class DropoutMask {
   // Reads the iteration.
   explicit DropoutMask(const Dropout& how);
 
-  // factors[w * N + i]: what multiplies element w of block index[i]: 0, or 1 / (1 - p).
+  // factors[w * N + i] = the factor of element w of block index[i]: 0 or 1 / (1 - p).
   template <int N, class A>
   void draw(A* __restrict factors, const std::array<uint64_t, N>& index) const {
     const A kept = A(kept_);
@@ -52,5 +53,13 @@ class DropoutMask {
   uint32_t least_;  // words below it drop their element
   double kept_;
 };
+
+// The generator of a site's words in a micro-batch, to draw them one by one. Reads the iteration.
+inline Philox words_of(const Dropout& where) {
+  const auto key = [](const std::array<uint32_t, 4>& words) { return (uint64_t{words[1]} << 32) | words[0]; };
+  const auto iteration = static_cast<uint64_t>(where.step.data<double>()[step_value::iteration]);
+  const uint64_t step = key(Philox(where.seed, Philox::stream_of("dropout")).block(iteration));
+  return {key(Philox(step, 0).block(static_cast<uint64_t>(where.micro_batch))), where.site};
+}
 
 }  // namespace witan::kernels::cpu

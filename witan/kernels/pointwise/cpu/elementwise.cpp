@@ -3,10 +3,19 @@
 #include <algorithm>
 #include <functional>
 
+#include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
 
 namespace witan::kernels::cpu {
+namespace {
+
+template <class T>
+Accumulator<T> factor_of(const Tensor& w) {
+  return w.defined() ? Accumulator<T>(*w.data<T>()) : Accumulator<T>(1);
+}
+
+}  // namespace
 
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
   if (y.dtype() == DType::i64) {
@@ -95,6 +104,140 @@ void fill(Stream& stream, const Tensor& y, double value) {
   dispatch_floating(y.dtype(), [&]<class Y>() {
     stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
       std::fill(y.data<Y>() + begin, y.data<Y>() + end, Y(Accumulator<Y>(value)));
+    });
+  });
+}
+
+void clamp_forward(Stream& stream, const Tensor& y, const Tensor& x, double bound) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(x.elements(), kTaskElements, [&, most = A(bound)](int64_t begin, int64_t end) {
+      const T* in = x.data<T>();
+      T* out = y.data<T>();
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(out[i], std::min(std::max(A(in[i]), -most), most));
+    });
+  });
+}
+
+void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double bound) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(x.elements(), kTaskElements, [&, most = A(bound)](int64_t begin, int64_t end) {
+      const T *in = x.data<T>(), *from = dy.data<T>();
+      T* to = dx.data<T>();
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(to[i], A(in[i]) >= -most && A(in[i]) <= most ? A(from[i]) : A(0));
+    });
+  });
+}
+
+// tanh(u) = 2 sigmoid(2u) - 1
+void soft_cap_forward(Stream& stream, const Tensor& y, const Tensor& x, double scale, double cap) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(x.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      const T* in = x.data<T>();
+      T* out = y.data<T>();
+      const A inner = A(2 * scale / cap), bound = A(cap);
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(out[i], bound * (A(2) * fast_sigmoid(inner * A(in[i])) - A(1)));
+    });
+  });
+}
+
+void soft_cap_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& y, double scale, double cap) {
+  dispatch_floating(y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      const T *g = dy.data<T>(), *capped = y.data<T>();
+      T* out = dx.data<T>();
+      const A slope = A(scale), share = A(1 / cap);
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        const A tangent = A(capped[i]) * share;
+        store(out[i], slope * (A(1) - tangent * tangent) * A(g[i]));
+      }
+    });
+  });
+}
+
+void scaled_sum(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& wa, const Tensor& b, const Tensor& wb) {
+  dispatch_floating(y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const A left = factor_of<T>(wa), right = factor_of<T>(wb);
+    stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      const T *first = a.data<T>(), *second = b.defined() ? b.data<T>() : nullptr;
+      T* out = y.data<T>();
+      if (second == nullptr) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) store(out[i], left * A(first[i]));
+      } else {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) store(out[i], left * A(first[i]) + right * A(second[i]));
+      }
+    });
+  });
+}
+
+void scaled_sum_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& partials,
+                         const Tensor& dy, const Tensor& x, const Tensor& w) {
+  double* partial = partials.data<double>();
+  dispatch_floating(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const A factor = factor_of<T>(w);
+    const int64_t n = dy.elements(), blocks = partials.elements();
+    stream.pool().for_ranges(blocks, kTaskElements / kSumBlock, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const T *g = dy.data<T>(), *in = x.data<T>();
+        T* out = dx.defined() ? dx.data<T>() : nullptr;
+        const int64_t first = block * kSumBlock, last = std::min(first + kSumBlock, n);
+        A total = 0;
+#pragma omp simd reduction(+ : total)
+        for (int64_t i = first; i < last; ++i) total += A(g[i]) * A(in[i]);
+        partial[block] = static_cast<double>(total);
+        if (out == nullptr) continue;
+#pragma omp simd
+        for (int64_t i = first; i < last; ++i) store(out[i], factor * A(g[i]));
+      }
+    });
+    double total = 0;
+    for (int64_t block = 0; block < blocks; ++block) total += partial[block];
+    dispatch_floating(dw.dtype(), [&]<class W>() {
+      const double before = write == Write::accumulate ? static_cast<double>(*dw.data<W>()) : 0;
+      *dw.data<W>() = W(Accumulator<W>(before + total));
+    });
+  });
+}
+
+void row_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T* in = x.data<T>() + t * D;
+      T* out = y.data<T>() + t * D;
+      const A open = fast_sigmoid(A(gate.data<T>()[t]));
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) store(out[d], open * A(in[d]));
+    });
+  });
+}
+
+void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                       const Tensor& gate) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T *in = x.data<T>() + t * D, *g = dy.data<T>() + t * D;
+      T* out = dx.data<T>() + t * D;
+      const A open = fast_sigmoid(A(gate.data<T>()[t]));
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t d = 0; d < D; ++d) {
+        dot += A(g[d]) * A(in[d]);
+        store(out[d], open * A(g[d]));
+      }
+      dgate.data<T>()[t] = T(open * (A(1) - open) * dot);
     });
   });
 }
