@@ -62,4 +62,20 @@ inline double fast_erf(double x) {
   return std::erf(x);
 }
 
+// These functions as pointwise rules ask for them (pointwise/rules.h).
+struct Math {
+  template <class A>
+  [[gnu::always_inline]] static A sigmoid(A x) {
+    return fast_sigmoid(x);
+  }
+  template <class A>
+  [[gnu::always_inline]] static A exp(A x) {
+    return fast_exp(x);
+  }
+  template <class A>
+  [[gnu::always_inline]] static A erf(A x) {
+    return fast_erf(x);
+  }
+};
+
 }  // namespace witan::kernels::cpu

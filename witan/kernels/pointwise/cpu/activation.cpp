@@ -2,88 +2,19 @@
 // the half of dh that has the gradients of the ups.
 #include "witan/kernels/pointwise/activation.h"
 
-#include <limits>
-#include <numbers>
-
 #include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/row_groups.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cpu {
 namespace {
 
-// A function and its derivative at x; a caller that wants one alone leaves the other to the optimizer.
-template <class A>
-struct ValueAndSlope {
-  A value, slope;
-};
-
-// A gate's other half as it is.
-struct PlainUp {
-  template <class A>
-  [[gnu::always_inline]] static ValueAndSlope<A> up(A x) {
-    return {x, A(1)};
-  }
-};
-
-// silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
-struct Silu : PlainUp {
-  template <class A>
-  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
-    const A sigmoid = fast_sigmoid(x);
-    return {x * sigmoid, sigmoid * (A(1) + x * (A(1) - sigmoid))};
-  }
-};
-
-// Phi(x) = (1 + erf(x / sqrt 2)) / 2:  gelu = x Phi,  gelu' = Phi + x phi
-struct ExactGelu : PlainUp {
-  template <class A>
-  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
-    const A cumulative = A(0.5) * (A(1) + fast_erf(x * A(1 / std::numbers::sqrt2)));
-    const A density = fast_exp(A(-0.5) * x * x) * A(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
-    return {x * cumulative, cumulative + x * density};
-  }
-};
-
-// (1 + tanh(u)) / 2 = sigmoid(2u):  gelu = x sigmoid(2u),  gelu' = sigmoid + x sigmoid (1 - sigmoid) 2u'
-struct TanhGelu : PlainUp {
-  template <class A>
-  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
-    constexpr A c = A(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi), k = A(0.044715);
-    const A gate = fast_sigmoid(c * (x + k * x * x * x));
-    return {x * gate, gate + x * gate * (A(1) - gate) * c * (A(1) + A(3) * k * x * x)};
-  }
-};
-
-// SwiGLU's halves in another form; where an input is clamped its slope is 0. Comparisons let a NaN through.
-struct ClampedSilu {
-  explicit ClampedSilu(const SwigluForm& form)
-      : most(form.clamp > 0 ? form.clamp : std::numeric_limits<double>::infinity()),
-        scale(form.scale),
-        offset(form.offset) {}
-
-  template <class A>
-  [[gnu::always_inline]] ValueAndSlope<A> at(A x) const {
-    const A gate = x > A(most) ? A(most) : x, sigmoid = fast_sigmoid(A(scale) * gate);
-    const A slope = sigmoid * (A(1) + A(scale) * gate * (A(1) - sigmoid));
-    return {gate * sigmoid, x > A(most) ? A(0) : slope};
-  }
-  template <class A>
-  [[gnu::always_inline]] ValueAndSlope<A> up(A x) const {
-    const A clamped = x > A(most) ? A(most) : x < A(-most) ? A(-most) : x;
-    return {clamped + A(offset), clamped == x ? A(1) : A(0)};
-  }
-
-  double most, scale, offset;
-};
-
-struct SquaredRelu : PlainUp {
-  template <class A>
-  [[gnu::always_inline]] static ValueAndSlope<A> at(A x) {
-    const A positive = x < A(0) ? A(0) : x;
-    return {positive * positive, A(2) * positive};
-  }
-};
+using rules::SquaredRelu, rules::ValueAndSlope;
+using ClampedSilu = rules::ClampedSilu<Math>;
+using ExactGelu = rules::ExactGelu<Math>;
+using Silu = rules::Silu<Math>;
+using TanhGelu = rules::TanhGelu<Math>;
 
 template <class Function>
 void plain_rows_forward(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& s, const RowGroups& groups) {

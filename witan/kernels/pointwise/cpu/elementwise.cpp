@@ -6,6 +6,7 @@
 #include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -111,24 +112,27 @@ void fill(Stream& stream, const Tensor& y, double value) {
 void clamp_forward(Stream& stream, const Tensor& y, const Tensor& x, double bound) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    stream.pool().for_ranges(x.elements(), kTaskElements, [&, most = A(bound)](int64_t begin, int64_t end) {
-      const T* in = x.data<T>();
-      T* out = y.data<T>();
+    stream.pool().for_ranges(x.elements(), kTaskElements,
+                             [&, rule = rules::Clamp<A>{A(bound)}](int64_t begin, int64_t end) {
+                               const T* in = x.data<T>();
+                               T* out = y.data<T>();
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) store(out[i], std::min(std::max(A(in[i]), -most), most));
-    });
+                               for (int64_t i = begin; i < end; ++i) store(out[i], rule.value(A(in[i])));
+                             });
   });
 }
 
 void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double bound) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    stream.pool().for_ranges(x.elements(), kTaskElements, [&, most = A(bound)](int64_t begin, int64_t end) {
-      const T *in = x.data<T>(), *from = dy.data<T>();
-      T* to = dx.data<T>();
+    stream.pool().for_ranges(x.elements(), kTaskElements,
+                             [&, rule = rules::Clamp<A>{A(bound)}](int64_t begin, int64_t end) {
+                               const T *in = x.data<T>(), *from = dy.data<T>();
+                               T* to = dx.data<T>();
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) store(to[i], A(in[i]) >= -most && A(in[i]) <= most ? A(from[i]) : A(0));
-    });
+                               for (int64_t i = begin; i < end; ++i)
+                                 store(to[i], rule.passes(A(in[i])) ? A(from[i]) : A(0));
+                             });
   });
 }
 
@@ -152,12 +156,9 @@ void soft_cap_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const
     stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
       const T *g = dy.data<T>(), *capped = y.data<T>();
       T* out = dx.data<T>();
-      const A slope = A(scale), share = A(1 / cap);
+      const rules::SoftCapSlope<A> rule{A(scale), A(1 / cap)};
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) {
-        const A tangent = A(capped[i]) * share;
-        store(out[i], slope * (A(1) - tangent * tangent) * A(g[i]));
-      }
+      for (int64_t i = begin; i < end; ++i) store(out[i], rule.gradient(A(capped[i]), A(g[i])));
     });
   });
 }

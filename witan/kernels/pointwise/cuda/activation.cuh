@@ -1,45 +1,27 @@
 // Activations of rows. A block has several, whose elements its threads take in turn; where a sum over each row is
 // wanted, the gradient of its weight, a warp has a row of its own. Rows outside the groups are neither read nor
 // written.
-//
-// A Function's at(x) is {value, slope}, and a gate's up(x) that of its other half; what a caller does not use is
-// optimised away.
+// A Function is a rule of pointwise/rules.h.
 #pragma once
 
 #include "witan/kernels/common/cuda/row_groups.cuh"
 #include "witan/kernels/pointwise/activation.h"
+#include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cuda {
 
-template <class A>
-struct ValueAndSlope {
-  A value, slope;
+// A GPU's elementary functions for pointwise rules, in float32 to a few units in the last place.
+struct Math {
+  // 1 / (1 + e^-x); at the ends 0 and 1.
+  __device__ __forceinline__ static float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+  __device__ __forceinline__ static double sigmoid(double x) { return 1 / (1 + ::exp(-x)); }
+  __device__ __forceinline__ static float exp(float x) { return __expf(x); }
+  __device__ __forceinline__ static double exp(double x) { return ::exp(x); }
+  __device__ __forceinline__ static float erf(float x) { return erff(x); }
+  __device__ __forceinline__ static double erf(double x) { return ::erf(x); }
 };
-
-// 1 / (1 + e^-x), to a few units in the last place; at the ends 0 and 1.
-__device__ __forceinline__ float sigmoid(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-__device__ __forceinline__ double sigmoid(double x) {
-  return 1 / (1 + exp(-x));
-}
-
-// A gate's other half as it is.
-struct PlainUp {
-  template <class A>
-  __device__ __forceinline__ static ValueAndSlope<A> up(A x) {
-    return {x, A(1)};
-  }
-};
-
-// silu = x sigmoid,  silu' = sigmoid (1 + x (1 - sigmoid))
-struct Silu : PlainUp {
-  template <class A>
-  __device__ __forceinline__ static ValueAndSlope<A> at(A x) {
-    const A open = sigmoid(x);
-    return {x * open, open * (A(1) + x * (A(1) - open))};
-  }
-};
+using rules::ValueAndSlope;
+using Silu = rules::Silu<Math>;
 
 inline constexpr int kActivationThreads = 256, kActivationWarps = kActivationThreads / 32;
 inline constexpr int kForwardFlight = 4, kBackwardFlight = 2;  // packs of each input that a thread has under way

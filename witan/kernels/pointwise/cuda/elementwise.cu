@@ -1,5 +1,6 @@
 #include "witan/kernels/pointwise/cuda/map.cuh"
 #include "witan/kernels/pointwise/elementwise.h"
+#include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -124,6 +125,32 @@ void dispatch_pair(const Tensor& y, const Tensor& x, const Body& body) {
   });
 }
 
+template <class T>
+struct Clamped {
+  rules::Clamp<Acc<T>> rule;
+  __device__ T operator()(T x) const { return convert<T>(rule.value(convert<Acc<T>>(x))); }
+};
+
+template <class T>
+struct WhereWithin {
+  rules::Clamp<Acc<T>> rule;
+  __device__ T operator()(T dy, T x) const { return rule.passes(convert<Acc<T>>(x)) ? dy : convert<T>(Acc<T>(0)); }
+};
+
+template <class T>
+struct SoftCap {
+  Acc<T> inner, cap;
+  __device__ T operator()(T x) const { return convert<T>(cap * tanh(inner * convert<Acc<T>>(x))); }
+};
+
+template <class T>
+struct SoftCapped {
+  rules::SoftCapSlope<Acc<T>> rule;
+  __device__ T operator()(T dy, T y) const {
+    return convert<T>(rule.gradient(convert<Acc<T>>(y), convert<Acc<T>>(dy)));
+  }
+};
+
 }  // namespace
 
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
@@ -168,6 +195,27 @@ void broadcast(Stream& stream, const Tensor& y, const Tensor& x) {
 void fill(Stream& stream, const Tensor& y, double value) {
   dispatch_device(y.dtype(),
                   [&]<class Y>() { fill_with<Y>(stream, y, Constant<Y>{static_cast<Y>(static_cast<Acc<Y>>(value))}); });
+}
+
+void clamp_forward(Stream& stream, const Tensor& y, const Tensor& x, double bound) {
+  dispatch_device(x.dtype(), [&]<class T>() { map<T, T>(stream, y, x, Clamped<T>{{static_cast<Acc<T>>(bound)}}); });
+}
+
+void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double bound) {
+  dispatch_device(x.dtype(),
+                  [&]<class T>() { map<T, T, T>(stream, dx, dy, x, WhereWithin<T>{{static_cast<Acc<T>>(bound)}}); });
+}
+
+void soft_cap_forward(Stream& stream, const Tensor& y, const Tensor& x, double scale, double cap) {
+  dispatch_device(x.dtype(), [&]<class T>() {
+    map<T, T>(stream, y, x, SoftCap<T>{static_cast<Acc<T>>(scale / cap), static_cast<Acc<T>>(cap)});
+  });
+}
+
+void soft_cap_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& y, double scale, double cap) {
+  dispatch_device(y.dtype(), [&]<class T>() {
+    map<T, T, T>(stream, dx, dy, y, SoftCapped<T>{{static_cast<Acc<T>>(scale), static_cast<Acc<T>>(1 / cap)}});
+  });
 }
 
 }  // namespace witan::kernels::cuda
