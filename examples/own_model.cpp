@@ -11,7 +11,7 @@
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/shape.h"
-#include "witan/ops/vocabulary/cross_entropy.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/shard_plan.h"

@@ -11,7 +11,7 @@
 #include "witan/moe/balance.h"
 #include "witan/moe/topk.h"
 #include "witan/ops/pointwise/elementwise.h"
-#include "witan/ops/vocabulary/cross_entropy.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan::testing {
 

@@ -4,7 +4,7 @@
 #include "model/model_support.h"
 #include "model/nanogpt_reference.h"
 #include "witan/model/transformer.h"
-#include "witan/ops/pointwise/soft_cap.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

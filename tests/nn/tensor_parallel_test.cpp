@@ -15,8 +15,7 @@
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/ops/shape/shape.h"
-#include "witan/ops/vocabulary/cross_entropy.h"
-#include "witan/ops/vocabulary/embedding.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

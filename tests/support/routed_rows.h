@@ -6,7 +6,7 @@
 
 #include "support/rank.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/ops/experts/gathered_linear.h"
+#include "witan/ops/experts/grouped_linear.h"
 
 namespace witan::testing {
 

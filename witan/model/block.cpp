@@ -9,7 +9,6 @@
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/pointwise/activation_moments.h"
 #include "witan/ops/pointwise/elementwise.h"
-#include "witan/ops/pointwise/scaled_sum.h"
 
 namespace witan {
 

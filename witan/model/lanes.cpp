@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "witan/autograd/concurrent.h"
-#include "witan/ops/shape/batch_halves.h"
+#include "witan/ops/shape/overlap.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "witan/ops/shape/join.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 

@@ -14,7 +14,6 @@
 #include "witan/nn/lora.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
 #include "witan/ops/pointwise/elementwise.h"
-#include "witan/ops/pointwise/soft_cap.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/ops/shape/shape.h"
 

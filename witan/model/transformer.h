@@ -15,7 +15,7 @@
 #include "witan/model/stage_layers.h"
 #include "witan/model/unit.h"
 #include "witan/nn/embedding.h"
-#include "witan/ops/vocabulary/cross_entropy.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 
@@ -55,7 +55,7 @@ class Transformer : public Module {
   // Through one chunk of layers, on ranks of the tensor axis with the same input. x [B, S, D]: what the chunk before
   // gave; undefined for the model's first.
   ModelOutput forward(Tape& tape, const ModelInput& input, int chunk = 0, Var x = {});
-  // Of the logits that forward() gave, as in ops/vocabulary/cross_entropy.h: the same on all ranks of the tensor axis.
+  // Of the logits that forward() gave, as in ops/vocabulary/vocabulary.h: the same on all ranks of the tensor axis.
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
 

@@ -4,12 +4,8 @@
 
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/nn/lora.h"
-#include "witan/ops/experts/block_sparse.h"
-#include "witan/ops/experts/gathered_linear.h"
-#include "witan/ops/experts/grouped_bias.h"
 #include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/experts/swiglu_experts.h"
-#include "witan/ops/fp8/fp8_linear.h"
 #include "witan/ops/fp8/fp8_products.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/saved_groups.h"

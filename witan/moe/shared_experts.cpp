@@ -1,7 +1,7 @@
 #include "witan/moe/shared_experts.h"
 
 #include "witan/ops/linear/linear.h"
-#include "witan/ops/pointwise/row_gate.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 

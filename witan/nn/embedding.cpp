@@ -1,7 +1,7 @@
 #include "witan/nn/embedding.h"
 
 #include "witan/ops/linear/linear.h"
-#include "witan/ops/vocabulary/embedding.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 

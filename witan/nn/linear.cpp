@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "witan/nn/lora.h"
-#include "witan/ops/fp8/fp8_linear.h"
+#include "witan/ops/fp8/fp8_products.h"
 #include "witan/ops/linear/linear.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "witan/ops/linear/low_rank.h"
+#include "witan/ops/linear/linear.h"
 
 namespace witan {
 namespace {

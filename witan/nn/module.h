@@ -48,7 +48,7 @@ struct Builder {
   bool fused_with_previous = false;              // the next matrix lies right behind the one before: ParameterSpec's
   ParameterKind kind = ParameterKind::matrices;  // of the next parameters
   std::shared_ptr<const LoraConfig> lora = {};   // which matrices have adapters; null: none
-  // How products with matrices and experts scale operands in 8 bits (ops/fp8/fp8_linear.h); null: they have none
+  // How products with matrices and experts scale operands in 8 bits (ops/fp8/fp8_products.h); null: they have none
   std::shared_ptr<const ops::Fp8Recipe> fp8 = {};
   std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // while which weights in 8 bits are kept; null: they are not
   std::function<bool(const ParameterSpec&)> frozen = {};  // which parameters are not trained; none: all are trained

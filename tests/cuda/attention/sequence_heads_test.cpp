@@ -1,13 +1,12 @@
 // Attention by heads of sequences that GPUs divide, through NCCL and through peers' memory, against attention of the
 // whole sequence on the CPU.
-#include "witan/ops/attention/sequence_heads.h"
-
 #include "support/attention_blocks.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
 #include "witan/ops/attention/attention.h"
+#include "witan/ops/attention/context_parallel.h"
 
 namespace witan {
 namespace {

@@ -1,11 +1,10 @@
-#include "witan/ops/vocabulary/cross_entropy.h"
-
 #include <limits>
 
 #include "support/cuda_rank.h"
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,7 @@
-#include "witan/ops/attention/head_norms.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "witan/kernels/attention/heads.h"
-#include "witan/ops/attention/rope.h"
+#include "witan/ops/attention/heads.h"
 #include "witan/ops/norm/norm.h"
 
 namespace witan {

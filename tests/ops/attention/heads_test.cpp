@@ -4,7 +4,6 @@
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
-#include "witan/ops/attention/rope.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/shape/shape.h"
 

@@ -1,9 +1,8 @@
-#include "witan/ops/attention/latent_heads.h"
-
 #include <gmock/gmock.h>
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-#include "witan/ops/attention/sequence_heads.h"
+#include "support/sequence_heads.h"
 
 #include <gmock/gmock.h>
 
@@ -6,11 +6,11 @@
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/message_of.h"
-#include "support/sequence_heads.h"
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/ops/attention/attention.h"
+#include "witan/ops/attention/context_parallel.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/ops/experts/block_sparse.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "witan/ops/experts/grouped_linear.h"

@@ -1,7 +1,6 @@
-#include "witan/ops/experts/grouped_bias.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {

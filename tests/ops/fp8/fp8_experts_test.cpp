@@ -2,7 +2,6 @@
 #include "support/rank.h"
 #include "witan/autograd/recompute.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/ops/fp8/fp8_linear.h"
 #include "witan/ops/fp8/fp8_products.h"
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/pointwise/elementwise.h"

@@ -1,11 +1,10 @@
-#include "witan/ops/fp8/fp8_linear.h"
-
 #include <functional>
 
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "witan/autograd/recompute.h"
 #include "witan/ops/experts/grouped_linear.h"
+#include "witan/ops/fp8/fp8_products.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/pointwise/elementwise.h"
 

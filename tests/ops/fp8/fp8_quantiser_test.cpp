@@ -7,7 +7,7 @@
 
 #include "support/fp8.h"
 #include "support/rank.h"
-#include "witan/ops/fp8/fp8_linear.h"
+#include "witan/ops/fp8/fp8_products.h"
 
 namespace witan {
 namespace {

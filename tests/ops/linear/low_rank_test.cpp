@@ -1,5 +1,3 @@
-#include "witan/ops/linear/low_rank.h"
-
 #include <gtest/gtest.h>
 
 #include "support/gradcheck.h"

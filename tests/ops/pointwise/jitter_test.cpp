@@ -1,8 +1,7 @@
-#include "witan/ops/pointwise/jitter.h"
-
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/pointwise/dropout.h"
 
 namespace witan {
 namespace {

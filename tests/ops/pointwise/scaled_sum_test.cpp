@@ -1,7 +1,6 @@
-#include "witan/ops/pointwise/scaled_sum.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

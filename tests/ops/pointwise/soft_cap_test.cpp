@@ -1,5 +1,3 @@
-#include "witan/ops/pointwise/soft_cap.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "witan/ops/pointwise/elementwise.h"

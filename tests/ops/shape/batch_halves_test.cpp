@@ -1,10 +1,9 @@
-#include "witan/ops/shape/batch_halves.h"
-
 #include <gmock/gmock.h>
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/shape/overlap.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,6 @@
-#include "witan/ops/shape/join.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {

@@ -1,11 +1,10 @@
-#include "witan/ops/vocabulary/cross_entropy.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

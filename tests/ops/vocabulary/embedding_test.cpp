@@ -1,9 +1,8 @@
-#include "witan/ops/vocabulary/embedding.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/thread_world.h"
 #include "witan/ops/shape/redistribute.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

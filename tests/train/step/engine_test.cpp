@@ -12,7 +12,7 @@
 #include "train/run/run_support.h"
 #include "witan/moe/balance.h"
 #include "witan/ops/pointwise/elementwise.h"
-#include "witan/ops/vocabulary/cross_entropy.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 namespace {

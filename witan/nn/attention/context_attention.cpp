@@ -4,8 +4,6 @@
 
 #include "witan/comm/context.h"
 #include "witan/ops/attention/context_parallel.h"
-#include "witan/ops/attention/sequence_heads.h"
-#include "witan/ops/shape/part.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {

@@ -8,12 +8,8 @@
 
 #include "witan/kernels/attention/attention.h"
 #include "witan/ops/attention/group_weights.h"
-#include "witan/ops/attention/head_norms.h"
 #include "witan/ops/attention/heads.h"
-#include "witan/ops/attention/rope.h"
-#include "witan/ops/pointwise/clamp.h"
-#include "witan/ops/pointwise/scaled_sum.h"
-#include "witan/ops/shape/part.h"
+#include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/ops/shape/shape.h"
 

@@ -1,7 +1,7 @@
 #include "witan/nn/attention/latent.h"
 
 #include "witan/autograd/recompute.h"
-#include "witan/ops/attention/latent_heads.h"
+#include "witan/ops/attention/heads.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {

@@ -1,8 +1,7 @@
-#include "witan/ops/attention/head_norms.h"
-
 #include <functional>
 
 #include "witan/kernels/attention/heads.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan::ops {
 namespace {

@@ -1,10 +1,12 @@
 // From the residual stream to the heads of attention: three products of one input, and rotary positions.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "witan/autograd/tape.h"
 #include "witan/kernels/attention/heads.h"
+#include "witan/kernels/attention/rope.h"
 
 namespace witan::ops {
 
@@ -23,5 +25,40 @@ struct ProjectedHeads {
 // matrix. Throws ShapeError.
 ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& weights, const Tensor& table,
                              const HeadSizes& sizes);
+
+// Rotary position embeddings; mathematics in kernels/attention/rope.h.
+
+// x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated: an
+// even number; rope.inverse is not asked. Throws ShapeError; DataError for a negative position (on the CPU).
+Var rope(Tape& tape, const Var& x, const Tensor& positions, const kernels::RopeArgs& rope);
+
+// Every head of queries and keys normalised, then rotated. Throws ShapeError.
+
+struct NormedHeads {
+  Var q, k;
+};
+
+// q [B, S, H, hd], k [B, S, G, hd], wq, wk [hd] -> the same shapes;  mathematics in kernels/attention/heads.h
+// table: kernels::rotary_table of the B S positions, undefined where rope.dims is 0: nothing rotates.
+NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq, const Var& wk, const Tensor& table,
+                          const kernels::RopeArgs& rope, double eps);
+
+// From the projections of multi-head latent attention to the heads of attention; mathematics in
+// kernels/attention/heads.h.
+
+struct LatentHeadSizes {
+  int64_t heads;           // H
+  int64_t still, turning;  // n channels of a query or key without positions, R with
+  int64_t value;           // hd_v
+  kernels::RopeArgs rope;  // dims: R, or 0: nothing rotates
+};
+
+// q [B, S, H (n + R)], kv [B, S, H (n + hd_v)], rope_key [B, S, R]; table: kernels::rotary_table of the B S positions,
+// undefined where nothing rotates. Keys and values are of H heads. Throws ShapeError.
+ProjectedHeads latent_heads(Tape& tape, const Var& q, const Var& kv, const Var& rope_key, const Tensor& table,
+                            const LatentHeadSizes& sizes);
+
+// x [.., N] -> its first `first` columns, and the others. Throws ShapeError.
+std::pair<Var, Var> split_columns(Tape& tape, const Var& x, int64_t first);
 
 }  // namespace witan::ops

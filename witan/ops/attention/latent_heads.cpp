@@ -1,9 +1,8 @@
-#include "witan/ops/attention/latent_heads.h"
-
 #include <vector>
 
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/blocks.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan::ops {
 namespace {

@@ -1,9 +1,8 @@
-#include "witan/ops/attention/sequence_heads.h"
-
 #include <utility>
 
 #include "witan/comm/head_exchange.h"
 #include "witan/kernels/attention/sequence_pieces.h"
+#include "witan/ops/attention/context_parallel.h"
 
 namespace witan::ops {
 namespace {

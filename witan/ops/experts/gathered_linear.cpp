@@ -1,9 +1,8 @@
-#include "witan/ops/experts/gathered_linear.h"
-
 #include <cassert>
 
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/moe/dispatch.h"
+#include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/shape/saved_groups.h"
 
 namespace witan::ops {

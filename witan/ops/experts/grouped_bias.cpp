@@ -1,8 +1,7 @@
-#include "witan/ops/experts/grouped_bias.h"
-
 #include <cassert>
 
 #include "witan/kernels/grouped/grouped_gemm.h"
+#include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/shape/saved_groups.h"
 
 namespace witan::ops {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/ops/experts/expert_replicas.h"
-#include "witan/ops/experts/gathered_linear.h"
+#include "witan/ops/experts/grouped_linear.h"
 
 namespace witan::ops {
 

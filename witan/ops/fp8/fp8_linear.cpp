@@ -1,8 +1,7 @@
-#include "witan/ops/fp8/fp8_linear.h"
-
 #include <utility>
 
 #include "witan/ops/fp8/fp8_operands.h"
+#include "witan/ops/fp8/fp8_products.h"
 
 namespace witan::ops {
 namespace {

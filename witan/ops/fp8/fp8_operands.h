@@ -4,8 +4,8 @@
 #include "witan/autograd/tape.h"
 #include "witan/kernels/fp8/fp8.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
-#include "witan/ops/shape/matrix.h"
 #include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 

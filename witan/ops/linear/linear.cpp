@@ -4,7 +4,7 @@
 #include "witan/kernels/moe/wide_linear.h"
 #include "witan/kernels/norm/norm.h"
 #include "witan/kernels/pointwise/elementwise.h"
-#include "witan/ops/shape/matrix.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {

@@ -1,7 +1,6 @@
-#include "witan/ops/linear/low_rank.h"
-
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/pointwise/elementwise.h"
+#include "witan/ops/linear/linear.h"
 
 namespace witan::ops {
 namespace {

@@ -1,6 +1,8 @@
-#include "witan/ops/pointwise/elementwise.h"
-
 #include "witan/kernels/pointwise/elementwise.h"
+
+#include <utility>
+
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan::ops {
 namespace {
@@ -8,6 +10,49 @@ namespace {
 void check(const char* op, const Var& x) {
   require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(), op, ": x must be floating and contiguous, got ",
                       x.dtype(), " ", x.shape());
+}
+
+void check_term(const ScaledTerm& term, const Var& like) {
+  require<ShapeError>(is_floating(term.x.dtype()) && term.x.value().contiguous(),
+                      "scaled_sum: x must be floating and contiguous, got ", term.x.dtype(), " ", term.x.shape());
+  require<ShapeError>(term.x.shape() == like.shape() && term.x.dtype() == like.dtype(),
+                      "scaled_sum: a and b must be alike, got ", like.dtype(), " ", like.shape(), " and ",
+                      term.x.dtype(), " ", term.x.shape());
+  require<ShapeError>(!term.w.defined() || (term.w.shape() == Shape{1} && term.w.dtype() == like.dtype()),
+                      "scaled_sum: w must be ", like.dtype(), " [1]",
+                      term.w.defined() ? cat(", got ", term.w.dtype(), " ", term.w.shape()) : "");
+}
+
+Tensor value_or_undefined(const Var& var) {
+  return var.defined() ? var.value() : Tensor();
+}
+
+// What the backward of a term needs: of one without a factor nothing but where its gradient goes.
+struct KeptTerm {
+  Slot to;
+  Saved x, w;
+  bool scaled = false;
+
+  KeptTerm(Tape& tape, const ScaledTerm& term)
+      : to(term.x.defined() ? tape.slot(term.x) : Slot()), scaled(term.w.defined()) {
+    if (scaled) x = tape.save(term.x), w = tape.save(term.w);
+  }
+};
+
+void term_backward(Backward& b, const KeptTerm& term, const Tensor& dy) {
+  if (!term.scaled) return b.add(term.to, dy);
+  Stream& s = b.stream();
+  const Tensor dx = b.wants(term.to) ? s.empty_like(dy) : Tensor(), w = b.value(term.w);
+  bool done = false;
+  b.write(term.w, [&](const Tensor& dw, Write how) {
+    const int64_t blocks = (dy.elements() + kernels::kSumBlock - 1) / kernels::kSumBlock;
+    const Tensor partials = s.empty({blocks}, DType::f64, MemoryTag::workspace);
+    kernels::scaled_sum_backward(s, dx, dw, how, partials, dy, b.value(term.x), w);
+    done = true;
+  });
+  if (!dx.defined()) return;
+  if (!done) kernels::scaled_sum(s, dx, dy, w, {}, {});
+  b.add(term.to, dx);
 }
 
 }  // namespace
@@ -79,6 +124,71 @@ Var weighted_sum(Tape& tape, const std::vector<std::pair<Var, double>>& terms) {
     for (const auto& [x, factor] : slots)
       b.write(x, [&, alpha = factor](const Tensor& dx, Write how) { kernels::scale(b.stream(), dx, how, dy, alpha); });
   });
+}
+
+Var clamp(Tape& tape, const Var& x, double bound) {
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
+                      "clamp: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
+  require<ShapeError>(bound > 0, "clamp: the bound must be above 0, got ", bound);
+  const Tensor y = tape.stream().empty_like(x.value());
+  kernels::clamp_forward(tape.stream(), y, x.value(), bound);
+  return tape.record("clamp", y, {x}, [x = tape.save(x), bound](Backward& b, const Tensor& dy) {
+    const Tensor in = b.value(x), dx = b.stream().empty_like(in);
+    kernels::clamp_backward(b.stream(), dx, dy, in, bound);
+    b.add(x, dx);
+  });
+}
+
+Var soft_cap(Tape& tape, Var x, double scale, double cap) {
+  require<ShapeError>(is_floating(x.dtype()) && x.value().contiguous(),
+                      "soft_cap: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
+  require<ShapeError>(cap > 0, "soft_cap: the bound must be above 0, got ", cap);
+  const Tensor y = x.unique() ? x.value() : tape.stream().empty_like(x.value());
+  kernels::soft_cap_forward(tape.stream(), y, x.value(), scale, cap);
+  return tape.record("soft_cap", y, {x},
+                     [slot = tape.slot(x), y = tape.save(y), scale, cap](Backward& b, const Tensor& dy) {
+                       const Tensor dx = dy.unique() ? dy : b.stream().empty_like(dy);
+                       kernels::soft_cap_backward(b.stream(), dx, dy, b.value(y), scale, cap);
+                       b.add(slot, dx);
+                     });
+}
+
+Var scaled_sum(Tape& tape, const ScaledTerm& a, const ScaledTerm& b) {
+  check_term(a, a.x);
+  std::vector<Var> inputs;
+  for (const ScaledTerm* term : {&a, &b}) {
+    if (!term->x.defined()) continue;
+    check_term(*term, a.x);
+    inputs.push_back(term->x);
+    if (term->w.defined()) inputs.push_back(term->w);
+  }
+  const Tensor y = tape.stream().empty_like(a.x.value());
+  kernels::scaled_sum(tape.stream(), y, a.x.value(), value_or_undefined(a.w), value_or_undefined(b.x),
+                      value_or_undefined(b.w));
+  return tape.record("scaled_sum", y, inputs,
+                     [first = KeptTerm(tape, a), second = KeptTerm(tape, b), two = b.x.defined()](Backward& context,
+                                                                                                  const Tensor& dy) {
+                       term_backward(context, first, dy);
+                       if (two) term_backward(context, second, dy);
+                     });
+}
+
+Var row_gate(Tape& tape, const Var& x, const Var& gate) {
+  require<ShapeError>(x.shape().dims() >= 1 && is_floating(x.dtype()) && x.value().contiguous(),
+                      "row_gate: x must be [.., D], floating and contiguous, got ", x.dtype(), " ", x.shape());
+  require<ShapeError>(gate.shape() == x.shape().with(x.shape().dims() - 1, 1) && gate.dtype() == x.dtype(),
+                      "row_gate: gate must be ", x.dtype(), " ", x.shape().with(x.shape().dims() - 1, 1), ", got ",
+                      gate.dtype(), " ", gate.shape());
+  const Tensor y = tape.stream().empty_like(x.value());
+  kernels::row_gate_forward(tape.stream(), y, x.value(), gate.value());
+  return tape.record("row_gate", y, {x, gate},
+                     [x = tape.save(x), gate = tape.save(gate)](Backward& b, const Tensor& dy) {
+                       const Tensor in = b.value(x), of = b.value(gate);
+                       const Tensor dx = b.stream().empty_like(in), dgate = b.stream().empty_like(of);
+                       kernels::row_gate_backward(b.stream(), dx, dgate, dy, in, of);
+                       b.add(x, dx);
+                       b.add(gate, dgate);
+                     });
 }
 
 }  // namespace witan::ops

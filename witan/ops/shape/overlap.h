@@ -7,6 +7,7 @@
 // then the rest on one stream, to the bit. CPU and meta streams do one after the other.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -38,5 +39,12 @@ struct Meanwhile {
 // The op on the side stream, which does nothing else until `meanwhile` is computed. Where both read a value, its
 // gradient is that of meanwhile's part plus that of the op, in this order.
 std::vector<Var> overlapped(Tape& tape, const MovableOp& op, const Meanwhile& meanwhile);
+
+// The two halves of a batch, for what works on one while the other is on its way between ranks.
+
+// x [B, ..], contiguous, of an even B -> its first and its last B / 2 rows, which are views of it. Throws ShapeError.
+std::array<Var, 2> split_batch(Tape& tape, const Var& x);
+// Its inverse: [B / 2, ..] each, contiguous -> [B, ..]. Throws ShapeError.
+Var join_batch(Tape& tape, const std::array<Var, 2>& halves);
 
 }  // namespace witan::ops

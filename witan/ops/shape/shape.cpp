@@ -1,6 +1,6 @@
+#include "witan/ops/shape/shape.h"
+
 #include "witan/kernels/common/blocks.h"
-#include "witan/ops/shape/join.h"
-#include "witan/ops/shape/matrix.h"
 
 namespace witan::ops {
 
@@ -27,6 +27,25 @@ Var join_columns(Tape& tape, const Var& a, const Var& b) {
     if (back.wants(b)) back.add(b, part(of_b, of_a.last()));
   };
   return tape.record("join_columns", y, {a, b}, backward);
+}
+
+Var reshape(Tape& tape, const Var& x, const Shape& shape) {
+  return tape.record(
+      "reshape", x.value().reshape(shape), {x},
+      [x = tape.slot(x), before = x.shape()](Backward& b, const Tensor& dy) { b.add(x, dy.reshape(before)); });
+}
+
+Var take_part(Tape& tape, const Var& x, int64_t part) {
+  require<ShapeError>(x.shape().dims() == 3 && part >= 0 && part < x.size(1), "take_part: part ", part,
+                      " of x, which must be [A, N > ", part, ", I], got ", x.shape());
+  Stream& s = tape.stream();
+  const Tensor y = s.empty({x.size(0), x.size(2)}, x.dtype());
+  kernels::take_part(s, y, x.value(), part);
+  return tape.record("take_part", y, {x}, [x = tape.slot(x), shape = x.shape(), part](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty(shape, dy.dtype());
+    kernels::place_part(b.stream(), dx, dy, part);
+    b.add(x, dx);
+  });
 }
 
 }  // namespace witan::ops

@@ -1,6 +1,5 @@
-#include "witan/ops/vocabulary/cross_entropy.h"
-
 #include "witan/kernels/vocabulary/vocabulary.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan::ops {
 namespace {
