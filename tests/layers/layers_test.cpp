@@ -17,12 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
+using Arrows = std::map<std::string, Names>;  // whom each may include directly
 
 const fs::path kRoot = WITAN_SOURCE_DIR;
 constexpr int kMostLines = 700;
+constexpr int kMostFiles = 40;  // of a folder that has rooms, and of each of them
 
 // folder -> the folders it may include directly; what those may include follows. cli may include everything.
-const std::map<std::string, Names> kArrows = {
+const Arrows kArrows = {
     {"base", {}},
     {"tokenizer", {"base"}},
     {"tensor", {"base"}},
@@ -50,13 +52,37 @@ const std::map<std::string, Names> kArrows = {
              "convert", "train",     "planner", "report", "fetch",    "tasks"}},
 };
 
-Names reachable(const std::string& folder) {
-  Names all = {folder};
-  std::vector<std::string> waiting = {folder};
+// Folders whose rooms have arrows of their own: room -> the rooms of the same folder that it may include directly.
+const std::map<std::string, Arrows> kRooms = {
+    {"kernels",
+     {{"common", {}},
+      {"pointwise", {"common"}},
+      {"gemm", {"common"}},
+      {"norm", {"pointwise"}},
+      {"vocabulary", {"pointwise"}},
+      {"attention", {"gemm", "norm"}},
+      {"grouped", {"gemm", "pointwise"}},
+      {"moe", {"grouped"}},
+      {"fp8", {"grouped"}},
+      {"optimizer", {"grouped"}}}},
+    {"ops",
+     {{"shape", {}},
+      {"norm", {}},
+      {"vocabulary", {}},
+      {"pointwise", {"shape"}},
+      {"linear", {"shape"}},
+      {"attention", {"pointwise"}},
+      {"experts", {"shape"}},
+      {"fp8", {"experts"}}}},
+};
+
+Names reachable(const Arrows& arrows, const std::string& from) {
+  Names all = {from};
+  std::vector<std::string> waiting = {from};
   while (!waiting.empty()) {
-    const std::string from = waiting.back();
+    const std::string at = waiting.back();
     waiting.pop_back();
-    for (const auto& to : kArrows.at(from))
+    for (const auto& to : arrows.at(at))
       if (all.insert(to).second) waiting.push_back(to);
   }
   return all;
@@ -71,6 +97,7 @@ std::string joined(const Names& names) {
 struct Source {
   std::string name;    // "witan/kernels/gemm/cpu/gemm.cpp"
   std::string folder;  // "kernels"
+  std::string room;    // "gemm", or empty
   std::vector<std::string> lines;
 };
 
@@ -88,9 +115,10 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
     const fs::path& path = entry.path();
     if (!entry.is_regular_file() || !(kinds.count(path.extension()) || kinds.count(path.filename()))) continue;
-    Source source{path.lexically_relative(kRoot).generic_string(), {}, {}};
+    Source source{path.lexically_relative(kRoot).generic_string(), {}, {}, {}};
     const fs::path inside = path.lexically_relative(kRoot / top);
     if (inside.has_parent_path()) source.folder = *inside.begin();
+    if (std::distance(inside.begin(), inside.end()) > 2) source.room = *std::next(inside.begin());
     source.lines = lines_of(path);
     found.push_back(std::move(source));
   }
@@ -100,25 +128,45 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
 
 const Names kCode = {".h", ".cpp", ".cu", ".cuh"};
 
-// Empty when `from` may use `to`; otherwise what is wrong and what would be right.
-std::string objection(const std::string& from, const std::string& to) {
-  if (!kArrows.count(to)) return "witan/" + to + "/ is no folder of the table in this test";
-  const Names allowed = reachable(from);
+// Empty when `from` may use `to`; otherwise what is wrong and what would be right. `top` holds them: "witan" or a
+// folder with rooms.
+std::string objection(const std::string& from, const std::string& to, const Arrows& arrows = kArrows,
+                      const std::string& top = "witan") {
+  if (!arrows.count(to)) return top + "/" + to + "/ is no folder of the table in this test";
+  const Names allowed = reachable(arrows, from);
   if (allowed.count(to)) return {};
   return "the arrow " + from + " -> " + to + " does not exist; " + from + " may include " + joined(allowed);
 }
 
-TEST(Layers, TheTableHasNoCycles) {
-  for (const auto& [folder, arrows] : kArrows)
-    for (const auto& to : arrows)
-      EXPECT_FALSE(reachable(to).count(folder)) << folder << " -> " << to << " -> " << folder;
+void expect_no_cycles(const Arrows& arrows) {
+  for (const auto& [from, direct] : arrows)
+    for (const auto& to : direct) {
+      ASSERT_TRUE(arrows.count(to)) << from << " -> " << to;
+      EXPECT_FALSE(reachable(arrows, to).count(from)) << from << " -> " << to << " -> " << from;
+    }
 }
 
-TEST(Layers, TheTableNamesEveryFolder) {
-  for (const auto& entry : fs::directory_iterator(kRoot / "witan"))
-    if (entry.is_directory()) {
-      EXPECT_TRUE(kArrows.count(entry.path().filename())) << entry.path();
-    }
+TEST(Layers, TheTablesHaveNoCycles) {
+  expect_no_cycles(kArrows);
+  for (const auto& [folder, arrows] : kRooms) expect_no_cycles(arrows);
+}
+
+Names folders_in(const fs::path& top) {
+  Names found;
+  for (const auto& entry : fs::directory_iterator(top))
+    if (entry.is_directory()) found.insert(entry.path().filename());
+  return found;
+}
+
+Names keys(const Arrows& arrows) {
+  Names names;
+  for (const auto& [name, direct] : arrows) names.insert(name);
+  return names;
+}
+
+TEST(Layers, TheTablesNameEveryFolderAndRoom) {
+  EXPECT_EQ(folders_in(kRoot / "witan"), keys(kArrows));
+  for (const auto& [folder, arrows] : kRooms) EXPECT_EQ(folders_in(kRoot / "witan" / folder), keys(arrows)) << folder;
 }
 
 TEST(Layers, ObjectionsNameTheArrow) {
@@ -127,6 +175,8 @@ TEST(Layers, ObjectionsNameTheArrow) {
   EXPECT_EQ(objection("data", "tensor"),
             "the arrow data -> tensor does not exist; data may include base, data, tokenizer");
   EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table in this test");
+  EXPECT_EQ(objection("norm", "moe", kRooms.at("kernels"), "kernels"),
+            "the arrow norm -> moe does not exist; norm may include common, norm, pointwise");
 }
 
 TEST(Layers, IncludesFollowTheArrows) {
@@ -143,6 +193,34 @@ TEST(Layers, IncludesFollowTheArrows) {
     }
   }
   EXPECT_GT(seen, 0) << "no include was found: is " << kRoot << " the source tree?";
+}
+
+TEST(Layers, RoomsIncludeAlongTheirArrows) {
+  const std::regex include(R"re(^\s*#\s*include\s*"witan/([^/"]+)/(.*)".*)re");
+  std::map<std::string, int> seen;
+  for (const Source& source : sources("witan", kCode)) {
+    const auto rooms = kRooms.find(source.folder);
+    if (rooms == kRooms.end()) continue;
+    ASSERT_TRUE(rooms->second.count(source.room)) << source.name << " lies in no room of the table";
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+      std::smatch match;
+      if (!std::regex_match(source.lines[i], match, include) || match[1] != source.folder) continue;
+      ++seen[source.folder];
+      const std::string path = match[2],
+                        why = objection(source.room, path.substr(0, path.find('/')), rooms->second, source.folder);
+      EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
+    }
+  }
+  EXPECT_EQ(seen.size(), kRooms.size());
+}
+
+// More files than this in one place is a hall, in which nothing is found.
+TEST(Layers, RoomsAreSmall) {
+  std::map<std::string, int> files;
+  for (const Source& source : sources("witan", kCode))
+    if (kRooms.count(source.folder)) ++files[fs::path(source.name).parent_path()];
+  EXPECT_GE(files.size(), kRooms.at("kernels").size() + kRooms.at("ops").size());
+  for (const auto& [folder, count] : files) EXPECT_LE(count, kMostFiles) << folder;
 }
 
 // An include with a path of its own would walk round the table.
@@ -217,23 +295,35 @@ bool exists(const std::string& name) {
   return false;
 }
 
-TEST(Layers, TheTableIsThatOfTheArchitecture) {
-  const std::regex row(R"(^\| ([a-z, ]+) \| ([a-z, ]+) \|$)");
-  std::map<std::string, Names> shown = {{"base", {}}};
+// The rows of the page's table with this heading: its first column, which may name several folders, and its second.
+Arrows table_of_the_architecture(const std::string& heading) {
+  const std::regex row(R"(^\| ([a-z0-9, ]+) \| ([a-z0-9, ]+) \|.*$)");
+  Arrows shown;
   bool inside = false;
   for (const Source& page : sources("docs", {"architecture.md"}))
     for (const auto& line : page.lines) {
       std::smatch match;
-      if (line == "| folder | may include |")
+      if (line == heading)
         inside = true;
       else if (line.empty())
         inside = false;
       else if (inside && std::regex_match(line, match, row))
         for (const auto& folder : words_of(match[1])) shown[folder] = words_of(match[2]);
     }
-  std::map<std::string, Names> arrows = kArrows;
+  return shown;
+}
+
+TEST(Layers, TheTablesAreThoseOfTheArchitecture) {
+  Arrows arrows = kArrows;
+  arrows.erase("base");  // includes nobody, and has no row
   arrows["cli"] = {"all"};
-  EXPECT_EQ(shown, arrows);
+  EXPECT_EQ(table_of_the_architecture("| folder | may include |"), arrows);
+  for (const auto& [folder, rooms] : kRooms) {
+    Arrows expected = rooms;
+    for (auto& [room, direct] : expected)
+      if (direct.empty()) direct = {"none"};
+    EXPECT_EQ(table_of_the_architecture("| room of " + folder + " | may include | holds |"), expected);
+  }
 }
 
 TEST(Layers, PagesNamePathsThatExist) {
@@ -242,7 +332,7 @@ TEST(Layers, PagesNamePathsThatExist) {
   const std::regex path(
       R"(([a-z]+)(/[a-z0-9_.]+)+/?)");  // without capitals: NAME stands for any, Suite.Test for a test
   std::vector<Source> pages = sources("docs", {".md"});
-  for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, lines_of(kRoot / name)});
+  for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, {}, lines_of(kRoot / name)});
   int seen = 0;
   for (const Source& page : pages)
     for (const auto& span : code_spans(page.lines)) {
