@@ -89,15 +89,14 @@ void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Te
                       int64_t past, double scale, int64_t window = 0, const Tensor& lse = {});
 WITAN_KERNEL_TWINS(attention_decode)
 
-// Attention sinks: a logit of each head that takes part in the softmax of every query and stands for no value, so that
-// a head may attend to nothing (gpt-oss, arXiv:2508.10925; softmax_type "learnable" of Megatron-LM). They are joined to
-// what any attention kernel has made, whose backward then needs nothing of its own: given the y and lse from here, it
-// forms the probabilities and the sums of the longer softmax.
+// Attention sinks: each head has a learned logit without a value in the softmax of every query, so that a head may
+// attend to nothing (gpt-oss, arXiv:2508.10925; softmax_type "learnable" of Megatron-LM). These kernels correct the y
+// and lse of any attention kernel. Its backward needs no change: with the corrected y and lse it forms the
+// probabilities of the longer softmax. y, dy [B, S, H, hd_v], sinks [H] of one floating dtype, lse [B, H, S]
+// accumulator dtype, all contiguous.
 //
-// y, dy [B, S, H, hd_v]   sinks [H], of one floating dtype   lse [B, H, S] accumulator dtype   all contiguous
-
-// l = log(exp lse + exp sinks[h]),  y = exp(lse - l) y,  lse = l.  Overwrites y and lse, which are of all keys that a
-// query sees.
+// l = log(exp lse + exp sinks[h]),  y = exp(lse - l) y,  lse = l.  Overwrites y and lse, which must cover all keys that
+// a query sees.
 void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& sinks);
 WITAN_KERNEL_TWINS(attention_sinks_forward)
 

@@ -1,4 +1,4 @@
-// The cache of keys or values that generation reads.
+// The cache of keys or values that generation reads, and attention over it.
 //
 // Each sequence has a row of the cache. A row is a ring of C slots: position p lies in slot p mod C, so that a layer
 // that looks back a window of positions needs few slots, however long its sequences become.
@@ -38,15 +38,14 @@ struct CacheTokens {
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens);
 WITAN_KERNEL_TWINS(append_to_cache)
 
-// Attention of few tokens of many sequences, whose keys and values are in caches (kernels/attention/kv_cache.h): what a
-// step of generation does. Each token reads the keys that it sees once, for all query heads of a group.
+// Inputs of a step of generation: few tokens of many sequences, whose keys and values are in caches. Each token reads
+// the keys that it sees once, for all query heads of a group.
 //
 // q [T, 1, H, hd]   y [T, 1, H, hd_v]   keys [R, C, G, hd], values [R, C, G, hd_v]   lse [T, H, 1] accumulator dtype,
 // or undefined: not wanted. Token t of row rows[t] stands at position p = positions[t] and attends to positions 0 .. p
 // of its row, the last `window` of them where that is not 0, its own included: they must be in the cache. The
 // mathematics of attention_forward. The CPU twins agree to the bit, as keys are met in the same order; CUDA's to a few
 // roundings of the dtype.
-
 struct CachedInputs {
   Tensor q, keys, values;
   CacheTokens tokens;

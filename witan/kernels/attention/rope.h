@@ -13,11 +13,11 @@ struct RopeScaling {
   enum class Type : uint8_t { none, linear, llama3, yarn, longrope };
   Type type = Type::none;
   double factor = 1;
-  int64_t original_positions = 0;                    // of the context before
-  double beta_fast = 32, beta_slow = 1;              // of yarn: turns within it between which frequencies are blended
-  double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
-  double magnitude = 1;                              // of yarn and longrope: what sines and cosines are multiplied by
-  std::vector<double> factors;                       // of longrope: what the frequency of each pair is divided by
+  int64_t original_positions = 0;        // context length of the training
+  double beta_fast = 32, beta_slow = 1;  // yarn: pairs with more rotations than beta_fast are not interpolated
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double magnitude = 1;                              // yarn and longrope: factor of sines and cosines
+  std::vector<double> factors;                       // longrope: divisor of each pair's frequency
 
   bool operator==(const RopeScaling&) const = default;
 };
@@ -41,12 +41,10 @@ void rope(Stream& stream, const Tensor& y, const Tensor& table, const Tensor& x,
           const RopeArgs& args);
 WITAN_KERNEL_TWINS(rope)
 
-// How fast the pairs of rotary positions turn, as trained or stretched to contexts longer than a model was trained
-// with.
-
-// Radians per position of each of the R/2 pairs: what rotates on any device takes them from here. With f = base^(-2i/R)
-// of pair i, or half truncated (Jordan et al., modded-nanogpt, 2024; R a multiple of 4, at least 8) base^(-i/(R/4 - 1))
-// of the first R/4 pairs, from 1 to 1/base, and 0 of the others, and L = scaling.original_positions:
+// Radians per position of each of the R/2 pairs, as trained or scaled to longer contexts; every device uses these. With
+// f = base^(-2i/R) of pair i, or half truncated (Jordan et al., modded-nanogpt, 2024; R a multiple of 4, at least 8)
+// base^(-i/(R/4 - 1)) of the first R/4 pairs, from 1 to 1/base, and 0 of the others, and L =
+// scaling.original_positions:
 //   none    f
 //   linear  f / factor                      (Chen et al., "Positional Interpolation", 2023, arXiv:2306.15595)
 //   llama3  f where pair i turns more often than high_freq_factor within L, f / factor where less often than

@@ -1,5 +1,5 @@
-// A small table on a GPU, by which one kernel finds many tensors: their addresses and sizes. The host's copy decides
-// when it must be written again, which after the first time is hardly ever: tensors stay where they are.
+// A small table on a GPU with the addresses and sizes of many tensors, for kernels that work on all of them. The host
+// keeps a copy and writes the table again only if it differs, which is rare: tensors stay where they are.
 #pragma once
 
 #include <bit>
@@ -11,19 +11,19 @@
 
 namespace witan::kernels {
 
-// As a table holds it: 0 for an undefined tensor.
+// The address of a tensor as a table holds it: 0 for an undefined one.
 inline int64_t address_of(const Tensor& tensor) {
   return tensor.defined() ? std::bit_cast<int64_t>(tensor.raw()) : 0;
 }
 
 class DeviceTable {
  public:
-  // Of so many int64, in the memory of GPUs and of meta devices that stand for one; a CPU needs none.
+  // A table of `values` int64 on a GPU or a meta device that stands for one; a CPU needs none.
   DeviceTable(Stream& stream, int64_t values, MemoryTag tag) {
     if (stream.plans_for_cuda()) table_ = stream.empty({values}, DType::i64, tag);
   }
 
-  // The table, holding `values`; undefined on a CPU. Nothing is copied where it holds them already, so that a recorded
+  // The table with these values; undefined on a CPU. Nothing is copied if it holds them already, so that a captured
   // step copies nothing.
   const Tensor& holding(Stream& stream, std::vector<int64_t> values) {
     if (!table_.defined() || values == written_) return table_;

@@ -31,7 +31,7 @@ namespace witan::kernels {
 #define WITAN_CALL_CUDA(name, ...) (void)0  // such streams cannot be made in this build
 #endif
 
-// Runs `work` where it belongs and charges the stream for it. `shape`: what its speed depends on beside its cost.
+// Runs `work` on the stream's device and charges the stream for it. `shape`: what its speed depends on beside its cost.
 template <class Work>
 void charge(Stream& stream, const char* name, const Cost& cost, const Work& work, const CallShape& shape = {}) {
   if (stream.is_meta()) return stream.count(name, cost, shape);
@@ -58,10 +58,10 @@ void charge(Stream& stream, const char* name, const Cost& cost, const Work& work
 
 // WITAN_LAUNCH(stream, kernel, cost, arguments after the stream…)
 #define WITAN_LAUNCH(stream, name, cost, ...) WITAN_LAUNCH_SHAPED(stream, name, cost, ::witan::CallShape{}, __VA_ARGS__)
-// The same with the shape of the call.
+// WITAN_LAUNCH with the shape of the call.
 #define WITAN_LAUNCH_SHAPED(stream, name, cost, shape, ...) \
   WITAN_LAUNCH_NAMED(stream, name, #name, cost, shape, __VA_ARGS__)
-// And counted under a name of its own.
+// WITAN_LAUNCH_SHAPED, counted under another name.
 #define WITAN_LAUNCH_NAMED(stream, name, counted, cost, shape, ...) \
   ::witan::kernels::charge(                                         \
       stream, counted, cost,                                        \

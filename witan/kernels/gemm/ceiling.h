@@ -1,4 +1,4 @@
-// What this machine can do at most, measured: the denominators of every share that Witan prints.
+// Measured peak speeds, of which Witan prints shares.
 #pragma once
 
 #include "witan/base/threads.h"
@@ -11,12 +11,11 @@ double measure_fma_gflops(ThreadPool& pool);
 // GB/s of reading one large array and writing another, read plus written. Takes about 0.1 s.
 double measure_copy_gbytes(ThreadPool& pool);
 
-// Of the time for which the pool's threads want a core, the share in which they have one: 1 on a machine that does
-// nothing else. Takes about 0.03 s.
+// The share of the time in which the pool's threads have a core while they want one: 1 on an idle machine. Takes about
+// 0.03 s.
 double measure_core_share(ThreadPool& pool);
 
-// What the device of a stream does at most, measured there: the denominators of `witan bench`.
-
+// Peak speeds of a stream's device, of which `witan bench` prints shares.
 struct DeviceCeilings {
   // FLOP/s: products of 8192 x 8192 matrices on a GPU; float32 multiply-adds between registers by all threads of the
   // stream's pool on a CPU.

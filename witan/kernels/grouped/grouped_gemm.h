@@ -24,19 +24,19 @@ struct RowIndex {
   int64_t capacity(const Tensor& data) const { return defined() ? index.size(0) : data.size(0); }
 };
 
-// Of the two operands of a sum over rows; at most one of them is defined.
+// The indices of the two operands of a sum over rows; at most one of them is defined.
 struct SumRows {
   RowIndex dy = {}, x = {};
 };
 
-// Where the gradient of a weight goes, and what it comes to.
+// Where the gradient of a weight goes, and whether the sums of its blocks are wanted.
 struct WeightGradient {
   Tensor dw;
   Write write = Write::overwrite;
-  Tensor block_sums = {};  // of dw (kernels/common/block_sums.h); undefined: not wanted
+  Tensor block_sums = {};  // sums of dw's blocks (kernels/common/block_sums.h); undefined: not wanted
 };
 
-// What SwiGLU reads for a gradient, and the gradient; as in kernels/pointwise/activation.h.
+// Inputs and outputs of SwiGLU's backward, as in kernels/pointwise/activation.h.
 struct SwigluRows {
   Tensor h, s;  // [capacity, 2F] = [gate | up]; [capacity] accumulator dtype, or undefined
 };
@@ -68,7 +68,7 @@ WITAN_CUDA_TWIN(grouped_gemm_backward_input)
 // ds is summed on a GPU; da [capacity, F] has no memory of its own. w [E, N, F]   dy [capacity, N]
 void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Tensor& dy, const RowGroups& groups,
                              const Tensor& w, const SwigluRows& of, const RowIndex& dy_rows = {});
-inline constexpr int kSwigluDotColumns = 256;  // of which a GPU sums ds at a time
+inline constexpr int kSwigluDotColumns = 256;  // over which a GPU forms one partial sum of ds
 #if WITAN_CUDA
 namespace cuda {
 // dots [F / kSwigluDotColumns, capacity] float32: room for the parts of ds; undefined where ds is, or for wider dtypes
@@ -84,8 +84,7 @@ void grouped_gemm_backward_weight(Stream& stream, const WeightGradient& to, cons
                                   const RowGroups& groups, const SumRows& rows = {});
 WITAN_CUDA_TWIN(grouped_gemm_backward_weight)
 
-// Biases of experts, over rows grouped by expert (tensor/ragged.h); rows outside the groups are neither read nor
-// written. y, dy [capacity, N]   bias [E, M] of y's dtype: of columns [first, first + M) of y, whose others stay
+// Biases of experts. y, dy [capacity, N]   bias [E, M] of y's dtype, added to columns [first, first + M) of y
 // s, ds [capacity] accumulator dtype; undefined: 1. Sums in float32 or wider.
 
 // y[i, first + j] += s[i] bias[e,j]  for the rows i of group e

@@ -68,13 +68,12 @@ WITAN_KERNEL_TWINS(scatter_first_rows)
 void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& slot);
 WITAN_KERNEL_TWINS(sum_assignments)
 
-// Rows that travel between ranks in parts of one size, whatever the counts: a part is what a rank has for another, of
-// which the first rows are there and the rest is not. Nobody on the host has to know how many are (moe/dispatch.h).
-
-// From the send order to parts of B rows for each of R ranks.  source [N] int64: the assignment of each send row, by
-// rank;  counts [R] int64: rows for each rank, B at most  ->  parts [R B] int64: the assignment of each row, -1 where
-// there is none;  slot [T K] int64, the send row of each assignment, becomes its row of the parts, and stays -1 where
-// it has none.  Throws ShapeError, on the CPU, where a rank gets more than B.
+// Bounded exchange: each rank sends each other a part of one size, whatever the counts, of which only the first rows
+// are valid, so that the host need not know the counts (moe/dispatch.h). From the send order to parts of B rows for
+// each of R ranks.  source [N] int64: the assignment of each send row, by rank;  counts [R] int64: rows for each rank,
+// B at most  ->  parts [R B] int64: the assignment of each row, -1 where there is none;  slot [T K] int64, the send row
+// of each assignment, becomes its row of the parts, and stays -1 where it has none.  Throws ShapeError, on the CPU,
+// where a rank gets more than B.
 void spread_to_parts(Stream& stream, const Tensor& slot, const Tensor& parts, const Tensor& source,
                      const Tensor& counts);
 WITAN_KERNEL_TWINS(spread_to_parts)
@@ -85,17 +84,17 @@ WITAN_KERNEL_TWINS(spread_to_parts)
 void find_in_parts(Stream& stream, const Tensor& arrival, const RowGroups& groups, int64_t part_rows);
 WITAN_KERNEL_TWINS(find_in_parts)
 
-// Which hosts the tokens of a rank visit, where experts are divided over hosts: each has E / H consecutive ones. A copy
-// of a token goes to each host that has any of its experts, with their numbers there (moe/host_dispatch.h).
-
+// Exchange by hosts, each of which has E / H consecutive experts: a copy of a token goes to each host that has any of
+// its experts, with their numbers there (moe/host_dispatch.h).
 // ids [T, K] int32 in [0, E), or -1 -> hosts [T, C] int32: those that have a token's experts, `experts` each, every one
 // once and in their order; then -1.  C = min(K, H) is enough for all.
 void choose_hosts(Stream& stream, const Tensor& hosts, const Tensor& ids, int64_t experts);
 WITAN_KERNEL_TWINS(choose_hosts)
 
-// What is sent with copies of tokens: numbers [N, K] int32, of which a token's expert on the copy's host becomes 1 and
-// more, counted from the host's first; 0: it is elsewhere.  ids [T, K] and hosts [T, C] as of choose_hosts; source [N]
-// int64: the element of hosts that each copy is for, or -1: there is no copy, and all its numbers are 0.
+// The numbers that are sent with copies of tokens: numbers [N, K] int32, of which a token's expert on the copy's host
+// becomes 1 and more, counted from the host's first; 0: it is elsewhere.  ids [T, K] and hosts [T, C] as of
+// choose_hosts; source [N] int64: the element of hosts that each copy is for, or -1: there is no copy, and all its
+// numbers are 0.
 void number_on_hosts(Stream& stream, const Tensor& numbers, const Tensor& ids, const Tensor& hosts,
                      const Tensor& source, int64_t experts);
 WITAN_KERNEL_TWINS(number_on_hosts)

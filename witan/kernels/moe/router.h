@@ -88,9 +88,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
                      const Scoring& scoring, int parts = 1);
 WITAN_KERNEL_TWINS(router_backward)
 
-// Losses of balance beside the one that the router's kernels form (kernels/moe/router.h): of other tokens' load.
-
-// How many tokens a loss is of.
+// The tokens over which balance_loss is formed: a loss like router_losses', with the load of other tokens.
 struct TokenCount {
   int64_t rows = 0;     // tokens and padding
   Tensor counted = {};  // [1] int64: the tokens, from count_tokens(); undefined: all rows are tokens
@@ -103,7 +101,7 @@ void balance_loss(Stream& stream, const Tensor& loss, const Tensor& sums, const 
                   const TokenCount& tokens);
 WITAN_KERNEL_TWINS(balance_loss)
 
-// dprobs[e] (=|+=) dloss[0] E counts[e] / (tokens N): that loss's gradient by the probabilities of each of the tokens.
+// dprobs[e] (=|+=) dloss[0] E counts[e] / (tokens N): the gradient of balance_loss by the probabilities of each token.
 // The counts are constants. dprobs [E], dloss [1].
 void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts,
                       const TokenCount& tokens, Write write);

@@ -36,8 +36,7 @@ struct Scoring {
   constexpr bool divides(int64_t K) const { return normalised && K > 1; }
 };
 
-// What the router's kernels hold in a GPU's shared memory and registers; the CPU's know no bounds.
-
+// The most that the router's kernels hold in a GPU's shared memory and registers; the CPU's have no bounds.
 inline constexpr int kMostExpertsOnGpu = 1024, kMostChosenOnGpu = 64;  // num_experts, moe_router_topk
 
 }  // namespace witan::kernels

@@ -66,8 +66,8 @@ inline constexpr double kSinkhornEpsilon = 1e-8;
 
 // Quantile balancing: experts are chosen by their logits plus a bias each, which is set from quantiles of the logits so
 // that each expert gets its even share of the tokens (Su, https://kexue.fm/archives/11619; Megatron-Core's
-// qb_dual_update, whose beta is minus the bias). Everything is in the accumulator dtype A unless it says otherwise.
-
+// qb_dual_update, whose beta is minus the bias). Everything is in the accumulator dtype A unless said otherwise.
+//
 // ids[t] = the K experts of largest logits[t,e] + bias[e], best first, of equals the lower;
 // margins[e,t] = logits[t,e] - the (K+1)th largest of logits[t] + bias, where margins are defined.
 // ids [T, K] int32, margins [E, T], logits [T, E] with K < E, bias [E] float32. sequence_ids [T] int32 or undefined:

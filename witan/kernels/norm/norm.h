@@ -67,7 +67,7 @@ WITAN_KERNEL_TWINS(layernorm_backward_weight)
 void bias_backward(Stream& stream, const Tensor& db, Write write, const Tensor& dy);
 WITAN_KERNEL_TWINS(bias_backward)
 
-// RMSNorm of rows whose channels several ranks hold, in the two steps between which the ranks add up their sums
+// RMSNorm of rows whose channels are divided among ranks, in two steps: the ranks add up their sums between them
 // (ops::sharded_rmsnorm). x, y, dx, dy [T, D], w [D] this rank's channels, of one floating dtype   sums, r [T]
 // accumulator dtype   `width`: channels of all ranks. Sums in float32 or wider.
 

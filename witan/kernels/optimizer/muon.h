@@ -77,8 +77,7 @@ WITAN_KERNEL_TWINS(normuon_moments)
 void scale_rows(Stream& stream, const Tensor& x, const Tensor& factors, const Tensor& totals);
 WITAN_KERNEL_TWINS(scale_rows)
 
-// The table by which a GPU finds the items of kernels/optimizer/muon.h.
-
+// A row of the table by which a GPU finds the items.
 struct MuonRow {
   int64_t value, remainder, momentum, gradient, direction, orthogonal;  // addresses; remainder 0 where there is none
   int64_t elements;

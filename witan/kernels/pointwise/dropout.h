@@ -1,4 +1,5 @@
-// Dropout (Srivastava et al., 2014). Masks are stored nowhere: who needs one again draws it again.
+// Dropout (Srivastava et al., 2014), and jitter from the same random words. Masks are not stored: the backward draws
+// them again.
 //
 // Whether an element is kept is a pure function of (seed, iteration, micro-batch, site, element), so that it depends on
 // no layout, order or thread and a repeated forward repeats it. With Philox of base/rng.h, and key(words) the first two
@@ -14,26 +15,26 @@
 
 namespace witan::kernels {
 
-// Of a tensor of which others hold the rest, what is here: of every row of `whole` elements `length`, element i of them
-// at runs.at(i). All multiples of 4, runs begin and end at such. length 0: the tensor is whole.
+// The part of a tensor that is here: `length` of the `whole` elements of each row, element i of them at runs.at(i) of
+// the row. All are multiples of 4, as are the beginnings and ends of runs. length 0: the tensor is whole.
 struct DroppedPart {
   int64_t length = 0, whole = 0;
   PositionRuns runs = {};
 
-  // Where element i of the tensor stands in the whole one.
+  // The index in the whole tensor of element i of the part.
   int64_t element(int64_t i) const { return length == 0 ? i : i / length * whole + runs.at(i % length); }
   bool operator==(const DroppedPart&) const = default;
 };
 
 // How one place of the model drops elements.
 struct Dropout {
-  double p = 0;             // in [0, 1): the share that becomes 0; the others are divided by 1 - p. 0: nothing is done
+  double p = 0;             // in [0, 1): the share of zeros; the other elements are divided by 1 - p. 0: no dropout
   uint64_t seed = 0;        // of the run
   Tensor step = {};         // float64 [kStepValues], where the iteration is read
   int64_t micro_batch = 0;  // its number in the global batch
   uint64_t site = 0;        // Philox::stream_of the place's name
   DroppedPart part = {};
-  // Of attention: which of `heads` heads its first one is; heads 0: it has them all.
+  // For attention: the first of this rank's heads among all `heads`; heads 0: the rank has all.
   int64_t first_head = 0, heads = 0;
 
   bool on() const { return p > 0; }
@@ -45,10 +46,9 @@ struct Dropout {
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how);
 WITAN_KERNEL_TWINS(dropout)
 
-// Noise on what a router reads (Fedus et al., "Switch Transformers", arXiv:2101.03961, 2.2: input jitter).
-
-// y[e] = x[e] (1 + eps (2 u[e] - 1)),  u[e] = w 2^-32 of the word w that dropout at the place `where` would compare
-// (kernels/pointwise/dropout.h), whose p is not read;  x, y [..] of one floating dtype, contiguous. y may be x. The
+// Noise on a router's input (Fedus et al., "Switch Transformers", arXiv:2101.03961, 2.2: input jitter).
+// y[e] = x[e] (1 + eps (2 u[e] - 1)),  u[e] = w 2^-32 with the word w that dropout() would compare at the site `where`,
+// whose p is not read;  x, y [..] of one floating dtype, contiguous. y may be x. The
 // gradient is the same map. Parts of a tensor may begin and end anywhere.
 void jitter(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& where, double eps);
 WITAN_KERNEL_TWINS(jitter)

@@ -1,4 +1,5 @@
-// Arithmetic on contiguous tensors of equal shape [..], element by element, in float32 or wider.
+// Arithmetic on contiguous tensors of equal shape [..] and, where nothing else is said, one floating dtype, element by
+// element, in float32 or wider.
 #pragma once
 
 #include "witan/kernels/common/launch.h"
@@ -13,7 +14,7 @@ WITAN_KERNEL_TWINS(add)
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha);
 WITAN_KERNEL_TWINS(scale)
 
-// to (=|+=) from, in to's dtype;  floating dtypes: the sum of gradients, which may be kept wider than they come
+// to (=|+=) from, in to's dtype;  floating dtypes. For sums of gradients, whose dtype may be wider
 void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from);
 WITAN_KERNEL_TWINS(accumulate)
 
@@ -35,8 +36,6 @@ WITAN_KERNEL_TWINS(broadcast)
 void fill(Stream& stream, const Tensor& y, double value);
 WITAN_KERNEL_TWINS(fill)
 
-// Values held between two bounds, element by element on contiguous tensors of equal shape [..] and one floating dtype.
-
 // y = min(max(x, -bound), bound);  bound above 0, y may be x
 void clamp_forward(Stream& stream, const Tensor& y, const Tensor& x, double bound);
 WITAN_KERNEL_TWINS(clamp_forward)
@@ -45,10 +44,7 @@ WITAN_KERNEL_TWINS(clamp_forward)
 void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, double bound);
 WITAN_KERNEL_TWINS(clamp_backward)
 
-// Logits that a hyperbolic tangent keeps within a bound (Bello et al., 2016; Gemma 2, 2024). In float32 or wider.
-// x, y, dx, dy [..] of one floating dtype, contiguous.
-
-// y = cap tanh(scale x / cap).  y may be x.
+// Soft caps of logits (Bello et al., 2016; Gemma 2, 2024):  y = cap tanh(scale x / cap).  y may be x.
 void soft_cap_forward(Stream& stream, const Tensor& y, const Tensor& x, double scale, double cap);
 WITAN_KERNEL_TWINS(soft_cap_forward)
 
@@ -56,23 +52,19 @@ WITAN_KERNEL_TWINS(soft_cap_forward)
 void soft_cap_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& y, double scale, double cap);
 WITAN_KERNEL_TWINS(soft_cap_backward)
 
-// A sum of two tensors, each times a learned factor. In float32 or wider.
-// y, a, b, dy, dx [..] of one floating dtype, contiguous   wa, wb, w [1] of it; undefined: 1
-
+// The sum of two tensors, each times a learned factor wa, wb, w [1] of the same dtype; undefined: 1.
 // y = wa a + wb b;  b undefined: y = wa a.  y may be a or b.
 void scaled_sum(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& wa, const Tensor& b, const Tensor& wb);
 WITAN_KERNEL_TWINS(scaled_sum)
 
-// Of one of the terms, w x:  dx = w dy   dw (=|+=) sum dy x;  dw [1] in the gradient dtype.  dx undefined: not wanted.
-// Blocks of kSumBlock elements are summed into `partials`, a workspace of [number of blocks] float64, and those in
-// order.
+// The backward of one term, w x:  dx = w dy   dw (=|+=) sum dy x;  dw [1] in the gradient dtype.  dx undefined: not
+// wanted. Blocks of kSumBlock elements are summed into `partials`, a workspace of [number of blocks] float64, and those
+// in order.
 void scaled_sum_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& partials,
                          const Tensor& dy, const Tensor& x, const Tensor& w);
 WITAN_KERNEL_TWINS(scaled_sum_backward)
 
-// A gate per row: y = sigmoid(gate) x. In float32 or wider.
-// x, y, dx, dy [T, D], gate, dgate [T] of one floating dtype, contiguous.
-
+// A gate for each row; x, y, dx, dy [T, D], gate, dgate [T].
 // y[t,d] = sigmoid(gate[t]) x[t,d]
 void row_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate);
 WITAN_KERNEL_TWINS(row_gate_forward)

@@ -1,8 +1,10 @@
-// Cross entropy of next tokens.
+// Kernels over the vocabulary: cross entropy of next tokens, embedding, and the likeliest token.
+//
+// Cross entropy.
 // logits, dlogits [T, V] floating   targets [T] int32   A: accumulator dtype of the logits
 // weights [T] A: loss mask over denominator   losses, lse [T] A   loss, dloss [1] A
-// `words`: the logits' first columns, which stand for words; those behind them are padding, whose logits are not read
-// and whose gradient is exactly 0.
+// `words`: the number of columns that stand for words. Those after them are padding: their logits are not read, and
+// their gradient is exactly 0.
 // A token of weight 0 is skipped: neither its logits nor its target are read (a target may be -1 there, a logit NaN);
 // its loss and lse are 0, its gradient is exactly 0.
 #pragma once
@@ -49,10 +51,10 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& parts, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_combine)
 
-// Rows of a table, by id.
+// Embedding: rows of a table by id.
 // ids [..] int32, T of them   w [V, D] floating   y, dy [.., D] of w's dtype   dw [V, D] gradient dtype
 // The V rows are those of the ids [begin, begin + V): all of them, or a rank's part of a table that is divided by rows.
-// What other ids name is somebody else's: their y is 0, and their dy goes nowhere.
+// Other ids belong to other ranks: their y is 0, and their dy is ignored.
 
 // y[t] = w[ids[t] - begin]
 void embedding_forward(Stream& stream, const Tensor& y, const Tensor& ids, const Tensor& w, int64_t begin = 0);
@@ -65,9 +67,7 @@ void embedding_backward(Stream& stream, const Tensor& dw, Write write, const Ten
                         const Tensor& ids, int64_t begin = 0);
 WITAN_KERNEL_TWINS(embedding_backward)
 
-// The likeliest token of each row of logits, chosen where the logits are: what a host would read is 4 bytes a row
-// instead of the whole row.
-
+// The likeliest token of each row, chosen on the device: the host then reads 4 bytes a row instead of all logits.
 // ids[t] = the v < words with the largest logits[t,v], the lower of equal ones; -1 where one of these logits is NaN or
 // +infinity, or none is finite.  ids [T] int32, logits [T, V] floating and contiguous, 1 <= words <= V. Logits are
 // compared as float32, in which samplers read them (generate/sampler.h).

@@ -1,6 +1,6 @@
-// Causal self-attention over a sequence that is divided among the ranks of a group, none of which ever holds all keys:
-// ring attention (Liu, Zaharia and Abbeel, 2023, arXiv:2310.01889), with the balanced division of comm/context.h.
-// Throws ShapeError.
+// Causal self-attention over sequences that the ranks of a group divide, by the balanced division of comm/context.h:
+// around a ring, where no rank ever holds all keys (Liu, Zaharia and Abbeel, "Ring Attention", 2023, arXiv:2310.01889),
+// or by heads. Throws ShapeError.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace witan::ops {
 
-// What attention() gives for the whole sequence, at this rank's positions context_positions(n S, n, rank):
+// The output of attention() over the whole sequence at this rank's positions context_positions(n S, n, rank):
 // q [B, S, H, hd], k [B, S, G, hd], v [B, S, G, hd_v], sequence_ids [B, S] of this rank's tokens -> [B, S, H, hd_v]
 // `side`: a stream of the same device, on which blocks are sent while others are used; null: one after the other.
 //
@@ -31,9 +31,9 @@ namespace witan::ops {
 Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& sequence_ids, Group& context,
                    const AttentionArgs& args, Stream* side = nullptr, const Var& sinks = {});
 
-// Attention over sequences that context-parallel ranks divide, by heads: an all-to-all before it gives each rank some
-// heads of all positions, and one behind it gives each its positions of all heads again (DeepSpeed-Ulysses, 2023,
-// arXiv:2309.14509; Megatron-LM's cp_comm_type = a2a). In between is attention() as on one rank, in one call.
+// By heads: an all-to-all before attention gives each rank some heads of all positions, and one after it gives each
+// rank its positions of all heads again (DeepSpeed-Ulysses, 2023, arXiv:2309.14509; Megatron-LM's cp_comm_type = a2a).
+// Between them attention() is called as on one rank.
 //
 // Bytes sent, with n ranks: (n - 1) / n of what a rank has of each tensor, that of shared heads counted n times. Moving
 // changes no bit: of queries, and of keys and values that are not shared, results and gradients have the bits of one

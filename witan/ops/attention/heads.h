@@ -1,4 +1,4 @@
-// From the residual stream to the heads of attention: three products of one input, and rotary positions.
+// From the residual stream to the heads of attention: projections, norms of heads and rotary positions.
 #pragma once
 
 #include <utility>
@@ -27,13 +27,11 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& w
                              const HeadSizes& sizes);
 
 // Rotary position embeddings; mathematics in kernels/attention/rope.h.
-
 // x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated: an
 // even number; rope.inverse is not asked. Throws ShapeError; DataError for a negative position (on the CPU).
 Var rope(Tape& tape, const Var& x, const Tensor& positions, const kernels::RopeArgs& rope);
 
-// Every head of queries and keys normalised, then rotated. Throws ShapeError.
-
+// Queries and keys whose heads are normalised, then rotated. Throws ShapeError.
 struct NormedHeads {
   Var q, k;
 };
@@ -43,9 +41,7 @@ struct NormedHeads {
 NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq, const Var& wk, const Tensor& table,
                           const kernels::RopeArgs& rope, double eps);
 
-// From the projections of multi-head latent attention to the heads of attention; mathematics in
-// kernels/attention/heads.h.
-
+// Sizes of the heads of multi-head latent attention; mathematics in kernels/attention/heads.h.
 struct LatentHeadSizes {
   int64_t heads;           // H
   int64_t still, turning;  // n channels of a query or key without positions, R with

@@ -1,4 +1,4 @@
-// A linear map per expert, over rows grouped by expert. Throws ShapeError.
+// Linear maps of experts over rows grouped by expert, and their biases. Throws ShapeError.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,11 @@ Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const V
 Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
                                const RowGroups& groups, const Var& w, const ExpertReplicas& replicas);
 
-// Linear maps of experts whose rows are those of tokens, which are read, and summed, where they lie: what
-// grouped_linear (ops/experts/grouped_linear.h) makes of a copy of every token for each of its experts, without that
-// copy, to the bit. Nothing that has a row of the residual stream's width for each assignment is kept for the backward.
-// Throws ShapeError.
+// The next three read and sum tokens where they lie. The results have the bits of grouped_linear on a copy of every
+// token for each of its experts, without that copy, and the backward keeps no row of the residual stream's width for
+// each assignment.
 
-// Which rows are which tokens'. Assignment (t, k) is numbered t K + k.
+// The tokens of rows. Assignment (t, k) is numbered t K + k.
 struct TokenRows {
   Tensor source;     // [capacity] int64: the assignment of each row of the groups
   Tensor slot;       // [T K] int64: the row of each assignment; -1: it has none
@@ -44,21 +43,19 @@ Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forw
 // in [capacity, F], w [E, D, F] -> [T, D]
 Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGroups& groups, const Var& w);
 
-// A bias per expert, over rows grouped by expert. Throws ShapeError.
-
-// y[i, first + j] + row_weight[i] bias[e,j] for the rows i of group e;  y [capacity, N], bias [E, M] of y's dtype with
-// first + M <= N, row_weight [capacity] accumulator dtype, or undefined: 1. It is written over y, a result that nobody
-// else holds: move y in. Rows outside the groups are undefined. With replicas there are groups of slots too.
+// A bias of each expert:  y[i, first + j] + row_weight[i] bias[e,j] for the rows i of group e;  y [capacity, N], bias
+// [E, M] of y's dtype with first + M <= N, row_weight [capacity] accumulator dtype, or undefined: 1. The result is
+// written over y, which nobody else may hold: move y in. Rows outside the groups are undefined. With replicas there are
+// groups of slots too.
 Var grouped_bias(Tape& tape, Var y, const RowGroups& groups, const Var& bias, const Var& row_weight, int64_t first = 0,
                  const ExpertReplicas& replicas = {});
 
-// A linear map per expert as products with a block-sparse matrix (kernels/grouped/block_sparse.h). Throws ShapeError.
-
-// The topology of these groups in a pool of so many rows; it is made once for all products with them.
+// The topology of these groups in a pool of `capacity` rows, for block_sparse_linear; made once for all products with
+// them.
 kernels::BlockTopology block_topology(Stream& stream, const RowGroups& groups, int64_t capacity);
 
-// As grouped_linear(): y[i,:] = w[e] rows[i,:] for the rows i of group e;  rows [capacity, K], w [E, N, K] ->
-// [capacity, N].
+// grouped_linear() as a product with a block-sparse matrix (kernels/grouped/block_sparse.h): y[i,:] = w[e] rows[i,:]
+// for the rows i of group e;  rows [capacity, K], w [E, N, K] -> [capacity, N].
 Var block_sparse_linear(Tape& tape, const Var& rows, const kernels::BlockTopology& topology, const Var& w);
 
 }  // namespace witan::ops

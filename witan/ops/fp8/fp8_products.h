@@ -1,4 +1,4 @@
-// Whole SwiGLU experts with operands in 8 bits. Throws ShapeError.
+// Linear maps and whole SwiGLU experts with operands in 8 bits. Throws ShapeError.
 #pragma once
 
 #include <memory>
@@ -30,9 +30,9 @@ Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGrou
                 const Fp8Experts& experts);
 
 // linear() and grouped_linear() with operands in 8 bits (kernels/fp8/fp8.h), forward and backward; inputs, weights,
-// outputs and gradients keep their dtypes. Gradients are those of the map as if nothing were rounded
-// (straight-through). Backward keeps the rows by columns, a byte a number, not the rows. `quantiser`: how operands are
-// scaled; null: blockwise in e4m3, with copies of w made for each use. Throws ShapeError.
+// outputs and gradients keep their dtypes. Gradients ignore rounding (straight-through). Backward keeps a transposed
+// copy of the rows in 8 bits, not the rows. `quantiser` says how operands are scaled; null: blockwise in e4m3, with
+// copies of w made for each use.
 
 // y = x w^T;  x [.., K], w [N, K] -> [.., N];  K and N are multiples of kernels::kFp8Multiple.
 Var fp8_linear(Tape& tape, const Var& x, const Var& w, const std::shared_ptr<const Fp8Quantiser>& quantiser = nullptr);

@@ -14,9 +14,7 @@ Var add_bias(Tape& tape, const Var& x, const Var& bias);
 // y = x w^T in the accumulator dtype of x, which w has;  x [.., K], w [N, K] -> [.., N]. Backward keeps x as it is.
 Var wide_linear(Tape& tape, const Var& x, const Var& w);
 
-// The product of two factors of low rank beside a matrix (Hu et al., "LoRA", 2021, arXiv:2106.09685). Throws
-// ShapeError.
-
+// Adds the product of two low-rank factors to a linear map's output (Hu et al., "LoRA", 2021, arXiv:2106.09685):
 // y[.., first + n] += scale (x a^T) b^T [.., n], in place: nobody else may need y as it was.
 // y [.., M] contiguous, x [.., K], a [r, K], b [N, r] of one dtype -> [.., M]. Backward keeps x and scale x a^T.
 Var add_low_rank(Tape& tape, Var y, const Var& x, const Var& a, const Var& b, double scale, int64_t first = 0);

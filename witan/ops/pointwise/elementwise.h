@@ -1,4 +1,4 @@
-// Sums, scalings and conversions. Throws ShapeError.
+// Elementwise ops: sums, scalings, conversions, bounds and gates. All throw ShapeError.
 #pragma once
 
 #include <utility>
@@ -16,19 +16,13 @@ Var sum(Tape& tape, const Var& x);                   // x [..] -> [1] accumulato
 // sum_i factor_i * x_i of scalars [1] of one dtype: a loss and its auxiliary losses. At least one term.
 Var weighted_sum(Tape& tape, const std::vector<std::pair<Var, double>>& terms);
 
-// Values held between two bounds. Throws ShapeError.
-
-// x [..] -> [..], each at least -bound and at most bound, which is above 0. The gradient is 0 where x is beyond a
-// bound.
+// x [..] -> [..], clamped to [-bound, bound];  bound above 0. The gradient is 0 where x is out of bounds.
 Var clamp(Tape& tape, const Var& x, double bound);
 
-// Logits kept within a bound; mathematics in kernels/pointwise/elementwise.h. Throws ShapeError.
-
-// x [..] -> cap tanh(scale x / cap). Written over x where nobody else holds it: move x in.
+// The soft cap of logits:  x [..] -> cap tanh(scale x / cap). Written over x if nobody else holds it: move x in.
 Var soft_cap(Tape& tape, Var x, double scale, double cap);
 
-// A sum of two tensors, each times a learned factor. Throws ShapeError.
-
+// A tensor times a learned factor.
 struct ScaledTerm {
   Var x;  // [..]
   Var w;  // [1] of x's dtype; undefined: 1
@@ -37,9 +31,7 @@ struct ScaledTerm {
 // a.w a.x + b.w b.x;  both x of one shape and dtype. b.x may be undefined: nothing.
 Var scaled_sum(Tape& tape, const ScaledTerm& a, const ScaledTerm& b = {});
 
-// A gate per row. Throws ShapeError.
-
-// y = sigmoid(gate) x;  x [.., D], gate [.., 1] of x's dtype -> [.., D]
+// A gate for each row:  y = sigmoid(gate) x;  x [.., D], gate [.., 1] of x's dtype -> [.., D]
 Var row_gate(Tape& tape, const Var& x, const Var& gate);
 
 }  // namespace witan::ops

@@ -1,7 +1,7 @@
-// Ops that move data while the device computes something else. Forward, the op runs on a stream beside the main one,
-// what is to be computed meanwhile on the main one, and then the main one waits for both. In the backward it is the
-// mirror image: the op's backward begins, then comes that of what was computed meanwhile, and then the main stream
-// waits. Nothing waits on the host, so that both may be part of a captured step.
+// Ops that move data while the device computes something else. In the forward the op runs on a side stream while the
+// main stream computes; then the main stream waits for both. The backward mirrors it: the op's backward begins, the
+// backward of what was computed meanwhile follows, and then the main stream waits. Nothing waits on the host, so that
+// both may be part of a captured step.
 //
 // A tape records two nodes for it, one on either side of what is computed meanwhile. The result is that of the op and
 // then the rest on one stream, to the bit. CPU and meta streams do one after the other.
@@ -40,8 +40,7 @@ struct Meanwhile {
 // gradient is that of meanwhile's part plus that of the op, in this order.
 std::vector<Var> overlapped(Tape& tape, const MovableOp& op, const Meanwhile& meanwhile);
 
-// The two halves of a batch, for what works on one while the other is on its way between ranks.
-
+// The two halves of a batch, so that one can be computed while the other travels between ranks.
 // x [B, ..], contiguous, of an even B -> its first and its last B / 2 rows, which are views of it. Throws ShapeError.
 std::array<Var, 2> split_batch(Tape& tape, const Var& x);
 // Its inverse: [B / 2, ..] each, contiguous -> [B, ..]. Throws ShapeError.

@@ -1,4 +1,5 @@
-// A vocabulary that is sharded over tensor-parallel ranks: rows of the embedding table, columns of the logits.
+// The two ends of a model that know its vocabulary, which tensor-parallel ranks may divide: token embeddings (rows of
+// the table) and the loss (columns of the logits).
 #pragma once
 
 #include <algorithm>
@@ -9,9 +10,9 @@
 
 namespace witan::ops {
 
-// Of the ids [0, size), a rank holds those from `begin` on, as many as its tensor has rows or columns: none perhaps,
-// and not as many as another rank. Together the ranks hold each id once, and then `padding` entries that stand for
-// nothing, so that sizes suit the hardware: no id names them, no loss knows them, and their gradients are exactly 0.
+// The ids that a rank holds: from `begin` on, as many as its tensor has rows or columns, perhaps none. Together the
+// ranks hold each of the ids [0, size) once, followed by `padding` entries that make sizes suit the hardware: no id
+// names them, the loss ignores them, and their gradients are exactly 0.
 struct VocabularyPart {
   int64_t begin = 0, size = 0, padding = 0;
 
@@ -21,7 +22,6 @@ struct VocabularyPart {
 };
 
 // The loss of a language model; mathematics in kernels/vocabulary/vocabulary.h.
-
 struct CrossEntropy {
   Var loss;             // [1] accumulator dtype: sum_t weights[t] * token_losses[t]
   Tensor token_losses;  // [T] accumulator dtype, for evaluation; 0 where the weight is 0. No gradient flows through it.
@@ -49,8 +49,6 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
 // collective forward only: all ranks make the call with equal targets and weights. A group of one rank is as none.
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            const VocabularyPart& part, Group* group, LossGradient gradient = LossGradient::any);
-
-// Token embeddings.
 
 // ids [..] int32 (at most 4 dims), w [V, D] -> [.., D] with y[t] = w[ids[t]]. Throws ShapeError; on the CPU, where
 // looking is cheap, DataError naming the first id outside [0, V) and its index.
