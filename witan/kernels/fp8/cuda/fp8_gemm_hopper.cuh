@@ -1,9 +1,9 @@
 // Products in 8 bits on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which sees pairs of them as numbers of
-// 16 bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 steps. Of each 64
-// lines of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
+// 16 bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 of K. For each 64
+// rows of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
 // (arXiv:2412.19437, section 3.3.2); when they have ended, the sum times its scales is added to the tile's in float32.
 // One warpgroup does that while the other's multiplies run. Scales never keep either waiting: they are asked for a
-// block ahead, or come with the operands. Tiles of 256 lines take a third less through the L2 cache than those of 128.
+// block ahead, or come with the operands. Tiles of M = 256 take a third less through the L2 cache than those of 128.
 #pragma once
 
 #include "witan/kernels/fp8/fp8.h"
@@ -13,27 +13,27 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kFp8Columns = 128;  // of a tile: one scale of weights for all of them
-using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 lines of a warpgroup
+using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 rows of a warpgroup's tile
 
-// The tile, with room behind the operands of a stage for the scales of all of its lines and columns, or without.
-template <int kLinesOf, Multicast kMulticastOf, bool kStagesScales, Fp8Format kFormatOf>
-struct Fp8Shape : TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
-  using Base = TileShape<kLinesOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
-  static constexpr Fp8Format kFormatA = kFormatOf;  // of lines; columns are e4m3
-  static constexpr int kScales = (kLinesOf + kFp8Columns) * static_cast<int>(sizeof(float));
+// The tile, with or without room after a stage's operands for the scales of all of its rows and columns.
+template <int kTileMOf, Multicast kMulticastOf, bool kStagesScales, Fp8Format kFormatOf>
+struct Fp8Shape : TileShape<kTileMOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
+  using Base = TileShape<kTileMOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
+  static constexpr Fp8Format kFormatA = kFormatOf;  // of a; b is e4m3
+  static constexpr int kScales = (kTileMOf + kFp8Columns) * static_cast<int>(sizeof(float));
   static constexpr int kStage = Base::kStage + (kStagesScales ? divide_up(kScales, 1024) * 1024 : 0);
 };
 
-// A thread's place in a tile: its row in the first part's 64 lines is `line`, the 8th after it its second; of the
-// following parts those kApart lines further on.
+// A thread's place in a tile: row m and the 8th after it in the first part's 64 rows, and in each following part the
+// rows kApart further on.
 struct Fp8Place {
-  int line, column;  // in the tile; two columns of each 8
+  int m, n;  // in the tile; two columns of each 8
 };
 
 // Of rows by weights: a scale for each row and block, and one for the tile's columns and the block.
 struct RowScales {
   static constexpr bool kStaged = false;
-  const float* rows;  // [blocks of steps, rows of the pool]
+  const float* rows;  // [blocks of K, rows of the pool]
   int pool;           // rows
   const float* weights;
   int of_expert, of_column, of_step;  // strides, in blocks
@@ -45,11 +45,11 @@ struct RowScales {
     // Asks for the first block's of a tile, any of the result's.
     __device__ __forceinline__ void begin_tile(const RowScales& scales, const Tile& tile, const Fp8Place& place) {
       rows_ = scales.rows;
-      weights_ = scales.weights + tile.expert * scales.of_expert + tile.column / kFp8Columns * scales.of_column;
+      weights_ = scales.weights + tile.expert * scales.of_expert + tile.n / kFp8Columns * scales.of_column;
       // Rows behind a group's may lie outside; what is computed of them is not stored.
 #pragma unroll
       for (int i = 0; i < 2 * kParts; ++i)
-        at_[i] = min(tile.row + place.line + i / 2 * kApart + i % 2 * 8, scales.pool - 1);
+        at_[i] = min(tile.row + place.m + i / 2 * kApart + i % 2 * 8, scales.pool - 1);
       ask();
     }
     // While the block's multiplies run. `more`: there is another one.
@@ -79,22 +79,22 @@ struct RowScales {
   };
 };
 
-// Of columns of two matrices, summed over blocks of rows: a scale for each line and block, and for each column. They
-// come with the stage, lines' first.
+// For products of the columns of two matrices, summed over blocks of rows: a scale for each row m and block, and for
+// each column n and block. They come with the stage, those of m first.
 struct ColumnScales {
   static constexpr bool kStaged = true;
-  const float *a, *b;  // [blocks, lines], [blocks, columns], at 16 bytes
-  int lines, columns;  // multiples of 4
+  const float *a, *b;  // [blocks, M], [blocks, N], at 16 bytes
+  int M, columns;      // multiples of 4
 
-  template <int kLines>
+  template <int kTileM>
   struct Loader {
     const ColumnScales& of;
     // Nothing of an empty sum: its block may lie behind all.
     __device__ __forceinline__ int lines_of(const Tile& tile, int left) const {
-      return tile.rows > 0 ? max(0, min(kLines, left)) : 0;
+      return tile.rows > 0 ? max(0, min(kTileM, left)) : 0;
     }
     __device__ __forceinline__ int columns_of(const Tile& tile) const {
-      return tile.rows > 0 ? max(0, min(kFp8Columns, of.columns - tile.column)) : 0;
+      return tile.rows > 0 ? max(0, min(kFp8Columns, of.columns - tile.n)) : 0;
     }
     __device__ __forceinline__ uint32_t bytes(const Tile& tile, int left) const {
       return static_cast<uint32_t>((lines_of(tile, left) + columns_of(tile)) * static_cast<int>(sizeof(float)));
@@ -103,10 +103,9 @@ struct ColumnScales {
       const int64_t at = tile.row / kWgmmaUnit + block;
       const int some = lines_of(tile, left), across = columns_of(tile);
       constexpr uint32_t kEach = sizeof(float);
-      if (some > 0) bulk_load(to, of.a + at * of.lines + tile.line, static_cast<uint32_t>(some) * kEach, barrier);
+      if (some > 0) bulk_load(to, of.a + at * of.M + tile.m, static_cast<uint32_t>(some) * kEach, barrier);
       if (across > 0)
-        bulk_load(to + kLines * kEach, of.b + at * of.columns + tile.column, static_cast<uint32_t>(across) * kEach,
-                  barrier);
+        bulk_load(to + kTileM * kEach, of.b + at * of.columns + tile.n, static_cast<uint32_t>(across) * kEach, barrier);
     }
   };
 
@@ -117,12 +116,12 @@ struct ColumnScales {
       place_ = place;
     }
     __device__ __forceinline__ void begin_block(const ColumnScales&, bool) const {}
-    // Of lines and columns that do not exist there is anything; so are their sums, which are not stored.
+    // Rows and columns beyond M and N have undefined scales, and undefined sums, which are not stored.
     template <int kPart>
     __device__ __forceinline__ void add(Fp8Sums& sums, const Fp8Sums& fresh, const uint8_t* staged) const {
-      const float* const line = reinterpret_cast<const float*>(staged) + place_.line + kPart * kApart;
-      const float* const column = reinterpret_cast<const float*>(staged) + kParts * kApart + place_.column;
-      const float low = line[0], high = line[8];
+      const float* const m = reinterpret_cast<const float*>(staged) + place_.m + kPart * kApart;
+      const float* const column = reinterpret_cast<const float*>(staged) + kParts * kApart + place_.n;
+      const float low = m[0], high = m[8];
 #pragma unroll
       for (int i = 0; i < kFp8Columns / 2; i += 4) {
         const float2 two = *reinterpret_cast<const float2*>(column + i * 2);
@@ -143,14 +142,14 @@ struct ColumnScales {
 // The four multiplies of one part and block, into a sum of their own.
 template <Fp8Format kFormatA>
 __device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint64_t b) {
-  constexpr uint64_t kAdvance = kWgmmaAdvance<Major::steps>;  // 32 bytes: 32 e4m3
+  constexpr uint64_t kAdvance = kWgmmaAdvance<Major::k>;  // 32 bytes: 32 e4m3
   wgmma_begin();
 #pragma unroll
   for (int k = 0; k < 4; ++k) wgmma_fp8<kFormatA>(fresh, a + k * kAdvance, b + k * kAdvance, k);
   wgmma_commit();
 }
 
-// sums of the first kSome of the warpgroup's parts, of 64 lines each, over all blocks; of none, stages are only passed
+// sums of the first kSome of the warpgroup's parts, of 64 rows each, over all blocks; of none, stages are only passed
 // on. `reader` has begun the tile.
 template <int kSome, class Shape, class Scales, class Reader, int kStaging>
 __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
@@ -167,8 +166,8 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
       release<Shape>(shared.empty + ring.stage);
     }
   } else {
-    const uint64_t first_a = wgmma_operand<Major::steps>(shared.a(0) + consumer * kWgmmaUnitBytes),
-                   first_b = wgmma_operand<Major::steps>(shared.b(0));
+    const uint64_t first_a = wgmma_operand<Major::k>(shared.a(0) + consumer * kWgmmaUnitBytes),
+                   first_b = wgmma_operand<Major::k>(shared.b(0));
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       const uint64_t stage = static_cast<uint64_t>(ring.stage * (Shape::kStage >> 4));
       const uint8_t* const staged = shared.b(ring.stage) + Shape::kStageB;
@@ -190,7 +189,7 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
   }
 }
 
-// One warpgroup: every other 64 lines of every tile.
+// One warpgroup computes every other 64 rows of every tile.
 template <class Shape, class Operands, class Scales, int kStaging, class AllTiles, class Epilogue>
 __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
                                const GroupedProduct& product, const Scales& scales, const Epilogue& epilogue, int rank,
@@ -204,20 +203,20 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
   const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
   typename Scales::template Reader<Shape::kParts, kApart> reader;
-  const auto begin_tile = [&](int span) {
-    if (span >= tiles.spans()) return Tile{};
-    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
-    if (tile.column < product.columns) reader.begin_tile(scales, tile, place);
+  const auto begin_tile = [&](int cluster_tile) {
+    if (cluster_tile >= tiles.cluster_tiles()) return Tile{};
+    const Tile tile = tile_of<Shape, Operands>(tiles, cluster_tile, rank);
+    if (tile.n < product.N) reader.begin_tile(scales, tile, place);
     return tile;
   };
   Tile next = begin_tile(first);
-  for (int span = first; span < tiles.spans(); span += apart) {
+  for (int cluster_tile = first; cluster_tile < tiles.cluster_tiles(); cluster_tile += apart) {
     const Tile tile = next;
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
-    // The second tile of a span may have no columns.
-    const bool columns = tile.column < product.columns;
-    const int lines = columns ? lines_left<Operands>(product, tile) - down : 0;
-    const int multiplied = kSum && tile.rows <= 0 ? 0 : lines;
+    // The second tile of a cluster tile may have no columns.
+    const bool columns = tile.n < product.N;
+    const int M = columns ? m_left<Operands>(product, tile) - down : 0;
+    const int multiplied = kSum && tile.rows <= 0 ? 0 : M;
     Fp8Sums sums[Shape::kParts];
     if (multiplied > (Shape::kParts - 1) * kApart)
       multiply_blocks<Shape::kParts, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
@@ -225,15 +224,14 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
       multiply_blocks<1, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
     else
       multiply_blocks<0, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
-    next = begin_tile(span + apart);  // whose scales come while results are stored
+    next = begin_tile(cluster_tile + apart);  // whose scales come while results are stored
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
-      const int left = lines - part * kApart;
+      const int left = M - part * kApart;
       if (blocks == 0 || left <= 0) break;
-      epilogue.template operator()<kFp8Columns>(sums[part],
-                                                {tile.expert, (kSum ? tile.line : tile.row) + down + part * kApart,
-                                                 left, tile.column, product.columns - tile.column},
-                                                staging);
+      epilogue.template operator()<kFp8Columns>(
+          sums[part],
+          {tile.expert, (kSum ? tile.m : tile.row) + down + part * kApart, left, tile.n, product.N - tile.n}, staging);
     }
   }
   epilogue.finish();
@@ -245,7 +243,7 @@ __device__ __forceinline__ NothingBeside beside(const RowScales&) {
   return {};
 }
 template <class Shape>
-__device__ __forceinline__ ColumnScales::Loader<Shape::kLines> beside(const ColumnScales& scales) {
+__device__ __forceinline__ ColumnScales::Loader<Shape::kTileM> beside(const ColumnScales& scales) {
   return {scales};
 }
 
@@ -257,11 +255,11 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                     const __grid_constant__ GroupedProduct product, const __grid_constant__ Scales scales,
                     const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  static_assert(Shape::kColumns == kFp8Columns && !Shape::kPingPong);
+  static_assert(Shape::kTileN == kFp8Columns && !Shape::kPingPong);
   extern __shared__ uint8_t memory[];
-  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kTileN>> shared(memory);
   if (threadIdx.x == 0) shared.init();
-  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  const Tiles<Operands::kGrouped, Shape::kClusterM, Shape::kClusterN> tiles(product, shared.groups);
   const int rank = Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0;
   if (Shape::kCluster > 1) cluster_sync();
 
@@ -284,17 +282,17 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 template <class T, bool kAdd>
 struct StoreEach {
   static constexpr bool kAccumulates = kAdd;
-  template <int kColumns>
+  template <int kTileN>
   static constexpr int kStaging = 0;
   T* out;
   int64_t expert_stride, row_stride;
 
-  template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part, uint8_t*) const {
+  template <int kTileN>
+  __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part, uint8_t*) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
     T* const base = out + part.expert * expert_stride + part.row * row_stride + part.column;
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) {
+    for (int i = 0; i < kTileN / 2; ++i) {
       const int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       if (row >= part.rows || column >= part.columns) continue;
       T& to = base[row * row_stride + column];
@@ -308,7 +306,7 @@ template <class Shape, class Operands, class Scales, class Epilogue>
 void launch_fp8_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product, const Scales& scales,
                      const Epilogue& epilogue) {
   constexpr int kWalkedColumns = 2048;
-  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  product.walk = std::max(1, kWalkedColumns / Shape::kClusterN);
   const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   launch_persistent<Shape, Epilogue>(stream, fp8_gemm_kernel<Shape, Operands, Scales, Epilogue>, "a product in 8 bits",
                                      a_map, b_map, product, scales, epilogue);
@@ -317,29 +315,29 @@ void launch_fp8_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedPr
 template <class Scales, Fp8Format kFormatA>
 using Fp8Narrow = Fp8Shape<128, Multicast::none, Scales::kStaged, kFormatA>;
 template <class Scales, Fp8Format kFormatA>
-using Fp8Wide = Fp8Shape<256, Multicast::a, Scales::kStaged, kFormatA>;  // two blocks share the lines
+using Fp8Wide = Fp8Shape<256, Multicast::a, Scales::kStaged, kFormatA>;  // two blocks share a
 
-// Calls body.template operator()<Shape>() for results of `experts` of so many lines together, and columns.
+// Calls body.template operator()<Shape>() for results [M of all experts together, columns].
 template <class Scales, Fp8Format kFormatA, class Body>
-void with_fp8_shape_of(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
-  if (lines < 256 * experts || columns <= kFp8Columns)
+void with_fp8_shape_of(int64_t M, int64_t experts, int64_t columns, const Body& body) {
+  if (M < 256 * experts || columns <= kFp8Columns)
     body.template operator()<Fp8Narrow<Scales, kFormatA>>();
   else
     body.template operator()<Fp8Wide<Scales, kFormatA>>();
 }
 template <class Scales, class Body>
-void with_fp8_shape(Fp8Format format_a, int64_t lines, int64_t experts, int64_t columns, const Body& body) {
+void with_fp8_shape(Fp8Format format_a, int64_t M, int64_t experts, int64_t columns, const Body& body) {
   if (format_a == Fp8Format::e4m3)
-    with_fp8_shape_of<Scales, Fp8Format::e4m3>(lines, experts, columns, body);
+    with_fp8_shape_of<Scales, Fp8Format::e4m3>(M, experts, columns, body);
   else
-    with_fp8_shape_of<Scales, Fp8Format::e5m2>(lines, experts, columns, body);
+    with_fp8_shape_of<Scales, Fp8Format::e5m2>(M, experts, columns, body);
 }
 
 // fp8_product() (kernels/fp8/fp8.h) in tiles of one shape.
 template <class Shape>
 void launch_fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups) {
   using Bf16 = __nv_bfloat16;
-  using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps>;
+  using Both = OperandLayout<Grouped::m, Major::k, Major::k>;
   const Tensor &x = product.rows.values, &w = product.matrices(), &scales = product.weights.scales;
   const bool grouped = groups.begin.defined();
   const int across = static_cast<int>(scales.size(2)), of_expert = static_cast<int>(scales.size(1)) * across;
@@ -358,7 +356,7 @@ void launch_fp8_product(Stream& stream, const Tensor& y, const Fp8Product& produ
 template <class Shape, class Epilogue>
 void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Columns& dy, const Fp8Columns& x,
                                 const RowGroups& groups) {
-  using Both = OperandLayout<Grouped::sum, Major::steps, Major::steps>;
+  using Both = OperandLayout<Grouped::sum, Major::k, Major::k>;
   const Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(dw), dw.stride(0), dw.stride(1)};
   const bool grouped = groups.begin.defined();
   GroupedProduct product{grouped ? groups.begin.data<int64_t>() : nullptr,
@@ -368,7 +366,7 @@ void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Colum
                          static_cast<int>(dw.size(2)),
                          static_cast<int>(x.values.size(1) / 2)};
   product.unit = kWgmmaUnit;  // pairs of a block
-  const ColumnScales scales{ptr<float>(dy.scales), ptr<float>(x.scales), product.lines, product.columns};
+  const ColumnScales scales{ptr<float>(dy.scales), ptr<float>(x.scales), product.M, product.N};
   assert(reinterpret_cast<uintptr_t>(scales.a) % 16 == 0 && reinterpret_cast<uintptr_t>(scales.b) % 16 == 0);
   launch_fp8_gemm<Shape, Both>(stream, dy.values, x.values, product, scales, store);
 }

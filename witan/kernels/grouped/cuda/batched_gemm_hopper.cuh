@@ -1,5 +1,5 @@
 // Products of a batch of matrices on Hopper, in float16 with sums in float32, by the ring of the grouped products:
-// every matrix of the batch is a group of as many lines (or steps) as every other. Of a symmetric product only the
+// every matrix of the batch is a group of equal M (or K). Of a symmetric product only the
 // tiles on and below the diagonal are computed, and those below it are stored twice.
 //
 // Numbers of float16 stand in tensors of bfloat16, whose memory they are made in.
@@ -11,25 +11,25 @@
 
 namespace witan::kernels::cuda {
 
-// What a batch multiplies: `a` has the lines of all matrices below each other, or, where steps are rows of memory, the
-// steps.
+// The sizes of a batch. `a` has the M rows of all matrices one below the other or, where K are rows of memory, the K
+// rows.
 struct BatchedShape {
-  int matrices, lines, columns, steps;
+  int matrices, M, N, K;
   bool lower;  // tiles above the diagonal are left out
 };
 
-template <Grouped kGrouped, int kSpanLines, int kSpanColumns>
+template <Grouped kGrouped, int kClusterM, int kClusterN>
 class BatchedTiles {
  public:
   __device__ explicit BatchedTiles(const BatchedShape& shape)
       : shape_(shape),
-        across_(divide_up(shape.columns, kSpanColumns)),
-        each_(shape.lower ? across_ * (across_ + 1) / 2 : divide_up(shape.lines, kSpanLines) * across_) {}
+        across_(divide_up(shape.N, kClusterN)),
+        each_(shape.lower ? across_ * (across_ + 1) / 2 : divide_up(shape.M, kClusterM) * across_) {}
 
-  __device__ int spans() const { return shape_.matrices * each_; }
+  __device__ int cluster_tiles() const { return shape_.matrices * each_; }
 
-  __device__ Tile at(int span) const {
-    const int matrix = span / each_, rest = span - matrix * each_;
+  __device__ Tile at(int cluster_tile) const {
+    const int matrix = cluster_tile / each_, rest = cluster_tile - matrix * each_;
     int down = rest / across_;
     if (shape_.lower) {  // row after row of the triangle: the last that begins at or before
       down = static_cast<int>((sqrtf(static_cast<float>(8 * rest + 1)) - 1) / 2);
@@ -37,11 +37,11 @@ class BatchedTiles {
       while ((down + 1) * (down + 2) / 2 <= rest) ++down;
     }
     const int before = shape_.lower ? down * (down + 1) / 2 : down * across_;
-    const int line = down * kSpanLines, column = (rest - before) * kSpanColumns;
-    if constexpr (kGrouped == Grouped::lines)
-      return {matrix, matrix * shape_.lines + line, shape_.lines - line, line, column};
+    const int m = down * kClusterM, column = (rest - before) * kClusterN;
+    if constexpr (kGrouped == Grouped::m)
+      return {matrix, matrix * shape_.M + m, shape_.M - m, m, column};
     else
-      return {matrix, matrix * shape_.steps, shape_.steps, line, column};
+      return {matrix, matrix * shape_.K, shape_.K, m, column};
   }
 
  private:
@@ -54,7 +54,7 @@ class BatchedTiles {
 template <Grouped kGrouped>
 struct SymmetricStore {
   static constexpr bool kAccumulates = false;
-  template <int kColumns>
+  template <int kTileN>
   static constexpr int kStaging = Rows64::kBytes;
   __nv_bfloat16* out;
   const __nv_bfloat16* c;
@@ -62,19 +62,19 @@ struct SymmetricStore {
   float alpha, beta, identity;
 
   // `sums` are the accumulators of running products: written to here, each of those would wait for the one before.
-  template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+  template <int kTileN>
+  __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part,
                                              uint8_t* staging) const {
     const int64_t first_of_matrix = static_cast<int64_t>(part.expert) * size * size;
     const int warp_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
-    const int line = part.row - (kGrouped == Grouped::lines ? part.expert * size : 0);
-    const int row = line + warp_row, rows = part.rows - warp_row;
-    const bool mirrored = line >= part.column + kColumns;  // a tile of the diagonal is whole
+    const int m = part.row - (kGrouped == Grouped::m ? part.expert * size : 0);
+    const int row = m + warp_row, rows = part.rows - warp_row;
+    const bool mirrored = m >= part.column + kTileN;  // a tile of the diagonal is whole
     __nv_bfloat16* const matrix = out + first_of_matrix;
 #pragma unroll
-    for (int first = 0; first < kColumns; first += Rows64::kColumns) {
+    for (int first = 0; first < kTileN; first += Rows64::kColumns) {
       uint32_t pairs[Rows64::kColumns / 8][2];  // of columns 8 j and on, of either half of the rows
-      combine<kColumns>(pairs, sums, first, first_of_matrix, row, part.column);
+      combine<kTileN>(pairs, sums, first, first_of_matrix, row, part.column);
       const auto pair = [&](int j, int half) { return pairs[j][half]; };
       Rows64::store(matrix + static_cast<int64_t>(row) * size + part.column + first, size, rows, part.columns - first,
                     staging, pair);
@@ -87,8 +87,8 @@ struct SymmetricStore {
  private:
   // 64 columns from `first` on. Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go
   // with their sums.
-  template <int kColumns>
-  __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kColumns / 2],
+  template <int kTileN>
+  __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kTileN / 2],
                                           int first, int64_t first_of_matrix, int row, int column) const {
     constexpr int kOfQuad = 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -148,20 +148,20 @@ struct SymmetricStore {
 // scale times the sums, rounded to float16 or, `last`, to bfloat16.
 struct ScaledStore {
   static constexpr bool kAccumulates = false;
-  template <int kColumns>
+  template <int kTileN>
   static constexpr int kStaging = Rows64::kBytes;
   __nv_bfloat16* out;
   int64_t row_stride;
   float scale;
   bool last;
 
-  template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+  template <int kTileN>
+  __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part,
                                              uint8_t* staging) const {
     const int row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
     __nv_bfloat16* const to = out + (part.row + row) * row_stride + part.column;
 #pragma unroll
-    for (int first = 0; first < kColumns; first += Rows64::kColumns)
+    for (int first = 0; first < kTileN; first += Rows64::kColumns)
       Rows64::store(to + first, row_stride, part.rows - row, part.columns - first, staging, [&](int j, int half) {
         const int i = (first + j * 8) / 2 + half * 2;
         const float low = scale * sums[i], high = scale * sums[i + 1];
@@ -178,9 +178,9 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                         const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
-  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kTileN>> shared(memory);
   if (threadIdx.x == 0) shared.init();
-  const BatchedTiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(shape);
+  const BatchedTiles<Operands::kGrouped, Shape::kClusterM, Shape::kClusterN> tiles(shape);
   __syncthreads();
   run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue);
 #endif
@@ -189,10 +189,10 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 template <class Shape, class Operands, class Epilogue>
 void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const BatchedShape& shape,
                          const Epilogue& epilogue) {
-  assert(!shape.lower || (Shape::kSpanLines == Shape::kSpanColumns && shape.lines == shape.columns));
+  assert(!shape.lower || (Shape::kClusterM == Shape::kClusterN && shape.M == shape.N));
   assert(a.size(0) <= INT32_MAX);
   const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
-  const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.lines, shape.columns, shape.steps};
+  const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.M, shape.N, shape.K};
   launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a product of a batch",
                                      a_map, b_map, shape, product, epilogue);
 }

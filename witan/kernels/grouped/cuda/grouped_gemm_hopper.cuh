@@ -1,5 +1,5 @@
-// One persistent kernel under the grouped products on Hopper: sums [lines, columns] = a b^T per expert, in bfloat16 or
-// float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
+// The persistent kernel of the grouped products on Hopper: c [M, N] = a [M, K] b [N, K]^T for each expert, in bfloat16
+// or float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
 // multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
 // the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows
 // of one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
@@ -19,27 +19,26 @@ inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one 
 inline constexpr int kMostGroups = 1024;                   // whose table has room beside the ring
 inline constexpr int kSharedBytes = 227 << 10;             // that a block can have
 
-// The operand that two blocks, a cluster, have in common: each loads half of it for both.
+// The operand that the two blocks of a cluster share: each loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
 // How the two consumer warpgroups share the work, by CUTLASS's names: each has half of every tile (cooperative), or
 // every other tile, so that one multiplies while the other is in its epilogue (ping-pong).
 enum class Consumers : uint8_t { cooperative, ping_pong };
 
-template <int kLinesOf, int kColumnsOf, Consumers kConsumersOf, Multicast kMulticastOf>
+template <int kTileMOf, int kTileNOf, Consumers kConsumersOf, Multicast kMulticastOf>
 struct TileShape {
-  static constexpr int kLines = kLinesOf, kColumns = kColumnsOf;
+  static constexpr int kTileM = kTileMOf, kTileN = kTileNOf;
   static constexpr Multicast kMulticast = kMulticastOf;
   static constexpr bool kPingPong = kConsumersOf == Consumers::ping_pong;
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
-  static constexpr int kSpanLines = kLines * (kMulticast == Multicast::b ? 2 : 1);
-  static constexpr int kSpanColumns = kColumns * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kLines / kWgmmaUnit;              // of lines, which warpgroups deal out in turn
+  static constexpr int kClusterM = kTileM * (kMulticast == Multicast::b ? 2 : 1);
+  static constexpr int kClusterN = kTileN * (kMulticast == Multicast::a ? 2 : 1);
+  static constexpr int kUnits = kTileM / kWgmmaUnit;              // of 64 rows, which the warpgroups take in turn
   static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // in units, of one warpgroup's parts
-  static constexpr int kParts = kUnits / kPartsApart;             // of 64 lines, that a warpgroup has
-  static constexpr int kStageA = kLines * kWgmmaUnit * 2, kStageB = kColumns * kWgmmaUnit * 2,
-                       kStage = kStageA + kStageB;
-  static_assert(kLines % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kColumns % kWgmmaUnit == 0);
-  static constexpr int kLoadB = kColumns / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
+  static constexpr int kParts = kUnits / kPartsApart;             // of 64 rows, that a warpgroup has
+  static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kStageB = kTileN * kWgmmaUnit * 2, kStage = kStageA + kStageB;
+  static_assert(kTileM % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kTileN % kWgmmaUnit == 0);
+  static constexpr int kLoadB = kTileN / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
 };
 
 // The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
@@ -56,13 +55,13 @@ struct Memory {
 // The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
 enum class Columns : uint8_t { adjacent, paired };
 
-template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kColumnsOf = Columns::adjacent,
+template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kPairingOf = Columns::adjacent,
           Element kElementOf = Element::bfloat16, Gathered kGatheredOf = Gathered::none>
 struct OperandLayout {
   static constexpr Grouped kGrouped = kGroupedOf;
   static constexpr Major kMajorA = kMajorAOf, kMajorB = kMajorBOf;
   static constexpr Element kElement = kElementOf;
-  static constexpr bool kPaired = kColumnsOf == Columns::paired;
+  static constexpr bool kPaired = kPairingOf == Columns::paired;
   static constexpr Gathered kGathered = kGatheredOf;
   static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
   // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup,
@@ -73,14 +72,14 @@ struct OperandLayout {
   // fewer, threads that gather were seen to spill, and with fewer than 224 the epilogue of paired columns.
   static constexpr int kProducerRegisters = kGathered == Gathered::none ? 40 : kPaired ? 56 : 72;
   static constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
-  static_assert(!kPaired || kMajorB == Major::steps);
-  static_assert(!kGathersB || (kGrouped == Grouped::sum && kMajorB == Major::lines));
-  static_assert(!kGathersA || (kGrouped == Grouped::sum) == (kMajorA == Major::lines));
+  static_assert(!kPaired || kMajorB == Major::k);
+  static_assert(!kGathersB || (kGrouped == Grouped::sum && kMajorB == Major::mn));
+  static_assert(!kGathersA || (kGrouped == Grouped::sum) == (kMajorA == Major::mn));
   // Columns of one box of b.
   template <class Shape>
-  static constexpr int kBoxB = kMajorB == Major::lines ? kWgmmaUnit
-                               : kPaired               ? Shape::kColumns / 2
-                                                       : Shape::kLoadB;
+  static constexpr int kBoxB = kMajorB == Major::mn ? kWgmmaUnit
+                               : kPaired            ? Shape::kTileN / 2
+                                                    : Shape::kLoadB;
 };
 
 // What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
@@ -143,35 +142,34 @@ struct SharedRing {
   }
 };
 
-// A box of 64 steps by lines (or columns), of this block's own or for both.
+// Loads a box of 64 of K by rows of M (or N), for this block alone or for both blocks of the cluster.
 template <Major kMajor, bool kShared>
-__device__ __forceinline__ void load_lines(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
-                                           int slice) {
-  const int inner = kMajor == Major::steps ? step : line, outer = kMajor == Major::steps ? line : step;
+__device__ __forceinline__ void load_box_of(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int m, int k,
+                                            int slice) {
+  const int inner = kMajor == Major::k ? k : m, outer = kMajor == Major::k ? m : k;
   if constexpr (kShared)
     load_box(to, map, barrier, inner, outer, slice, 0b11);
   else
     load_box(to, map, barrier, inner, outer, slice);
 }
 
-// The units of a that have any of `lines`; where blocks share them, every other.
+// Loads the units of a that have any of the M rows; where blocks share them, every other unit.
 template <class Shape, class Operands>
-__device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int line, int step,
-                                       int lines, int rank) {
+__device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int m, int k, int M,
+                                       int rank) {
   constexpr bool kShared = Shape::kMulticast == Multicast::a;
 #pragma unroll
   for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
     const int unit = i + (kShared ? rank : 0);
-    if (unit * kWgmmaUnit < lines)
-      load_lines<Operands::kMajorA, kShared>(to + unit * kWgmmaUnitBytes, map, barrier, line + unit * kWgmmaUnit, step,
-                                             0);
+    if (unit * kWgmmaUnit < M)
+      load_box_of<Operands::kMajorA, kShared>(to + unit * kWgmmaUnitBytes, map, barrier, m + unit * kWgmmaUnit, k, 0);
   }
 }
 
-// All columns of b; where blocks share them, this block's half. `half`: the columns of [gate | up] that are gates.
+// Loads all columns of b; where blocks share them, this block's half. `half`: the number of gates in [gate | up].
 template <class Shape, class Operands>
 __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
-                                       int step, int slice, int rank) {
+                                       int k, int slice, int rank) {
   constexpr bool kShared = Shape::kMulticast == Multicast::b;
   constexpr int kBox = Operands::template kBoxB<Shape>;
   static_assert(Shape::kLoadB % kBox == 0);
@@ -179,47 +177,47 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
 #pragma unroll
   for (int i = 0; i < Shape::kLoadB; i += kBox) {
     const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
-    load_lines<Operands::kMajorB, kShared>(to + at * kWgmmaUnit * 2, map, barrier,
-                                           Operands::kPaired ? paired : column + at, step, slice);
+    load_box_of<Operands::kMajorB, kShared>(to + at * kWgmmaUnit * 2, map, barrier,
+                                            Operands::kPaired ? paired : column + at, k, slice);
   }
 }
 
-// Of the sum. An empty sum is one block, of which nothing is valid, where it has to be written.
+// Blocks of K. An empty sum has one block without valid rows if its zeros must be written.
 template <Grouped kGrouped, bool kAccumulates>
 __device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
   if constexpr (kGrouped == Grouped::sum)
     return max(divide_up(tile.rows, kWgmmaUnit), kAccumulates ? 0 : 1);
   else
-    return divide_up(product.steps, kWgmmaUnit);
+    return divide_up(product.K, kWgmmaUnit);
 }
 
-// This block's tile of its cluster's span.
+// This block's tile of its cluster tile.
 template <class Shape, class Operands, class AllTiles>
-__device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int span, int rank) {
-  Tile tile = tiles.at(span);
-  if (Shape::kMulticast == Multicast::a) tile.column += rank * Shape::kColumns;
+__device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int cluster_tile, int rank) {
+  Tile tile = tiles.at(cluster_tile);
+  if (Shape::kMulticast == Multicast::a) tile.n += rank * Shape::kTileN;
   if (Shape::kMulticast == Multicast::b) {
-    tile.line += rank * Shape::kLines;
-    if (Operands::kGrouped == Grouped::lines) {
-      tile.row += rank * Shape::kLines;
-      tile.rows -= rank * Shape::kLines;
+    tile.m += rank * Shape::kTileM;
+    if (Operands::kGrouped == Grouped::m) {
+      tile.row += rank * Shape::kTileM;
+      tile.rows -= rank * Shape::kTileM;
     }
   }
   return tile;
 }
 
-// Of a tile's lines, those that exist from its first on: units of others are neither loaded nor multiplied.
+// The rows of M from the tile's first on. Units beyond them are neither loaded nor multiplied.
 template <class Operands>
-__device__ __forceinline__ int lines_left(const GroupedProduct& product, const Tile& tile) {
-  return Operands::kGrouped == Grouped::sum ? product.lines - tile.line : tile.rows;
+__device__ __forceinline__ int m_left(const GroupedProduct& product, const Tile& tile) {
+  return Operands::kGrouped == Grouped::sum ? product.M - tile.m : tile.rows;
 }
 
 // How the producers gather rows, of the operand for which they do.
 template <class Shape, class Operands>
 using GatherFor =
     std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
-                       std::conditional_t<Operands::kGrouped == Grouped::lines, GatherLines<Shape::kLines>,
-                                          GatherSteps<Operands::kGathersA ? Shape::kLines : Shape::kColumns>>>;
+                       std::conditional_t<Operands::kGrouped == Grouped::m, GatherLines<Shape::kTileM>,
+                                          GatherSteps<Operands::kGathersA ? Shape::kTileM : Shape::kTileN>>>;
 
 // What a stage holds behind its operands: nothing.
 struct NothingBeside {
@@ -227,8 +225,9 @@ struct NothingBeside {
   __device__ __forceinline__ void load(uint8_t*, uint64_t*, const Tile&, int, int) const {}
 };
 
-// One thread, or all of the warpgroup where rows are gathered: the tiles of every span, as stages become empty. The
-// first thread has the copy engine copy what is not gathered. `beside`: what else it copies into each stage.
+// Runs on one thread, or on all of the warpgroup where rows are gathered, and fills stages with the tiles of every
+// cluster tile as they become empty. The first thread has the copy engine copy what is not gathered. `beside`: what
+// else it copies into each stage.
 template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles, class Beside = NothingBeside>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank,
@@ -243,26 +242,27 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   GatherFor<Shape, Operands> gather;
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
-  for (int span = static_cast<int>(blockIdx.x) / Shape::kCluster; span < tiles.spans(); span += apart) {
-    const Tile tile = tile_of<Shape, Operands>(tiles, span, rank);
+  for (int cluster_tile = static_cast<int>(blockIdx.x) / Shape::kCluster; cluster_tile < tiles.cluster_tiles();
+       cluster_tile += apart) {
+    const Tile tile = tile_of<Shape, Operands>(tiles, cluster_tile, rank);
     const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
-    const int lines = lines_left<Operands>(product, tile);
-    const int units = min(Shape::kUnits, max(0, divide_up(lines, kWgmmaUnit)));
-    gather.begin(gathered, tile.row, tile.rows, Operands::kGathersA ? tile.line : tile.column);
+    const int M = m_left<Operands>(product, tile);
+    const int units = min(Shape::kUnits, max(0, divide_up(M, kWgmmaUnit)));
+    gather.begin(gathered, tile.row, tile.rows, Operands::kGathersA ? tile.m : tile.n);
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
       if (loads) {
         barrier_arrive_and_expect(
             full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)) +
-                      beside.bytes(tile, lines));
-        beside.load(shared.b(ring.stage) + Shape::kStageB, full, tile, lines, block);
-        const int step = block * kWgmmaUnit + (kSum ? tile.row : 0);
+                      beside.bytes(tile, M));
+        beside.load(shared.b(ring.stage) + Shape::kStageB, full, tile, M, block);
+        const int k = block * kWgmmaUnit + (kSum ? tile.row : 0);
         if constexpr (kLoadsA)
-          load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.line : tile.row, step, lines, rank);
+          load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.m : tile.row, k, M, rank);
         if constexpr (kLoadsB)
-          load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.column, product.columns / 2, step,
-                                  kSum ? 0 : tile.expert, rank);
+          load_b<Shape, Operands>(shared.b(ring.stage), b_map, full, tile.n, product.N / 2, k, kSum ? 0 : tile.expert,
+                                  rank);
       }
       if constexpr (kGathers) {
         __syncwarp();
@@ -274,8 +274,8 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   if constexpr (kGathers) wait_copied();
 }
 
-// The rows from `valid` on belong to other groups, or to nobody: zeros, by the threads that multiply them. Only where
-// rows are steps, so that in each unit they are the last bytes.
+// Zeroes the rows from `valid` on, which belong to other groups or to none, by the threads that multiply them. Only
+// where K runs over rows, so that they are the last bytes of each unit.
 template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
   constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
@@ -303,7 +303,7 @@ __device__ __forceinline__ void release(uint64_t* empty) {
 // sums = a b^T over all blocks of the sum, for the first kParts of the warpgroup's parts, perhaps none; stages are
 // released one block late, when their multiplies have ended. Calls `issued` when all of them are under way.
 template <int kParts, class Shape, class Operands, int kStaging, class Issued>
-__device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kColumns / 2],
+__device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kTileN / 2],
                                          const SharedRing<Shape, kStaging>& shared,
                                          Ring<SharedRing<Shape, kStaging>::kStages>& ring, int blocks, int rows,
                                          int consumer, const Issued& issued) {
@@ -319,10 +319,10 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
       const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
       wgmma_begin();
 #pragma unroll
-      for (int k = 0; k < kWgmmaUnit / kWgmmaSteps; ++k)
+      for (int k = 0; k < kWgmmaUnit / kWgmmaK; ++k)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          wgmma<Shape::kColumns, kA, kB, Operands::kElement>(
+          wgmma<Shape::kTileN, kA, kB, Operands::kElement>(
               sums[part], a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
               b + k * kWgmmaAdvance<kB>, block | k);
       wgmma_commit();
@@ -341,7 +341,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kCo
   release<Shape>(shared.empty + before);
 }
 
-// One warpgroup: every tile, or every other. The next is looked up while multiplies run.
+// One warpgroup computes every tile, or every other. The next is looked up while multiplies run.
 template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
 __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
@@ -351,47 +351,46 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
   const int apart = static_cast<int>(gridDim.x) / Shape::kCluster;
-  const auto tile_at = [&](int span) {
-    return span < tiles.spans() ? tile_of<Shape, Operands>(tiles, span, rank) : Tile{};
+  const auto tile_at = [&](int cluster_tile) {
+    return cluster_tile < tiles.cluster_tiles() ? tile_of<Shape, Operands>(tiles, cluster_tile, rank) : Tile{};
   };
   Tile next = tile_at(first);
   int turn = 0;
-  for (int span = first; span < tiles.spans(); span += apart, turn ^= 1) {
+  for (int cluster_tile = first; cluster_tile < tiles.cluster_tiles(); cluster_tile += apart, turn ^= 1) {
     const Tile tile = next;
     const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
     if (Shape::kPingPong && turn != consumer) {
       ring.skip(blocks);
-      next = tile_at(span + apart);
+      next = tile_at(cluster_tile + apart);
       continue;
     }
     // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
     // more.
     const auto pass = [&] {
-      if (Shape::kPingPong && span + apart < tiles.spans())
+      if (Shape::kPingPong && cluster_tile + apart < tiles.cluster_tiles())
         arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
-      next = tile_at(span + apart);
+      next = tile_at(cluster_tile + apart);
     };
-    if (Shape::kPingPong && span != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
+    if (Shape::kPingPong && cluster_tile != first) sync_threads(kTurnBarrier + consumer, kWarpgroup * kConsumers);
     if (blocks == 0) {
       pass();
       continue;
     }
-    const int down = Shape::kPingPong ? 0 : consumer * kWgmmaUnit, lines = lines_left<Operands>(product, tile) - down;
+    const int down = Shape::kPingPong ? 0 : consumer * kWgmmaUnit, M = m_left<Operands>(product, tile) - down;
     constexpr int kHalves = Operands::kPaired ? 2 : 1;
     const auto part_at = [&](int part) -> Part {
-      const int row = (kSum ? tile.line : tile.row) + down + part * kApart;
-      return {tile.expert, row, lines - part * kApart, tile.column / kHalves,
-              (product.columns - tile.column) / kHalves};
+      const int row = (kSum ? tile.m : tile.row) + down + part * kApart;
+      return {tile.expert, row, M - part * kApart, tile.n / kHalves, (product.N - tile.n) / kHalves};
     };
     if constexpr (ReadsMemory<Epilogue>) {
       static_assert(Shape::kParts == 1);
       epilogue.fetch(part_at(0), staging);
     }
-    float sums[Shape::kParts][Shape::kColumns / 2];
-    // By lines: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
-    if (lines > (Shape::kParts - 1) * kApart)
+    float sums[Shape::kParts][Shape::kTileN / 2];
+    // By rows: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
+    if (M > (Shape::kParts - 1) * kApart)
       multiply<Shape::kParts, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
-    else if (Shape::kParts > 1 && lines > 0)
+    else if (Shape::kParts > 1 && M > 0)
       multiply<1, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
     else
       multiply<0, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
@@ -399,7 +398,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
     for (int part = 0; part < Shape::kParts; ++part) {
       const Part own = part_at(part);
       if (own.rows <= 0) break;
-      epilogue.template operator()<Shape::kColumns>(sums[part], own, staging);
+      epilogue.template operator()<Shape::kTileN>(sums[part], own, staging);
     }
   }
   epilogue.finish();
@@ -429,7 +428,7 @@ __device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& sha
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// a [rows of the pool, steps] or, where the sum is grouped, [rows of the pool, lines]; b per expert, or the pool's.
+// a [rows of the pool, K] or, where the sum is grouped, [rows of the pool, M]; b is the expert's, or the pool's.
 template <class Shape, class Operands, class Epilogue>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
@@ -437,9 +436,9 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
                         const __grid_constant__ Epilogue epilogue) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ uint8_t memory[];
-  const SharedRing<Shape, Epilogue::template kStaging<Shape::kColumns>> shared(memory);
+  const SharedRing<Shape, Epilogue::template kStaging<Shape::kTileN>> shared(memory);
   if (threadIdx.x == 0) shared.init(Operands::kArrivals);
-  const Tiles<Operands::kGrouped, Shape::kSpanLines, Shape::kSpanColumns> tiles(product, shared.groups);
+  const Tiles<Operands::kGrouped, Shape::kClusterM, Shape::kClusterN> tiles(product, shared.groups);
   run_block<Shape, Operands>(shared, tiles, product, a_map, b_map, epilogue, gathered);
 #endif
 }
@@ -447,7 +446,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 // A block per multiprocessor, in clusters of the shape's.
 template <class Shape, class Epilogue, class Kernel, class... Arguments>
 void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, const Arguments&... arguments) {
-  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kColumns>>::kBytes;
+  constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kTileN>>::kBytes;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                      "asking for shared memory");
   cudaLaunchAttribute cluster{};
@@ -467,8 +466,8 @@ void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, c
 template <class Shape, class Operands, class Epilogue>
 void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
                          const Epilogue& epilogue, const RowIndex& rows = {}) {
-  constexpr int kWalkedColumns = 2048;  // with as many lines: what all multiprocessors multiply at a time
-  product.walk = std::max(1, kWalkedColumns / Shape::kSpanColumns);
+  constexpr int kWalkedColumns = 2048;  // by as many rows: what all multiprocessors multiply at a time
+  product.walk = std::max(1, kWalkedColumns / Shape::kClusterN);
   CUtensorMap a_map{}, b_map{};
   GatheredRows gathered{};
   if (!Operands::kGathersA) a_map = tensor_map(a, kWgmmaUnit);

@@ -46,17 +46,18 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ Group groups[];
   const Tiles<kGrouped, kTile, kTile> tiles(product, groups);
   const int y = static_cast<int>(threadIdx.x) / kSide, x = static_cast<int>(threadIdx.x) % kSide;
-  for (int span = static_cast<int>(blockIdx.x); span < tiles.spans(); span += static_cast<int>(gridDim.x)) {
-    const Tile tile = tiles.at(span);
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.cluster_tiles();
+       number += static_cast<int>(gridDim.x)) {
+    const Tile tile = tiles.at(number);
     // Rows of the pool begin at the group: at its first line, or at the first step of its sum.
     Operand<S> b = of_all;
     b.data += kSum ? 0 : tile.expert * b.expert_stride;
-    const int line = kSum ? tile.line : 0, lines = kSum ? product.lines : tile.rows;
-    const int steps = kSum ? tile.rows : product.steps;
+    const int line = kSum ? tile.m : 0, lines = kSum ? product.M : tile.rows;
+    const int steps = kSum ? tile.rows : product.K;
     A sums[kEach][kEach] = {};
     for (int step = 0; step < steps; step += kDepth) {
       fill(left, a, tile.row, line, lines, step, steps);
-      fill(right, b, kSum ? tile.row : 0, tile.column, product.columns, step, steps);
+      fill(right, b, kSum ? tile.row : 0, tile.n, product.N, step, steps);
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < kDepth; ++k)
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        const int m = line + y + i * kSide, n = tile.column + x + j * kSide;
-        if (m >= lines || n >= product.columns) continue;
+        const int m = line + y + i * kSide, n = tile.n + x + j * kSide;
+        if (m >= lines || n >= product.N) continue;
         C& out = c[tile.expert * c_expert_stride + static_cast<int64_t>(kSum ? m : tile.row + m) * c_stride + n];
         out = convert<C>(accumulate ? convert<A>(out) + sums[i][j] : sums[i][j]);
       }
@@ -85,7 +86,7 @@ void launch(Stream& stream, const Tensor& c, bool accumulate, const Operand<S>& 
   const int dims = c.shape().dims();
   const int shared = Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts);
   assert(shared <= 24 << 10);  // beside the operands', without asking for more: 2,000 experts
-  const int64_t most = (c.elements() / product.columns / kTile + product.experts) * divide_up(product.columns, kTile);
+  const int64_t most = (c.elements() / product.N / kTile + product.experts) * divide_up(product.N, kTile);
   plain_kernel<kGrouped, S, C><<<blocks_for(stream, most, 4), kThreads, static_cast<size_t>(shared), native(stream)>>>(
       ptr<C>(c), c.stride(dims - 2), dims == 3 ? c.stride(0) : 0, accumulate, a, b, product);
 }
@@ -101,9 +102,9 @@ void plain_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, c
                          bool transposed, const RowIndex& from_rows) {
   if (to.elements() == 0) return;
   dispatch_device(to.dtype(), [&]<class T>() {
-    launch<Grouped::lines, T, T>(stream, to, false, pool_rows<T>(from, from_rows, true),
-                                 Operand<T>{ptr<T>(w), w.stride(1), w.stride(0), !transposed},
-                                 product_of(groups, to.size(0), to.size(1), from.size(1)));
+    launch<Grouped::m, T, T>(stream, to, false, pool_rows<T>(from, from_rows, true),
+                             Operand<T>{ptr<T>(w), w.stride(1), w.stride(0), !transposed},
+                             product_of(groups, to.size(0), to.size(1), from.size(1)));
   });
 }
 

@@ -21,21 +21,22 @@ template <bool kTransposed, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     lines_kernel(Result<T> to, Operand<T> from, Operand<T> w, int64_t expert_stride, GroupedProduct product) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const Tiles<Grouped::lines, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
-  for (int span = static_cast<int>(blockIdx.x); span < tiles.spans(); span += static_cast<int>(gridDim.x)) {
-    const Tile tile = tiles.at(span);
+  const Tiles<Grouped::m, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.cluster_tiles();
+       number += static_cast<int>(gridDim.x)) {
+    const Tile tile = tiles.at(number);
     Operand<T> rows = from_row(from, tile.row), columns = w;
     rows.lines = tile.rows;
     columns.data += tile.expert * expert_stride;
-    const Sums sums = sum_tiles<T, true, !kTransposed>(
-        shared, divide_up(product.steps, kDepth), warp_line(), warp_column(), [&](T* a, T* b, int number) {
-          load_tile<true>(a, rows, 0, number * kDepth);
-          load_tile<!kTransposed>(b, columns, tile.column, number * kDepth);
-        });
+    const Sums sums = sum_tiles<T, true, !kTransposed>(shared, divide_up(product.K, kDepth), warp_line(), warp_column(),
+                                                       [&](T* a, T* b, int number) {
+                                                         load_tile<true>(a, rows, 0, number * kDepth);
+                                                         load_tile<!kTransposed>(b, columns, tile.n, number * kDepth);
+                                                       });
     Result<T> out = to;
     out.data += tile.row * to.stride;
     out.lines = tile.rows;
-    store(out, sums, warp_line(), tile.column + warp_column());
+    store(out, sums, warp_line(), tile.n + warp_column());
   }
 }
 
@@ -45,19 +46,20 @@ __global__ void __launch_bounds__(kThreads, 2)
     sum_kernel(Result<C> dw, int64_t expert_stride, Operand<T> dy, Operand<T> x, GroupedProduct product) {
   extern __shared__ __align__(16) unsigned char shared[];
   const Tiles<Grouped::sum, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
-  for (int span = static_cast<int>(blockIdx.x); span < tiles.spans(); span += static_cast<int>(gridDim.x)) {
-    const Tile tile = tiles.at(span);
+  for (int number = static_cast<int>(blockIdx.x); number < tiles.cluster_tiles();
+       number += static_cast<int>(gridDim.x)) {
+    const Tile tile = tiles.at(number);
     if (dw.accumulate && tile.rows == 0) continue;
     Operand<T> lines = from_row(dy, tile.row), columns = from_row(x, tile.row);
     lines.steps = columns.steps = tile.rows;
     const Sums sums = sum_tiles<T, false, false>(shared, divide_up(tile.rows, kDepth), warp_line(), warp_column(),
                                                  [&](T* a, T* b, int number) {
-                                                   load_tile<false>(a, lines, tile.line, number * kDepth);
-                                                   load_tile<false>(b, columns, tile.column, number * kDepth);
+                                                   load_tile<false>(a, lines, tile.m, number * kDepth);
+                                                   load_tile<false>(b, columns, tile.n, number * kDepth);
                                                  });
     Result<C> out = dw;
     out.data += tile.expert * expert_stride;
-    store(out, sums, tile.line + warp_line(), tile.column + warp_column());
+    store(out, sums, tile.m + warp_line(), tile.n + warp_column());
   }
 }
 
@@ -81,7 +83,7 @@ Operand<T> pool_rows(const Tensor& data, const RowIndex& at, int64_t lines, int6
 
 template <Grouped kGrouped, class Kernel, class... Args>
 void launch(Stream& stream, Kernel kernel, int64_t lines, const GroupedProduct& product, const Args&... args) {
-  const int64_t most = (lines / kTile + product.experts) * tiles_of(product.columns);
+  const int64_t most = (lines / kTile + product.experts) * tiles_of(product.N);
   launch_tiles(stream, kernel, blocks_for(stream, most, 2),
                Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts), args..., product);
 }
@@ -94,9 +96,9 @@ bool warp_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, co
   if (to.elements() == 0) return true;
   const int64_t N = to.size(1), K = from.size(1);
   dispatch_half(to.dtype(), [&]<class T>() {
-    launch<Grouped::lines>(stream, transposed ? lines_kernel<true, T> : lines_kernel<false, T>, to.size(0),
-                           product_of(groups, to.size(0), N, K), result<T>(to, false),
-                           pool_rows<T>(from, from_rows, 0, K), operand<T>(w, N, K), w.stride(0));
+    launch<Grouped::m>(stream, transposed ? lines_kernel<true, T> : lines_kernel<false, T>, to.size(0),
+                       product_of(groups, to.size(0), N, K), result<T>(to, false), pool_rows<T>(from, from_rows, 0, K),
+                       operand<T>(w, N, K), w.stride(0));
   });
   return true;
 }

@@ -1,5 +1,5 @@
-// Which tile a grouped product takes. It follows from shapes alone, as all sums are formed in the order of their steps
-// in any case. What was measured tile by tile is in docs/performance-log.md, steps 35 and 38.
+// The tile of a grouped product. It follows from shapes alone, and changes no bit: all sums are formed in the order of
+// K. What was measured tile by tile is in docs/performance-log.md, steps 35 and 38.
 #pragma once
 
 #include "witan/kernels/grouped/cuda/grouped_gemm_hopper.cuh"
@@ -13,11 +13,11 @@ using WidePair = TileShape<128, 256, Consumers::cooperative, Multicast::b>;
 using TallTile = TileShape<256, 128, Consumers::cooperative, Multicast::none>;
 using TallPair = TileShape<256, 128, Consumers::cooperative, Multicast::a>;
 
-// Calls body.template operator()<Shape>() with the tile for results [lines, columns] of so many experts, in which
-// blocks share nothing.
+// Calls body.template operator()<Shape>() with the tile for results [M of all experts together, columns] in
+// which blocks share nothing.
 template <class Body>
-void with_unshared_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
-  if (lines <= 64 * experts)
+void with_unshared_shape(int64_t M, int64_t experts, int64_t columns, const Body& body) {
+  if (M <= 64 * experts)
     body.template operator()<TileShape<64, 256, Consumers::ping_pong, Multicast::none>>();
   else if (columns <= 128)
     body.template operator()<TileShape<128, 128, Consumers::ping_pong, Multicast::none>>();
@@ -25,21 +25,20 @@ void with_unshared_shape(int64_t lines, int64_t experts, int64_t columns, const 
     body.template operator()<WideTile>();
 }
 
-// The same for lines that are an expert's rows: where it has two tiles of them, or more, pairs of blocks share its
-// columns.
+// The same where M are experts' rows: if an expert has two tiles of them or more, pairs of blocks share its columns.
 template <class Body>
-void with_lines_shape(int64_t lines, int64_t experts, int64_t columns, const Body& body) {
-  if (columns <= 128 || lines < WidePair::kSpanLines * experts)
-    with_unshared_shape(lines, experts, columns, body);
+void with_m_shape(int64_t M, int64_t experts, int64_t columns, const Body& body) {
+  if (columns <= 128 || M < WidePair::kClusterM * experts)
+    with_unshared_shape(M, experts, columns, body);
   else
     body.template operator()<WidePair>();
 }
 
-// The same where half of a tile's columns are the partners of the other half, of more than 64 lines for each expert: a
-// wide tile in any case.
+// The same where half of a tile's columns are the partners of the other half, for more than 64 rows of each expert:
+// always a wide tile.
 template <class Body>
-void with_paired_shape(int64_t lines, int64_t experts, const Body& body) {
-  if (lines < WidePair::kSpanLines * experts)
+void with_paired_shape(int64_t M, int64_t experts, const Body& body) {
+  if (M < WidePair::kClusterM * experts)
     body.template operator()<WideTile>();
   else
     body.template operator()<WidePair>();

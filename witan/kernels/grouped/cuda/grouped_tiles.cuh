@@ -11,76 +11,77 @@
 
 namespace witan::kernels::cuda {
 
-// Which side of the product has the group's rows: the lines of a (y = x w^T), or the sum (dw = dy^T x).
-enum class Grouped : uint8_t { lines, sum };
+// The dim of the product that runs over the group's rows: M (y = x w^T), or the sum's K (dw = dy^T x).
+enum class Grouped : uint8_t { m, sum };
 
 struct GroupedProduct {
-  const int64_t* begin;  // [experts], as in RowGroups; null: one expert, with all lines or steps
+  const int64_t* begin;  // [experts], as in RowGroups; null: one expert, with all of M or K
   const int64_t* count;
   int experts;
-  int lines, columns, steps;  // of one expert's product; lines or steps are the group's own
-  int walk = 8;               // spans of columns that are walked through together for all lines
-  int unit = 1;               // what begin and count are multiples of
+  int M, N, K;   // of one expert's product; M or K is the group's own
+  int walk = 8;  // cluster tiles of columns that are walked together over all of M
+  int unit = 1;  // what begin and count are multiples of
 };
 
-inline GroupedProduct product_of(const RowGroups& groups, int64_t lines, int64_t columns, int64_t steps) {
-  assert(std::max({lines, columns, steps}) <= INT32_MAX);
+inline GroupedProduct product_of(const RowGroups& groups, int64_t M, int64_t columns, int64_t K) {
+  assert(std::max({M, columns, K}) <= INT32_MAX);
   return {groups.begin.data<int64_t>(), groups.count.data<int64_t>(), static_cast<int>(groups.experts()),
-          static_cast<int>(lines),      static_cast<int>(columns),    static_cast<int>(steps)};
+          static_cast<int>(M),          static_cast<int>(columns),    static_cast<int>(K)};
 }
 
-// An expert's rows, and how many spans of rows lie before them.
+// An expert's rows, and the number of rows of cluster tiles before them.
 struct Group {
-  int first_span, begin, count;
+  int first_cluster_tile, begin, count;
 };
 
 struct Tile {
   int expert;
-  int row;           // in the pool: of the tile's first line, or of the sum's first step
-  int rows;          // of the group from there on; 0 or less where a span's second tile has none
-  int line, column;  // of the expert's product
+  int row;   // in the pool: of the tile's first m, or of its first k
+  int rows;  // of the group from there on; 0 or less where a cluster tile's second tile has none
+  int m, n;  // of the expert's product
 };
 
 __host__ __device__ constexpr int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// Numbers spans of kSpanLines by kSpanColumns, each a tile or the tiles of a cluster.
-template <Grouped kGrouped, int kSpanLines, int kSpanColumns>
+// Numbers cluster tiles of kClusterM by kClusterN, each the tile of a block or the tiles of a cluster.
+template <Grouped kGrouped, int kClusterM, int kClusterN>
 class Tiles {
  public:
   static int shared_bytes(int experts) { return (experts + 1) * static_cast<int>(sizeof(Group)); }
 
   // By all threads of the block, `shared` of shared_bytes().
   __device__ Tiles(const GroupedProduct& product, Group* shared)
-      : product_(product), groups_(shared), across_(divide_up(product.columns, kSpanColumns)) {
+      : product_(product), groups_(shared), across_(divide_up(product.N, kClusterN)) {
     for (int e = static_cast<int>(threadIdx.x); e < product.experts; e += static_cast<int>(blockDim.x)) {
       const bool all = product.begin == nullptr;
       groups_[e].begin = all ? 0 : static_cast<int>(product.begin[e]) * product.unit;
-      groups_[e].count = !all                         ? static_cast<int>(product.count[e]) * product.unit
-                         : kGrouped == Grouped::lines ? product.lines
-                                                      : product.steps;
+      groups_[e].count = !all                     ? static_cast<int>(product.count[e]) * product.unit
+                         : kGrouped == Grouped::m ? product.M
+                                                  : product.K;
     }
     __syncthreads();
-    if (kGrouped == Grouped::lines && threadIdx.x < 32) number_spans(static_cast<int>(threadIdx.x));
+    if (kGrouped == Grouped::m && threadIdx.x < 32) number_cluster_tiles(static_cast<int>(threadIdx.x));
     __syncthreads();
-    spans_ = kGrouped == Grouped::lines ? groups_[product.experts].first_span * across_
-                                        : product.experts * divide_up(product.lines, kSpanLines) * across_;
+    cluster_tiles_ = kGrouped == Grouped::m ? groups_[product.experts].first_cluster_tile * across_
+                                            : product.experts * divide_up(product.M, kClusterM) * across_;
   }
 
-  __device__ int spans() const { return spans_; }
+  __device__ int cluster_tiles() const { return cluster_tiles_; }
 
-  __device__ Tile at(int span) const {
-    if constexpr (kGrouped == Grouped::lines) {
-      const int e = expert_of(span / across_);
+  __device__ Tile at(int cluster_tile) const {
+    if constexpr (kGrouped == Grouped::m) {
+      const int e = expert_of(cluster_tile / across_);
       const Group group = groups_[e];
-      const auto [down, across] = walk(span - group.first_span * across_, groups_[e + 1].first_span - group.first_span);
-      const int line = down * kSpanLines;
-      return {e, group.begin + line, group.count - line, line, across * kSpanColumns};
+      const auto [down, across] = walk(cluster_tile - group.first_cluster_tile * across_,
+                                       groups_[e + 1].first_cluster_tile - group.first_cluster_tile);
+      const int m = down * kClusterM;
+      return {e, group.begin + m, group.count - m, m, across * kClusterN};
     } else {
-      const int down_each = divide_up(product_.lines, kSpanLines), e = span / (down_each * across_);
-      const auto [down, across] = walk(span - e * down_each * across_, down_each);
-      return {e, groups_[e].begin, groups_[e].count, down * kSpanLines, across * kSpanColumns};
+      const int down_each = divide_up(product_.M, kClusterM), e = cluster_tile / (down_each * across_);
+      const auto [down, across] = walk(cluster_tile - e * down_each * across_, down_each);
+      return {e, groups_[e].begin, groups_[e].count, down * kClusterM, across * kClusterN};
     }
   }
 
@@ -90,28 +91,28 @@ class Tiles {
   };
 
   // A prefix sum over the experts, by one warp.
-  __device__ void number_spans(int lane) {
+  __device__ void number_cluster_tiles(int lane) {
     int before = 0;
     for (int base = 0; base < product_.experts; base += 32) {
-      const int e = base + lane, own = e < product_.experts ? divide_up(groups_[e].count, kSpanLines) : 0;
+      const int e = base + lane, own = e < product_.experts ? divide_up(groups_[e].count, kClusterM) : 0;
       int sum = own;
 #pragma unroll
       for (int apart = 1; apart < 32; apart *= 2) {
         const int left = __shfl_up_sync(0xffffffffu, sum, apart);
         if (lane >= apart) sum += left;
       }
-      if (e < product_.experts) groups_[e].first_span = before + sum - own;
+      if (e < product_.experts) groups_[e].first_cluster_tile = before + sum - own;
       before += __shfl_sync(0xffffffffu, sum, 31);
     }
-    if (lane == 0) groups_[product_.experts].first_span = before;
+    if (lane == 0) groups_[product_.experts].first_cluster_tile = before;
   }
 
-  // The last expert with first_span <= span_of_rows: it has rows, since a later one begins behind them.
-  __device__ int expert_of(int span_of_rows) const {
+  // The last expert with first_cluster_tile <= cluster_row: it has rows, since a later one begins behind them.
+  __device__ int expert_of(int cluster_row) const {
     int low = 0, high = product_.experts;
     while (high - low > 1) {
       const int middle = (low + high) / 2;
-      if (groups_[middle].first_span <= span_of_rows)
+      if (groups_[middle].first_cluster_tile <= cluster_row)
         low = middle;
       else
         high = middle;
@@ -119,7 +120,7 @@ class Tiles {
     return low;
   }
 
-  // Columns in bands of product_.walk spans; in a band row by row.
+  // Bands of product_.walk cluster tiles across; row by row in each.
   __device__ Place walk(int local, int down_all) const {
     const int band = local / (down_all * product_.walk), rest = local - band * down_all * product_.walk;
     const int width = min(product_.walk, across_ - band * product_.walk), down = rest / width;
@@ -128,7 +129,7 @@ class Tiles {
 
   GroupedProduct product_;
   Group* groups_;
-  int across_, spans_ = 0;
+  int across_, cluster_tiles_ = 0;
 };
 
 }  // namespace witan::kernels::cuda

@@ -12,7 +12,7 @@ template <class T, Gathered kGathered, class Epilogue>
 void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                             const RowGroups& groups, const RowIndex& rows) {
   const Tensor& dw = to.dw;
-  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
+  using Both = OperandLayout<Grouped::sum, Major::mn, Major::mn, Columns::adjacent, kElementFor<T>, kGathered>;
   const auto store = weight_store<Epilogue>(to);
   const auto launch = [&]<class Shape>() {
     const GroupedProduct product =
@@ -22,7 +22,7 @@ void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tens
   // Where rows of dy are gathered, pairs gained nothing in whole layers (docs/performance-log.md, step 38).
   if constexpr (kGathered == Gathered::a)
     launch.template operator()<WideTile>();
-  else if (dw.size(2) < TallPair::kSpanColumns)
+  else if (dw.size(2) < TallPair::kClusterN)
     launch.template operator()<TallTile>();
   else
     launch.template operator()<TallPair>();

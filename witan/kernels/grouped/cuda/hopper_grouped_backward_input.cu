@@ -7,8 +7,8 @@ namespace witan::kernels::cuda {
 void hopper_grouped_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                    const Tensor& w) {
   dispatch_half(dx.dtype(), [&]<class T>() {
-    using Both = OperandLayout<Grouped::lines, Major::steps, Major::lines, Columns::adjacent, kElementFor<T>>;
-    with_lines_shape(groups.rows_of(dx.size(0)), groups.experts(), dx.size(1), [&]<class Shape>() {
+    using Both = OperandLayout<Grouped::m, Major::k, Major::mn, Columns::adjacent, kElementFor<T>>;
+    with_m_shape(groups.rows_of(dx.size(0)), groups.experts(), dx.size(1), [&]<class Shape>() {
       launch_grouped_gemm<Shape, Both>(stream, dy, w, product_of(groups, dx.size(0), dx.size(1), dy.size(1)),
                                        Store<T>{ptr<T>(dx), 0, dx.stride(0)});
     });

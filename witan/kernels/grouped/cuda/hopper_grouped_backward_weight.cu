@@ -8,7 +8,7 @@ namespace {
 template <class T, class Epilogue>
 void launch(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x, const RowGroups& groups) {
   const Tensor& dw = to.dw;
-  using Both = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, kElementFor<T>>;
+  using Both = OperandLayout<Grouped::sum, Major::mn, Major::mn, Columns::adjacent, kElementFor<T>>;
   const auto store = weight_store<Epilogue>(to);
   with_unshared_shape(dw.size(1) * groups.experts(), groups.experts(), dw.size(2), [&]<class Shape>() {
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product_of(groups, dw.size(1), dw.size(2), x.size(0)), store);

@@ -10,14 +10,14 @@ namespace witan::kernels::cuda {
 template <class T>
 struct StoreSwiglu {
   static constexpr bool kAccumulates = false;
-  template <int kColumns>
+  template <int kTileN>
   static constexpr int kStaging = Rows64::kBytes;
   T *h, *y;
   int64_t h_stride, y_stride, F;
   const float* s;  // [rows] or null
 
-  template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+  template <int kTileN>
+  __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part,
                                              uint8_t* staging) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
     const int rows = part.rows - row, own = lane / 4;
@@ -28,16 +28,16 @@ struct StoreSwiglu {
     }
     T* const gates = h + static_cast<int64_t>(part.row + row) * h_stride + part.column;
     T* const products = y + static_cast<int64_t>(part.row + row) * y_stride + part.column;
-    static_assert(kColumns / 2 % Rows64::kColumns == 0);
+    static_assert(kTileN / 2 % Rows64::kColumns == 0);
 #pragma unroll
-    for (int first = 0; first < kColumns / 2; first += Rows64::kColumns) {
+    for (int first = 0; first < kTileN / 2; first += Rows64::kColumns) {
       const int columns = part.columns - first;
       const auto gate = [&](int j, int half) {
         const int i = (first + j * 8) / 2 + half * 2;
         return pack_pair<T>(sums[i], sums[i + 1]);
       };
       const auto up = [&](int j, int half) {
-        const int i = kColumns / 4 + (first + j * 8) / 2 + half * 2;
+        const int i = kTileN / 4 + (first + j * 8) / 2 + half * 2;
         return pack_pair<T>(sums[i], sums[i + 1]);
       };
       Rows64::store(gates + first, h_stride, rows, columns, staging, gate);
@@ -59,8 +59,7 @@ void hopper_grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor
                                    const RowGroups& groups, const Tensor& w, const Tensor& s, const RowIndex& x_rows) {
   dispatch_half(y.dtype(), [&]<class T>() {
     const auto launch = [&]<class Shape, Gathered kGathered>() {
-      using Both =
-          OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::paired, kElementFor<T>, kGathered>;
+      using Both = OperandLayout<Grouped::m, Major::k, Major::k, Columns::paired, kElementFor<T>, kGathered>;
       launch_grouped_gemm<Shape, Both>(
           stream, x, w, product_of(groups, h.size(0), h.size(1), x.size(1)),
           StoreSwiglu<T>{ptr<T>(h), ptr<T>(y), h.stride(0), y.stride(0), y.size(1), ptr<const float>(s)}, x_rows);

@@ -18,7 +18,7 @@ struct StoreSwigluBackward {
   static constexpr bool kAccumulates = false;
   static constexpr int kPlace = 2 * Rows64::kBytes, kPlaces = 2, kAllPlaces = kPlaces * kPlace;
   static constexpr int kPieces = kSwigluDotColumns / Rows64::kColumns;
-  template <int kColumns>
+  template <int kTileN>
   static constexpr int kStaging = kAllPlaces;
   T* dh;
   const T* h;
@@ -32,10 +32,10 @@ struct StoreSwigluBackward {
     for (int piece = 0; piece < kPlaces; ++piece) fetch_piece(part, piece, staging);
   }
 
-  template <int kColumns>
-  __device__ __forceinline__ void operator()(const float (&sums)[kColumns / 2], const Part& part,
+  template <int kTileN>
+  __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part,
                                              uint8_t* staging) const {
-    static_assert(kColumns == kPieces * Rows64::kColumns && kPlaces == 2);
+    static_assert(kTileN == kPieces * Rows64::kColumns && kPlaces == 2);
     const int own = first_row() + static_cast<int>(threadIdx.x) % 32 / 4;  // and the 8th after it
     float weight[2] = {1, 1}, dot[2] = {};
     if (s) {
@@ -49,10 +49,10 @@ struct StoreSwigluBackward {
       else
         wait_copies<0>();
       __syncwarp();
-      if (piece * Rows64::kColumns < part.columns) store_piece<kColumns>(sums, part, piece, weight, dot, staging);
+      if (piece * Rows64::kColumns < part.columns) store_piece<kTileN>(sums, part, piece, weight, dot, staging);
       if (piece + kPlaces < kPieces) fetch_piece(part, piece + kPlaces, staging);
     }
-    if (dots) store_dots<kColumns>(dot, part, own);
+    if (dots) store_dots<kTileN>(dot, part, own);
   }
   __device__ __forceinline__ void finish() const {}
 
@@ -75,8 +75,8 @@ struct StoreSwigluBackward {
     commit_copies();
   }
 
-  template <int kColumns>
-  __device__ __forceinline__ void store_piece(const float (&sums)[kColumns / 2], const Part& part, int piece,
+  template <int kTileN>
+  __device__ __forceinline__ void store_piece(const float (&sums)[kTileN / 2], const Part& part, int piece,
                                               const float (&weight)[2], float (&dot)[2], uint8_t* staging) const {
     const int first = piece * Rows64::kColumns, rows = part.rows - first_row(), columns = part.columns - first;
     uint8_t* const at = staging + piece % kPlaces * kPlace;
@@ -109,9 +109,9 @@ struct StoreSwigluBackward {
   }
 
   // Each lane of a quad has some columns of both rows.
-  template <int kColumns>
+  template <int kTileN>
   __device__ __forceinline__ void store_dots(const float (&dot)[2], const Part& part, int own) const {
-    float* const to = dots + part.column / kColumns * capacity + part.row;
+    float* const to = dots + part.column / kTileN * capacity + part.row;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       float sum = dot[k];
@@ -154,8 +154,7 @@ void hopper_grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, co
     const StoreSwigluBackward<T> store{ptr<T>(to.dh),          ptr<const T>(of.h), to.dh.stride(0), of.h.stride(0), F,
                                        ptr<const float>(of.s), ptr<float>(dots),   capacity};
     const auto launch = [&]<Gathered kGathered>() {
-      using Both =
-          OperandLayout<Grouped::lines, Major::steps, Major::lines, Columns::adjacent, kElementFor<T>, kGathered>;
+      using Both = OperandLayout<Grouped::m, Major::k, Major::mn, Columns::adjacent, kElementFor<T>, kGathered>;
       launch_grouped_gemm<WideTile, Both>(stream, dy, w, product_of(groups, capacity, F, dy.size(1)), store, dy_rows);
     };
     dy_rows.defined() ? launch.template operator()<Gathered::a>() : launch.template operator()<Gathered::none>();

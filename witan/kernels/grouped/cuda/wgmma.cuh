@@ -1,9 +1,10 @@
 // Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16 or float16, summed in
 // float32, the operands in shared memory. It runs behind the warps that issue it.
 //
-// Operands lie in units of 64 lines (rows of a, columns of b) by 64 steps of the sum, 8 KiB each, as the copy engine
-// writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. In a unit of steps
-// (Major::steps) each row is a line; in a unit of lines each row is a step. Units follow each other along the lines.
+// Operands lie in units of 64 of M (or N) by 64 of K, 8 KiB each, as the copy engine
+// writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. With Major::k each
+// row of a unit is one m (or n), K running along it; with Major::mn it is the other way round. Units follow each other
+// along M (or N).
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@
 
 namespace witan::kernels::cuda {
 
-inline constexpr int kWgmmaUnit = 64;                                // lines and steps of a unit
+inline constexpr int kWgmmaUnit = 64;                                // M (or N) and K of a unit
 inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
-inline constexpr int kWgmmaSteps = 16;                               // of one instruction
+inline constexpr int kWgmmaK = 16;                                   // of one instruction
 
 // What is adjacent in memory.
-enum class Major : uint8_t { steps, lines };
+enum class Major : uint8_t { k, mn };
 // What operands are made of, 16 bits each.
 enum class Element : uint8_t { bfloat16, float16 };
 template <class T>
@@ -28,12 +29,12 @@ inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::floa
 template <Major kMajor>
 __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kEightRows = 1024 >> 4;  // between groups of 8 rows: of lines, or of steps
-  constexpr uint64_t kNextUnit = kMajor == Major::lines ? kWgmmaUnitBytes >> 4 : 1;  // unused where rows are lines
+  constexpr uint64_t kEightRows = 1024 >> 4;                                      // between groups of 8 rows
+  constexpr uint64_t kNextUnit = kMajor == Major::mn ? kWgmmaUnitBytes >> 4 : 1;  // unused with Major::k
   return kSwizzle128 | kEightRows << 32 | kNextUnit << 16 | (shared_address(units) & 0x3ffff) >> 4;
 }
 template <Major kMajor>
-inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::steps ? kWgmmaSteps * 2 : kWgmmaSteps * 128) >> 4;
+inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::k ? kWgmmaK * 2 : kWgmmaK * 128) >> 4;
 
 // Before the first multiply after registers of `sums` were touched.
 __device__ __forceinline__ void wgmma_begin() {
@@ -97,16 +98,16 @@ __device__ __forceinline__ void pin(float (&sums)[kSums]) {
 
 // Writes d = a b + (add ? d : 0). Thread t of the warpgroup holds, of row t / 32 * 16 + t % 32 / 4 (and of the 8th
 // after it), columns 8 j + t % 4 * 2 and the next: sums[4 j], sums[4 j + 1] (and sums[4 j + 2], sums[4 j + 3]).
-template <int kColumns, Major kMajorA, Major kMajorB, Element kElement = Element::bfloat16>
-__device__ __forceinline__ void wgmma(float (&sums)[kColumns / 2], uint64_t a, uint64_t b, int add) {
-  static_assert(kColumns == 64 || kColumns == 128 || kColumns == 192 || kColumns == 256);
-  constexpr int kTransposeA = kMajorA == Major::lines, kTransposeB = kMajorB == Major::lines;
+template <int kTileN, Major kMajorA, Major kMajorB, Element kElement = Element::bfloat16>
+__device__ __forceinline__ void wgmma(float (&sums)[kTileN / 2], uint64_t a, uint64_t b, int add) {
+  static_assert(kTileN == 64 || kTileN == 128 || kTileN == 192 || kTileN == 256);
+  constexpr int kTransposeA = kMajorA == Major::mn, kTransposeB = kMajorB == Major::mn;
   constexpr bool kFloat16 = kElement == Element::float16;
-  if constexpr (kColumns == 64) {
+  if constexpr (kTileN == 64) {
     WITAN_WGMMA_OF(64);
-  } else if constexpr (kColumns == 128) {
+  } else if constexpr (kTileN == 128) {
     WITAN_WGMMA_OF(128);
-  } else if constexpr (kColumns == 192) {
+  } else if constexpr (kTileN == 192) {
     WITAN_WGMMA_OF(192);
   } else {
     WITAN_WGMMA_OF(256);

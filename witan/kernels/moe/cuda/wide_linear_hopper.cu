@@ -66,9 +66,9 @@ void split_apart(Stream& stream, Bf16* to, const Tensor& from) {
 
 // A tile of 128 x 128: of x, and of the parts of the other operand.
 struct WideShape {
-  static constexpr int kLines = 128, kColumns = 128, kUnits = kLines / kWgmmaUnit, kCluster = 1;
+  static constexpr int kTileM = 128, kTileN = 128, kUnits = kTileM / kWgmmaUnit, kCluster = 1;
   static constexpr bool kPingPong = false;
-  static constexpr int kStageA = kLines * kWgmmaUnit * 2, kPart = kColumns * kWgmmaUnit * 2,
+  static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kPart = kTileN * kWgmmaUnit * 2,
                        kStage = kStageA + kParts * kPart;
 };
 struct NoStaging {
@@ -76,12 +76,12 @@ struct NoStaging {
   static constexpr int kStaging = 0;
 };
 
-// Of the product, as the kernel sees it: lines of x, columns of parts, and strips of so many steps of the sum.
+// The product as the kernel sees it: lines of x, columns of parts, and strips of K.
 struct WideProduct {
   int lines, columns, steps, strip_steps, strips;
 
-  __host__ __device__ int across() const { return divide_up(columns, WideShape::kColumns); }
-  __host__ __device__ int down() const { return divide_up(lines, WideShape::kLines); }
+  __host__ __device__ int across() const { return divide_up(columns, WideShape::kTileN); }
+  __host__ __device__ int down() const { return divide_up(lines, WideShape::kTileM); }
   __device__ int tiles() const { return across() * down() * strips; }
 };
 
@@ -94,7 +94,7 @@ __device__ __forceinline__ StripTile strip_tile(const WideProduct& product, int 
   const int across = product.across(), row = number / across, strip = row / product.down();
   const int first_step = strip * product.strip_steps;
   const int steps = min(product.strip_steps, product.steps - first_step);
-  return {(row - strip * product.down()) * WideShape::kLines, (number - row * across) * WideShape::kColumns, strip,
+  return {(row - strip * product.down()) * WideShape::kTileM, (number - row * across) * WideShape::kTileN, strip,
           first_step, divide_up(steps, kWgmmaUnit)};
 }
 
@@ -112,7 +112,7 @@ using WideRing = SharedRing<WideShape, 0>;
 template <Major kMajor>
 __device__ void produce_wide(const WideRing& shared, const WideProduct& product, const CUtensorMap& x_map,
                              const CUtensorMap& parts_map) {
-  constexpr int kBox = kMajor == Major::steps ? WideShape::kColumns : kWgmmaUnit;  // columns
+  constexpr int kBox = kMajor == Major::k ? WideShape::kTileN : kWgmmaUnit;  // columns
   prefetch_map(x_map);
   prefetch_map(parts_map);
   Ring<WideRing::kStages> ring;
@@ -125,26 +125,26 @@ __device__ void produce_wide(const WideRing& shared, const WideProduct& product,
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
       barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kWgmmaUnitBytes + kParts * WideShape::kPart));
       for (int unit = 0; unit < units; ++unit)
-        load_lines<kMajor, false>(shared.a(ring.stage) + unit * kWgmmaUnitBytes, x_map, full,
-                                  tile.line + unit * kWgmmaUnit, step, 0);
+        load_box_of<kMajor, false>(shared.a(ring.stage) + unit * kWgmmaUnitBytes, x_map, full,
+                                   tile.line + unit * kWgmmaUnit, step, 0);
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
 #pragma unroll
-        for (int column = 0; column < WideShape::kColumns; column += kBox)
-          load_lines<kMajor, false>(shared.b(ring.stage) + part * WideShape::kPart + column * kWgmmaUnit * 2, parts_map,
-                                    full, tile.column + column, step, part);
+        for (int column = 0; column < WideShape::kTileN; column += kBox)
+          load_box_of<kMajor, false>(shared.b(ring.stage) + part * WideShape::kPart + column * kWgmmaUnit * 2,
+                                     parts_map, full, tile.column + column, step, part);
     }
   }
 }
 
-using WideSums = float[WideShape::kColumns / 2];
+using WideSums = float[WideShape::kTileN / 2];
 
-// 64 lines of a tile, by one warpgroup. The large products and the small are summed apart: a sum far larger than what
-// is added to it would drop its last bits.
+// One warpgroup computes 64 lines of a tile. The large products and the small are summed apart: a sum far larger than
+// what is added to it would drop its last bits.
 template <Major kMajor>
 __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, const WideRing& shared,
                                               Ring<WideRing::kStages>& ring, int blocks, int consumer) {
-  constexpr int kColumns = WideShape::kColumns;
+  constexpr int kColumns = WideShape::kTileN;
   constexpr uint64_t kNextPart = WideShape::kPart >> 4;
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, 
     const uint64_t parts = wgmma_operand<kMajor>(shared.b(ring.stage));
     wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < kWgmmaUnit / kWgmmaSteps; ++k) {
+    for (int k = 0; k < kWgmmaUnit / kWgmmaK; ++k) {
       const uint64_t a = x + k * kWgmmaAdvance<kMajor>, b = parts + k * kWgmmaAdvance<kMajor>;
       wgmma<kColumns, kMajor, kMajor>(large, a, b, block | k);
       wgmma<kColumns, kMajor, kMajor>(small, a, b + kNextPart, block | k);
@@ -183,12 +183,12 @@ __device__ __forceinline__ void store_wide(const WideOut& to, const WideProduct&
     const int line = first + half * 8;
     if (line >= product.lines) continue;
 #pragma unroll
-    for (int j = 0; j < WideShape::kColumns / 8; ++j) {
+    for (int j = 0; j < WideShape::kTileN / 8; ++j) {
       const int column = tile.column + j * 8 + lane % 4 * 2, at = j * 4 + half * 2;
       if (column >= product.columns) continue;
       float* const place = out + line * to.line_stride + column * to.column_stride;
       const float sums[] = {large[at] + small[at], large[at + 1] + small[at + 1]};
-      if constexpr (kMajor == Major::steps) {
+      if constexpr (kMajor == Major::k) {
         store_pack<float, 2>(place, {sums[0], sums[1]});
       } else {
         place[0] = sums[0];
@@ -231,7 +231,7 @@ template <Major kMajor>
 void launch_wide_product(Stream& stream, const WideProduct& product, const Tensor& x, const MappedMatrices& parts,
                          const WideOut& to) {
   const CUtensorMap x_map = tensor_map(x, kWgmmaUnit);
-  const CUtensorMap parts_map = tensor_map(parts, kMajor == Major::steps ? WideShape::kColumns : kWgmmaUnit);
+  const CUtensorMap parts_map = tensor_map(parts, kMajor == Major::k ? WideShape::kTileN : kWgmmaUnit);
   launch_persistent<WideShape, NoStaging>(stream, wide_product_kernel<kMajor>, "a router's product", x_map, parts_map,
                                           product, to);
 }
@@ -269,8 +269,8 @@ void wide_linear_hopper(Stream& stream, const Tensor& y, const Tensor& x, const 
   auto* const parts = reinterpret_cast<Bf16*>(stream.scratch(split_bytes(D * E)));
   split_apart(stream, parts, w);
   const int steps = static_cast<int>(D);
-  launch_wide_product<Major::steps>(stream, {static_cast<int>(x.size(0)), static_cast<int>(E), steps, steps, 1}, x,
-                                    {parts, kParts, E, D}, {ptr<float>(y), 0, E, 1});
+  launch_wide_product<Major::k>(stream, {static_cast<int>(x.size(0)), static_cast<int>(E), steps, steps, 1}, x,
+                                {parts, kParts, E, D}, {ptr<float>(y), 0, E, 1});
 }
 
 WideStrips wide_linear_strips_hopper(Stream& stream, const Tensor& dy, const Tensor& x) {
@@ -280,7 +280,7 @@ WideStrips wide_linear_strips_hopper(Stream& stream, const Tensor& dy, const Ten
   auto* const parts = reinterpret_cast<Bf16*>(stream.scratch(split_bytes(T * E) + sums_bytes));
   auto* const sums = reinterpret_cast<float*>(parts + kParts * T * E);
   split_apart(stream, parts, dy);
-  launch_wide_product<Major::lines>(stream, product, x, {parts, kParts, T, E}, {sums, E * D, 1, D});
+  launch_wide_product<Major::mn>(stream, product, x, {parts, kParts, T, E}, {sums, E * D, 1, D});
   return {sums, product.strips};
 }
 
@@ -293,11 +293,11 @@ void wide_linear_backward_input_hopper(Stream& stream, const Tensor& dx, Write w
   split(stream, {dy_parts, steps, {0, E, 2 * E}, {1, 0, 0}}, dy);
   split(stream, {w_parts, D, {0, E * D, 2 * E * D}, {0, 1, 0}}, w);
   using Shape = TileShape<128, 256, Consumers::cooperative, Multicast::none>;
-  using Operands = OperandLayout<Grouped::lines, Major::steps, Major::lines>;
+  using Operands = OperandLayout<Grouped::m, Major::k, Major::mn>;
   const CUtensorMap dy_map = tensor_map({dy_parts, 1, T, steps}, kWgmmaUnit);
   const CUtensorMap w_map = tensor_map({w_parts, 1, steps, D}, Operands::template kBoxB<Shape>);
   const BatchedShape shape{1, static_cast<int>(T), static_cast<int>(D), static_cast<int>(steps), false};
-  const GroupedProduct product{nullptr, nullptr, 1, shape.lines, shape.columns, shape.steps};
+  const GroupedProduct product{nullptr, nullptr, 1, shape.M, shape.N, shape.K};
   const auto launch = [&]<class Epilogue>(const Epilogue& epilogue) {
     launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a router's gradient",
                                        dy_map, w_map, shape, product, epilogue);

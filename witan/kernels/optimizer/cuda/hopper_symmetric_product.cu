@@ -4,8 +4,8 @@
 namespace witan::kernels::cuda {
 namespace {
 
-using Halves = SymmetricStore<Grouped::lines>;
-using Both = OperandLayout<Grouped::lines, Major::steps, Major::steps, Columns::adjacent, Element::float16>;
+using Halves = SymmetricStore<Grouped::m>;
+using Both = OperandLayout<Grouped::m, Major::k, Major::k, Columns::adjacent, Element::float16>;
 
 void launch(Stream& stream, const Tensor& a, const Tensor& b, const Halves& store) {
   const BatchedShape shape{static_cast<int>(b.size(0)), store.size, store.size, static_cast<int>(b.size(2)), true};
@@ -24,7 +24,7 @@ void hopper_symmetric_product(Stream& stream, const Tensor& d, const Tensor& a, 
 void hopper_gram(Stream& stream, const Tensor& r, const Tensor& x) {
   const int m = static_cast<int>(r.size(2));
   if (x.size(1) <= x.size(2)) return launch(stream, x, x, {ptr<__nv_bfloat16>(r), nullptr, m, 1, 0, 0});
-  using Rows = OperandLayout<Grouped::sum, Major::lines, Major::lines, Columns::adjacent, Element::float16>;
+  using Rows = OperandLayout<Grouped::sum, Major::mn, Major::mn, Columns::adjacent, Element::float16>;
   const BatchedShape shape{static_cast<int>(x.size(0)), m, m, static_cast<int>(x.size(1)), true};
   const SymmetricStore<Grouped::sum> store{ptr<__nv_bfloat16>(r), nullptr, m, 1, 0, 0};
   const Tensor pool = x.reshape({x.size(0) * x.size(1), x.size(2)});
