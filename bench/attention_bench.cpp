@@ -2,8 +2,8 @@
 // alone, as kernels/attention/cost.cpp counts them.
 #include <benchmark/benchmark.h>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/attention.h"
 
 namespace witan {

@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/cpu/gemm_vector.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"

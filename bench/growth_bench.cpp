@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"

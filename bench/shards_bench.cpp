@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/mixture_data.h"
 

@@ -2,7 +2,7 @@
 // float32 peak of the threads that run it.
 #include <benchmark/benchmark.h>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/random_batch.h"

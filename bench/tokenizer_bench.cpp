@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
-#include "witan/data/corpus.h"
-#include "witan/data/sources.h"
+#include "witan/base/files/file.h"
+#include "witan/data/corpus/corpus.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/tokenizer/bpe_trainer.h"
 #include "witan/tokenizer/scanners.h"
 #include "witan/tokenizer/tokenizer.h"

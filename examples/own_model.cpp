@@ -2,8 +2,8 @@
 // tokens. It first "trains" on the meta device, which computes nothing but says how much memory the training needs.
 #include <cstdio>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/moe.h"
 #include "witan/nn/embedding.h"

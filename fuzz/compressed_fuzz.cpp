@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "fuzz/support.h"
-#include "witan/data/decompress.h"
+#include "witan/data/text/decompress.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

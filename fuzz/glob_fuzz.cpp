@@ -1,6 +1,6 @@
 // Patterns, and behind the first line end the path of a file. What patterns of data_files match lies in their folder.
 #include "fuzz/support.h"
-#include "witan/base/glob.h"
+#include "witan/base/files/glob.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

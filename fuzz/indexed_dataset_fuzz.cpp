@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/data/indexed_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -1,7 +1,7 @@
 // A row is good, and its text is UTF-8, or there is a reason why not.
 #include "fuzz/support.h"
 #include "witan/base/text.h"
-#include "witan/data/jsonl.h"
+#include "witan/data/text/jsonl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

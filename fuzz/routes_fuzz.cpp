@@ -4,7 +4,7 @@
 
 #include "fuzz/support.h"
 #include "witan/base/hash.h"
-#include "witan/data/route_file.h"
+#include "witan/data/routes/route_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Has clang check what mutexes guard (witan/base/mutex.h), in every source that includes that header or a header that
+# Has clang check what mutexes guard (witan/base/threads/mutex.h), in every source that includes that header or a header that
 # does. Sources for CUDA are checked where CUDA's headers are (an nvcc, and what cuda_headers.sh fetched).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if grep -rnE 'std::(recursive_|shared_|timed_)?mutex|std::condition_variable' witan | grep -vE '^witan/base/(timed_)?mutex\.h:'; then
-  echo "thread safety: see above; take Mutex and CondVar of witan/base/mutex.h, which clang can check" >&2
+if grep -rnE 'std::(recursive_|shared_|timed_)?mutex|std::condition_variable' witan | grep -vE '^witan/base/threads/(timed_)?mutex\.h:'; then
+  echo "thread safety: see above; take Mutex and CondVar of witan/base/threads/mutex.h, which clang can check" >&2
   exit 1
 fi
-own='"witan/base/(timed_)?mutex\.h"'
+own='"witan/base/threads/(timed_)?mutex\.h"'
 mapfile -t headers < <(grep -rlE "$own" witan --include='*.h' --include='*.cuh')
 pattern="$own$(printf '|"%s"' "${headers[@]}")"
 mapfile -t sources < <(grep -rlE "^#include ($pattern)" witan --include='*.cpp')

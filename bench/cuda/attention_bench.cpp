@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cuda/attention_backend.h"
 #include "witan/kernels/attention/cuda/cudnn_attention.h"
 #include "witan/kernels/attention/rope.h"

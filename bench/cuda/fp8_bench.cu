@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/fp8/cuda/fp8_gemm_hopper.cuh"
 #include "witan/kernels/fp8/fp8.h"
 #include "witan/kernels/gemm/gemm.h"

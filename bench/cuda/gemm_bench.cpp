@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/comm/threads/threads.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/block_sums.h"
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/grouped/grouped_gemm.h"

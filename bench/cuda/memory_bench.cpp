@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/norm/norm.h"

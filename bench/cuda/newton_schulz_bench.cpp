@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/optimizer/cuda/gram_products.h"
 #include "witan/optim/newton_schulz.h"
 #include "witan/tensor/cuda.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/device_table.h"
 #include "witan/kernels/moe/capacity.h"
 #include "witan/kernels/moe/dispatch.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::test {
 

@@ -1,5 +1,5 @@
 #include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::test {
 namespace {

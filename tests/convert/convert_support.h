@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/temp_folder.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/checkpoint/safetensors_header.h"
 #include "witan/checkpoint/stored_writer.h"
 #include "witan/convert/hf/hf_folder.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/convert/elements.h"
 
 namespace witan {

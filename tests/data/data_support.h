@@ -11,8 +11,8 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "witan/base/file.h"
-#include "witan/data/token_dataset.h"
+#include "witan/base/files/file.h"
+#include "witan/data/datasets/token_dataset.h"
 
 namespace witan {
 

@@ -6,7 +6,7 @@
 #include "support/hub_server.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/fetch/fetch.h"
 
 namespace witan::fetch {

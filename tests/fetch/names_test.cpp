@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "witan/base/file.h"
-#include "witan/base/glob.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/glob.h"
 #include "witan/base/json.h"
 #include "witan/fetch/hub.h"
 

@@ -26,7 +26,8 @@ constexpr int kMostFiles = 40;  // of a folder that has rooms, and of each of th
 // folder -> the folders it may include directly; what those may include follows. cli may include everything.
 const Arrows kArrows = {
     {"base", {}},
-    {"tokenizer", {"base"}},
+    {"formats", {"base"}},
+    {"tokenizer", {"formats"}},
     {"tensor", {"base"}},
     {"report", {"base"}},
     {"fetch", {"base"}},
@@ -44,12 +45,12 @@ const Arrows kArrows = {
     {"generate", {"parallel", "tokenizer"}},
     {"serve", {"generate"}},
     {"tasks", {"data", "generate"}},
-    {"convert", {"parallel", "checkpoint"}},
+    {"convert", {"formats", "parallel", "checkpoint"}},
     {"train", {"data", "parallel", "checkpoint", "generate", "report", "convert"}},
     {"planner", {"train"}},
     {"cli", {"base",    "tokenizer", "data",    "tensor", "kernels",  "comm",       "autograd", "ops",
              "nn",      "moe",       "model",   "optim",  "parallel", "checkpoint", "generate", "serve",
-             "convert", "train",     "planner", "report", "fetch",    "tasks"}},
+             "convert", "train",     "planner", "report", "fetch",    "tasks",      "formats"}},
 };
 
 // Folders whose rooms have arrows of their own: room -> the rooms of the same folder that it may include directly.
@@ -173,7 +174,7 @@ TEST(Layers, ObjectionsNameTheArrow) {
   EXPECT_EQ(objection("moe", "tensor"), "");
   EXPECT_EQ(objection("report", "report"), "");
   EXPECT_EQ(objection("data", "tensor"),
-            "the arrow data -> tensor does not exist; data may include base, data, tokenizer");
+            "the arrow data -> tensor does not exist; data may include base, data, formats, tokenizer");
   EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table in this test");
   EXPECT_EQ(objection("norm", "moe", kRooms.at("kernels"), "kernels"),
             "the arrow norm -> moe does not exist; norm may include common, norm, pointwise");

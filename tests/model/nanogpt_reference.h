@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/layer_pattern.h"
+#include "witan/base/config/layer_pattern.h"
 #include "witan/model/config.h"
 
 namespace witan::testing {

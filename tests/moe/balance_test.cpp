@@ -7,7 +7,7 @@
 #include "support/gradcheck.h"
 #include "support/rank.h"
 #include "support/thread_world.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/moe/topk.h"

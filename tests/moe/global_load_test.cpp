@@ -8,7 +8,7 @@
 #include "support/module.h"
 #include "support/rank.h"
 #include "support/thread_world.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/moe/route.h"
 #include "witan/moe/router.h"

@@ -14,7 +14,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "support/thread_world.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/comm/context.h"
 #include "witan/moe/balance.h"

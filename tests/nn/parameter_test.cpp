@@ -115,7 +115,7 @@ TEST(Parameter, OnesAndZeros) {
   }
 }
 
-// tests/base/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank its part.
+// tests/base/numbers/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank its part.
 // Rows that do not divide: as evenly as whole rows can be, in order, each once.
 TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
   Rank rank;

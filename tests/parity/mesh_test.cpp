@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "support/long_form.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/mesh_shorthand.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "train/step/laid_out.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/parallel/layout.h"
 #include "witan/planner/meta_rank.h"
 #include "witan/train/run/start_check.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/cluster.h"
 #include "witan/planner/plan.h"

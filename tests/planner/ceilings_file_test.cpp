@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/temp_folder.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/planner/cluster.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"

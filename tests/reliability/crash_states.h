@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "reliability/file_log.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan::test {
 

@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::test {
 namespace {

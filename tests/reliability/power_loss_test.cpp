@@ -8,7 +8,7 @@
 #include "reliability/crash_states.h"
 #include "reliability/small_runs.h"
 #include "witan/base/hash.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::test {
 namespace {

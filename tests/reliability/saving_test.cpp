@@ -8,7 +8,7 @@
 #include <map>
 
 #include "reliability/small_runs.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::test {
 namespace {

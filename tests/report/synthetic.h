@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <string>
 
-#include "witan/base/rng.h"
-#include "witan/report/metrics.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::synthetic {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/words.h"
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/serve/served_model.h"
 
 namespace witan::test {

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan {

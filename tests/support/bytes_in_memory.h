@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "witan/data/decompress.h"
+#include "witan/data/text/decompress.h"
 
 namespace witan::test {
 

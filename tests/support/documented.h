@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 
 namespace witan::testing {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::testing {

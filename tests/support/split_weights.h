@@ -1,4 +1,4 @@
-// Float32 weights in two (base/split_float.h), as tests fill and read them.
+// Float32 weights in two (base/numbers/split_float.h), as tests fill and read them.
 #pragma once
 
 #include <bit>

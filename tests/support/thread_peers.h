@@ -1,4 +1,4 @@
-// Peer memory among thread-ranks on the CPU, as comm/threads/peer_memory.h describes it, in plain loops: the reference
+// Peer memory among thread-ranks on the CPU, as comm/peer_memory.h describes it, in plain loops: the reference
 // of the GPU's.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan::testing {
 

@@ -8,7 +8,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/sentencepiece_model.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 
 namespace witan {

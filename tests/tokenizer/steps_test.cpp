@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/normalizer.h"

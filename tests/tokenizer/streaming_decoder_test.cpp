@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/bpe_trainer.h"
 

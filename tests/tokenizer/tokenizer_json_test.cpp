@@ -8,7 +8,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/tokenizer/byte_alphabet.h"
 #include "witan/tokenizer/scanners.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/comm/texts.h"
 
 namespace witan {

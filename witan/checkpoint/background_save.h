@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/host_group.h"

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/tensor/tensor.h"
 

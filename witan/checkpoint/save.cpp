@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <span>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/safetensors.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/state.h"

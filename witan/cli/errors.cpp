@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "witan/base/text.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
@@ -19,7 +19,7 @@
 #include "witan/cli/eval_tasks.h"
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/text_batches.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_folder.h"

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/sampling_args.h"
-#include "witan/data/sources.h"
-#include "witan/report/progress.h"
+#include "witan/data/corpus/sources.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

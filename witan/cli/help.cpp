@@ -8,7 +8,7 @@
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/help/colours.h"
 #include "witan/cli/help/common_keys.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

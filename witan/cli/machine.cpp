@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 
 namespace witan::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/other_flags.h"
+#include "witan/base/config/other_flags.h"
 
 namespace witan::cli {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/compat/megatron.h"
@@ -20,7 +20,7 @@
 #include "witan/cli/help.h"
 #include "witan/cli/help/colours.h"
 #include "witan/cli/other_names.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

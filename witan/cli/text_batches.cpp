@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/data/text_encoder.h"
+#include "witan/data/prepare/text_encoder.h"
 #include "witan/train/run/run_data.h"
 
 namespace witan::cli {

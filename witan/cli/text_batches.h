@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "witan/data/batch.h"
-#include "witan/data/corpus.h"
+#include "witan/data/batches/batch.h"
+#include "witan/data/corpus/corpus.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::cli {

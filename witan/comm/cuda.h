@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan {
 

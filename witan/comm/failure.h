@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 
 namespace witan {
 

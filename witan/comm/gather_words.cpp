@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 
 namespace witan {
 

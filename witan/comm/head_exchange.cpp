@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/kernels/attention/sequence_pieces.h"
 
 namespace witan {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "witan/comm/checks/call_deadline.h"
-#include "witan/comm/checks/debug_hold.h"
+#include "witan/comm/call_deadline.h"
+#include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "witan/comm/group.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan {
 

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/group.h"
 #include "witan/tensor/dtype.h"
 

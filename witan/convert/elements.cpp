@@ -8,9 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/e4m3.h"
+#include "witan/base/numbers/e4m3.h"
 #include "witan/base/error.h"
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/base/text.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/hf/hf_quantiser.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "witan/base/e4m3.h"
-#include "witan/base/half.h"
+#include "witan/base/numbers/e4m3.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan {
 namespace {

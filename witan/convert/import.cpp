@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/counted.h"
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"

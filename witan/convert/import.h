@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/convert/foreign_weights.h"
 #include "witan/convert/ledger.h"

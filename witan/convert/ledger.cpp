@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors_header.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan {
 namespace {

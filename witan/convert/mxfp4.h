@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/convert/rounding_error.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::fetch {
 

@@ -10,7 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/fetch/part_file.h"
 
 namespace witan::fetch {

@@ -9,11 +9,11 @@
 #include <set>
 
 #include "witan/base/counted.h"
-#include "witan/base/descriptor.h"
+#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
-#include "witan/base/glob.h"
-#include "witan/base/mutex.h"
-#include "witan/base/own_file.h"
+#include "witan/base/files/glob.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/files/own_file.h"
 #include "witan/base/text.h"
 #include "witan/fetch/manifest.h"
 #include "witan/fetch/part_file.h"

@@ -13,7 +13,7 @@ namespace witan::fetch {
 struct FetchOptions {
   Repository repository;
   std::string subset;                         // of a dataset's card; empty: not chosen by it
-  std::vector<std::string> include, exclude;  // patterns (base/glob.h); no include: all, or what Witan reads of a model
+  std::vector<std::string> include, exclude;  // patterns (base/files/glob.h); no include: all, or what Witan reads of a model
   fs::path to;
   bool verify = false;  // compare what is there by its hash, though it is as it was left
   HubOptions hub;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/append_file.h"
-#include "witan/base/mutex.h"
+#include "witan/base/files/append_file.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/fetch/hub.h"
 
 namespace witan::fetch {

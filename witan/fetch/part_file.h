@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/append_file.h"
-#include "witan/base/descriptor.h"
-#include "witan/base/mutex.h"
+#include "witan/base/files/append_file.h"
+#include "witan/base/files/descriptor.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/fetch/http.h"
 
 namespace witan::fetch {

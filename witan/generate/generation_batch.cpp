@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/generate/logprobs.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/kernels/vocabulary/vocabulary.h"

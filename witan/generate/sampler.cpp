@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

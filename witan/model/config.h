@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/model/layer_spec.h"
 #include "witan/moe/config.h"
 #include "witan/nn/norm.h"

@@ -19,7 +19,7 @@
 
 namespace witan {
 
-// What follows the tokens of a micro-batch, for a module of multi-token prediction (data/ahead.h). [B, S] int32 each.
+// What follows the tokens of a micro-batch, for a module of multi-token prediction (data/batches/ahead.h). [B, S] int32 each.
 struct AheadInput {
   Tensor tokens, positions;
 };
@@ -31,7 +31,7 @@ struct ModelInput {
   Randomness randomness = {};  // of dropout and of routers that draw
   Dropping dropping = Dropping::by_capacity;
   std::vector<AheadInput> ahead = {};  // of each MTP module; none: they do not run
-  bool padded = false;                 // whether some of where.sequence_ids may be those of padding (data/batch.h)
+  bool padded = false;                 // whether some of where.sequence_ids may be those of padding (data/batches/batch.h)
 };
 
 struct ModelOutput {

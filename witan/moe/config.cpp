@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/layer_pattern.h"
+#include "witan/base/config/layer_pattern.h"
 #include "witan/base/text.h"
 #include "witan/kernels/moe/capacity.h"
 

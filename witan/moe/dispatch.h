@@ -3,7 +3,7 @@
 #pragma once
 
 #include "witan/comm/group.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/moe/routing.h"
 #include "witan/moe/row_exchange.h"
 #include "witan/tensor/ragged.h"

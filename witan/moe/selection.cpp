@@ -1,6 +1,6 @@
 #include "witan/moe/selection.h"
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/comm/context.h"
 #include "witan/moe/zipf.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/ops/pointwise/dropout.h"
 
 namespace witan {

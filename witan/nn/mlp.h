@@ -2,7 +2,7 @@
 // squared ReLU without a gate.
 #pragma once
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/nn/linear.h"
 #include "witan/tensor/ragged.h"
 

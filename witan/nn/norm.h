@@ -1,7 +1,7 @@
 // RMSNorm or LayerNorm, as the configuration says.
 #pragma once
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/nn/module.h"
 #include "witan/ops/norm/norm.h"
 

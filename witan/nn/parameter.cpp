@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/block_sums.h"
 #include "witan/tensor/trace_context.h"
 

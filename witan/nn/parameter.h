@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "witan/autograd/tape.h"
-#include "witan/base/rng.h"
-#include "witan/base/torch_random.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/numbers/torch_random.h"
 #include "witan/comm/placement.h"
 #include "witan/tensor/region.h"
 

@@ -2,7 +2,7 @@
 // that is trained for a few hundred steps of a few thousand tokens.
 #pragma once
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 
 namespace witan {
 

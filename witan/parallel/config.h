@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/nn/axes.h"
 #include "witan/parallel/stages.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/parallel/config.h"
 #include "witan/parallel/groups.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/mutex.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/gpu_ceilings.h"
 #include "witan/planner/plan.h"

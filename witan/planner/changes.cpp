@@ -3,7 +3,7 @@
 #include <string>
 
 #include "witan/base/error.h"
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/base/text.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/train/run/resolve.h"
 
 namespace witan {

@@ -1,6 +1,6 @@
 #include "witan/planner/gpu_ceilings.h"
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"
 

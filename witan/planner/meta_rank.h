@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/parallel/groups.h"
 #include "witan/planner/memory_repetition.h"
 #include "witan/train/step/engine.h"

@@ -6,8 +6,8 @@
 #include <limits>
 #include <set>
 
-#include "witan/base/mutex.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/model/freeze.h"
 #include "witan/parallel/peers.h"

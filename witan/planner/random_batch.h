@@ -1,8 +1,8 @@
 // A micro-batch of random tokens: every token as likely as any other, so that routing is nearly even.
 #pragma once
 
-#include "witan/base/rng.h"
-#include "witan/data/batch.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/data/batches/batch.h"
 #include "witan/train/run/config.h"
 
 namespace witan {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"

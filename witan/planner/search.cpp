@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "witan/base/error.h"
-#include "witan/base/mutex.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/threads.h"
 #include "witan/planner/estimate.h"
 #include "witan/planner/quick_plan.h"
 #include "witan/planner/reserve.h"

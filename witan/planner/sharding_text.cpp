@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/shard_plan.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 

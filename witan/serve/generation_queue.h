@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/generate/request.h"
 
 namespace witan::serve {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/chat/value.h"
 
 namespace witan {

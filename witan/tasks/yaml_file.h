@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/chat/value.h"
 
 namespace witan {

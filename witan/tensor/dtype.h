@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/e4m3.h"
+#include "witan/base/numbers/e4m3.h"
 #include "witan/base/error.h"
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/call_record.h"
 #include "witan/tensor/cuda.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "witan/base/median.h"
+#include "witan/base/numbers/median.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {

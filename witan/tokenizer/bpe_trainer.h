@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/tokenizer/pretokenizer.h"
 #include "witan/tokenizer/tokenizer.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/tokenizer/tokenizer_spec.h"
 
 namespace witan {

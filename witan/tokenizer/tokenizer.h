@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/added_tokens.h"
 #include "witan/tokenizer/tokenizer_spec.h"
 

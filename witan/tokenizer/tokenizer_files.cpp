@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/base/json.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
 #include "witan/tokenizer/post_processor.h"

@@ -6,7 +6,7 @@
 #include "cli/cli_support.h"
 #include "support/variable.h"
 #include "witan/cli/train/planning.h"
-#include "witan/data/route_file.h"
+#include "witan/data/routes/route_file.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {

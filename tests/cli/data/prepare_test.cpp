@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hmac.h"
 
 namespace witan::test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/small_runs.h"
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 
 namespace witan::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/base/json.h"
 
 namespace witan::test {

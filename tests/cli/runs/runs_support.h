@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/cli_support.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::test {
 

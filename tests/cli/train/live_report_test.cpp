@@ -9,7 +9,7 @@
 
 #include "cli/small_runs.h"
 #include "support/temp_folder.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::test {

@@ -6,10 +6,10 @@
 
 #include "cli/cli_support.h"
 #include "support/event_files.h"
-#include "witan/base/file.h"
-#include "witan/base/threads.h"
+#include "witan/base/files/file.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/train_state.h"
 

@@ -2,7 +2,7 @@
 
 #include "cli/cli_support.h"
 #include "train/run/run_support.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/train/run/validation_record.h"

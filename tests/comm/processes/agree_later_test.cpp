@@ -10,7 +10,7 @@
 
 #include "support/processes.h"
 #include "witan/comm/processes/process_group.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 #include "witan/comm/processes/socket.h"
 
 namespace witan {

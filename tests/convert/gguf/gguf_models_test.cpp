@@ -9,7 +9,7 @@
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/checkpoint/store.h"
 #include "witan/convert/gguf/gguf_export.h"
 #include "witan/convert/gguf/gguf_weights.h"

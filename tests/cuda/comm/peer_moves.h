@@ -11,7 +11,7 @@
 #include "support/gpu_world.h"
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan::testing {
 

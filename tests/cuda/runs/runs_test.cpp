@@ -11,10 +11,10 @@
 #include "support/free_port.h"
 #include "support/program.h"
 #include "support/temp_folder.h"
-#include "witan/base/file.h"
-#include "witan/base/rng.h"
+#include "witan/base/files/file.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/checkpoint/store.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {

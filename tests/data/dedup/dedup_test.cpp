@@ -8,7 +8,7 @@
 
 #include "data/compress.h"
 #include "data/data_support.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

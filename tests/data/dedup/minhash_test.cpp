@@ -6,7 +6,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/data/dedup/shingles.h"
 
 namespace witan {

@@ -11,7 +11,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 
 namespace witan::megatron {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/data/prepare.h"
-#include "witan/data/quarantine.h"
+#include "witan/data/prepare/prepare.h"
+#include "witan/data/text/quarantine.h"
 
 namespace witan {
 namespace {

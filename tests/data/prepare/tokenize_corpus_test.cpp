@@ -7,7 +7,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/data/prepare.h"
+#include "witan/data/prepare/prepare.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/data/indexed_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,7 @@
 #include "witan/data/rows/row_job.h"
 
 #include "data/rows/row_support.h"
-#include "witan/data/quarantine.h"
+#include "witan/data/text/quarantine.h"
 
 namespace witan {
 namespace {

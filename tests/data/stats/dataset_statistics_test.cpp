@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/data_support.h"
-#include "witan/data/indexed_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "data/data_support.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/tensor.h"
 

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "support/rank.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/kernels/moe/dispatch.h"
 
 namespace witan {

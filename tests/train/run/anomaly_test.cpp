@@ -11,7 +11,7 @@
 
 #include "support/message_of.h"
 #include "train/run/trainer_support.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/store.h"
 #include "witan/parallel/mesh_shorthand.h"

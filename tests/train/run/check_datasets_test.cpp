@@ -5,7 +5,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,7 @@
 // recipes/default.toml is documentation: it says what the defaults are.
 #include <gtest/gtest.h>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/train/run/config.h"
 
 namespace witan {

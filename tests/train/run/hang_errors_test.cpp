@@ -7,7 +7,7 @@
 #include "support/message_of.h"
 #include "support/processes.h"
 #include "train/run/run_support.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "support/message_of.h"
 #include "train/run/run_support.h"
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 
 namespace witan {
 namespace {

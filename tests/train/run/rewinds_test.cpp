@@ -4,7 +4,7 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/train/step/device.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/router.h"
 #include "witan/moe/topk.h"

@@ -10,7 +10,7 @@
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "witan/report/metrics.h"
+#include "witan/report/events/metrics.h"
 #include "witan/train/run/saved_config.h"
 #include "witan/train/run/trainer.h"
 

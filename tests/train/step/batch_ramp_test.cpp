@@ -1,6 +1,6 @@
 // Steps of a run whose global batch grows (rampup_batch_size): each is the step that a run of that size makes, every
 // layout makes the same ones, and all fit in the memory that is planned.
-#include "witan/data/batch_ramp.h"
+#include "witan/data/batches/batch_ramp.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 
 namespace CLI {
 class App;

@@ -4,10 +4,10 @@
 #include <array>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 
-// As in report/assets.cpp: the assembler takes the files in as they are.
+// As in report/page/assets.cpp: the assembler takes the files in as they are.
 #define WITAN_EMBED(symbol, file)                                            \
   asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol \
       "_end:\n.byte 0\n.previous\n"                                          \

@@ -1,7 +1,7 @@
 #include "witan/cli/args/response_file.h"
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/recipes.h"
 

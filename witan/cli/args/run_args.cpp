@@ -1,6 +1,6 @@
 #include "witan/cli/args/run_args.h"
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 
 namespace witan::cli {

@@ -12,7 +12,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/base/toml_lines.h"
+#include "witan/base/config/toml_lines.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/convert/model_function.h"

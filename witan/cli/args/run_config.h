@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/command.h"
 #include "witan/train/run/config.h"

@@ -1,7 +1,7 @@
 // Flags of the commands that read text, spelled like the keys of a configuration.
 #pragma once
 
-#include "witan/data/corpus.h"
+#include "witan/data/corpus/corpus.h"
 
 namespace CLI {
 class App;

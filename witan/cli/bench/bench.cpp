@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "witan/base/file.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/machine.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/command.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/tensor.h"

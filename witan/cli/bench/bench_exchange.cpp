@@ -5,7 +5,7 @@
 #include <memory>
 #include <numeric>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/tensor/cuda.h"

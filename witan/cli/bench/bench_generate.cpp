@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "witan/base/median.h"
+#include "witan/base/numbers/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"

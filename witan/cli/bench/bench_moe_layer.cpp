@@ -6,13 +6,13 @@
 #include <numeric>
 #include <optional>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
 #include "witan/cli/bench/skew.h"
 #include "witan/comm/meta.h"
-#include "witan/data/route_file.h"
+#include "witan/data/routes/route_file.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/dispatcher.h"

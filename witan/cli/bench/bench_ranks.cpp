@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "witan/base/median.h"
+#include "witan/base/numbers/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"

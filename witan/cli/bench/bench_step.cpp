@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include "witan/base/median.h"
+#include "witan/base/numbers/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"

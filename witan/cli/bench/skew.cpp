@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/kernels/moe/expert_replicas.h"
 #include "witan/moe/topk.h"

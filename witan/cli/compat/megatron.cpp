@@ -8,7 +8,7 @@
 #include <map>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/compat/megatron_flags.h"

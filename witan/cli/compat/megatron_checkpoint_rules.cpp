@@ -7,7 +7,7 @@
 #include <string>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/compat/megatron_rules.h"

@@ -11,9 +11,9 @@
 #include <sstream>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
-#include "witan/base/layer_pattern.h"
+#include "witan/base/config/layer_pattern.h"
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/model/config.h"

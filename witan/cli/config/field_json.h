@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 
 namespace witan::cli {
 

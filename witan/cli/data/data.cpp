@@ -3,7 +3,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
@@ -12,7 +12,7 @@
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/prepare.h"
+#include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/own_shards.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"

@@ -15,8 +15,8 @@
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/made_record.h"
 #include "witan/data/rows/row_reader.h"
-#include "witan/data/shard_manifest.h"
-#include "witan/report/progress.h"
+#include "witan/data/prepare/shard_manifest.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/fetch/presets.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

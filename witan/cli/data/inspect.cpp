@@ -12,11 +12,11 @@
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/corpus.h"
-#include "witan/data/indexed_dataset.h"
-#include "witan/data/npy_tokens.h"
-#include "witan/data/shard_manifest.h"
-#include "witan/data/shard_tokenizer.h"
+#include "witan/data/corpus/corpus.h"
+#include "witan/data/datasets/indexed_dataset.h"
+#include "witan/data/datasets/npy_tokens.h"
+#include "witan/data/prepare/shard_manifest.h"
+#include "witan/data/prepare/shard_tokenizer.h"
 
 namespace witan::cli {
 

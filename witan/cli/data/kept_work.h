@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "witan/data/prepare.h"
-#include "witan/report/progress.h"
+#include "witan/data/prepare/prepare.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 

@@ -1,5 +1,5 @@
 // witan data prepare: the shards of Megatron-LM's preprocess_data.py, under its names.
-#include "witan/data/prepare.h"
+#include "witan/data/prepare/prepare.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/data/kept_work.h"
 #include "witan/cli/data/prepare_report.h"

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "witan/data/prepare.h"
-#include "witan/report/eta.h"
-#include "witan/report/progress.h"
+#include "witan/data/prepare/prepare.h"
+#include "witan/report/progress/eta.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 

@@ -6,7 +6,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/data/rows/made_record.h"
 
 namespace witan::cli {

@@ -12,7 +12,7 @@
 #include "witan/cli/data/interrupt.h"
 #include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/row_job.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 

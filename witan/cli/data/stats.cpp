@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "witan/base/counted.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
@@ -15,7 +15,7 @@
 #include "witan/cli/data/stats_page.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/work_folder.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/report/markup.h"
-#include "witan/report/still_figures.h"
+#include "witan/report/page/markup.h"
+#include "witan/report/page/still_figures.h"
 
 namespace witan::cli {
 

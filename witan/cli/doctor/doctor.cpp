@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/doctor/disk_speed.h"
@@ -17,9 +17,9 @@
 #include "witan/cli/machine.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/processes/message_engine.h"
-#include "witan/data/sources.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/kernels/gemm/ceiling.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::cli {

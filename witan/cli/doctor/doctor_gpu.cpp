@@ -8,7 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/cli/doctor/speeds_for_plans.h"
 #include "witan/cli/machine.h"

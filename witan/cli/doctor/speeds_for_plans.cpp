@@ -6,7 +6,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/cli/train/planning.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/planner/gpu_host.h"
 #include "witan/planner/gpu_measure.h"
 #include "witan/tensor/arena.h"

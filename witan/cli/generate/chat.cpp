@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/counted.h"
-#include "witan/base/file.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"

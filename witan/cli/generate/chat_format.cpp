@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/convert/companions.h"
-#include "witan/data/conversations.h"
+#include "witan/data/corpus/conversations.h"
 
 namespace witan::cli {
 

@@ -1,6 +1,6 @@
 #include "witan/cli/models/chat_tokens.h"
 
-#include "witan/data/conversations.h"
+#include "witan/data/corpus/conversations.h"
 #include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan::cli {

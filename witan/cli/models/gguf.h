@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/cli/models/exported_run.h"
 #include "witan/convert/gguf/gguf_weights.h"
 

@@ -1,7 +1,7 @@
 // Runs that `witan import` made, before anything is trained in them.
 #pragma once
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::cli {
 

@@ -11,7 +11,7 @@
 #include "witan/cli/runs/run_summary.h"
 #include "witan/cli/runs/subcommands.h"
 #include "witan/cli/runs/table.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/report/curve.h"
+#include "witan/report/events/curve.h"
 
 namespace witan::cli {
 

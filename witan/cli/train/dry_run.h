@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
 

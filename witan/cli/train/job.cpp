@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/processes/core_binding.h"
 #include "witan/planner/meta_rank.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/kernels/gemm/ceiling.h"
 

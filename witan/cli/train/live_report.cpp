@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "witan/report/html.h"
+#include "witan/report/page/html.h"
 
 namespace witan::cli {
 

@@ -3,9 +3,9 @@
 
 #include <chrono>
 
-#include "witan/base/file.h"
-#include "witan/report/metrics_follower.h"
-#include "witan/report/ticker.h"
+#include "witan/base/files/file.h"
+#include "witan/report/events/metrics_follower.h"
+#include "witan/report/progress/ticker.h"
 
 namespace witan::cli {
 

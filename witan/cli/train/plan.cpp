@@ -10,7 +10,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/response_file.h"
 #include "witan/cli/args/run_config.h"
@@ -24,7 +24,7 @@
 #include "witan/planner/layout_page.h"
 #include "witan/planner/megatron_memory.h"
 #include "witan/planner/search_page.h"
-#include "witan/report/progress.h"
+#include "witan/report/progress/progress.h"
 #include "witan/train/run/resolve.h"
 
 namespace witan::cli {

@@ -7,7 +7,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/cuda.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"

@@ -11,7 +11,7 @@
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/config_origin.h"
 #include "witan/cli/train/dry_run.h"
@@ -26,7 +26,7 @@
 #include "witan/planner/disk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"
-#include "witan/report/html.h"
+#include "witan/report/page/html.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/load_options.h"
 #include "witan/train/run/resolve.h"

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
-#include "witan/report/speed.h"
+#include "witan/report/events/speed.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/run/named_checkpoint.h"

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/train/planning.h"
-#include "witan/report/metrics.h"
-#include "witan/report/progress.h"
+#include "witan/report/events/metrics.h"
+#include "witan/report/progress/progress.h"
 #include "witan/train/run/trainer.h"
 
 namespace witan::cli {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 
 namespace witan::cli {

@@ -2,7 +2,7 @@
 // is told from what somebody wants to keep; where it fails, what it wrote is removed.
 #pragma once
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::cli {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
-#include "witan/base/mutex.h"
-#include "witan/report/metrics_follower.h"
-#include "witan/report/page.h"
-#include "witan/report/plot_history.h"
+#include "witan/base/files/file.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/report/events/metrics_follower.h"
+#include "witan/report/page/page.h"
+#include "witan/report/page/plot_history.h"
 
 namespace witan::cli {
 
@@ -25,7 +25,7 @@ class Dashboard {
   // The page as of now.
   std::string page();
   // JSON for a page that has version `known`: {"version": N, "runs": [{"name", "state", "text"}]}, and where N is
-  // another, "parts" (report/page.h) that have changed since, and "changes" (PlotHistory::since()). A page whose
+  // another, "parts" (report/page/page.h) that have changed since, and "changes" (PlotHistory::since()). A page whose
   // version is not remembered, or none, gets all parts and "data". `state` is running, silent, ended, stopped,
   // unreadable or gone.
   std::string update(int64_t known);

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "witan/base/error.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 namespace {

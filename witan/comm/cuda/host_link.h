@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/host_group.h"
 #include "witan/tensor/trace_context.h"
 

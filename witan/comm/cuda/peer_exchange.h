@@ -17,7 +17,7 @@
 #include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peers/peer_place.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan::cuda {
 

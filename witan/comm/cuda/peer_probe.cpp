@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/comm/gather_words.h"

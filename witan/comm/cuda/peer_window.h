@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 
 namespace witan::cuda {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/comm/processes/launch.h"
 
 namespace witan {

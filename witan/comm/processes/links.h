@@ -35,9 +35,9 @@
 #include <thread>
 #include <vector>
 
-#include "witan/base/mutex.h"
-#include "witan/base/timed_mutex.h"
-#include "witan/comm/checks/debug_hold.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/timed_mutex.h"
+#include "witan/comm/debug_hold.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
 #include "witan/comm/processes/departures.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "witan/comm/processes/inbox.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 

@@ -7,7 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/comm/checks/message_check.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 #include "witan/comm/reduce.h"
 
 namespace witan {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/checks/call_terms.h"
 #include "witan/comm/checks/message_check.h"
 #include "witan/comm/reduce.h"

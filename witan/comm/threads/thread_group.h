@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 

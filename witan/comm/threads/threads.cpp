@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/mutex.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/checks/rank_error.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 #include "witan/comm/threads/thread_group.h"
 
 namespace witan {

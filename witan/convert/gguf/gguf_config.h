@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 #include "witan/convert/hf/hf_config.h"
 
 namespace witan {

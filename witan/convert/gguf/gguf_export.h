@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
-#include "witan/base/gguf.h"
+#include "witan/base/files/file.h"
+#include "witan/formats/gguf.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/gguf.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "witan/base/error.h"
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/shards.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/checkpoint/safetensors_header.h"
 
 namespace witan {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/safetensors_header.h"
 #include "witan/convert/architecture.h"
 #include "witan/convert/elements.h"

@@ -5,7 +5,7 @@
 // for a row of A, then for the next.
 #pragma once
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 

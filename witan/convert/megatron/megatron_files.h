@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/megatron/megatron_torch_file.h"
 
 namespace witan {

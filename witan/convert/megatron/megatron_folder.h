@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/megatron/megatron_files.h"
 #include "witan/convert/megatron/megatron_tensors.h"
 

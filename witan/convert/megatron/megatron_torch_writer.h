@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/convert/elements.h"
 #include "witan/tensor/shape.h"
 

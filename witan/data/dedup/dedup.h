@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "witan/data/corpus.h"
+#include "witan/data/corpus/corpus.h"
 #include "witan/data/dedup/duplicate_finder.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/data/dedup/spill_file.h"
 
 namespace witan {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "witan/base/file.h"
-#include "witan/data/decompress.h"
+#include "witan/base/files/file.h"
+#include "witan/data/text/decompress.h"
 #include "witan/data/tables/table_reader.h"
 
 namespace witan {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/indexed_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/data/megatron/index_cache.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/data/megatron/gpt_index.h"
-#include "witan/data/sample_source.h"
+#include "witan/data/samples/sample_source.h"
 
 namespace witan::megatron {
 

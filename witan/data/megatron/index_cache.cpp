@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/data/little_endian.h"
+#include "witan/base/numbers/little_endian.h"
 
 namespace witan::megatron {
 namespace {

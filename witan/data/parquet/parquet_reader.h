@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/data/tables/random_access.h"
 #include "witan/data/tables/table_reader.h"
 

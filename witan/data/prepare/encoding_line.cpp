@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 
 namespace witan {
 namespace {

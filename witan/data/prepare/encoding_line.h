@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/data/conversations.h"
+#include "witan/data/corpus/conversations.h"
 
 namespace witan {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 
 namespace witan {

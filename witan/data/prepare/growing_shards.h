@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/growing_file.h"
-#include "witan/data/indexed_dataset.h"
+#include "witan/base/files/growing_file.h"
+#include "witan/data/datasets/indexed_dataset.h"
 
 namespace witan {
 

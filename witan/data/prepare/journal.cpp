@@ -10,11 +10,11 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json_integer.h"
-#include "witan/base/own_file.h"
+#include "witan/base/files/own_file.h"
 #include "witan/base/text.h"
 
 namespace witan {

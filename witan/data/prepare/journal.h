@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/data/corpus.h"
+#include "witan/data/corpus/corpus.h"
 
 namespace witan {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
-#include "witan/data/text_encoder.h"
+#include "witan/base/files/file.h"
+#include "witan/data/prepare/text_encoder.h"
 
 namespace witan {
 

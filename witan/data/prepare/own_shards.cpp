@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
-#include "witan/data/conversation_dataset.h"
-#include "witan/data/shard_manifest.h"
+#include "witan/data/datasets/conversation_dataset.h"
+#include "witan/data/prepare/shard_manifest.h"
 
 namespace witan {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
-#include "witan/data/sources.h"
+#include "witan/base/files/file.h"
+#include "witan/data/corpus/sources.h"
 
 namespace witan {
 

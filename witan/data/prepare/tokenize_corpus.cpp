@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/data/conversation_dataset.h"
+#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/prepare/encoding_line.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "witan/data/corpus.h"
+#include "witan/data/corpus/corpus.h"
 #include "witan/data/prepare/growing_shards.h"
 #include "witan/data/prepare/journal.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 

@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 
 namespace witan {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/sources.h"
+#include "witan/data/corpus/sources.h"
 
 namespace witan {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
-#include "witan/data/conversation_dataset.h"
-#include "witan/data/indexed_dataset.h"
-#include "witan/data/little_endian.h"
+#include "witan/data/datasets/conversation_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
+#include "witan/base/numbers/little_endian.h"
 #include "witan/data/rows/disk_room.h"
 
 namespace witan {

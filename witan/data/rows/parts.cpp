@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/data/rows/made_record.h"
 
 namespace witan {

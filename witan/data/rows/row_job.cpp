@@ -6,11 +6,11 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/io_error.h"
+#include "witan/base/files/io_error.h"
 #include "witan/base/json_integer.h"
 #include "witan/base/text.h"
-#include "witan/data/quarantine.h"
-#include "witan/data/shard_manifest.h"
+#include "witan/data/text/quarantine.h"
+#include "witan/data/prepare/shard_manifest.h"
 
 namespace witan {
 namespace {

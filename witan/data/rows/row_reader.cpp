@@ -8,11 +8,11 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus.h"
-#include "witan/data/decompress.h"
-#include "witan/data/encoding.h"
-#include "witan/data/lines.h"
-#include "witan/data/tables/open_table.h"
+#include "witan/data/corpus/corpus.h"
+#include "witan/data/text/decompress.h"
+#include "witan/data/text/encoding.h"
+#include "witan/data/text/lines.h"
+#include "witan/data/corpus/open_table.h"
 
 namespace witan {
 namespace {

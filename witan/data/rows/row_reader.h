@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/data/jsonl.h"
-#include "witan/data/sources.h"
+#include "witan/data/text/jsonl.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/tables/table_reader.h"
 
 namespace witan {

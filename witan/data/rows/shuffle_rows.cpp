@@ -7,9 +7,9 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json_integer.h"
-#include "witan/base/mutex.h"
-#include "witan/base/rng.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/base/threads/threads.h"
 #include "witan/data/rows/disk_room.h"
 
 namespace witan {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/descriptor.h"
+#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan {

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
-#include "witan/base/own_file.h"
+#include "witan/base/files/own_file.h"
 
 namespace witan {
 namespace {

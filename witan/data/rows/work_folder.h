@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/file.h"
-#include "witan/data/growing_file.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/growing_file.h"
 
 namespace witan {
 

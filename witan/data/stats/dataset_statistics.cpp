@@ -8,9 +8,9 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/data/dedup/shingles.h"
-#include "witan/data/parallel_documents.h"
+#include "witan/data/corpus/parallel_documents.h"
 
 namespace witan {
 namespace {

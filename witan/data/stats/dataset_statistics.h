@@ -8,12 +8,12 @@
 #include <memory>
 #include <vector>
 
-#include "witan/data/corpus.h"
+#include "witan/data/corpus/corpus.h"
 #include "witan/data/stats/frequent_ngrams.h"
 #include "witan/data/stats/length_histogram.h"
 #include "witan/data/stats/repetition.h"
 #include "witan/data/stats/text_measure.h"
-#include "witan/data/token_dataset.h"
+#include "witan/data/datasets/token_dataset.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

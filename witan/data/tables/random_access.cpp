@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "witan/base/descriptor.h"
+#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
 
 namespace witan::tables {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan::tables {
 

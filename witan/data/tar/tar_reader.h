@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/data/decompress.h"
+#include "witan/data/text/decompress.h"
 
 namespace witan::tar {
 

@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/data/jsonl.h"
+#include "witan/data/text/jsonl.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tables/json_row.h"
 #include "witan/data/tar/tar_reader.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/file.h"
-#include "witan/data/decompress.h"
+#include "witan/base/files/file.h"
+#include "witan/data/text/decompress.h"
 #include "witan/data/tables/table_reader.h"
 
 namespace witan {

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "witan/base/e4m3.h"
-#include "witan/base/e5m2.h"
+#include "witan/base/numbers/e4m3.h"
+#include "witan/base/numbers/e5m2.h"
 
 namespace witan::kernels {
 

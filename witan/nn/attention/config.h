@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/kernels/attention/rope.h"
 #include "witan/nn/axes.h"
 

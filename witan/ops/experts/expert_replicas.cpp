@@ -1,6 +1,6 @@
 #include "witan/ops/experts/expert_replicas.h"
 
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/expert_pool.h"
 

@@ -1,6 +1,6 @@
 #include "witan/ops/shape/redistribute.h"
 
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/kernels/common/blocks.h"
 
 namespace witan::ops {

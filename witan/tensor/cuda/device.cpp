@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "witan/base/error.h"
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/base/text.h"
 #include "witan/tensor/cuda/stream.h"
 

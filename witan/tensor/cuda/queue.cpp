@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/added_tokens.h"
 
 namespace witan {

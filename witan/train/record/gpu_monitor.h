@@ -5,8 +5,8 @@
 #include <optional>
 #include <thread>
 
-#include "witan/base/mutex.h"
-#include "witan/report/events.h"
+#include "witan/base/threads/mutex.h"
+#include "witan/report/events/events.h"
 
 namespace witan {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/sample_source.h"
+#include "witan/data/samples/sample_source.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/train_state.h"
 #include "witan/train/step/engine.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/report/events.h"
+#include "witan/report/events/events.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {

@@ -15,7 +15,7 @@
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/moe/topk.h"
-#include "witan/report/train_line.h"
+#include "witan/report/progress/train_line.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {

@@ -3,15 +3,15 @@
 
 #include <optional>
 
-#include "witan/base/log.h"
+#include "witan/base/files/log.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/report/eta.h"
-#include "witan/report/events.h"
-#include "witan/report/metrics.h"
-#include "witan/report/nanogpt_log.h"
-#include "witan/report/progress.h"
-#include "witan/report/progress_log.h"
-#include "witan/report/step_watch.h"
+#include "witan/report/progress/eta.h"
+#include "witan/report/events/events.h"
+#include "witan/report/events/metrics.h"
+#include "witan/report/progress/nanogpt_log.h"
+#include "witan/report/progress/progress.h"
+#include "witan/report/progress/progress_log.h"
+#include "witan/report/progress/step_watch.h"
 #include "witan/train/record/gpu_monitor.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"

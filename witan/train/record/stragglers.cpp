@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "witan/base/median.h"
+#include "witan/base/numbers/median.h"
 #include "witan/tensor/observer.h"
 
 namespace witan {

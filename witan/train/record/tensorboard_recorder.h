@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "witan/moe/statistics.h"
-#include "witan/report/events.h"
-#include "witan/report/megatron_log.h"
-#include "witan/report/tfevents.h"
-#include "witan/report/tfevents_hparams.h"
+#include "witan/report/events/events.h"
+#include "witan/report/progress/megatron_log.h"
+#include "witan/report/tensorboard/tfevents.h"
+#include "witan/report/tensorboard/tfevents_hparams.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/train_state.h"
 

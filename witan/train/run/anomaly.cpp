@@ -6,7 +6,7 @@
 #include <set>
 
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/fields.h"
+#include "witan/base/config/fields.h"
 #include "witan/base/unsigned_nan.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"

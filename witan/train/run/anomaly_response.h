@@ -6,7 +6,7 @@
 #include <string>
 
 #include "witan/checkpoint/background_save.h"
-#include "witan/report/events.h"
+#include "witan/report/events/events.h"
 #include "witan/train/run/anomaly.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/train_state.h"

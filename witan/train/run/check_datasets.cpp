@@ -4,10 +4,10 @@
 #include <charconv>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
-#include "witan/data/sources.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/train/run/mixture_data.h"
 
 namespace witan {

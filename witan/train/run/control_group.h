@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/host_group.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/tensor.h"

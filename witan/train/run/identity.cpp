@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

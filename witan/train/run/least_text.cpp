@@ -4,8 +4,8 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/data/decompress.h"
-#include "witan/data/token_dataset.h"
+#include "witan/data/text/decompress.h"
+#include "witan/data/datasets/token_dataset.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/validation_sets.h"
 

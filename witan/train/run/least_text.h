@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/sources.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"

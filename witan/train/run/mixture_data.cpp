@@ -10,10 +10,10 @@
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/conversation_dataset.h"
+#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/megatron/blend.h"
-#include "witan/data/sources.h"
-#include "witan/data/split.h"
+#include "witan/data/corpus/sources.h"
+#include "witan/data/datasets/split.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/witan_samples.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/parallel/layout.h"
-#include "witan/report/events.h"
+#include "witan/report/events/events.h"
 #include "witan/train/record/stragglers.h"
 
 namespace witan {

@@ -57,7 +57,7 @@ int64_t ReplayCheck::micro_batches_of_a_rank() const {
   return config_->batch_ramp().size(step_.consumed_samples) / (config_->train.micro_batch_size * layout_.data_ranks());
 }
 
-// As the loader makes them (data/loader.h).
+// As the loader makes them (data/batches/loader.h).
 void ReplayCheck::replay(int steps_back, PassDigest& digest) {
   const int as = layout_.data_rank(ring_.rank_after(rank_, -steps_back));
   const int64_t size = config_->train.micro_batch_size, count = micro_batches_of_a_rank();

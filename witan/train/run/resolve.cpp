@@ -8,7 +8,7 @@
 
 #include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/tensor/cuda.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "witan/data/conversations.h"
+#include "witan/data/corpus/conversations.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 

@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "witan/data/batch.h"
-#include "witan/data/corpus.h"
-#include "witan/data/sample_source.h"
-#include "witan/data/sources.h"
-#include "witan/data/split.h"
-#include "witan/report/progress.h"
+#include "witan/data/batches/batch.h"
+#include "witan/data/corpus/corpus.h"
+#include "witan/data/samples/sample_source.h"
+#include "witan/data/corpus/sources.h"
+#include "witan/data/datasets/split.h"
+#include "witan/report/progress/progress.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/run_folder.h"

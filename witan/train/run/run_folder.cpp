@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/train/run/config.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan {

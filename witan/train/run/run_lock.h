@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 

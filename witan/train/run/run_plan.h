@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/report/events.h"
+#include "witan/report/events/events.h"
 
 namespace witan {
 

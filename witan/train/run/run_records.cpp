@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "witan/base/error.h"
-#include "witan/base/log.h"
+#include "witan/base/files/log.h"
 #include "witan/base/resident.h"
-#include "witan/report/metrics_scan.h"
+#include "witan/report/events/metrics_scan.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/record/memory_file.h"
 #include "witan/train/trace/step_tracer.h"

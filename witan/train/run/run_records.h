@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "witan/report/events.h"
-#include "witan/report/progress.h"
+#include "witan/report/events/events.h"
+#include "witan/report/progress/progress.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_start.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/batch.h"
-#include "witan/data/route_folder.h"
+#include "witan/data/batches/batch.h"
+#include "witan/data/routes/route_folder.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/stages.h"
 #include "witan/train/run/config.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/checkpoint/store.h"
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/trace/step_range.h"
 

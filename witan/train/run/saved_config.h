@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/checkpoint/store.h"
 #include "witan/train/run/config.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/train/run/control_group.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"

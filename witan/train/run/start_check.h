@@ -5,7 +5,7 @@
 #include "witan/comm/checks/call_schedule.h"
 #include "witan/comm/checks/same_settings.h"
 #include "witan/comm/host_group.h"
-#include "witan/comm/threads/peer_memory.h"
+#include "witan/comm/peer_memory.h"
 #include "witan/parallel/layout.h"
 #include "witan/train/run/resolve.h"
 

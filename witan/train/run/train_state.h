@@ -6,7 +6,7 @@
 #include <string>
 
 #include "witan/base/json.h"
-#include "witan/data/sample_source.h"
+#include "witan/data/samples/sample_source.h"
 #include "witan/optim/loss_scaler.h"
 #include "witan/optim/spike_skip.h"
 #include "witan/train/run/validation_record.h"

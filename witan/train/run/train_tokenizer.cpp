@@ -5,13 +5,13 @@
 #include <optional>
 
 #include "witan/base/counted.h"
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
-#include "witan/base/output_file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
-#include "witan/data/shard_manifest.h"
+#include "witan/data/prepare/shard_manifest.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,8 @@
 // Trains a tokenizer on a corpus.
 #pragma once
 
-#include "witan/data/corpus.h"
-#include "witan/report/progress.h"
+#include "witan/data/corpus/corpus.h"
+#include "witan/report/progress/progress.h"
 #include "witan/tokenizer/bpe_trainer.h"
 
 namespace witan {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/report/events.h"
-#include "witan/report/progress.h"
+#include "witan/report/events/events.h"
+#include "witan/report/progress/progress.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/run_end.h"

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/checkpoint/shards.h"
 #include "witan/moe/moe.h"
 #include "witan/parallel/groups.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "witan/data/conversations.h"
-#include "witan/data/sample_source.h"
+#include "witan/data/corpus/conversations.h"
+#include "witan/data/samples/sample_source.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "witan/base/threads.h"
-#include "witan/data/packed_samples.h"
-#include "witan/data/samples.h"
+#include "witan/base/threads/threads.h"
+#include "witan/data/samples/packed_samples.h"
+#include "witan/data/samples/samples.h"
 
 namespace witan {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "witan/data/sample_source.h"
+#include "witan/data/samples/sample_source.h"
 #include "witan/train/run/config.h"
 
 namespace witan {

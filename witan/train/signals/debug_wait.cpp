@@ -10,7 +10,7 @@
 
 #include "witan/base/debugger.h"
 #include "witan/base/error.h"
-#include "witan/comm/processes/rendezvous.h"
+#include "witan/comm/threads/rendezvous.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {

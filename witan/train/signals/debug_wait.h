@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "witan/base/file.h"
+#include "witan/base/files/file.h"
 #include "witan/comm/host_group.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 
 namespace witan {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "witan/base/stopwatch.h"
-#include "witan/base/threads.h"
-#include "witan/data/ahead.h"
+#include "witan/base/threads/threads.h"
+#include "witan/data/batches/ahead.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/expert_pool.h"
 #include "witan/model/parts.h"

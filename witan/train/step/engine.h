@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "witan/checkpoint/state.h"
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/moe/router_sums.h"
 #include "witan/optim/loss_scaler.h"

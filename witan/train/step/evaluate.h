@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/train/step/step_report.h"

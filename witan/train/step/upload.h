@@ -1,7 +1,7 @@
 // Uploads micro-batches to the device, and downloads scalars.
 #pragma once
 
-#include "witan/data/batch.h"
+#include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
 
 namespace witan {

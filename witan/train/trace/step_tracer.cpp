@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "witan/base/durable.h"
+#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
 #include "witan/train/trace/clocks.h"
 

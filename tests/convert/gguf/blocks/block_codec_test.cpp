@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/file.h"
-#include "witan/base/gguf.h"
-#include "witan/base/half.h"
+#include "witan/base/files/file.h"
+#include "witan/formats/gguf.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/convert/elements.h"
 #include "witan/convert/rounding_error.h"
 

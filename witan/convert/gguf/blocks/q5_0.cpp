@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/convert/scale_search.h"
 

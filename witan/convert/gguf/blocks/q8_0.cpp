@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 #include "witan/convert/gguf/blocks/block_codec.h"
 
 namespace witan {

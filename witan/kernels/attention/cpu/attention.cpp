@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cpu/attention_tile.h"
 #include "witan/kernels/attention/kv_cache.h"
 

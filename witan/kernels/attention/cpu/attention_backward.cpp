@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/cpu/attention_tile.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cpu/attention_tile.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/weights.h"

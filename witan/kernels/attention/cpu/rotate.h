@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/rope.h"
 #include "witan/kernels/common/cpu/store.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/tensor/cuda/library.h"

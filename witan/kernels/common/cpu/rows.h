@@ -5,7 +5,7 @@
 #include <array>
 #include <cassert>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::kernels::cpu {

@@ -1,7 +1,7 @@
 // Rounding a result into memory inside a `#pragma omp simd` loop.
 #pragma once
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan::kernels::cpu {
 

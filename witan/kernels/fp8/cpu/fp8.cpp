@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/common/step_value.h"
 

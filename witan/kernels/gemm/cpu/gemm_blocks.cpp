@@ -4,7 +4,7 @@
 #include <atomic>
 #include <type_traits>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/cpu/gemm_few.h"
 #include "witan/kernels/gemm/cpu/gemm_pack.h"
 #include "witan/kernels/gemm/cpu/gemm_tile.h"

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "witan/base/half.h"
+#include "witan/base/numbers/half.h"
 
 namespace witan::kernels::cpu {
 

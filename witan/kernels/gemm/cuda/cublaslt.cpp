@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/mutex.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/kernels/common/cuda/fingerprint.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/cuda/library.h"

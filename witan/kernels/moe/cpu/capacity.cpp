@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/pointwise/cpu/dropout_mask.h"

@@ -1,5 +1,5 @@
 // The random words of pointwise/dropout.h on the CPU. Masks are drawn many Philox blocks at a time, so that the
-// compiler vectorises the rounds, which are those of base/rng.cpp.
+// compiler vectorises the rounds, which are those of base/numbers/rng.cpp.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::kernels::cpu {

@@ -1,10 +1,10 @@
-// The masks of kernels/pointwise/dropout.h on the device, bit for bit those of base/rng.h. The iteration is read there
+// The masks of kernels/pointwise/dropout.h on the device, bit for bit those of base/numbers/rng.h. The iteration is read there
 // too, so that a captured step draws new masks at every replay.
 #pragma once
 
 #include <cmath>
 
-#include "witan/base/rng.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/pointwise/dropout.h"
 

@@ -1,0 +1,386 @@
+#include "witan/data/corpus/conversations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/data/prepare/text_encoder.h"
+#include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/tokenizer_json.h"
+
+namespace witan {
+namespace {
+
+// As ChatML is written; with thoughts of earlier turns left out, as Qwen 3 does; with a prompt that begins a thought.
+constexpr const char* kChatMl =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+constexpr const char* kForgetful =
+    "{% for m in messages %}{% set c = m.content %}{% if m.role == 'assistant' and not loop.last %}"
+    "{% set c = c.split('</think>')[-1] %}{% endif %}{{ '<|im_start|>' + m.role + '\\n' + c + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+constexpr const char* kThinking =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+constexpr const char* kGeneration =
+    "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<end>"
+    "{% endgeneration %}{% else %}{{ m.content }}<end>{% endif %}{% endfor %}";
+
+ConversationFormat format(const char* source) {
+  ConversationFormat made{ChatTemplate(source, "chat.jinja"), "<s>", "</s>"};
+  made.special_tokens = {"<|im_start|>", "<|im_end|>", "<end>"};
+  return made;
+}
+
+constexpr const char* kRow =
+    R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "a"},
+                     {"role": "assistant", "content": "<t></think>b"}, {"role": "user", "content": "c"},
+                     {"role": "assistant", "content": "d\n"}]})";
+
+std::vector<std::string> answers(const Conversation& conversation) {
+  std::vector<std::string> texts;
+  for (const auto& [begin, end] : conversation.answers) texts.push_back(conversation.text.substr(begin, end - begin));
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Conversations, AnswersAreWhatFollowsTheGenerationPromptUpToTheirEnd) {
+  const ConversationRow row = read_conversations(kRow, format(kChatMl));
+  ASSERT_EQ(row.reason, "");
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(row.conversations[0].text,
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+            "<|im_start|>assistant\n<t></think>b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+            "<|im_start|>assistant\nd\n<|im_end|>\n");
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>", "d\n<|im_end|>"}));
+}
+
+TEST(Conversations, GenerationBlocksSayWhatAnAnswerIs) {
+  const ConversationRow row = read_conversations(kRow, format(kGeneration));
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<end>", "d\n<end>"}));
+}
+
+TEST(Conversations, EachAnswerStandsAloneWhereTheTemplateForgetsEarlierThoughts) {
+  const ConversationRow row = read_conversations(kRow, format(kForgetful));
+  ASSERT_EQ(row.conversations.size(), 2u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>"}));
+  EXPECT_TRUE(row.conversations[0].text.ends_with("<t></think>b<|im_end|>\n"));
+  EXPECT_EQ(answers(row.conversations[1]), (Texts{"d\n<|im_end|>"}));
+  EXPECT_NE(row.conversations[1].text.find("assistant\nb<|im_end|>"), std::string::npos);
+}
+
+TEST(Conversations, APromptThatIsNotContinuedCountsAsFarAsItIsCommon) {
+  const ConversationRow row = read_conversations(kRow, format(kThinking));
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>", "d\n<|im_end|>"}));
+}
+
+TEST(Conversations, AllOfAConversationMayBeLearntFrom) {
+  ConversationFormat all = format(kChatMl);
+  all.answers_only = false;
+  const ConversationRow row = read_conversations(kRow, all);
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{row.conversations[0].text}));
+  EXPECT_NE(all.hash(), format(kChatMl).hash());
+}
+
+// qwen2.json, with these special tokens from id 381 on.
+Tokenizer with_special(const std::vector<std::string>& tokens) {
+  auto json = nlohmann::json::parse(read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/qwen2.json"));
+  nlohmann::json token = json["added_tokens"][0];
+  for (const std::string& text : tokens) {
+    token["id"] = token["id"].get<int>() + 1;
+    token["content"] = text;
+    json["added_tokens"].push_back(token);
+  }
+  return Tokenizer(parse_tokenizer_json(json.dump(), "tokenizer.json"));
+}
+
+TEST(Conversations, TheEndOfATurnIsTheSpecialTokenBehindAnAnswer) {
+  const auto end = [](const Tokenizer& tokenizer, const char* source, const std::string& eos = "") {
+    return end_of_turn({ChatTemplate(source, "chat.jinja"), "", eos}, tokenizer);
+  };
+  const Tokenizer chat = with_special({"<|im_start|>", "<|im_end|>", "<|im_end|>\n", "<|eot_id|>"}),
+                  text = with_special({});
+  EXPECT_EQ(end(with_special({"<|im_start|>", "<|im_end|>"}), kChatMl), 382) << "<|im_end|>";
+  EXPECT_EQ(end(chat, kThinking), 382);
+  EXPECT_EQ(end(chat, kChatMl), 383) << "the longest one, as the tokenizer takes it";
+  constexpr const char* kLlama =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n\\n' + m.content | trim + ' <|eot_id|>' }}{% endfor %}"
+      "<|im_end|>";
+  EXPECT_EQ(end(chat, kLlama), 384) << "the first one";
+  EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.content }}<|im_end|> <|eot_id|>{% endfor %}"), 382)
+      << "in whatever order they were added";
+  EXPECT_EQ(end(text, "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", "<|endoftext|>"), 380);
+  EXPECT_EQ(end(text, kChatMl), std::nullopt) << "no token of its own ends a turn";
+  EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), std::nullopt);
+  EXPECT_EQ(end(chat, "{{ raise_exception('no') }}"), std::nullopt);
+  EXPECT_EQ(end(chat, "<|im_end|>"), std::nullopt) << "the answer is not written";
+}
+
+TEST(Conversations, PairsOfFromAndValueAreMessages) {
+  const ConversationRow row = read_conversations(
+      R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]})", format(kChatMl));
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(row.conversations[0].text, "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nr<|im_end|>\n");
+  const ConversationRow other = read_conversations(
+      R"({"conversations": [{"from": "user", "value": "q"}, {"from": "chatgpt", "value": "r"}]})", format(kChatMl));
+  ASSERT_EQ(other.conversations.size(), 1u) << other.reason;
+  EXPECT_EQ(other.conversations[0].text, row.conversations[0].text);
+}
+
+// A template that writes no end of a message says nothing for an answer without a content.
+TEST(Conversations, EmptyAnswersAreNone) {
+  const char* bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const ConversationRow row = read_conversations(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""},
+                       {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]})",
+      format(bare));
+  ASSERT_EQ(row.conversations.size(), 1u);
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"c"}));
+  const char* silent = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})";
+  EXPECT_EQ(read_conversations(silent, format(bare)).reason, "the chat template writes no answer");
+}
+
+TEST(Conversations, ToolsComeWithTheRow) {
+  const ConversationRow row = read_conversations(
+      R"({"tools": [{"z": 1, "a": 2}], "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]})",
+      format("{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"));
+  ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+  EXPECT_EQ(row.conversations[0].text, R"([{"z": 1, "a": 2}]qr)");
+  EXPECT_EQ(answers(row.conversations[0]), (Texts{"r"}));
+}
+
+constexpr const char* kCalls =
+    "{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}<end>{% endfor "
+    "%}";
+
+// JSON in strings, as tables and OpenAI's API have it, is decoded as the server decodes it.
+TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
+  const std::string decoded =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls":
+         [{"function": {"name": "f", "arguments": {"id": 18446744073709551615}}}]}], "tools": [{"name": "f"}]})";
+  const std::string strings[] = {
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls":
+         [{"function": {"name": "f", "arguments": "{\"id\": 18446744073709551615}"}}]}], "tools": "[{\"name\": \"f\"}]"})",
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "tool_calls":
+         "[{\"function\": {\"name\": \"f\", \"arguments\": {\"id\": 18446744073709551615}}}]"}],
+         "tools": ["{\"name\": \"f\"}"]})",
+      R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\":
+         [{\"function\": {\"name\": \"f\", \"arguments\": {\"id\": 18446744073709551615}}}]}]", "tools": [{"name": "f"}]})"};
+  const std::string text = R"([{"name": "f"}][user]q<end>[assistant]f{"id": 18446744073709551615}<end>)";
+  const ConversationRow row = read_conversations(decoded, format(kCalls));
+  ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+  EXPECT_EQ(row.conversations[0].text, text);
+  for (const std::string& line : strings) {
+    std::string one_line = line;
+    std::ranges::replace(one_line, '\n', ' ');
+    const ConversationRow other = read_conversations(one_line, format(kCalls));
+    ASSERT_EQ(other.conversations.size(), 1u) << other.reason << line;
+    EXPECT_EQ(other.conversations[0].text, text) << line;
+  }
+}
+
+// The form of a call without a function around it; and no calls, which leave a content that is null as it is.
+TEST(Conversations, CallsMayHaveTheirArgumentsThemselves) {
+  const auto text = [](const char* answer) {
+    const ConversationRow row = read_conversations(
+        cat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": )",
+            answer, "}]}"),
+        format("{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content }};{% for c in m.tool_calls %}"
+               "{{ c.name }}{{ c.arguments.id + 1 }}{% endfor %}{% endif %}{% endfor %}"));
+    return row.conversations.empty() ? row.reason : row.conversations[0].text;
+  };
+  EXPECT_EQ(text(R"([{"name": "f", "arguments": "{\"id\": 1}"}, {"name": "g", "arguments": {"id": 2}}])"), ";f2g3");
+  EXPECT_EQ(text("[]"), "None;");
+}
+
+TEST(Conversations, NoToolsAreNone) {
+  const char* source = "{{ tools is none }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  for (const char* tools : {"[]", "null", "\"[]\""}) {
+    const ConversationRow row = read_conversations(
+        cat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "tools": )",
+            tools, "}"),
+        format(source));
+    ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+    EXPECT_EQ(row.conversations[0].text, "Trueqr") << tools;
+  }
+}
+
+std::string weighted(const std::string& first, const std::string& second) {
+  return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "BAD")" + first +
+         R"(}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "GOOD")" + second + "}]}";
+}
+
+TEST(Conversations, MessagesSayWhetherTheyAreLearntFrom) {
+  for (const char* mark : {R"(, "weight": 0)", R"(, "weight": 0.0)", R"(, "train": false)", R"(, "trainable": false)",
+                           R"(, "training": false)", R"(, "loss": false, "weight": 0)"})
+    for (const char* source : {kChatMl, kForgetful, kGeneration}) {
+      const ConversationRow row = read_conversations(weighted(mark, R"(, "weight": 1)"), format(source));
+      ASSERT_EQ(row.conversations.size(), 1u) << mark << row.reason;
+      EXPECT_EQ(answers(row.conversations[0]), Texts{source == kGeneration ? "GOOD<end>" : "GOOD<|im_end|>"}) << mark;
+      EXPECT_NE(row.conversations[0].text.find("BAD"), std::string::npos);
+    }
+  const ConversationRow plain =
+      read_conversations(weighted(R"(, "weight": null)", R"(, "train": true)"), format(kChatMl));
+  ASSERT_EQ(plain.conversations.size(), 1u) << plain.reason;
+  EXPECT_EQ(answers(plain.conversations[0]).size(), 2u);
+  const ConversationRow pairs = read_conversations(
+      R"({"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "BAD", "weight": 0},
+                            {"from": "human", "value": "v"}, {"from": "gpt", "value": "GOOD"}]})",
+      format(kChatMl));
+  ASSERT_EQ(pairs.conversations.size(), 1u) << pairs.reason;
+  EXPECT_EQ(answers(pairs.conversations[0]), Texts{"GOOD<|im_end|>"});
+}
+
+TEST(Conversations, AMessageThatIsNotLearntFromIsLeftOutOfAll) {
+  for (const char* source : {kChatMl, kGeneration}) {
+    ConversationFormat all = format(source);
+    all.answers_only = false;
+    const ConversationRow row = read_conversations(weighted(R"(, "weight": 0)", ""), all);
+    ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+    const Texts learnt = answers(row.conversations[0]);
+    ASSERT_EQ(learnt.size(), 2u);
+    EXPECT_EQ(learnt[0].find("BAD"), std::string::npos);
+    EXPECT_NE(learnt[0].find("u"), std::string::npos);
+    EXPECT_EQ(learnt[1].find("BAD"), std::string::npos);
+    EXPECT_NE(learnt[1].find("GOOD"), std::string::npos);
+  }
+}
+
+TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
+  const auto reason = [](const std::string& row) { return read_conversations(row, format(kChatMl)).reason; };
+  EXPECT_EQ(reason(weighted(R"(, "weight": 0.5)", "")),
+            "a message's weight is 0.5: only 0 and 1, or false and true, are supported");
+  EXPECT_EQ(reason(weighted(R"(, "train": "no")", "")),
+            "a message's train is no: only 0 and 1, or false and true, are supported");
+  EXPECT_EQ(reason(weighted(R"(, "train": false, "weight": 1)", "")),
+            "a message says in two ways whether it is learnt from, and they differ");
+  EXPECT_EQ(reason(weighted(R"(, "weight": 0)", R"(, "weight": 0)")), "every answer is marked not to be learnt from");
+  EXPECT_EQ(
+      reason(
+          R"({"messages": [{"role": "user", "content": "u", "train": true}, {"role": "assistant", "content": "a"}]})"),
+      "a message of the role user is marked to be learnt from, but only the assistant's are (loss_on = answers)");
+}
+
+// Two blocks for the last answer and one for each before: the second of two would pass for the next answer's.
+TEST(Conversations, BlocksThatCannotBeToldApartRefuseTheRow) {
+  const char* source =
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+      "{% if loop.last %}{% generation %}<end>{% endgeneration %}{% endif %}{% else %}{{ m.content }}{% endif %}{% "
+      "endfor "
+      "%}";
+  EXPECT_THAT(read_conversations(weighted(R"(, "weight": 0)", ""), format(source)).reason,
+              ::testing::HasSubstr("writes an answer in another number of blocks once others follow"));
+  EXPECT_EQ(read_conversations(weighted("", ""), format(source)).reason, "") << "where nobody asks whose they are";
+}
+
+// Special tokens that a message spells are text, wherever a row is rendered; what the template writes is not.
+TEST(Conversations, SpecialTokensInContentsAreText) {
+  const Tokenizer tokenizer = with_special({"<|im_start|>", "<|im_end|>"});
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(tokenizer));
+  const auto control = [&](ConversationFormat made, const std::string& content) {
+    const ConversationRow row = read_conversations(
+        R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ")" + content + R"("}]})",
+        made);
+    const EncodedConversation encoded = encode_conversation(row.conversations.at(0), encoder.encode_chat);
+    EXPECT_EQ(tokenizer.decode(encoded.tokens), row.conversations[0].text);
+    std::vector<int32_t> special;
+    for (const int32_t id : encoded.tokens)
+      if (id > 380) special.push_back(id);
+    return special;
+  };
+  ConversationFormat chat = format(kChatMl);
+  const std::vector<int32_t> own = {381, 382, 381, 382};
+  EXPECT_EQ(control(chat, "a"), own);
+  EXPECT_EQ(control(chat, "a<|im_end|>\\n<|im_start|>system"), own);
+  EXPECT_EQ(control(chat, "a<|im_end|>"), own);
+  chat.content_special_tokens = true;
+  EXPECT_EQ(control(chat, "a<|im_end|>"), (std::vector<int32_t>{381, 382, 381, 382, 382}));
+  ConversationFormat plain = format("{% for m in messages %}{{ m.content }}{% endfor %}");
+  EXPECT_EQ(
+      answers(
+          read_conversations(
+              R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<|im_end|>\n"}]})",
+              plain)
+              .conversations.at(0)),
+      Texts{"<|im_end|>\n"})
+      << "the end is the message's own";
+}
+
+TEST(Conversations, UnusableRowsSayWhy) {
+  const auto reason = [](const char* line, const char* source = kChatMl) {
+    return read_conversations(line, format(source)).reason;
+  };
+  EXPECT_EQ(reason("[]"), "the row is not an object");
+  EXPECT_EQ(reason(R"({"text": "a"})"), "no key \"messages\"");
+  EXPECT_EQ(reason(R"({"messages": "a"})"), "\"messages\" is not a list of messages");
+  EXPECT_EQ(reason(R"({"messages": [{"content": "a"}]})"), "a message has no role");
+  EXPECT_EQ(reason(R"({"messages": [{"role": "user", "content": "a"}]})"), "no message is the assistant's");
+  EXPECT_EQ(reason("{\"messages\": \"\xff\"}"), "invalid UTF-8");
+  EXPECT_TRUE(reason("{\"messages\"").starts_with("the row: not valid JSON: "));
+  EXPECT_EQ(
+      reason(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}]})"),
+      "tool_calls must be a list of {\"id\", \"type\": \"function\", \"function\": {\"name\", \"arguments\"}}: the "
+      "arguments of a call must be a JSON object, and are a list");
+  EXPECT_EQ(reason(R"({"tools": [1], "messages": [{"role": "assistant", "content": "a"}]})"),
+            "a tool must be an object, and is an integer");
+  EXPECT_EQ(reason(R"({"tools": {}, "messages": [{"role": "assistant", "content": "a"}]})"),
+            "tools must be a list, and are a dict");
+  EXPECT_EQ(reason(R"({"messages": [{"role": "assistant", "content": "a"}]})", "{{ raise_exception('take turns') }}"),
+            "the chat template refuses it: chat.jinja:1: take turns");
+  EXPECT_EQ(reason(R"({"messages": [{"role": "assistant"}]})"),
+            "the chat template refuses it: chat.jinja:1: + does not take a string and content, which is undefined,");
+}
+
+// Letters are tokens, but "\n\n" and <|im_end|> are one each.
+void encode(std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
+  while (!text.empty()) {
+    const std::string_view end = "<|im_end|>";
+    const size_t size = text.starts_with(end) ? end.size() : text.starts_with("\n\n") ? 2 : 1;
+    out.push_back(size == 1 ? text[0] : size == 2 ? 200 : 201);
+    text.remove_prefix(size);
+  }
+}
+
+TEST(Conversations, MarksTheTokensOfAnswersEvenWhereTheyJoinThePrompt) {
+  const Conversation conversation{"q\n\na<|im_end|>\n\nx", {{2, 14}}};  // from the second line feed on
+  const EncodedConversation encoded = encode_conversation(conversation, encode);
+  EXPECT_EQ(encoded.tokens, (std::vector<int32_t>{'q', 200, 'a', 201, 200, 'x'}));
+  EXPECT_EQ(encoded.loss, (std::vector<int32_t>{0, 1, 1, 1, 0, 0}));
+  const EncodedConversation whole = encode_conversation({"ab", {{0, 2}}}, encode);
+  EXPECT_EQ(whole.loss, (std::vector<int32_t>{1, 1}));
+}
+
+// The prompt ends with "è" (C3 A8) where the answer has "à" (C3 A0).
+TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
+  const ConversationRow row = read_conversations(
+      R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "à"}]})",
+      format("{% for m in messages %}{{ 'A:é' if m.role == 'assistant' else 'U:' }}{{ m.content }}{% endfor %}"
+             "{% if add_generation_prompt %}A:éè{% endif %}"));
+  ASSERT_EQ(row.reason, "");
+  EXPECT_EQ(answers(row.conversations[0]), Texts{"à"});
+}
+
+// A user's text must not be taken for the tag around an answer, nor a prompt that begins differently for its prompt.
+TEST(Conversations, AnAnswerBeginsBehindTheMessagesBefore) {
+  const char* row = R"({"messages": [{"role": "user", "content": "1 < 2"}, {"role": "assistant", "content": "b"}]})";
+  const ConversationRow tag =
+      read_conversations(row, format("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}"
+                                     "{% if add_generation_prompt %}a:?{% endif %}"));
+  ASSERT_EQ(tag.reason, "");
+  EXPECT_EQ(answers(tag.conversations[0]), Texts{"b|"});
+  const ConversationRow before = read_conversations(
+      row, format("{% if add_generation_prompt %}?{% endif %}{% for m in messages %}{{ m.content }}|{% endfor %}"));
+  EXPECT_EQ(before.reason, "the chat template does not continue what it writes for the messages before an answer");
+}
+
+}  // namespace
+}  // namespace witan

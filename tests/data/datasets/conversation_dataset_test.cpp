@@ -1,0 +1,220 @@
+#include "witan/data/datasets/conversation_dataset.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "data/data_support.h"
+#include "witan/data/batches/batch.h"
+#include "witan/data/datasets/indexed_dataset.h"
+#include "witan/data/prepare/prepare.h"
+#include "witan/data/samples/samples.h"
+#include "witan/data/datasets/split.h"
+
+namespace witan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Conversation c has tokens 100 c, 100 c + 1, ...; its second half is learnt from.
+std::shared_ptr<TokensInMemory> conversations(const std::vector<int64_t>& lengths) {
+  auto made = std::make_shared<TokensInMemory>("memory");
+  for (size_t c = 0; c < lengths.size(); ++c) {
+    std::vector<int32_t> tokens, loss;
+    for (int64_t i = 0; i < lengths[c]; ++i) {
+      tokens.push_back(static_cast<int32_t>(100 * c) + static_cast<int32_t>(i));
+      loss.push_back(i >= lengths[c] / 2);
+    }
+    made->add(std::move(tokens), std::move(loss));
+  }
+  return made;
+}
+
+// The rule, conversation by conversation: what a row must hold, found without the batch's own code.
+TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
+  const auto data = conversations({4, 9, 3, 6, 30, 2});
+  const Samples samples(data, {.sequence_length = 12, .seed = 3, .packing = Packing::best_fit});
+  std::set<int64_t> seen;
+  for (int64_t index = 0; index < samples.per_epoch(); ++index) {
+    const Batch batch = make_batch(samples, index, 1, {.end_of_text = 999});
+    size_t at = 0;
+    int32_t id = 0;
+    for (const auto& piece : samples.pieces_of(index)) {
+      const int64_t c = piece.document;
+      EXPECT_TRUE(seen.insert(c).second);
+      const int64_t length = data->length(c), used = std::min<int64_t>(length, 13);
+      for (int64_t i = 0; i + 1 < used; ++i, ++at) {
+        EXPECT_EQ(batch.tokens[at], 100 * c + i);
+        EXPECT_EQ(batch.targets[at], 100 * c + i + 1);
+        EXPECT_EQ(batch.positions[at], i);
+        EXPECT_EQ(batch.sequence_ids[at], id);
+        EXPECT_EQ(batch.loss_mask[at], i + 1 >= length / 2 ? 1 : 0);
+      }
+      ++id;
+    }
+    for (; at < 12; ++at) {
+      EXPECT_EQ(batch.tokens[at], 999);
+      EXPECT_EQ(batch.loss_mask[at], 0);
+      EXPECT_EQ(batch.sequence_ids[at], kPadding);
+    }
+    EXPECT_EQ(batch.loss_tokens, std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f));
+    EXPECT_GT(batch.loss_tokens, 0);
+  }
+  EXPECT_EQ(seen, (std::set<int64_t>{0, 1, 2, 3, 5})) << "the answer of the fourth is beyond the sample";
+  EXPECT_EQ(samples.packed_size().documents, 5);
+  EXPECT_EQ(samples.packed_size().left_out, 1);
+  EXPECT_EQ(samples.packed_size().cut, 0);
+  EXPECT_EQ(samples.packed_size().places, 3 + 8 + 2 + 5 + 1);
+}
+
+TEST(ConversationSamples, LongOnesAreCutAndEveryEpochHasAll) {
+  const Samples samples(conversations({20, 5}), {.sequence_length = 12, .packing = Packing::none});
+  EXPECT_EQ(samples.packed_size().cut, 1);
+  EXPECT_EQ(samples.per_epoch(), 2);
+  for (int64_t epoch = 0; epoch < 5; ++epoch) {
+    const auto first = samples.pieces_of(2 * epoch), second = samples.pieces_of(2 * epoch + 1);
+    EXPECT_EQ((std::set<int64_t>{first[0].document, second[0].document}), (std::set<int64_t>{0, 1}));
+  }
+  EXPECT_EQ(message_of<DataError>([] { const Samples none(conversations({40}), {.sequence_length = 8}); }),
+            "memory has no conversation with a token to learn from in its first 9 tokens: give more conversations, or "
+            "choose a larger seq_length");
+}
+
+TEST(ConversationSplit, HoldsOutWholeConversations) {
+  const auto data = conversations({5, 5, 5, 5, 5, 5, 5, 5, 5, 5});
+  const Split split = split_documents(data, {.held_out_fraction = 0.2, .least_tokens = 1000});
+  EXPECT_EQ(split.held_out->documents(), 2);
+  EXPECT_EQ(split.train->documents(), 8);
+  EXPECT_TRUE(split.train->conversations());
+  std::vector<int32_t> loss(5);
+  split.held_out->read_loss(0, 0, loss);
+  EXPECT_EQ(loss, (std::vector<int32_t>{0, 0, 1, 1, 1}));
+  EXPECT_EQ(split_documents(conversations({3, 90}), {.held_out_fraction = 0.01}).train->documents(), 1);
+  EXPECT_THAT(message_of<DataError>([] { split_documents(conversations({9}), {}); }), HasSubstr("give more"));
+}
+
+// Every byte is a token, <|end|> one more.
+TextEncoder chat_encoder() {
+  TextEncoder encoder;
+  encoder.encode = [](std::string_view text, std::vector<int32_t>& out) {
+    for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+  };
+  encoder.encode_chat = [](std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
+    for (constexpr std::string_view end = "<|end|>"; !text.empty();) {
+      const bool special = text.starts_with(end);
+      out.push_back(special ? 256 : static_cast<unsigned char>(text[0]));
+      text.remove_prefix(special ? end.size() : 1);
+    }
+  };
+  encoder.token_bytes = [](int32_t token) { return token == 256 ? 0 : 1; };
+  encoder.vocab_size = 257;
+  encoder.end_of_text = 256;
+  encoder.hash = "bytes";
+  return encoder;
+}
+
+PrepareOptions chat_options() {
+  FoundChatTemplate found{
+      ChatTemplate("{% for m in messages %}{{ m.role[0] + ':' + m.content + '<|end|>' }}{% endfor %}"
+                   "{% if add_generation_prompt %}a:{% endif %}",
+                   "chat"),
+      "", ""};
+  ConversationFormat format{std::move(found.chat), "", ""};
+  format.special_tokens = {"<|end|>"};
+  PrepareOptions options;
+  options.corpus.conversations = std::make_shared<const ConversationFormat>(format);
+  options.corpus.bad_row_share = 0.5;
+  options.threads = 2;
+  return options;
+}
+
+TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
+  const TempFolder folder;
+  put(folder / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})"
+      "\nbroken\n"
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]})"
+      "\n");
+  const auto sources = find_sources({folder / "chat.jsonl"}).files;
+  const fs::path prefix = folder / "out/tokens";
+  const PreparedDataset prepared = prepare_dataset(sources, chat_encoder(), prefix, chat_options());
+  EXPECT_EQ(prepared.corpus.documents, 2);
+  EXPECT_EQ(prepared.corpus.bad_rows, 1);
+  EXPECT_THAT(read_file(prefix.string() + ".quarantine.jsonl"), HasSubstr("not valid JSON"));
+  const auto data = open_tokens(prefix);
+  ASSERT_TRUE(data->conversations());
+  ASSERT_EQ(data->length(0), 10);
+  std::vector<int32_t> tokens(10), loss(10);
+  data->read(0, 0, tokens);
+  data->read_loss(0, 0, loss);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{'u', ':', 'h', 'i', 256, 'a', ':', 'y', 'o', 256}));
+  EXPECT_EQ(loss, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
+
+  EXPECT_TRUE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused);
+  fs::remove(prefix.string() + ".loss.idx");
+  EXPECT_FALSE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused) << "marks are missing";
+  PrepareOptions other = chat_options();
+  ConversationFormat all = *other.corpus.conversations;
+  all.answers_only = false;
+  other.corpus.conversations = std::make_shared<const ConversationFormat>(all);
+  EXPECT_FALSE(prepare_dataset(sources, chat_encoder(), prefix, other).reused) << "another format";
+
+  put(folder / "text.txt", "plain text");
+  PrepareOptions plain;
+  prepare_dataset(find_sources({folder / "text.txt"}).files, chat_encoder(), prefix, plain);
+  EXPECT_FALSE(open_tokens(prefix)->conversations()) << "marks of what lay here are gone";
+  EXPECT_THAT(message_of<DataError>([&] {
+                prepare_dataset(find_sources({folder / "text.txt"}).files, chat_encoder(), folder / "no",
+                                chat_options());
+              }),
+              HasSubstr("conversations are rows of JSON Lines, Parquet or Arrow, not plain text"));
+}
+
+// Columns of structs are the rows that JSON Lines have; the second has no answer.
+TEST(ConversationShards, OfTablesAreThoseOfTheirRows) {
+  const TempFolder folder;
+  put(folder / "rows.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "name": "bot"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "no answer"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]})");
+  PrepareOptions options = chat_options();
+  options.corpus.bad_row_share = 0.5;
+  const auto prepare = [&](const fs::path& path, const std::string& name) {
+    const auto sources = find_sources({path}).files;
+    check_encoding(sources, options.corpus);
+    const PreparedDataset made = prepare_dataset(sources, chat_encoder(), folder / name, options);
+    EXPECT_EQ(made.corpus.bad_rows, made.corpus.rows == 2 ? 0 : 1) << path;
+    return read_file(folder / (name + ".bin")) + read_file(folder / (name + ".loss.bin"));
+  };
+  const std::string expected = prepare(folder / "rows.jsonl", "rows");
+  EXPECT_EQ(prepare(golden("tables/other_chat.parquet"), "parquet"), expected);
+  EXPECT_THAT(read_file(folder / "parquet.quarantine.jsonl"),
+              AllOf(HasSubstr("\"line\":2,"), HasSubstr("no message is the assistant's"), HasSubstr("no answer")));
+  EXPECT_EQ(prepare(golden("tables/other_chat.arrow"), "arrow"), expected);
+  EXPECT_FALSE(prepare(golden("tables/other_pairs.parquet"), "pairs").empty());
+}
+
+TEST(ConversationShards, OfOtherTokensAreRefused) {
+  const TempFolder folder;
+  const auto write = [&](const std::string& name, const std::vector<std::vector<int32_t>>& documents) {
+    IndexedWriter writer(folder / name, 300);
+    for (const auto& document : documents) writer.add(document);
+    writer.finish();
+  };
+  write("a", {{1, 2}, {3}});
+  write("a.loss", {{0, 1}});
+  EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(folder / "a"); }), HasSubstr("prepare them again"));
+  write("a.loss", {{0}, {1, 1}});
+  EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(folder / "a"); }),
+              HasSubstr("conversation 0 has 1 marks, but 2 tokens"));
+  write("a.loss", {{0, 2}, {1}});
+  std::vector<int32_t> loss(2);
+  EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(folder / "a")->read_loss(0, 0, loss); }),
+              HasSubstr("neither 0 nor 1"));
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,75 @@
+#include "witan/data/prepare/text_encoder.h"
+
+#include "data/data_support.h"
+#include "witan/data/prepare/prepare.h"
+#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+namespace {
+
+std::shared_ptr<const Tokenizer> small_tokenizer(std::string_view text) {
+  BpeTrainerConfig config;
+  config.vocab_size = 300;
+  BpeTrainer trainer(config);
+  trainer.add(text);
+  return std::make_shared<const Tokenizer>(trainer.train());
+}
+
+TEST(TextEncoder, CarriesTextThroughShardsAndBack) {
+  const std::string text = "the cat and the hat and the café sat on the mat; the end\n";
+  const auto tokenizer = small_tokenizer(text);
+  const TextEncoder encoder = text_encoder(tokenizer);
+  ASSERT_TRUE(encoder.end_of_text.has_value());
+  EXPECT_EQ(encoder.vocab_size, tokenizer->vocab_size());
+  EXPECT_EQ(encoder.hash, tokenizer->hash());
+
+  const TempFolder folder;
+  put(folder / "text/a.txt", text);
+  put(folder / "text/b.txt", "another hat");
+  const PreparedDataset prepared =
+      prepare_dataset(find_sources({folder / "text"}).files, encoder, folder / "shards", {});
+  const auto shards = open_tokens(prepared.prefix);
+  ASSERT_EQ(shards->documents(), 2);
+  auto tokens = read_document(*shards, 0);
+  EXPECT_LT(tokens.size(), text.size());
+  EXPECT_EQ(tokens.back(), *encoder.end_of_text);
+  tokens.pop_back();
+  EXPECT_EQ(tokenizer->decode(tokens), text);
+  EXPECT_EQ(prepared.train.bytes + prepared.held_out.bytes, static_cast<int64_t>(text.size() + 11));
+}
+
+// The end of text, which the caller puts there, is left out, and what is put around texts is no part of them.
+TEST(TextEncoder, TextsAreBetweenTheTokensThatTheTokenizerPutsAround) {
+  TokenizerSpec spec = small_tokenizer("aaaa aaaa")->spec();
+  const auto end = static_cast<int32_t>(spec.tokens.size()) - 1, a = int32_t{64};
+  const std::string plain = text_encoder(std::make_shared<const Tokenizer>(spec)).hash;
+  spec.before = {5, 6};
+  spec.after = {7, end};
+  const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(spec));
+  std::vector<int32_t> tokens;
+  encoder.encode("a", tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{5, 6, a, 7}));
+  for (const int32_t id : {5, 6, 7, static_cast<int>(end)}) EXPECT_EQ(encoder.token_bytes(id), 0) << id;
+  EXPECT_EQ(encoder.token_bytes(a), 1);
+  EXPECT_NE(encoder.hash, plain) << "shards are made anew";
+  EXPECT_TRUE(encoder.hash.starts_with(plain)) << "but of the same tokenizer";
+  tokens.clear();
+  encoder.encode_chat("a", {}, tokens);
+  EXPECT_EQ(tokens, std::vector<int32_t>{a}) << "chat templates write what begins a text themselves";
+}
+
+TEST(TextEncoder, TokensStandForTheirBytesAndTheEndOfTextForNone) {
+  const TextEncoder encoder = text_encoder(small_tokenizer("aaaa aaaa"));
+  EXPECT_EQ(encoder.token_bytes(*encoder.end_of_text), 0);
+  for (const std::string text : {"aaaa", "naïve text", "\x01\x02"}) {
+    std::vector<int32_t> tokens;
+    encoder.encode(text, tokens);
+    int64_t bytes = 0;
+    for (const int32_t token : tokens) bytes += encoder.token_bytes(token);
+    EXPECT_EQ(bytes, static_cast<int64_t>(text.size()));
+  }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,367 @@
+#include "witan/report/events/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "report/synthetic.h"
+#include "witan/base/error.h"
+#include "witan/base/resident.h"
+
+namespace witan {
+namespace {
+
+using synthetic::TempFolder;
+
+void put(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+EvalEvent eval(int64_t step) {
+  return {step, 3, 2};
+}
+
+// The lines of a run from step `first` to `last`, with a checkpoint's worth of every kind of event.
+void train(MetricsWriter& out, int64_t first, int64_t last) {
+  for (int64_t n = first; n <= last; ++n) {
+    out.append(synthetic::step(n, 20, true));
+    if (n % 5 == 0) out.append(eval(n));
+    if (n % 5 == 0) out.append(SaveEvent{n, 0.5, 0.25});
+    if (n % 2 == 0) out.append(synthetic::experts(n, 20, 2, 4));
+  }
+}
+
+TEST(Metrics, WhatIsWrittenIsRead) {
+  const TempFolder folder;
+  const Metrics run = synthetic::run(20, 2, 4);
+  {
+    MetricsWriter out(folder / "metrics.jsonl");
+    out.append(*run.run);
+    for (const auto& e : run.memory) out.append(e);
+    for (const auto& e : run.baselines) out.append(e);
+    train(out, 1, 20);
+    out.append(run.samples[0]);
+    EXPECT_EQ(read_metrics(folder / "metrics.jsonl").steps.size(), 20u) << "an event is on disk once appended";
+    out.append(*run.end);
+  }
+  const Metrics back = read_metrics(folder / "metrics.jsonl");
+  EXPECT_EQ(back.run->name, "first-light");
+  EXPECT_EQ(back.memory.size(), 2u);
+  EXPECT_EQ(back.steps.size(), 20u);
+  EXPECT_EQ(back.steps[6].loss, run.steps[6].loss);
+  EXPECT_EQ(back.experts.size(), 10u);
+  EXPECT_EQ(back.evals.size(), 4u);
+  EXPECT_EQ(back.saves.size(), 4u);
+  EXPECT_EQ(back.baselines.size(), 1u);
+  EXPECT_EQ(back.samples[0].text, run.samples[0].text);
+  EXPECT_EQ(back.end->reason, "finished");
+}
+
+TEST(Metrics, TornLastLineIsIgnoredAndCutOffAtEveryByte) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const std::string first = format_event(eval(1)) + "\n", second = format_event(eval(2)) + "\n";
+  for (size_t n = 0; n < second.size(); ++n) {
+    put(path, first + second.substr(0, n));
+    EXPECT_EQ(read_metrics(path).evals.size(), 1u) << n;
+    MetricsWriter(path).append(eval(3));
+    EXPECT_EQ(read_file(path), first + format_event(eval(3)) + "\n") << n;
+  }
+}
+
+TEST(Metrics, TornOnlyLineLeavesAnEmptyFile) {
+  const TempFolder folder;
+  put(folder / "m.jsonl", "{\"kind\":\"ru");
+  const MetricsWriter out(folder / "m.jsonl");
+  EXPECT_EQ(fs::file_size(folder / "m.jsonl"), 0u);
+}
+
+TEST(Metrics, ResumedFileEqualsTheUndisturbedOne) {
+  const TempFolder folder;
+  const RunEvent run = *synthetic::run(20, 2, 4).run;
+  {
+    MetricsWriter out(folder / "whole.jsonl");
+    out.append(run);
+    train(out, 1, 20);
+    out.append(EndEvent{"finished"});
+  }
+  for (const int64_t checkpoint : {0, 1, 10, 13}) {
+    {
+      MetricsWriter out(folder / "resumed.jsonl");
+      out.append(run);
+      train(out, 1, 13);
+      out.append(MeasuredMemoryEvent{{0, {{"weights", 8}}, 12}});
+      out.append(EndEvent{"interrupted"});
+    }
+    {
+      MetricsWriter out(folder / "resumed.jsonl");
+      out.truncate_after(checkpoint);
+      train(out, checkpoint + 1, 20);
+      out.append(EndEvent{"finished"});
+    }
+    EXPECT_EQ(read_file(folder / "resumed.jsonl"), read_file(folder / "whole.jsonl")) << checkpoint;
+    fs::remove(folder / "resumed.jsonl");
+  }
+}
+
+// A run that goes on in another layout has other ranks; with another length alone it has the same.
+TEST(Metrics, AnotherLayoutHasItsOwnMemory) {
+  const TempFolder folder;
+  RunEvent run = *synthetic::run(20, 2, 4).run;
+  run.world_size = 2;
+  run.layout = "shard=2";
+  MetricsWriter out(folder / "m.jsonl");
+  out.append(run);
+  for (const int64_t rank : {0, 1}) out.append(MemoryEvent{rank, {{"weights", 8}}, 8});
+  run.total_steps = 40;
+  out.append(run);
+  EXPECT_EQ(read_metrics(folder / "m.jsonl").memory.size(), 2u);
+  run.layout = "tensor=2";
+  out.append(run);
+  out.append(MemoryEvent{0, {{"weights", 4}}, 4});
+  const Metrics metrics = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(metrics.memory.size(), 1u);
+  EXPECT_EQ(metrics.memory[0].peak, 4);
+  EXPECT_EQ(metrics.run->layout, "tensor=2");
+}
+
+TEST(Metrics, TruncateKeepsKindsItDoesNotKnowAndNamesADamagedLine) {
+  const TempFolder folder;
+  const std::string known = "{\"kind\":\"gpu\"}\n" + format_event(eval(4)) + "\n";
+  put(folder / "m.jsonl", known);
+  MetricsWriter(folder / "m.jsonl").truncate_after(4);
+  EXPECT_EQ(read_file(folder / "m.jsonl"), known);
+  put(folder / "m.jsonl", known + "garbage\n");
+  MetricsWriter out(folder / "m.jsonl");
+  EXPECT_THROW(out.truncate_after(4), CorruptionError);
+}
+
+// Lines that were not flushed when the power failed read as zeros.
+TEST(Metrics, TruncateCutsZerosBehindTheLastStep) {
+  const TempFolder folder;
+  const std::string known = format_event(eval(4)) + "\n", zeros(100, '\0');
+  put(folder / "m.jsonl", known + zeros + format_event(eval(5)) + "\n");
+  MetricsWriter(folder / "m.jsonl").truncate_after(4);
+  EXPECT_EQ(read_file(folder / "m.jsonl"), known);
+  put(folder / "m.jsonl", zeros + "\n" + known);
+  MetricsWriter out(folder / "m.jsonl");
+  EXPECT_THROW(out.truncate_after(4), CorruptionError) << "what was flushed is damaged";
+}
+
+// What a save of step n says may come after later steps; a sample, an evaluation and router records of n come before.
+TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto line = [](const Event& event) { return format_event(event) + "\n"; };
+  const auto step = [&](int64_t n) { return line(synthetic::step(n, 100, false)); };
+  const std::string begin = line(*synthetic::run(20, 2, 4).run) + step(1) + step(2) + line(eval(2)) +
+                            "{\"kind\":\"later\",\"step\":99}\n" + line(SampleEvent{2, "a", "b"});
+  const std::string end = step(5) + line(SaveEvent{2, 1, 0}) + line(EvalEvent{5, 3, 2, "math"}) + step(6) +
+                          line(MeasuredMemoryEvent{{0, {{"weights", 8}}, 12}}) + line(EndEvent{"finished"});
+  for (const std::string torn : {"", "{\"kind\":\"st", "\xff"})
+    for (const int64_t at : {2, 3, 4}) {  // a step that has no line of its own, as with log_interval, too
+      put(path, begin + end + torn);
+      MetricsWriter(path).truncate_after(at);
+      EXPECT_EQ(read_file(path), begin) << at;
+    }
+  put(path, begin + end);
+  MetricsWriter(path).truncate_after(5);
+  EXPECT_EQ(read_file(path), begin + step(5) + line(SaveEvent{2, 1, 0}) + line(EvalEvent{5, 3, 2, "math"}));
+  put(path, begin + end);
+  MetricsWriter(path).truncate_after(0);
+  EXPECT_EQ(read_file(path), line(*synthetic::run(20, 2, 4).run));
+  // Without lines of steps, as in samples.jsonl.
+  put(path, line(SampleEvent{2, "a", "b"}) + line(SampleEvent{4, "a", "b"}) + line(SampleEvent{4, "c", "d"}));
+  MetricsWriter(path).truncate_after(3);
+  EXPECT_EQ(read_file(path), line(SampleEvent{2, "a", "b"}));
+  put(path, "");
+  MetricsWriter(path).truncate_after(3);
+  EXPECT_EQ(read_file(path), "");
+}
+
+// Damage before the last step that stays is check_metrics()'s to find: truncating looks at what comes after it.
+TEST(Metrics, TruncateReadsFromTheEnd) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 100, false)) + "\n"; };
+  const std::string begin = step(1) + "garbage\n" + step(2);
+  put(path, begin + step(3) + step(4));
+  MetricsWriter(path).truncate_after(2);
+  EXPECT_EQ(read_file(path), begin);
+  EXPECT_THROW(check_metrics(path), CorruptionError);
+  check_metrics(path, step(1).size());
+  put(path, begin + step(3));
+  EXPECT_EQ(bytes_until(path, 2), begin.size());
+  EXPECT_EQ(bytes_until(path, 3), fs::file_size(path));
+}
+
+TEST(Metrics, CheckFindsWhatWasLostOrJoined) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 100, true)) + "\n"; };
+  const auto message = [&](const std::string& text) {
+    put(path, text);
+    try {
+      check_metrics(path);
+      return std::string();
+    } catch (const CorruptionError& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string at = path.string() + ": byte " + std::to_string(step(1).size()) + ": ";
+  const std::string other = "{\"step\": 2, \"kind\": \"sample\", \"prompt\": \"{\\\"kind\\\":\", \"text\": \"\"}\n";
+  EXPECT_EQ(message(step(1) + other + step(2) + format_event(synthetic::experts(2, 20, 2, 4)) + "\n" +
+                    format_event(eval(2)) + "\n{\"kind\":\"later\"}\n" + step(3).substr(0, 50)),
+            "");
+  EXPECT_EQ(message(""), "");
+  std::string zeros = step(2), joined = step(2);
+  zeros.replace(40, 10, 10, '\0');
+  joined.replace(40, std::string::npos, step(3));
+  for (const std::string& bad : {zeros, joined, step(2).substr(0, 60) + "\n", std::string("\n"), "garbage\n" + step(2)})
+    EXPECT_EQ(message(step(1) + bad + step(4)).substr(0, at.size()), at) << bad;
+  EXPECT_EQ(message(step(1) + step(1)), at + "step 1 comes after step 1");
+  EXPECT_EQ(message(step(1) + format_event(EvalEvent{0, 3, 2, "math"}) + "\n" + format_event(eval(2)) + "\n"), "")
+      << "each set has an order of its own";
+  EXPECT_NE(message(format_event(eval(2)) + "\n" + format_event(eval(1)) + "\n"), "");
+}
+
+TEST(Metrics, TheLastRunEventIsFound) {
+  const TempFolder folder;
+  RunEvent run = *synthetic::run(20, 2, 4).run;
+  MetricsWriter out(folder / "m.jsonl");
+  EXPECT_FALSE(last_run_event(folder / "m.jsonl"));
+  out.append(run);
+  run.total_steps = 40;
+  out.append(run);
+  train(out, 1, 3);
+  EXPECT_EQ(last_run_event(folder / "m.jsonl")->total_steps, 40);
+}
+
+// Of a file of 50,000 steps.
+TEST(Metrics, WhatResumingReadsIsBounded) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  constexpr int64_t kSteps = 50'000;
+  {
+    AtomicFile file(path);
+    for (int64_t n = 1; n <= kSteps; ++n) file.write(format_event(synthetic::step(n, kSteps, true)) + "\n");
+    file.commit();
+  }
+  ASSERT_GT(fs::file_size(path), 18u << 20);
+  restart_resident_peak();
+  const auto before = read_resident();
+  if (!before || before->peak > before->now + (uint64_t{4} << 20)) GTEST_SKIP() << "the system does not tell";
+  MetricsWriter(path).truncate_after(kSteps - 100);
+  check_metrics(path);
+  last_run_event(path);
+  std::ofstream(path, std::ios::app) << "garbage\n";
+  EXPECT_THROW(check_metrics(path), CorruptionError);
+  EXPECT_EQ(repair_metrics(path, kSteps - 200).count, 1);
+  EXPECT_LT(read_resident()->peak, before->now + (uint64_t{8} << 20));
+  EXPECT_EQ(read_thinned_metrics(path, 2).steps.back().step, kSteps - 200);
+}
+
+void expect_corrupt(const std::string& text, const std::string& message) {
+  const TempFolder folder;
+  put(folder / "m.jsonl", text);
+  try {
+    read_metrics(folder / "m.jsonl");
+    ADD_FAILURE() << text << " was accepted";
+  } catch (const CorruptionError& e) {
+    EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
+  }
+}
+
+TEST(Metrics, DamageIsNamedByLine) {
+  const std::string good = format_event(eval(2)) + "\n";
+  expect_corrupt(good + "nonsense\n" + good, "m.jsonl: line 2");
+  expect_corrupt(good + "\n", "m.jsonl: line 2");
+  expect_corrupt(good + good + "{\"kind\":\"end\"}\n", "line 3: the key \"reason\" is missing");
+  expect_corrupt(good + format_event(eval(1)) + "\n", "line 2: step 1 comes after step 2");
+  const std::string step = format_event(synthetic::step(3, 10, false)) + "\n";
+  expect_corrupt(step + step, "line 2: step 3 comes after step 3");
+}
+
+TEST(Metrics, OfADamagedFileWhatCanBeReadIsKept) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  const auto step = [](int64_t n) { return format_event(synthetic::step(n, 10, false)) + "\n"; };
+  const std::string good = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + step(5), bad = step(3).substr(0, 20) + "\n";
+  // Of the two lines of step 99 the first one would have all that follow come too early.
+  const std::string text = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + bad + step(99) + step(2) + step(5) + step(7) +
+                           "{\"kind\":\"end\",\"reason\":\"finished\"}\n" + "{\"kind\":\"st";
+  put(path, text);
+  DamagedLines damaged;
+  const Metrics before = read_undamaged_metrics(path, damaged);
+  EXPECT_EQ(before.steps.size(), 3u) << "1, 2, 99";
+  EXPECT_EQ(damaged.count, 4) << damaged.first;
+  EXPECT_EQ(damaged.of, 9);
+  damaged = repair_metrics(path, 5);
+  EXPECT_EQ(damaged.count, 2);
+  EXPECT_NE(damaged.first.find("m.jsonl: line 4: "), std::string::npos) << damaged.first;
+  EXPECT_EQ(read_file(path), good);
+  EXPECT_EQ(read_file(path.string() + ".damaged"), text);
+  EXPECT_EQ(read_metrics(path).steps.size(), 3u);
+}
+
+// A process may be killed at any moment: whoever looks finds a file.
+TEST(Metrics, IsThereAllTheTimeWhileItIsRepaired) {
+  const TempFolder folder;
+  const fs::path path = folder / "m.jsonl";
+  std::atomic<bool> done = false;
+  put(path, "damaged\n");
+  std::jthread looking([&] {
+    while (!done) EXPECT_TRUE(fs::exists(path));
+  });
+  for (int i = 0; i < 20; ++i) {
+    std::ofstream(path, std::ios::app) << "damaged\n";
+    EXPECT_EQ(repair_metrics(path, 5).count, i == 0 ? 2 : 1);
+  }
+  done = true;
+}
+
+TEST(Metrics, FilesThatCannotBeOpened) {
+  const TempFolder folder;
+  EXPECT_THROW(read_metrics(folder / "missing.jsonl"), IoError);
+  EXPECT_THROW(MetricsWriter(folder / "no" / "m.jsonl"), IoError);
+  EXPECT_THROW(MetricsWriter{folder.path()}, IoError);
+}
+
+// No file of this process may grow beyond `bytes` while this lives: a disk without room, for a test.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(Metrics, AWriteThatFailsHalfwayLeavesWholeLines) {
+  const TempFolder folder;
+  const std::string line = format_event(eval(1)) + "\n";
+  MetricsWriter out(folder / "m.jsonl");
+  out.append(eval(1));
+  {
+    const FileSizeLimit limit(line.size() + 10);
+    EXPECT_THROW(out.append(eval(1)), IoError);
+  }
+  EXPECT_EQ(read_file(folder / "m.jsonl"), line);
+  out.append(eval(1));
+  EXPECT_EQ(read_file(folder / "m.jsonl"), line + line);
+}
+
+}  // namespace
+}  // namespace witan

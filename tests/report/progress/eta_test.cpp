@@ -1,0 +1,75 @@
+#include "witan/report/progress/eta.h"
+
+#include <gtest/gtest.h>
+
+namespace witan {
+namespace {
+
+TEST(RateEstimator, KnowsNothingBeforeTwoUpdates) {
+  RateEstimator rate;
+  EXPECT_FALSE(rate.rate());
+  EXPECT_FALSE(rate.remaining(10));
+  rate.update(100, 0);
+  EXPECT_FALSE(rate.remaining(10));
+  rate.update(102, 1);
+  EXPECT_DOUBLE_EQ(*rate.remaining(10), 18);
+}
+
+TEST(RateEstimator, ASlowFirstStepIsForgotten) {
+  RateEstimator rate;
+  rate.update(0, 0);
+  rate.update(20, 1);  // warm-up
+  rate.update(21, 2);
+  rate.update(22, 3);
+  EXPECT_DOUBLE_EQ(*rate.rate(), 1);
+  EXPECT_DOUBLE_EQ(*rate.remaining(103), 100);
+}
+
+TEST(RateEstimator, FollowsALastingChangeAndShrugsOffAHiccup) {
+  RateEstimator rate(30);
+  double now = 0, done = 0;
+  rate.update(now, done);
+  for (int i = 0; i < 200; ++i) rate.update(now += 1, done += 10);
+  rate.update(now += 3, done += 10);
+  EXPECT_NEAR(*rate.rate(), 10, 1);
+  for (int i = 0; i < 300; ++i) rate.update(now += 1, done += 2);
+  EXPECT_NEAR(*rate.rate(), 2, 0.01);
+}
+
+TEST(RateEstimator, DoneAndStuck) {
+  RateEstimator rate;
+  rate.update(0, 0);
+  rate.update(5, 0);
+  EXPECT_FALSE(rate.remaining(10)) << "no progress, no promise";
+  rate.update(6, 10);
+  EXPECT_EQ(*rate.remaining(10), 0);
+}
+
+TEST(RateEstimator, AStopIsNoWork) {
+  RateEstimator rate(30);
+  double now = 0, done = 0;
+  rate.update(now, done);
+  for (int i = 0; i < 20; ++i) rate.update(now += 1, done += 1);
+  rate.skip(600);
+  rate.update(now += 601, done += 1);
+  EXPECT_DOUBLE_EQ(*rate.rate(), 1);
+  EXPECT_DOUBLE_EQ(*rate.remaining(121), 100);
+}
+
+TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
+  StopClock clock(0.25);
+  EXPECT_EQ(clock.look(1000), 0) << "the first look";
+  EXPECT_EQ(clock.look(1000.25), 0);
+  EXPECT_EQ(clock.look(1003), 0) << "late";
+  EXPECT_EQ(clock.look(1003.25 + 600), 600);
+  EXPECT_EQ(clock.look(1604), 0);
+  EXPECT_EQ(clock.look(1604.25 + 50), 50);
+  EXPECT_EQ(clock.take(), 650);
+  EXPECT_EQ(clock.take(), 0);
+  StopClock irregular(0);
+  irregular.look(0);
+  EXPECT_EQ(irregular.look(1000), 0);
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,101 @@
+#include "witan/report/tensorboard/tfevents.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "witan/base/error.h"
+
+namespace witan::tfevents {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+
+const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/report/events.tfevents";
+
+// The records of a file, as TensorBoard's reader takes them: up to the first that is torn.
+std::vector<std::string> records(std::string_view bytes) {
+  std::vector<std::string> found;
+  while (bytes.size() >= 12) {
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), 8);
+    if (bytes.size() < 16 || length > bytes.size() - 16) break;
+    const std::string record(bytes.substr(0, 16 + length));
+    if (frame(record.substr(12, length)) != record) break;
+    found.push_back(record.substr(12, length));
+    bytes.remove_prefix(record.size());
+  }
+  return found;
+}
+
+// RFC 3720, appendix B.4.
+TEST(Crc32c, KnownAnswers) {
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
+  std::string ascending(32, '\0');
+  std::iota(ascending.begin(), ascending.end(), '\0');
+  EXPECT_EQ(crc32c(ascending), 0x46DD794EU);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
+}
+
+TEST(TfEvents, AreTensorBoardsOwnBytes) {
+  const Histogram load = histogram_of_counts("expert-load/layer 1", {3, 2, 2});
+  const std::string bytes = frame(version_event(1730000000.25)) + frame(start_event(1730000000.25, 301)) +
+                            frame(summary_event(1730000001.5, 301, {{"lm loss", 2.5}, {"num-zeros", 0}}, {load})) +
+                            frame(summary_event(1730000002.5, 0, {{std::string(200, 'x'), -1e-30}}, {}));
+  EXPECT_EQ(bytes, read_file(kGolden));
+}
+
+TEST(TfEvents, EmptyBucketsAtTheEndsDoNotStretchTheOthers) {
+  const Histogram load = histogram_of_counts("load", {0, 2, 0, 1, 0});
+  EXPECT_EQ(load.min, 0.5);
+  EXPECT_EQ(load.max, 3.5);
+  EXPECT_EQ(load.num, 3);
+  EXPECT_EQ(load.sum, 5);
+  EXPECT_EQ(load.sum_squares, 11);
+  EXPECT_EQ(load.limits, (std::vector<double>{0.5, 1.5, 2.5, 3.5, 4.5}));
+  EXPECT_EQ(load.counts, (std::vector<double>{0, 2, 0, 1, 0}));
+}
+
+TEST(TfEvents, OfATornFileTheWholeRecordsAreRead) {
+  const std::string golden = read_file(kGolden);
+  ASSERT_EQ(records(golden).size(), 4u);
+  size_t whole = 0;
+  for (size_t size = 0; size < golden.size(); ++size) {
+    const size_t found = records(std::string_view(golden).substr(0, size)).size();
+    EXPECT_TRUE(found == whole || found == whole + 1) << size;
+    whole = found;
+  }
+  EXPECT_EQ(whole, 3u);
+}
+
+TEST(TfEvents, EveryWriterHasAFileOfItsOwn) {
+  const TempFolder folder;
+  const fs::path below = folder / "a" / "b";
+  Writer first(below, 1), second(below, 11);
+  EXPECT_NE(first.path(), second.path());
+  EXPECT_TRUE(first.path().filename().string().starts_with("events.out.tfevents."));
+  first.add(5, {{"lm loss", 1}});
+  // Nothing is held back: what was said is in the file while the writer lives.
+  ASSERT_EQ(records(read_file(first.path())).size(), 3u);
+  const auto begun = records(read_file(second.path()));
+  ASSERT_EQ(begun.size(), 2u);
+  EXPECT_NE(begun[0].find("brain.Event:2"), std::string::npos);
+  EXPECT_EQ(begun[1].substr(9), std::string("\x10\x0B\x3A\x02\x08\x01"));  // step 11; session_log {START}
+}
+
+TEST(TfEvents, AFolderThatCannotBe) {
+  const TempFolder folder;
+  write_file_atomically(folder / "file", "");
+  EXPECT_NE(message_of<IoError>([&] { Writer(folder / "file" / "below", 1); }).find("for TensorBoard"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan::tfevents

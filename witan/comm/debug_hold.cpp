@@ -1,0 +1,68 @@
+#include "witan/comm/debug_hold.h"
+
+#include <algorithm>
+
+#include "witan/base/debugger.h"
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+using Clock = Deadline::clock;
+constexpr double kLookSeconds = 1, kRefreshSeconds = 0.2;  // between looks, where no rank or one may be held
+
+}  // namespace
+
+DebugHold::DebugHold(const std::vector<int>& ranks, const std::vector<int>& here) : ranks_(ranks.size()) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ranks_[i].rank = ranks[i];
+    ranks_[i].here = std::ranges::find(here, ranks[i]) != here.end();
+    any_here_ = any_here_ || ranks_[i].here;
+  }
+}
+
+const DebugHold::Rank* DebugHold::state(int rank) const {
+  const auto found = std::ranges::find(ranks_, rank, &Rank::rank);
+  return found == ranks_.end() ? nullptr : &*found;
+}
+
+void DebugHold::wait_for_debugger(int rank, bool waits) {
+  for (Rank& one : ranks_)
+    if (one.rank == rank && one.here) one.held.store(waits);
+}
+
+void DebugHold::hear(int rank, bool held) {
+  for (Rank& one : ranks_)
+    if (one.rank == rank && !one.here) one.held.store(held);
+}
+
+bool DebugHold::held_here() const {
+  if (!any_here_) return false;
+  return std::ranges::any_of(ranks_, [](const Rank& one) { return one.here && one.held.load(); }) || tracer() != 0;
+}
+
+bool DebugHold::held(int rank) const {
+  const Rank* one = state(rank);
+  return one != nullptr && (one->here ? held_here() : one->held.load());
+}
+
+bool DebugHold::held() const {
+  return std::ranges::any_of(ranks_, [](const Rank& one) { return one.held.load(); }) || held_here();
+}
+
+PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold)
+    : seconds_(seconds), hold_(hold), end_(deadline_in(seconds)), looked_(Clock::now()) {}
+
+Deadline PatientDeadline::next_look() const {
+  return std::min(end_, deadline_in(hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
+}
+
+bool PatientDeadline::expired(double busy) {
+  const auto now = Clock::now();
+  const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds + busy;
+  looked_ = now;
+  if (stopped || (hold_ != nullptr && hold_->held())) end_ = deadline_in(seconds_);
+  return now >= end_;
+}
+
+}  // namespace witan

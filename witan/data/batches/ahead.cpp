@@ -1,0 +1,25 @@
+#include "witan/data/batches/ahead.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace witan {
+
+Batch look_ahead(const Batch& batch, int64_t k) {
+  assert(k >= 1);
+  Batch ahead = batch;
+  if (batch.tokens.empty()) return ahead;
+  const auto length = static_cast<size_t>(batch.sequence_length), by = static_cast<size_t>(k);
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    const size_t from = i + by;
+    const bool there = i % length + by < length && batch.sequence_ids[from] == batch.sequence_ids[i];
+    ahead.tokens[i] = there ? batch.tokens[from] : 0;
+    ahead.positions[i] = there ? batch.positions[from] : 0;
+    ahead.targets[i] = there ? batch.targets[from] : 0;
+    ahead.loss_mask[i] = there ? batch.loss_mask[from] : 0;
+  }
+  ahead.loss_tokens = std::ranges::count(ahead.loss_mask, 1.0f);
+  return ahead;
+}
+
+}  // namespace witan

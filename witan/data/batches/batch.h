@@ -1,0 +1,55 @@
+// A micro-batch in the form that the model takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "witan/data/samples/sample_source.h"
+
+namespace witan {
+
+// What stands for a document's number where there is padding, which is no token: no router counts it, no expert sees
+// it. A token whose loss is masked is a token.
+inline constexpr int32_t kPadding = -1;
+
+// B sequences of S tokens; every array is [B, S], rows one after another.
+struct Batch {
+  int64_t sequences = 0;        // B
+  int64_t sequence_length = 0;  // S
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;       // the token after each token
+  std::vector<int32_t> positions;     // within the row, or since the last end of text
+  std::vector<int32_t> sequence_ids;  // documents of a row, from 0, or kPadding: attention stays among equal ids
+  std::vector<float> loss_mask;       // 1 where the target counts, else 0
+  int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's share of the loss's denominator
+};
+
+// Megatron-LM's names. All three look for end_of_text among the *input* tokens, as Megatron-LM does; the end-of-text
+// token itself still belongs to the document that it ends.
+struct BatchOptions {
+  std::optional<int32_t> end_of_text = {};
+  bool reset_position_ids = false;    // positions restart after an end of text
+  bool reset_attention_mask = false;  // sequence_ids count up after an end of text; otherwise all are 0
+  bool eod_mask_loss = false;         // no loss where the input is an end of text
+  int64_t vocab_size = 0;             // > 0: larger ids are an error
+};
+
+// Throws ConfigError if an option needs an end-of-text token and there is none.
+void validate(const BatchOptions& options);
+
+// Samples [first, first + sequences) as one batch. Of packed samples positions restart with each piece of a document,
+// and sequence_ids keep pieces apart, whatever the options; of conversations only the targets that are learnt from
+// count; what is left of a row is padding (end_of_text, or 0), with kPadding as its id and no target that counts.
+// Throws DataError for an id outside the vocabulary, CorruptionError for damage in the dataset.
+Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
+
+// Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of
+// the selected columns. The runs lie within the sequence. A batch with sizes only, without arrays, gives another one of
+// the same kind.
+struct Columns {
+  int64_t begin = 0, size = 0;
+};
+Batch take_columns(const Batch& batch, const std::vector<Columns>& runs);
+
+}  // namespace witan

@@ -1,0 +1,338 @@
+#include "witan/data/corpus/conversations.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "witan/base/hash.h"
+#include "witan/base/text.h"
+#include "witan/tokenizer/chat/messages.h"
+#include "witan/tokenizer/tokenizer.h"
+
+namespace witan {
+namespace {
+
+using jinja::Entries;
+using jinja::Value;
+
+struct Refused {
+  std::string reason;
+};
+
+void insist(bool condition, const std::string& reason) {
+  if (!condition) throw Refused{reason};
+}
+
+const Value* member(const Value& object, std::string_view key) {
+  const Entries* entries = object.entries();
+  const Value* found = entries ? jinja::find(*entries, key) : nullptr;
+  return found && !found->is_none() ? found : nullptr;
+}
+
+// The keys with which rows say whether a message is learnt from: OpenAI's and Mistral's, axolotl's, ms-swift's.
+constexpr std::array<std::string_view, 5> kMarks = {"weight", "train", "trainable", "training", "loss"};
+
+// What the message says of itself; nothing: it does not.
+std::optional<bool> mark_of(const Value& message) {
+  std::optional<bool> marked;
+  for (const std::string_view key : kMarks) {
+    const Value* mark = member(message, key);
+    if (!mark) continue;
+    const bool zero = is_number(*mark) && number_of(*mark) == 0, one = is_number(*mark) && number_of(*mark) == 1;
+    insist(zero || one, cat("a message's ", key, " is ", mark->string() ? *mark->string() : str(*mark),
+                            ": only 0 and 1, or false and true, are supported"));
+    insist(!marked || *marked == one, "a message says in two ways whether it is learnt from, and they differ");
+    marked = one;
+  }
+  return marked;
+}
+
+// The role of a {"from", "value"} row.
+std::string role_of(const std::string& from) {
+  if (from == "human") return "user";
+  return from == "gpt" || from == "chatgpt" ? "assistant" : from;
+}
+
+Value message_of_pair(const Value& pair) {
+  const Value *from = member(pair, "from"), *value = member(pair, "value");
+  insist(from && from->string() && value && value->string(),
+         "\"conversations\" holds something else than {\"from\", \"value\"}");
+  Entries message = {{Value::text("role"), Value::text(role_of(*from->string()))}, {Value::text("content"), *value}};
+  for (const std::string_view key : kMarks)
+    if (const Value* mark = member(pair, key)) message.emplace_back(Value::text(std::string(key)), *mark);
+  return Value::dict(std::move(message));
+}
+
+Value without_marks(const Value& message) {
+  Entries entries = *message.entries();
+  std::erase_if(entries,
+                [](const auto& entry) { return std::ranges::find(kMarks, *entry.first.string()) != kMarks.end(); });
+  return Value::dict(std::move(entries));
+}
+
+struct ParsedRow {
+  std::vector<ChatMessage> messages;
+  std::vector<bool> assistant, left_out;  // whether the message is the assistant's; whether it is not learnt from
+  std::string tools;
+
+  bool learns(size_t i) const { return assistant[i] && !left_out[i]; }
+  bool has_left_out() const { return std::ranges::find(left_out, true) != left_out.end(); }
+};
+
+void add_message(ParsedRow& row, const Value& message, bool answers_only) {
+  const Value* role = member(message, "role");
+  insist(role && role->string(), "a message has no role");
+  const bool assistant = *role->string() == "assistant";
+  const auto mark = mark_of(message);
+  insist(assistant || !mark || *mark != answers_only,
+         answers_only
+             ? cat("a message of the role ", *role->string(),
+                   " is marked to be learnt from, but only the assistant's are (loss_on = answers)")
+             : cat("a message of the role ", *role->string(),
+                   " is marked not to be learnt from, but all that is not the assistant's is (loss_on = all)"));
+  row.messages.push_back({{}, {}, to_json(without_marks(normal_message(message)))});
+  row.assistant.push_back(assistant);
+  row.left_out.push_back(assistant && mark == false);
+}
+
+ParsedRow parse_row(std::string_view line, const ConversationFormat& format) {
+  const Value row = jinja::from_json(line, "the row");
+  insist(row.entries() != nullptr, "the row is not an object");
+  const Value *own = jinja::find(*row.entries(), format.messages_key),
+              *pairs = own ? nullptr : jinja::find(*row.entries(), "conversations");
+  insist(own || pairs, cat("no key \"", format.messages_key, "\""));
+  const Value list = decoded_messages(own ? *own : *pairs);
+  insist(list.sequence() != nullptr,
+         cat("\"", pairs ? "conversations" : format.messages_key, "\" is not a list of messages"));
+  ParsedRow found;
+  for (const Value& one : *list.sequence()->items)
+    add_message(found, pairs ? message_of_pair(one) : one, format.answers_only);
+  insist(std::ranges::find(found.assistant, true) != found.assistant.end(), "no message is the assistant's");
+  bool learns = !format.answers_only;
+  for (size_t i = 0; i < found.messages.size(); ++i) learns |= found.learns(i);
+  insist(learns, "every answer is marked not to be learnt from");
+  if (const Value* tools = member(row, "tools"))
+    if (const Value normal = normal_tools(*tools); !normal.is_none()) found.tools = to_json(normal);
+  return found;
+}
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+// One row, rendered as far as it is needed.
+class Renderer {
+ public:
+  Renderer(const ParsedRow& row, const ConversationFormat& format) : row_(row), format_(format) {}
+
+  std::vector<Conversation> run() {
+    RenderedChat whole = render(row_.messages.size(), false);
+    if (format_.chat.has_generation_blocks()) return by_blocks(std::move(whole));
+    if (format_.answers_only || row_.has_left_out()) return by_prefixes(std::move(whole));
+    const size_t size = whole.text.size();
+    return {{std::move(whole.text), {{0, size}}, std::move(whole.given)}};
+  }
+
+ private:
+  RenderedChat render(size_t messages, bool prompt) const {
+    try {
+      return format_.chat.render_chat(std::span(row_.messages).first(messages), {.add_generation_prompt = prompt,
+                                                                                 .bos_token = format_.bos_token,
+                                                                                 .eos_token = format_.eos_token,
+                                                                                 .tools = row_.tools,
+                                                                                 .now = kTrainingDay});
+    } catch (const DataError& error) {
+      throw Refused{cat("the chat template refuses it: ", error.what())};
+    }
+  }
+
+  // What {% generation %} blocks wrote. With messages that are not learnt from, rendering the messages before each
+  // tells whose a block is.
+  std::vector<Conversation> by_blocks(RenderedChat whole) const {
+    std::vector<TextSpan> learnt, left_out;
+    size_t block = 0;
+    for (size_t i = 0; row_.has_left_out() && i < row_.messages.size(); ++i) {
+      const bool last = i + 1 == row_.messages.size();
+      const size_t end = last ? whole.generated.size() : render(i + 1, false).generated.size();
+      insist(end >= block && end <= whole.generated.size(),
+             "the chat template writes an answer in another number of blocks once others follow, so that which "
+             "message is not learnt from cannot be told");
+      for (; block < end; ++block) (row_.left_out[i] ? left_out : learnt).push_back(whole.generated[block]);
+    }
+    if (!row_.has_left_out()) learnt = std::move(whole.generated);
+    std::erase_if(learnt, [](const TextSpan& span) { return span.begin == span.end; });
+    insist(!learnt.empty(), "the chat template writes no answer");
+    if (!format_.answers_only) learnt = outside_of(left_out, whole.text.size());
+    return {{std::move(whole.text), std::move(learnt), std::move(whole.given)}};
+  }
+
+  // All of a text but these spans, which are in order.
+  static std::vector<TextSpan> outside_of(const std::vector<TextSpan>& spans, size_t size) {
+    std::vector<TextSpan> outside;
+    size_t begin = 0;
+    for (const TextSpan& span : spans) {
+      if (span.begin > begin) outside.push_back({begin, span.begin});
+      begin = std::max(begin, span.end);
+    }
+    if (begin < size) outside.push_back({begin, size});
+    return outside;
+  }
+
+  // With loss_on = all the answers are those that are left out.
+  std::vector<Conversation> by_prefixes(RenderedChat whole) const {
+    std::vector<Conversation> parts;
+    Conversation together{std::move(whole.text), {}, std::move(whole.given)};
+    bool continues = true;  // whether every answer stands in the whole text as it stands at its own end
+    for (size_t i = 0; i < row_.messages.size(); ++i) {
+      if (format_.answers_only ? !row_.learns(i) : !row_.left_out[i]) continue;
+      RenderedChat part =
+          i + 1 == row_.messages.size() ? RenderedChat{together.text, {}, together.literal} : render(i + 1, false);
+      const TextSpan answer = answer_in(part, i);
+      if (answer.begin == answer.end) continue;
+      continues = continues && together.text.starts_with(part.text);
+      together.answers.push_back(answer);
+      parts.push_back({std::move(part.text), {answer}, std::move(part.given)});
+    }
+    if (!format_.answers_only) {
+      insist(continues,
+             "the chat template writes an answer differently once others follow, so that it cannot be left "
+             "out of what is learnt from (loss_on = all)");
+      together.answers = outside_of(together.answers, together.text.size());
+      return {std::move(together)};
+    }
+    insist(!parts.empty(), "the chat template writes no answer");
+    if (!continues) return parts;
+    return {std::move(together)};
+  }
+
+  // Of message `i`, which ends the text.
+  TextSpan answer_in(const RenderedChat& part, size_t i) const {
+    const std::string_view text = part.text;
+    const std::string prompt = render(i, true).text;
+    size_t begin = prompt.size();
+    if (!text.starts_with(prompt)) {
+      begin = common_prefix(text, prompt);
+      const std::string before = render(i, false).text;
+      insist(begin >= before.size() && text.starts_with(before),
+             "the chat template does not continue what it writes for the messages before an answer");
+      begin = outside_of_tag(prompt, begin, before.size());
+    }
+    return {begin, std::max(begin, end_of_answer(part))};
+  }
+
+  // The last place up to `at`, and from `first` on, that is within no tag of the prompt, such as <think>, and no
+  // character: that an answer begins with a tag's first letters is chance.
+  static size_t outside_of_tag(std::string_view prompt, size_t at, size_t first) {
+    const size_t tag = at == 0 ? prompt.npos : prompt.rfind('<', at - 1);
+    if (tag != prompt.npos && tag >= first && prompt.substr(tag, at - tag).find('>') == prompt.npos) return tag;
+    while (at > first && at < prompt.size() && (static_cast<unsigned char>(prompt[at]) & 0xC0) == 0x80) --at;
+    return at;
+  }
+
+  // Behind the last special token, where only white space follows it. One that the message spells is text.
+  size_t end_of_answer(const RenderedChat& part) const {
+    const std::string_view text = part.text;
+    const size_t last = text.find_last_not_of(" \t\r\n");
+    if (last == text.npos) return text.size();
+    const std::string_view solid = text.substr(0, last + 1);
+    const bool spelled =
+        !part.given.empty() && part.given.back().end >= solid.size() && part.given.back().begin <= last;
+    const bool ended =
+        (!spelled || format_.content_special_tokens) &&
+        std::ranges::any_of(format_.special_tokens, [&](const std::string& token) { return solid.ends_with(token); });
+    return ended ? solid.size() : text.size();
+  }
+
+  const ParsedRow& row_;
+  const ConversationFormat& format_;
+};
+
+}  // namespace
+
+std::string ConversationFormat::hash() const {
+  Hasher hasher;
+  const auto add = [&](const std::string& text) {
+    const uint64_t size = text.size();
+    hasher.update(&size, sizeof size);
+    hasher.update(text.data(), text.size());
+  };
+  for (const std::string* text : {&chat.source(), &bos_token, &eos_token, &messages_key}) add(*text);
+  add(answers_only ? "answers" : "all");
+  add(content_special_tokens ? "special tokens of contents"
+                             : "contents are text");  // rows as normal_message() has them
+  for (const std::string& token : special_tokens) add(token);
+  return hasher.hex();
+}
+
+ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer& tokenizer) {
+  ConversationFormat format{std::move(found.chat), std::move(found.bos_token), std::move(found.eos_token)};
+  for (const AddedToken& token : tokenizer.spec().added)
+    if (token.special) format.special_tokens.push_back(token.text);
+  return format;
+}
+
+std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer) try {
+  const std::string answer = "Answer.";
+  const std::vector<ChatMessage> messages = {{"user", "Question?"}, {"assistant", answer}};
+  const std::string text =
+      found.chat.render(messages, {.bos_token = found.bos_token, .eos_token = found.eos_token, .now = kTrainingDay});
+  const size_t begin = text.rfind(answer);
+  if (begin == text.npos) return std::nullopt;
+  const std::string_view behind = std::string_view(text).substr(begin + answer.size());
+  std::string_view first;  // of several at the same place the longest, as the tokenizer takes it
+  size_t at = behind.npos;
+  for (const AddedToken& token : tokenizer.spec().added) {
+    const size_t place = token.special ? behind.find(token.text) : behind.npos;
+    if (place > at || place == behind.npos || (place == at && token.text.size() < first.size())) continue;
+    at = place;
+    first = token.text;
+  }
+  return at == behind.npos ? std::nullopt : tokenizer.token_id(first);
+} catch (const DataError&) {
+  return std::nullopt;
+}
+
+ConversationRow read_conversations(std::string_view line, const ConversationFormat& format) {
+  try {
+    insist(find_invalid_utf8(line) == line.npos, "invalid UTF-8");
+    const ParsedRow row = parse_row(line, format);
+    std::vector<Conversation> conversations = Renderer(row, format).run();
+    if (format.content_special_tokens)
+      for (Conversation& one : conversations) one.literal.clear();
+    return {std::move(conversations), {}};
+  } catch (const Refused& refused) {
+    return {{}, refused.reason};
+  } catch (const DataError& error) {
+    return {{}, error.what()};
+  }
+}
+
+EncodedConversation encode_conversation(
+    const Conversation& conversation,
+    const std::function<void(std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out)>&
+        encode_chat) {
+  EncodedConversation encoded;
+  const std::string_view text = conversation.text;
+  encode_chat(text, conversation.literal, encoded.tokens);
+  encoded.loss.assign(encoded.tokens.size(), 0);
+  // The token of the whole text in which the text's first `bytes` bytes end or with which the rest begins: where the
+  // tokens of those bytes alone begin to differ.
+  const auto token_at = [&](size_t bytes) {
+    if (bytes == 0) return size_t{0};
+    if (bytes == text.size()) return encoded.tokens.size();
+    std::vector<int32_t> before;
+    encode_chat(text.substr(0, bytes), conversation.literal, before);
+    const auto differs =
+        std::mismatch(before.begin(), before.end(), encoded.tokens.begin(), encoded.tokens.end()).second;
+    return static_cast<size_t>(differs - encoded.tokens.begin());
+  };
+  for (const TextSpan& answer : conversation.answers) {
+    const size_t begin = token_at(answer.begin), end = std::max(begin, token_at(answer.end));
+    std::fill(encoded.loss.begin() + static_cast<ptrdiff_t>(begin), encoded.loss.begin() + static_cast<ptrdiff_t>(end),
+              1);
+  }
+  return encoded;
+}
+
+}  // namespace witan

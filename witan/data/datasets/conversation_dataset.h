@@ -1,0 +1,45 @@
+// Datasets of conversations: documents that are packed whole, with the tokens that are learnt from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "witan/data/datasets/token_dataset.h"
+
+namespace witan {
+
+// Two indexed datasets of equally long documents: PREFIX with the tokens, PREFIX.loss with a 1 for each token that is
+// learnt from and a 0 for others.
+inline constexpr const char* kLossSuffix = ".loss";
+
+// Throws IoError; CorruptionError when the two do not fit.
+std::shared_ptr<const TokenDataset> open_conversation_shards(const fs::path& prefix);
+
+// Documents in memory.
+class TokensInMemory final : public TokenDataset {
+ public:
+  explicit TokensInMemory(std::string name) : name_(std::move(name)) {}
+
+  void add(std::vector<int32_t> tokens);
+  // Of a conversation: of all documents, or of none.
+  void add(std::vector<int32_t> tokens, std::vector<int32_t> loss);
+
+  int64_t documents() const override { return static_cast<int64_t>(tokens_.size()); }
+  int64_t tokens() const override { return total_; }
+  int64_t length(int64_t document) const override {
+    return static_cast<int64_t>(tokens_[static_cast<size_t>(document)].size());
+  }
+  void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  std::string name() const override { return name_; }
+  bool conversations() const override { return !loss_.empty(); }
+  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+
+ private:
+  std::string name_;
+  std::vector<std::vector<int32_t>> tokens_, loss_;
+  int64_t total_ = 0;
+};
+
+}  // namespace witan

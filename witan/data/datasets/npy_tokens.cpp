@@ -1,0 +1,120 @@
+#include "witan/data/datasets/npy_tokens.h"
+
+#include <algorithm>
+#include <cassert>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/base/numbers/little_endian.h"
+#include "witan/data/datasets/read_ahead.h"
+
+namespace witan {
+namespace {
+
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
+
+// What stands behind 'KEY': in the description, a Python literal that NumPy writes in one way.
+std::string_view behind_key(std::string_view description, std::string_view key) {
+  const std::string quoted = cat("'", key, "': ");
+  const size_t at = description.find(quoted);
+  return at == description.npos ? std::string_view() : description.substr(at + quoted.size());
+}
+
+// The one size of a shape "(N,)"; nothing for others.
+std::optional<int64_t> only_size(std::string_view shape) {
+  int64_t size = 0;
+  if (!shape.starts_with('(')) return std::nullopt;
+  const auto end = std::from_chars(shape.data() + 1, shape.data() + shape.size(), size);
+  const std::string_view rest(end.ptr, static_cast<size_t>(shape.data() + shape.size() - end.ptr));
+  if (end.ec != std::errc() || size < 0 || !rest.starts_with(",)")) return std::nullopt;
+  return size;
+}
+
+}  // namespace
+
+NpyTokens::NpyTokens(const fs::path& path, std::optional<int32_t> end_of_text) : file_(path) {
+  if (file_.text().starts_with(kNpyMagic))
+    read_header();
+  else
+    guess_width();
+  const int64_t bytes = static_cast<int64_t>(file_.bytes().size()) - header_;
+  require<CorruptionError>(bytes % width_ == 0, name(), ": byte ", header_, ": ", bytes,
+                           " bytes are no whole number of ", width_, "-byte tokens; copy or download the file again");
+  const int64_t count = bytes / width_;
+  begins_ = {0};
+  if (end_of_text) find_documents(*end_of_text, count);
+  if (begins_.back() < count || count == 0) begins_.push_back(count);
+  expect_random_reads(file_.bytes());  // from here on
+}
+
+// NumPy's format, versions 1 to 3: magic, version, the description's length in 2 or 4 bytes, the description.
+void NpyTokens::read_header() {
+  const std::string_view text = file_.text();
+  const size_t width_at = kNpyMagic.size() + 2;
+  require<CorruptionError>(text.size() >= width_at + 4, name(), ": byte ", text.size(),
+                           ": the file ends inside NumPy's header");
+  const bool wide = text[kNpyMagic.size()] > 1;
+  const std::byte* at = file_.bytes().data() + width_at;
+  const size_t begin = width_at + (wide ? 4 : 2), length = wide ? load<uint32_t>(at) : load<uint16_t>(at);
+  require<CorruptionError>(length <= text.size() - begin, name(), ": byte ", width_at, ": a header of ", length,
+                           " bytes, the file has ", text.size());
+  const std::string_view description = text.substr(begin, length);
+  header_ = static_cast<int64_t>(begin + length);
+  const std::string_view type = behind_key(description, "descr");
+  width_ = type.starts_with("'<u2'") ? 2 : type.starts_with("'<u4'") ? 4 : 0;
+  const auto size = only_size(behind_key(description, "shape"));
+  require<DataError>(width_ != 0 && size, name(), ": the array ", clipped(description),
+                     " holds no tokens: wanted one dimension of <u2 or <u4");
+  require<CorruptionError>(
+      *size <= std::numeric_limits<int64_t>::max() / 8 && header_ + *size * width_ == static_cast<int64_t>(text.size()),
+      name(), ": byte ", begin, ": the header says ", *size, " tokens of ", width_, " bytes, the file has ",
+      text.size(), " bytes");
+}
+
+void NpyTokens::guess_width() {
+  constexpr int64_t kSeen = 1 << 16;
+  constexpr uint16_t kMostUpper = 31;  // vocabularies of 2^21
+  const auto bytes = static_cast<int64_t>(file_.bytes().size());
+  const auto upper = [&](int64_t i) { return load<uint16_t>(file_.bytes().data() + 4 * i + 2); };
+  uint16_t most = 0;
+  for (int64_t i = 0; i < std::min(bytes / 4, kSeen); ++i) most = std::max(most, upper(i));
+  width_ = bytes % 4 == 0 && most <= kMostUpper ? 4 : 2;
+}
+
+void NpyTokens::find_documents(int32_t end_of_text, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    if (token(i) == end_of_text) begins_.push_back(i + 1);
+}
+
+int64_t NpyTokens::token(int64_t index) const {
+  const std::byte* at = file_.bytes().data() + header_ + index * width_;
+  return width_ == 2 ? int64_t{load<uint16_t>(at)} : int64_t{load<uint32_t>(at)};
+}
+
+int64_t NpyTokens::length(int64_t document) const {
+  const auto d = static_cast<size_t>(document);
+  return begins_[d + 1] - begins_[d];
+}
+
+void NpyTokens::read(int64_t document, int64_t offset, std::span<int32_t> out) const {
+  assert(document >= 0 && document < documents());
+  assert(offset >= 0 && offset + static_cast<int64_t>(out.size()) <= length(document));
+  int64_t index = begins_[static_cast<size_t>(document)] + offset;
+  for (int32_t& slot : out) {
+    const int64_t id = token(index);
+    require<CorruptionError>(id <= std::numeric_limits<int32_t>::max(), name(), ": byte ", header_ + index * width_,
+                             ": token id ", id, " is above 2^31 - 1");
+    slot = static_cast<int32_t>(id);
+    ++index;
+  }
+}
+
+void NpyTokens::prefetch(int64_t document, int64_t offset, int64_t tokens) const {
+  const int64_t first = header_ + (begins_[static_cast<size_t>(document)] + offset) * width_;
+  read_ahead(file_.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(tokens * width_)));
+}
+
+}  // namespace witan

@@ -1,0 +1,44 @@
+#include "witan/data/datasets/token_dataset.h"
+
+#include <algorithm>
+
+#include "witan/base/error.h"
+#include "witan/base/threads/side_by_side.h"
+#include "witan/data/datasets/conversation_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
+#include "witan/data/datasets/npy_tokens.h"
+#include "witan/data/datasets/token_bin.h"
+
+namespace witan {
+
+void TokenDataset::read_loss(int64_t, int64_t, std::span<int32_t> out) const {
+  std::ranges::fill(out, 1);
+}
+
+std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text) {
+  if (path.extension() == ".npy") return std::make_shared<NpyTokens>(path, end_of_text);
+  fs::path prefix = path;
+  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  const std::string stem = prefix.string(), bin = stem + ".bin";
+  require<DataError>(fs::exists(bin), "there is no token file ", bin, "; make one with `witan data`");
+  if (fs::exists(stem + kLossSuffix + ".idx")) return open_conversation_shards(prefix);
+  if (fs::exists(stem + ".idx")) return std::make_shared<IndexedDataset>(prefix);
+  return std::make_shared<TokenBin>(bin, end_of_text);
+}
+
+std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
+                                                                 std::optional<int32_t> end_of_text) {
+  std::vector<std::shared_ptr<const TokenDataset>> opened(paths.size());
+  side_by_side(paths.size(), [&](size_t i) { opened[i] = open_tokens(paths[i], end_of_text); });
+  return opened;
+}
+
+bool names_tokens(const fs::path& path) {
+  std::error_code none;
+  const auto is_file = [&](const fs::path& file) { return fs::is_regular_file(file, none); };
+  const std::string kind = path.extension().string();
+  if (is_file(path)) return kind == ".bin" || kind == ".idx" || kind == ".npy";
+  return !fs::exists(path, none) && (is_file(path.string() + ".idx") || is_file(path.string() + ".bin"));
+}
+
+}  // namespace witan

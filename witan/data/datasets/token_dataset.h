@@ -1,0 +1,50 @@
+// Documents of tokens from any format: the interface between files and samples.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "witan/base/files/file.h"
+
+namespace witan {
+
+// Immutable after construction, so safe to share between threads.
+class TokenDataset {
+ public:
+  virtual ~TokenDataset() = default;
+
+  virtual int64_t documents() const = 0;
+  virtual int64_t tokens() const = 0;
+  // Tokens of one document, which may be none. 0 <= document < documents().
+  virtual int64_t length(int64_t document) const = 0;
+  // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
+  // Throws CorruptionError for an id that does not fit.
+  virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
+  // Asks the system to bring these tokens (and marks of read_loss) into memory, and does not wait: of files on a slow
+  // or remote disk, many are then waited for at once. What is in memory already needs none.
+  virtual void prefetch(int64_t /*document*/, int64_t /*begin*/, int64_t /*tokens*/) const {}
+  // Whether documents are conversations: they are packed whole, and only some of their tokens are learnt from.
+  virtual bool conversations() const { return false; }
+  // Likewise 1 for a token that is learnt from, else 0. Of other documents all are.
+  virtual void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const;
+  // The dataset's name, for messages.
+  virtual std::string name() const = 0;
+};
+
+// Opens PREFIX, PREFIX.bin or PREFIX.idx (with an .idx next to the .bin: Megatron-LM's format; otherwise llm.c's, split
+// into documents at `end_of_text` if given; with a PREFIX.loss.idx: conversations), or OLMo's tokens in FILE.npy.
+// Throws DataError if there is no such file, CorruptionError if its bytes do not follow the format.
+std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
+
+// Likewise of each path, in this order. Many are opened side by side, since each takes a remote file system a while.
+std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
+                                                                 std::optional<int32_t> end_of_text = {});
+
+// Whether the path is one that open_tokens() takes, by its name and by what lies there: tokens, not text.
+bool names_tokens(const fs::path& path);
+
+}  // namespace witan

@@ -1,0 +1,254 @@
+#include "witan/data/prepare/shard_manifest.h"
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/hash.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+#include "witan/data/datasets/conversation_dataset.h"
+
+namespace witan {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CorpusStatistics, documents, empty_documents, text_bytes, rows, bad_rows, replaced)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartSize, documents, tokens, bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SplitOptions, held_out_fraction, least_tokens, seed)
+
+namespace {
+
+constexpr const char* kFormat = "witan-token-shards";
+constexpr int kManifestVersion = 1;
+constexpr uint64_t kMostManifestBytes = 1 << 30;
+// Larger shards are compared by size and index alone: reading them whole would delay every start.
+constexpr uint64_t kMostHashedBytes = 1 << 30;
+
+// Read part by part: mapped, large shards would count as memory of this process.
+std::string hash_of_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> part(1 << 20);
+  Hasher hasher;
+  do {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    hasher.update(part.data(), static_cast<size_t>(file.gcount()));
+  } while (file);
+  require<IoError>(file.eof(), "cannot read ", path.string());
+  return hasher.hex();
+}
+
+nlohmann::json describe(const fs::path& path, bool with_hash) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  require<IoError>(!error, "cannot read ", path.string(), ": ", error.message());
+  nlohmann::json description = {{"bytes", bytes}};
+  if (with_hash) description["xxh3_128"] = hash_of_file(path);
+  return description;
+}
+
+using Changes = std::vector<std::string>;
+
+const nlohmann::json& at_or_null(const nlohmann::json& object, const std::string& key) {
+  static const nlohmann::json null;
+  const auto found = object.find(key);
+  return found == object.end() ? null : *found;
+}
+
+// The text: each file of which something else is known now.
+void add_source_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  std::map<std::string, nlohmann::json> before;
+  for (const nlohmann::json& source : then) before[source.at("path").get<std::string>()] = source;
+  const size_t known = changes.size();
+  for (const nlohmann::json& source : now) {
+    const std::string path = source.at("path").get<std::string>();
+    const auto found = before.find(path);
+    if (found == before.end())
+      changes.push_back(path + " was not among its text");
+    else if (found->second != source)
+      changes.push_back(path + " has changed since");
+    if (found != before.end()) before.erase(found);
+  }
+  for (const auto& [path, source] : before) changes.push_back("it also had the text of " + path);
+  if (changes.size() == known && then != now) changes.emplace_back("its files were in another order");
+}
+
+// An end of text where there was none, or none where there was one, is what append_eod asks for.
+void add_tokenizer_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  const nlohmann::json &old_end = then.at("end_of_text"), &new_end = now.at("end_of_text");
+  if (then.at("hash") != now.at("hash") || then.at("vocab_size") != now.at("vocab_size"))
+    changes.emplace_back("tokenizer");
+  if (old_end.is_null() != new_end.is_null())
+    changes.emplace_back("append_eod");
+  else if (old_end != new_end)
+    changes.emplace_back("eod_token");
+}
+
+void add_option_changes(const nlohmann::json& then, const nlohmann::json& now, Changes& changes) {
+  std::set<std::string> keys;
+  for (const nlohmann::json* options : {&then, &now})
+    for (const auto& [key, value] : options->items()) keys.insert(key);
+  for (const std::string& key : keys)
+    if (at_or_null(then, key) != at_or_null(now, key)) changes.push_back(key);
+}
+
+// Whether the files that are there have the sizes that the manifest says.
+bool has_sizes(const nlohmann::json& manifest, const fs::path& prefix) {
+  for (const auto& [suffix, description] : manifest.at("files").items()) {
+    std::error_code absent;
+    const uint64_t bytes = fs::file_size(cat(prefix.string(), ".", suffix), absent);
+    if (!absent && bytes != description.at("bytes").get<uint64_t>()) return false;
+  }
+  return true;
+}
+
+// read(manifest) of shards whose files have the sizes that their manifest says; nothing where there is none such.
+template <class Read>
+auto from_manifest(const fs::path& prefix, const Read& read)
+    -> std::optional<std::invoke_result_t<Read, const nlohmann::json&>> try {
+  const fs::path path = prefix.string() + ".json";
+  const nlohmann::json manifest = parse_json(read_file(path, kMostManifestBytes), path.string());
+  if (manifest.at("format") != kFormat) return std::nullopt;
+  if (!has_sizes(manifest, prefix)) return std::nullopt;
+  return read(manifest);
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const CorruptionError&) {
+  return std::nullopt;
+} catch (const IoError&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+nlohmann::json sources_key(const std::vector<Source>& sources) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const Source& source : sources)
+    files.push_back({{"path", replace_invalid_utf8(source.path.string())},
+                     {"kind", name_of(source.kind)},
+                     {"bytes", source.bytes},
+                     {"modified_ns", source.modified_ns}});
+  return files;
+}
+
+nlohmann::json options_key(const CorpusOptions& options) {
+  nlohmann::json key = {{"json_key", options.json_key},
+                        {"document_bytes", options.document_bytes},
+                        {"row_bytes", options.row_bytes},
+                        {"bad_row_share", options.bad_row_share},
+                        {"replace_invalid_utf8", options.replace_invalid_utf8}};
+  if (!options.other_keys.empty()) key["other_keys"] = options.other_keys;
+  if (options.visit_empty) key["visit_empty"] = true;
+  if (options.conversations) key["conversations"] = options.conversations->hash();
+  return key;
+}
+
+nlohmann::json shard_key(const std::vector<Source>& sources, const TextEncoder& encoder,
+                         const PrepareOptions& options) {
+  nlohmann::json tokenizer = {{"hash", encoder.hash}, {"vocab_size", encoder.vocab_size}, {"end_of_text", nullptr}};
+  if (encoder.end_of_text) tokenizer["end_of_text"] = *encoder.end_of_text;
+  nlohmann::json how = options_key(options.corpus);
+  if (!options.selection.include.empty()) how["include"] = options.selection.include;
+  if (!options.selection.exclude.empty()) how["exclude"] = options.selection.exclude;
+  return {{"sources", sources_key(sources)}, {"tokenizer", tokenizer}, {"options", std::move(how)}};
+}
+
+std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix) {
+  return from_manifest(prefix, [](const nlohmann::json& manifest) {
+    std::vector<std::string> paths;
+    for (const nlohmann::json& source : manifest.at("key").at("sources"))
+      paths.push_back(source.at("path").get<std::string>());
+    return paths;
+  });
+}
+
+std::optional<ShardTokenizer> tokenizer_of_manifest(const fs::path& prefix) {
+  return from_manifest(prefix, [](const nlohmann::json& manifest) {
+    const nlohmann::json& tokenizer = manifest.at("key").at("tokenizer");
+    return ShardTokenizer{tokenizer.at("hash").get<std::string>(), tokenizer.at("vocab_size").get<int64_t>(),
+                          manifest.value("vocabulary", ""), manifest.value("tokenizer_file", "")};
+  });
+}
+
+ShardManifest::ShardManifest(const fs::path& prefix, nlohmann::json key)
+    : prefix_(prefix), path_(prefix.string() + ".json"), key_(std::move(key)) {}
+
+nlohmann::json ShardManifest::describe_files(bool with_bin_hash) const {
+  nlohmann::json files = {{"bin", describe(prefix_.string() + ".bin", with_bin_hash)},
+                          {"idx", describe(prefix_.string() + ".idx", true)}};
+  const std::string loss = prefix_.string() + kLossSuffix;
+  if (fs::exists(loss + ".idx")) {
+    files["loss.bin"] = describe(loss + ".bin", with_bin_hash);
+    files["loss.idx"] = describe(loss + ".idx", true);
+  }
+  return files;
+}
+
+ShardManifest::Found ShardManifest::find(const SplitOptions& split, PreparedDataset& prepared) const try {
+  const nlohmann::json manifest = parse_json(read_file(path_, kMostManifestBytes), path_.string());
+  if (manifest.at("format") != kFormat || manifest.at("version") != kManifestVersion || manifest.at("key") != key_)
+    return Found::nothing;
+  const nlohmann::json& files = manifest.at("files");
+  if (files != describe_files(files.at("bin").contains("xxh3_128"))) return Found::nothing;
+  manifest.at("statistics").get_to(prepared.corpus);
+  manifest.at("tokens").get_to(prepared.tokens);
+  const nlohmann::json& parts = manifest.at("split");
+  if (parts.at("options").get<SplitOptions>() != split) return Found::shards;
+  parts.at("train").get_to(prepared.train);
+  parts.at("held_out").get_to(prepared.held_out);
+  return Found::everything;
+} catch (const nlohmann::json::exception&) {
+  return Found::nothing;
+} catch (const CorruptionError&) {
+  return Found::nothing;
+} catch (const IoError&) {
+  return Found::nothing;
+}
+
+std::vector<std::string> ShardManifest::changes() const try {
+  constexpr size_t kMost = 4;
+  if (!fs::exists(prefix_.string() + ".bin")) return {};
+  const nlohmann::json manifest = parse_json(read_file(path_, kMostManifestBytes), path_.string());
+  const nlohmann::json& then = manifest.at("key");
+  std::vector<std::string> changes;
+  add_tokenizer_changes(then.at("tokenizer"), key_.at("tokenizer"), changes);
+  add_option_changes(then.at("options"), key_.at("options"), changes);
+  add_source_changes(then.at("sources"), key_.at("sources"), changes);
+  if (changes.empty()) changes.emplace_back("its files have changed since");
+  if (changes.size() <= kMost) return changes;
+  const size_t more = changes.size() - kMost;
+  changes.resize(kMost);
+  changes.push_back(cat("and ", more, " more"));
+  return changes;
+} catch (const nlohmann::json::exception&) {
+  return {};
+} catch (const CorruptionError&) {
+  return {};
+} catch (const IoError&) {
+  return {};
+}
+
+void ShardManifest::write(const SplitOptions& split, const PreparedDataset& prepared,
+                          const TextEncoder& encoder) const {
+  const bool hash_bin = fs::file_size(prefix_.string() + ".bin") <= kMostHashedBytes;
+  nlohmann::json manifest = {
+      {"format", kFormat},
+      {"version", kManifestVersion},
+      {"key", key_},
+      {"statistics", prepared.corpus},
+      {"tokens", prepared.tokens},
+      {"split", {{"options", split}, {"train", prepared.train}, {"held_out", prepared.held_out}}},
+      {"files", describe_files(hash_bin)}};
+  if (!encoder.vocabulary.empty()) manifest["vocabulary"] = encoder.vocabulary;
+  if (!encoder.file.empty()) manifest["tokenizer_file"] = replace_invalid_utf8(encoder.file);
+  write_file_atomically(path_, manifest.dump(1) + "\n");
+}
+
+void ShardManifest::remove() const {
+  std::error_code ignored;  // absent, as it should be
+  fs::remove(path_, ignored);
+}
+
+}  // namespace witan

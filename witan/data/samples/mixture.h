@@ -1,0 +1,75 @@
+// In which order samples are taken from several sources, so that each gives its share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "witan/base/threads/mutex.h"
+
+namespace witan {
+
+// Weights from a sample on. They need not add up to 1; a source of weight 0 is not read.
+struct MixturePhase {
+  int64_t begin = 0;
+  std::vector<double> weights;
+};
+
+struct MixtureOptions {
+  std::vector<int64_t> per_epoch;    // samples of each source
+  std::vector<MixturePhase> phases;  // in rising order, the first from sample 0
+  double max_epochs = 0;             // no source gives more than so many of its epochs; 0: any number
+  uint64_t seed = 1234;
+};
+
+// A pure function of its options, so the same whatever the layout and wherever a run resumes. Sample j of a source with
+// weight w since the phase began has the time (j + u) / w, with u random in [0, 1) for each of them, and samples are
+// taken in the order of their times (stratified sampling): of any run of N samples each source gives N times its share,
+// but for two. A source that has given max_epochs epochs is not read any more; the others take its place.
+//
+// Thread-safe. Any sample costs O(log sources), but for the first of a block of 4,096: O(sources).
+class Mixture {
+ public:
+  // Throws ConfigError for weights that are negative, not finite or all 0, and for phases that do not rise.
+  explicit Mixture(MixtureOptions options);
+  ~Mixture();
+
+  struct Place {
+    size_t source = 0;
+    int64_t sample = 0;  // of the source, over its epochs
+    bool operator==(const Place&) const = default;
+  };
+  // Throws DataError beyond size().
+  Place at(int64_t index) const;
+  // Of the first `samples` samples, how many each source gives.
+  std::vector<int64_t> taken(int64_t samples) const;
+  // None: any number.
+  std::optional<int64_t> size() const { return size_; }
+
+ private:
+  struct Cursor;
+  struct Block;
+  struct Phase {
+    int64_t begin = 0;
+    std::vector<double> weights;  // normalised
+    std::vector<int64_t> before;  // taken when it begins
+  };
+
+  size_t phase_of(int64_t index) const;
+  double time_of(const Phase& phase, size_t source, int64_t sample) const;
+  int64_t left(const Phase& phase, size_t source) const;  // of the source, from the phase's beginning on
+  int64_t counts_at(const Phase& phase, double time, std::vector<int64_t>& counts) const;
+  bool has_more(const Phase& phase, const std::vector<int64_t>& counts) const;
+  Cursor seek(const Phase& phase, int64_t samples) const;
+  std::shared_ptr<const Block> block(size_t phase, int64_t number) const;
+
+  MixtureOptions options_;
+  std::vector<Phase> phases_;
+  std::optional<int64_t> size_;
+  mutable Mutex mutex_;
+  mutable std::array<std::shared_ptr<const Block>, 4> recent_ WITAN_GUARDED_BY(mutex_);
+};
+
+}  // namespace witan

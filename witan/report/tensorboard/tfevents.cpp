@@ -1,0 +1,142 @@
+#include "witan/report/tensorboard/tfevents.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <system_error>
+
+#include "witan/base/error.h"
+#include "witan/report/tensorboard/protobuf.h"
+
+namespace witan::tfevents {
+namespace {
+
+using protobuf::little_endian, protobuf::Message;
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78U : 0);
+    table[byte] = crc;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
+
+// A checksum of data that holds checksums would be weak, hence the mask.
+uint32_t masked(uint32_t crc) {
+  return std::rotr(crc, 15) + 0xA282EAD8U;
+}
+
+Message event(double wall_time, int64_t step) {
+  Message message;
+  message.number(1, wall_time).integer(2, static_cast<uint64_t>(step));
+  return message;
+}
+
+Message encode(const Histogram& h) {
+  Message message;
+  message.number(1, h.min).number(2, h.max).number(3, h.num).number(4, h.sum).number(5, h.sum_squares);
+  return message.packed(6, h.limits).packed(7, h.counts);
+}
+
+}  // namespace
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+fs::path new_file(const fs::path& folder, int64_t seconds) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require<DiskFullError>(error != std::errc::no_space_on_device, "cannot create ", folder.string(),
+                         " for TensorBoard: the disk is full; free some space and run the same command again");
+  require<IoError>(!error, "cannot create ", folder.string(), " for TensorBoard: ", error.message());
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') std::strcpy(host.data(), "localhost");
+  for (int64_t n = 0;; ++n) {
+    fs::path path = folder / cat("events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", n);
+    if (!fs::exists(path)) return path;
+  }
+}
+
+uint32_t crc32c(std::string_view data) {
+  uint32_t crc = ~0U;
+  for (const char c : data) crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<uint8_t>(c)) & 0xFF];
+  return ~crc;
+}
+
+std::string frame(std::string_view data) {
+  const std::string length = little_endian(uint64_t{data.size()});
+  std::string record = length + little_endian(masked(crc32c(length)));
+  record += data;
+  return record + little_endian(masked(crc32c(data)));
+}
+
+Histogram histogram_of_counts(std::string tag, const std::vector<int64_t>& counts) {
+  Histogram histogram;
+  histogram.tag = std::move(tag);
+  // Readers drop empty buckets at both ends, and stretch what is left to min and max.
+  const auto first = std::ranges::find_if(counts, [](int64_t count) { return count > 0; });
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), [](int64_t count) { return count > 0; });
+  histogram.min = static_cast<double>(first - counts.begin()) - 0.5;
+  histogram.max = static_cast<double>(counts.rend() - last) - 0.5;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const auto number = static_cast<double>(i), count = static_cast<double>(counts[i]);
+    histogram.num += count;
+    histogram.sum += count * number;
+    histogram.sum_squares += count * number * number;
+    histogram.limits.push_back(number + 0.5);
+    histogram.counts.push_back(count);
+  }
+  return histogram;
+}
+
+std::string version_event(double wall_time) {
+  return event(wall_time, 0).text(3, "brain.Event:2").bytes();
+}
+
+std::string start_event(double wall_time, int64_t step) {
+  constexpr uint64_t kStart = 1;  // SessionLog.START
+  return event(wall_time, step).message(7, Message().integer(1, kStart)).bytes();
+}
+
+std::string summary_event(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
+                          const std::vector<Histogram>& histograms) {
+  Message summary;
+  for (const Scalar& scalar : scalars)
+    summary.message(1, Message().text(1, scalar.tag).chosen_float(2, static_cast<float>(scalar.value)));
+  for (const Histogram& histogram : histograms)
+    summary.message(1, Message().text(1, histogram.tag).message(5, encode(histogram)));
+  return event(wall_time, step).message(5, summary).bytes();
+}
+
+std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown) {
+  constexpr uint64_t kString = 7;  // DataType.DT_STRING
+  // A tensor without dimensions: one text.
+  const Message tensor = Message().integer(1, kString).message(2, {}).chosen_text(8, markdown);
+  const Message metadata = Message().message(1, Message().text(1, "text"));
+  const Message value = Message().text(1, tag).message(8, tensor).message(9, metadata);
+  return event(wall_time, step).message(5, Message().message(1, value)).bytes();
+}
+
+Writer::Writer(const fs::path& folder, int64_t first_step) : file_(new_file(folder, std::llround(std::floor(now())))) {
+  const double time = now();
+  file_.append(frame(version_event(time)) + frame(start_event(time, first_step)));
+}
+
+void Writer::add(int64_t step, const std::vector<Scalar>& scalars, const std::vector<Histogram>& histograms) {
+  file_.append(frame(summary_event(now(), step, scalars, histograms)));
+}
+
+void Writer::add_text(int64_t step, std::string_view tag, std::string_view markdown) {
+  file_.append(frame(text_event(now(), step, tag, markdown)));
+}
+
+}  // namespace witan::tfevents

@@ -1,0 +1,64 @@
+// TensorBoard's event files (docs/formats/tensorboard.md): length-delimited records of protocol buffers with checksums.
+// Only the parts of tensorboard/compat/proto/{event,summary}.proto that training needs are encoded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/files/append_file.h"
+
+namespace witan::tfevents {
+
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
+uint32_t crc32c(std::string_view data);
+
+// A record: length (u64), masked checksum of it (u32), data, masked checksum of it; little-endian.
+std::string frame(std::string_view data);
+
+struct Scalar {
+  std::string tag;
+  double value = 0;  // stored as float32
+};
+
+// Bucket i counts values between limits[i-1], or `min`, and limits[i].
+struct Histogram {
+  std::string tag;
+  double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
+  std::vector<double> limits, counts;  // of equal length
+};
+// A histogram with counts[i] values equal to i: a bucket for each number, from i - 1/2 to i + 1/2.
+Histogram histogram_of_counts(std::string tag, const std::vector<int64_t>& counts);
+
+// Encoded events: the first one of a file; "this run resumes at `step`", which makes readers drop what older files of
+// the folder contain for it and later steps; and values. `wall_time`: seconds since 1970.
+std::string version_event(double wall_time);
+std::string start_event(double wall_time, int64_t step);
+std::string summary_event(double wall_time, int64_t step, const std::vector<Scalar>& scalars,
+                          const std::vector<Histogram>& histograms);
+// Markdown of the TEXT tab.
+std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown);
+
+double now();  // seconds since 1970
+// The path of a file that is not there yet in FOLDER, which is created if it is missing. Readers take files in the
+// order of their names, which begin with `seconds`. Throws IoError, DiskFullError.
+fs::path new_file(const fs::path& folder, int64_t seconds);
+
+// A new file in FOLDER, which is created if it is missing; a resumed run adds a file. Not thread-safe. Throws IoError,
+// DiskFullError.
+class Writer {
+ public:
+  // `first_step`: the first that this process will tell of.
+  Writer(const fs::path& folder, int64_t first_step);
+
+  void add(int64_t step, const std::vector<Scalar>& scalars, const std::vector<Histogram>& histograms = {});
+  void add_text(int64_t step, std::string_view tag, std::string_view markdown);
+
+  const fs::path& path() const { return file_.path(); }
+
+ private:
+  AppendFile file_;
+};
+
+}  // namespace witan::tfevents
