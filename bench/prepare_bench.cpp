@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/base/resident.h"
+#include "witan/base/process.h"
 #include "witan/base/threads/threads.h"
 #include "witan/data/corpus/corpus.h"
-#include "witan/data/prepare/prepare.h"
-#include "witan/data/prepare/growing_shards.h"
 #include "witan/data/corpus/sources.h"
+#include "witan/data/prepare/growing_shards.h"
+#include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/text_encoder.h"
 #include "witan/tokenizer/tokenizer.h"
 

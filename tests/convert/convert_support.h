@@ -10,8 +10,8 @@
 
 #include "support/temp_folder.h"
 #include "witan/base/files/file.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/checkpoint/safetensors_header.h"
-#include "witan/checkpoint/stored_writer.h"
 #include "witan/convert/hf/hf_folder.h"
 
 namespace witan::testing {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/base/resident.h"
+#include "witan/base/process.h"
 
 namespace witan::test {
 

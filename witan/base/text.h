@@ -1,6 +1,7 @@
 // Small pieces of text for people: sizes, durations, suggestions; and UTF-8 checks.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,5 +40,15 @@ std::string shell_word(std::string_view text);
 size_t find_invalid_utf8(std::string_view text);
 // The text with every maximal invalid sequence replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
+
+// "1 document", "2 documents": nouns whose plural takes an s.
+inline std::string counted(int64_t count, std::string_view noun) {
+  return std::to_string(count).append(" ").append(noun).append(count == 1 ? "" : "s");
+}
+
+// The value, or NaN without its sign, as Python writes every NaN.
+inline double unsigned_nan(double value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
 
 }  // namespace witan

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "witan/comm/call_deadline.h"
+#include "witan/comm/deadline.h"
 #include "witan/comm/group.h"
 
 namespace witan {

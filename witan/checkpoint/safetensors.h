@@ -14,6 +14,7 @@
 
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
+#include "witan/checkpoint/safetensors_header.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {
@@ -96,6 +97,26 @@ class SafetensorsFile {
   std::vector<Entry> tensors_;
   std::unordered_map<std::string, size_t> index_;
   SafetensorsWriter::Metadata metadata_;
+};
+
+class StoredWriter {
+ public:
+  // Writes the header. Throws CheckpointError as safetensors_header() does; IoError and DiskFullError here and below.
+  StoredWriter(const fs::path& path, const std::vector<StoredTensor>& order,
+               std::map<std::string, std::string> metadata = {});
+
+  // The next bytes of the tensors, which follow each other in the header's order.
+  void write(const std::byte* bytes, size_t count);
+  // Makes the file appear under its name. Throws ShapeError when there were more or fewer bytes than the header says.
+  FileDigest finish();
+
+ private:
+  void put(const void* bytes, size_t count);
+
+  const fs::path path_;
+  uint64_t expected_ = 0;
+  Hasher hasher_;
+  AtomicFile file_;
 };
 
 }  // namespace witan

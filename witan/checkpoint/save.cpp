@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/agreement.h"

@@ -11,7 +11,6 @@
 #include "witan/base/error.h"
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
-#include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/args/text_args.h"

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/comm/call_deadline.h"
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/deadline.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 

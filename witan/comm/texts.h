@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
+#include "witan/comm/host_group.h"
 
 namespace witan {
 
@@ -18,5 +19,8 @@ std::vector<std::string> gather_texts(Group& group, Stream& stream, const std::s
 
 // The root's text, on every rank; what other ranks give is ignored.
 std::string broadcast_text(Group& group, Stream& stream, const std::string& text, int root);
+
+// The words of every rank, as many of each, in rank order: [n * mine.size()]. All ranks of the group together.
+std::vector<int64_t> gather_words(HostGroup& group, const std::vector<int64_t>& mine);
 
 }  // namespace witan

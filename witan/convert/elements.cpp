@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/numbers/e4m3.h"
 #include "witan/base/error.h"
+#include "witan/base/numbers/float8.h"
 #include "witan/base/numbers/half.h"
 #include "witan/base/text.h"
 

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/stored_writer.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/convert/export_account.h"
 #include "witan/convert/hf/hf_folder.h"
 

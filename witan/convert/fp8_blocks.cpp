@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "witan/base/numbers/e4m3.h"
+#include "witan/base/numbers/float8.h"
 #include "witan/base/numbers/half.h"
 
 namespace witan {

@@ -6,14 +6,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "witan/base/counted.h"
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/manifest.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/checkpoint/stored_writer.h"
 
 namespace witan {
 namespace {

@@ -8,13 +8,11 @@
 #include <functional>
 #include <set>
 
-#include "witan/base/counted.h"
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/files/glob.h"
-#include "witan/base/threads/mutex.h"
-#include "witan/base/files/own_file.h"
 #include "witan/base/text.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/fetch/manifest.h"
 #include "witan/fetch/part_file.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
-#include "witan/base/json_integer.h"
+#include "witan/base/json.h"
 
 namespace witan::fetch {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/base/files/append_file.h"
-#include "witan/base/files/descriptor.h"
+#include "witan/base/files/file.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/fetch/http.h"
 

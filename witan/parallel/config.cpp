@@ -6,8 +6,8 @@
 #include <ostream>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 
 namespace witan {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 
 namespace witan {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/meta_rank.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/numbers/e4m3.h"
 #include "witan/base/error.h"
+#include "witan/base/numbers/float8.h"
 #include "witan/base/numbers/half.h"
 
 namespace witan {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <string>
@@ -281,6 +282,42 @@ TEST(FsyncFolder, NamesAMissingFolder) {
   EXPECT_NO_THROW(fsync_folder(folder.path()));
   EXPECT_NO_THROW(fsync_folder(""));
   EXPECT_THAT(message_of<IoError>([&] { fsync_folder(folder / "none"); }), HasSubstr("none"));
+}
+
+TEST(IoError, ADiskThatIsFullHasAnExitCodeOfItsOwn) {
+  for (const int error : {ENOSPC, EDQUOT})
+    EXPECT_EQ(test::message_of<DiskFullError>([&] { throw_io_error("cannot write", "a/b", error); }),
+              "cannot write a/b: the disk is full; free some space and run the same command again");
+  EXPECT_EQ(test::message_of<IoError>([] { throw_io_error("cannot open", "a/b", EACCES); }),
+            "cannot open a/b: Permission denied");
+}
+
+TEST(Durable, CreatesFoldersThatAreMissing) {
+  const test::TempFolder folder;
+  const fs::path deep = folder / "a" / "b" / "c";
+  create_folders(deep);
+  EXPECT_TRUE(fs::is_directory(deep));
+  create_folders(deep);
+  create_folders("");
+}
+
+TEST(Durable, SaysWhereAFolderCannotBe) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "file") << "in the way";
+  try {
+    create_folders(folder / "file" / "below");
+    FAIL() << "a file is no folder";
+  } catch (const IoError& e) {
+    EXPECT_NE(std::string(e.what()).find("cannot create the folder " + (folder / "file").string()), std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(Durable, FlushesAFileThatOthersWrite) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "file") << "text";
+  fsync_file(folder / "file");
+  EXPECT_THROW(fsync_file(folder / "none"), IoError);
 }
 
 }  // namespace

@@ -11,13 +11,13 @@
 
 #include "data/data_support.h"
 #include "witan/data/batches/batch.h"
+#include "witan/data/batches/loader.h"
 #include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/indexed_dataset.h"
-#include "witan/data/batches/loader.h"
-#include "witan/data/samples/mixed_samples.h"
-#include "witan/data/datasets/read_ahead.h"
-#include "witan/data/samples/samples.h"
 #include "witan/data/datasets/split.h"
+#include "witan/data/datasets/token_dataset.h"
+#include "witan/data/samples/mixed_samples.h"
+#include "witan/data/samples/samples.h"
 
 namespace witan {
 namespace {

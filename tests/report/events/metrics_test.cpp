@@ -10,7 +10,7 @@
 
 #include "report/synthetic.h"
 #include "witan/base/error.h"
-#include "witan/base/resident.h"
+#include "witan/base/process.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "support/thread_world.h"
-#include "witan/base/debugger.h"
+#include "witan/base/process.h"
 
 namespace witan {
 namespace {

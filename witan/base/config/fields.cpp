@@ -23,12 +23,11 @@ struct ParserAssertion {};
 #include <sstream>
 #include <utility>
 
+#include "witan/base/config/other_flags.h"
+#include "witan/base/config/toml_text.h"
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/base/config/other_flags.h"
 #include "witan/base/text.h"
-#include "witan/base/config/toml_lines.h"
-#include "witan/base/config/toml_text.h"
 
 namespace witan {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -68,5 +69,10 @@ std::set<std::string> parse_toml(const Fields& fields, std::string_view toml, st
 
 // The resolved configuration as TOML, one table per section, with each field's help as a comment when asked.
 std::string write_toml(const Fields& fields, bool with_help = false);
+
+// The line, counted from 1, on which each of the fields' keys is set; of [[optimizer.groups]] the first table's. Keys
+// are found as by parse_toml(), which has to accept the text: what it would refuse is left out here. Throws ConfigError
+// where the text is no TOML.
+std::map<std::string, int64_t> lines_of_keys(const Fields& fields, std::string_view toml, std::string_view source);
 
 }  // namespace witan

@@ -7,8 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "witan/base/files/io_error.h"
-#include "witan/base/files/own_file.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 AppendFile::AppendFile(fs::path path) : path_(std::move(path)) {

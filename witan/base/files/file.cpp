@@ -9,12 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
-#include "witan/base/files/io_error.h"
 
 namespace witan {
 namespace {
@@ -160,6 +159,48 @@ uint64_t free_disk_bytes(const fs::path& folder) {
   errno = error.value();
   if (error) throw_io_error("cannot tell the free space of", folder, error.value());
   return space.available;
+}
+
+void throw_io_error(std::string_view what, const std::filesystem::path& path, int error) {
+  if (error == ENOSPC || error == EDQUOT)
+    throw DiskFullError(
+        cat(what, " ", path.string(), ": the disk is full; free some space and run the same command again"));
+  throw IoError(cat(what, " ", path.string(), ": ", std::strerror(error)));
+}
+
+int open_own_file(const fs::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  require<IoError>(fd >= 0 || errno != ELOOP, "cannot open ", path.string(),
+                   ": it is a link, and what is recorded stays in its folder; remove the link");
+  struct stat status {};
+  const bool known = fd >= 0 ? ::fstat(fd, &status) == 0 : errno == ENXIO && ::stat(path.c_str(), &status) == 0;
+  if (known && S_ISFIFO(status.st_mode)) {
+    if (fd >= 0) ::close(fd);
+    throw IoError(cat("cannot open ", path.string(), ": it is a pipe, not a regular file; remove it"));
+  }
+  if (fd < 0) throw_io_error("cannot open", path, errno);
+  return fd;
+}
+
+void fsync_file(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool flushed = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!flushed) throw_io_error("cannot flush", path, error);
+  fsync_folder(path.parent_path());
+}
+
+void create_folders(const fs::path& folder) {
+  std::error_code error;
+  if (folder.empty() || fs::is_directory(folder, error)) return;
+  const fs::path parent = folder.parent_path();
+  create_folders(parent);
+  const bool made = fs::create_directory(folder, error);
+  if (error == std::errc::file_exists)
+    throw IoError(cat("cannot create the folder ", folder.string(), ": a file of this name is there"));
+  if (error) throw_io_error("cannot create the folder", folder, error.value());
+  if (made) fsync_folder(parent);
 }
 
 }  // namespace witan

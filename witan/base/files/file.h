@@ -1,12 +1,15 @@
 // Files that are not lost: whole reads, memory maps, and writes that either happen completely or not at all.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace witan {
 
@@ -71,5 +74,39 @@ class MappedFile {
 
 // Bytes a non-root user may still write below `folder`.
 uint64_t free_disk_bytes(const fs::path& folder);
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}  // as open() returned it: negative where there is none
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// "WHAT PATH: why", where `error` is an errno. Throws DiskFullError if the disk, or the user's share of it, is full,
+// and IoError otherwise.
+[[noreturn]] void throw_io_error(std::string_view what, const std::filesystem::path& path, int error);
+
+// Opens the file with these flags of open(2), or creates it. A link could lead out of the folder, and a FIFO wait for
+// its other end for ever: both are refused. Returns the descriptor. Throws IoError, DiskFullError.
+int open_own_file(const fs::path& path, int flags);
+
+// Makes a file durable that others write: its bytes so far, and its name. Throws IoError, DiskFullError.
+void fsync_file(const fs::path& path);
+
+// Creates the folder and those it lies in, where they are missing; durable, so that a power failure cannot take them
+// with what was made durable in them. Throws IoError, DiskFullError.
+void create_folders(const fs::path& folder);
 
 }  // namespace witan

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/files/io_error.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 

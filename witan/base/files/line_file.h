@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/files/file.h"
 
 namespace witan {

@@ -26,6 +26,22 @@ void relax() {
 #endif
 }
 
+constexpr size_t kMostThreads = 32;
+constexpr size_t kLeastWork = 2;  // for a thread of its own
+
+struct FirstError {
+  Mutex mutex;
+  size_t number WITAN_GUARDED_BY(mutex) = 0;
+  std::exception_ptr error WITAN_GUARDED_BY(mutex);
+
+  void keep(size_t of, std::exception_ptr thrown) {
+    const MutexLock lock(mutex);
+    if (error && number < of) return;
+    number = of;
+    error = std::move(thrown);
+  }
+};
+
 }  // namespace
 
 struct ThreadPool::Shared {
@@ -132,6 +148,20 @@ int usable_cores() {
   if (quota_file >> quota >> period && quota != "max" && period > 0)
     cores = std::min(cores, std::max(1, static_cast<int>(std::stod(quota) / period)));
   return std::max(cores, 1);
+}
+
+void side_by_side(size_t count, const std::function<void(size_t)>& work) {
+  FirstError first;
+  ThreadPool pool(static_cast<int>(std::clamp<size_t>(count / kLeastWork, 1, kMostThreads)));
+  pool.run(static_cast<int64_t>(count), [&](int64_t i) {
+    try {
+      work(static_cast<size_t>(i));
+    } catch (...) {
+      first.keep(static_cast<size_t>(i), std::current_exception());
+    }
+  });
+  const MutexLock lock(first.mutex);
+  if (first.error) std::rethrow_exception(first.error);
 }
 
 }  // namespace witan

@@ -2,6 +2,7 @@
 // number of threads never changes a bit of the result.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,5 +34,9 @@ class ThreadPool {
 
 // Cores this process may use (its affinity mask and its control group's quota).
 int usable_cores();
+
+// Runs work(0) ... work(count - 1), each once, in any order, on up to 32 threads whatever the cores, and returns when
+// all are done. Of what they throw, the error of the lowest number is rethrown then.
+void side_by_side(size_t count, const std::function<void(size_t i)>& work);
 
 }  // namespace witan

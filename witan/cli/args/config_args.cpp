@@ -8,9 +8,9 @@
 #include <array>
 #include <string_view>
 
+#include "witan/base/config/fields.h"
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/base/config/toml_lines.h"
 #include "witan/cli/args/recipes.h"
 #include "witan/cli/args/response_file.h"
 #include "witan/cli/presets.h"

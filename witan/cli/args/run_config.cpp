@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/base/config/fields.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/base/config/toml_lines.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/convert/model_function.h"

@@ -1,7 +1,6 @@
 // witan data: text to token shards, and a look into shards.
 #include <fmt/format.h>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
@@ -12,8 +11,8 @@
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/own_shards.h"
+#include "witan/data/prepare/prepare.h"
 #include "witan/train/run/run_conversations.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/train_tokenizer.h"

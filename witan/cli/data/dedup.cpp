@@ -6,16 +6,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/subcommands.h"
+#include "witan/data/prepare/shard_manifest.h"
 #include "witan/data/rows/made_record.h"
 #include "witan/data/rows/row_reader.h"
-#include "witan/data/prepare/shard_manifest.h"
 #include "witan/report/progress/progress.h"
 
 namespace witan::cli {

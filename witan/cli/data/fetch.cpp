@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/data/interrupt.h"

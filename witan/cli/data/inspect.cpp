@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/text_args.h"
@@ -16,7 +15,6 @@
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/npy_tokens.h"
 #include "witan/data/prepare/shard_manifest.h"
-#include "witan/data/prepare/shard_tokenizer.h"
 
 namespace witan::cli {
 

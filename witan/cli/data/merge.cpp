@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/data/rows/made_record.h"

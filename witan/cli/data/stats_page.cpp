@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/report/page/markup.h"
 #include "witan/report/page/still_figures.h"

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "witan/base/counted.h"
 #include "witan/base/files/file.h"
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"

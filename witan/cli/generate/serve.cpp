@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"

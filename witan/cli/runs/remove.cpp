@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/planning.h"

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/corpus/sources.h"

@@ -8,7 +8,6 @@
 #include <set>
 #include <string_view>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"

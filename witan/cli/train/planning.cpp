@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "witan/base/counted.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/machine.h"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/base/unsigned_nan.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/commands.h"

@@ -13,7 +13,7 @@
 #include "witan/optim/lr_schedule.h"
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
-#include "witan/report/events/speed.h"
+#include "witan/report/events/figures.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/run/named_checkpoint.h"

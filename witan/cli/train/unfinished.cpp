@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 
 namespace witan::cli {
 

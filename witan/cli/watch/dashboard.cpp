@@ -9,8 +9,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/runs/run_summary.h"
+#include "witan/report/events/figures.h"
 #include "witan/report/page/markup.h"
-#include "witan/report/events/speed.h"
 #include "witan/train/run/run_lock.h"
 
 namespace witan::cli {

@@ -5,7 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/cuda/reduce.h"
-#include "witan/comm/threads/rendezvous.h"
+#include "witan/comm/failure.h"
 
 namespace witan::cuda {
 namespace {

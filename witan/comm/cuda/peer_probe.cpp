@@ -9,7 +9,6 @@
 #include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
-#include "witan/comm/gather_words.h"
 #include "witan/comm/texts.h"
 
 namespace witan::cuda {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/debug_hold.h"
 #include "witan/comm/cuda.h"
-#include "witan/comm/threads/rendezvous.h"
+#include "witan/comm/deadline.h"
+#include "witan/comm/failure.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan::cuda {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/comm/gather_words.h"
 #include "witan/comm/peers/peer_place.h"
+#include "witan/comm/texts.h"
 
 namespace witan {
 

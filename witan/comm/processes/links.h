@@ -37,7 +37,7 @@
 
 #include "witan/base/threads/mutex.h"
 #include "witan/base/threads/timed_mutex.h"
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/deadline.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
 #include "witan/comm/processes/departures.h"

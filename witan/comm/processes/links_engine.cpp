@@ -15,7 +15,7 @@ namespace {
 // Falling asleep and being woken take tens of microseconds: as long as a call of a few small messages. Longer looks
 // are taken from whoever else wants the core; and a thread that yields in between loses its turn for milliseconds on
 // kernels that charge for it (Linux 6.18).
-constexpr double kLookSeconds = 100e-6;
+constexpr double kPollSeconds = 100e-6;
 constexpr double kMostSleepSeconds = 0.5;  // an engine that forgot to wake a thread costs no more
 constexpr double kLingerLookSeconds = 1e-3;
 
@@ -24,7 +24,7 @@ constexpr double kLingerLookSeconds = 1e-3;
 void Links::use(std::unique_ptr<MessageEngine> engine, bool looks) {
   const MutexLock lock(mutex_);
   engine_ = std::move(engine);
-  look_seconds_ = looks ? kLookSeconds : 0;
+  look_seconds_ = looks ? kPollSeconds : 0;
 }
 
 void Links::stir() {

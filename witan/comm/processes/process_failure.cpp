@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "witan/comm/failure.h"
 #include "witan/comm/processes/inbox.h"
-#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 

@@ -7,7 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/comm/checks/message_check.h"
-#include "witan/comm/threads/rendezvous.h"
+#include "witan/comm/failure.h"
 #include "witan/comm/reduce.h"
 
 namespace witan {
@@ -29,12 +29,12 @@ void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 // What stands before the terms of a call, as ranks tell it to each other.
-struct CallHead {
+struct MessageHead {
   uint64_t number, digest;  // of the log of calls before it
 };
 
-CallHead head_in(const Links::Bytes& call, int rank) {
-  CallHead head{};
+MessageHead head_in(const Links::Bytes& call, int rank) {
+  MessageHead head{};
   require<CommError>(call.size() > sizeof head, "malformed collective descriptor from rank ", rank);
   std::memcpy(&head, call.data(), sizeof head);
   return head;
@@ -46,7 +46,7 @@ uint64_t number_in(const Links::Bytes& call, int rank) {
 
 std::span<const std::byte> terms_in(const Links::Bytes& call, int rank) {
   head_in(call, rank);
-  return std::span(call).subspan(sizeof(CallHead));
+  return std::span(call).subspan(sizeof(MessageHead));
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ uint64_t ProcessGroup::digest_in(const Links::Bytes& call, int rank) {
 }
 
 void ProcessGroup::tell_call(const Collective& call) {
-  const CallHead head{calls_, log_.digest()};
+  const MessageHead head{calls_, log_.digest()};
   Links::Bytes words(sizeof head);
   std::memcpy(words.data(), &head, sizeof head);
   const auto terms = pack(terms_of(call));

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/checks/rank_error.h"
 #include "witan/comm/checks/same_settings.h"
+#include "witan/comm/failure.h"
 #include "witan/comm/processes/process_group.h"
 
 namespace witan {

@@ -18,10 +18,10 @@
 namespace witan {
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // What the name stands for; nothing, with the reason, when it is unknown.
-Addresses resolve(const std::string& name, int port, std::string& why) {
+AddressList resolve(const std::string& name, int port, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -105,15 +105,6 @@ Socket try_listen_everywhere(int port, int& error) {
 
 }  // namespace
 
-Deadline deadline_in(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
-
-double seconds_since(Deadline then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
-}
-
 void Socket::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
@@ -136,7 +127,7 @@ Endpoint remote_end(const Socket& socket) {
 
 bool is_loopback(const std::string& address) {
   std::string why;
-  const Addresses found = resolve(address, 0, why);
+  const AddressList found = resolve(address, 0, why);
   if (!found) return false;
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next)
     if (!is_loopback(at->ai_addr)) return false;
@@ -150,7 +141,7 @@ Socket listen_at(const Endpoint& at) {
   if (at.address.empty()) {
     socket = try_listen_everywhere(at.port, error);
   } else {
-    const Addresses found = resolve(at.address, at.port, why);
+    const AddressList found = resolve(at.address, at.port, why);
     for (const addrinfo* one = found.get(); one != nullptr && !socket.open(); one = one->ai_next)
       socket = try_listen(one->ai_addr, one->ai_addrlen, error);
   }
@@ -171,7 +162,7 @@ bool lacks_descriptors(int error) {
 }
 
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why) {
-  const Addresses found = resolve(to.address, to.port, why);
+  const AddressList found = resolve(to.address, to.port, why);
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
     Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket.open()) continue;

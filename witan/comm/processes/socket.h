@@ -1,18 +1,15 @@
 // TCP connections between the processes of a job. Sockets do not block; every wait has a deadline.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
-namespace witan {
+#include "witan/comm/deadline.h"
 
-using Deadline = std::chrono::steady_clock::time_point;
-Deadline deadline_in(double seconds);
-double seconds_since(Deadline then);  // negative before it
+namespace witan {
 
 class Socket {
  public:

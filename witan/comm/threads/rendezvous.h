@@ -16,18 +16,11 @@
 #include <vector>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/comm/call_deadline.h"
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/deadline.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/group.h"
 
 namespace witan {
-
-// A rank was stopped because another one failed: never the root of an error.
-class AbortedError : public CommError {
- public:
-  using CommError::CommError;
-};
 
 // What the ranks of a world know about each other.
 struct WorldStatus {

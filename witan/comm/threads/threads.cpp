@@ -11,7 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/base/threads/threads.h"
-#include "witan/comm/checks/rank_error.h"
+#include "witan/comm/failure.h"
 #include "witan/comm/threads/rendezvous.h"
 #include "witan/comm/threads/thread_group.h"
 

@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/checkpoint/stored_writer.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/convert/adapters.h"
 
 namespace witan {

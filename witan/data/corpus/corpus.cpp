@@ -4,14 +4,13 @@
 #include <iterator>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/text/encoding.h"
-#include "witan/data/text/jsonl.h"
-#include "witan/data/text/lines.h"
 #include "witan/data/corpus/aligned_rows.h"
 #include "witan/data/corpus/open_table.h"
+#include "witan/data/text/decompress.h"
+#include "witan/data/text/encoding.h"
+#include "witan/data/text/jsonl.h"
 
 namespace witan {
 namespace {

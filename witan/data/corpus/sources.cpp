@@ -15,15 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/files/glob.h"
 #include "witan/base/text.h"
-#include "witan/data/text/decompress.h"
-#include "witan/data/text/encoding.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tar/tar_reader.h"
 #include "witan/data/tar/webdataset.h"
+#include "witan/data/text/decompress.h"
+#include "witan/data/text/encoding.h"
 
 namespace witan {
 namespace {

@@ -5,10 +5,10 @@
 #include <limits>
 #include <string_view>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/numbers/little_endian.h"
-#include "witan/data/datasets/read_ahead.h"
+#include "witan/data/datasets/token_dataset.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "witan/base/counted.h"
+#include "witan/base/text.h"
 
 namespace witan {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "witan/base/error.h"
-#include "witan/base/text.h"
 #include "witan/base/numbers/little_endian.h"
-#include "witan/data/datasets/read_ahead.h"
+#include "witan/base/text.h"
+#include "witan/data/datasets/token_dataset.h"
 
 namespace witan {
 namespace {

@@ -4,9 +4,9 @@
 #include <cassert>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/numbers/rng.h"
+#include "witan/base/text.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/numbers/little_endian.h"
-#include "witan/data/datasets/read_ahead.h"
+#include "witan/data/datasets/token_dataset.h"
 
 namespace witan {
 namespace {

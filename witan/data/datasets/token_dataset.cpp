@@ -1,9 +1,13 @@
 #include "witan/data/datasets/token_dataset.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdint>
 
 #include "witan/base/error.h"
-#include "witan/base/threads/side_by_side.h"
+#include "witan/base/threads/threads.h"
 #include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/npy_tokens.h"
@@ -39,6 +43,17 @@ bool names_tokens(const fs::path& path) {
   const std::string kind = path.extension().string();
   if (is_file(path)) return kind == ".bin" || kind == ".idx" || kind == ".npy";
   return !fs::exists(path, none) && (is_file(path.string() + ".idx") || is_file(path.string() + ".bin"));
+}
+
+void expect_random_reads(std::span<const std::byte> mapped) {
+  if (!mapped.empty()) ::madvise(const_cast<std::byte*>(mapped.data()), mapped.size(), MADV_RANDOM);
+}
+
+void read_ahead(std::span<const std::byte> mapped) {
+  if (mapped.empty()) return;
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t address = reinterpret_cast<uintptr_t>(mapped.data()), first = address / page * page;
+  ::madvise(reinterpret_cast<void*>(first), address - first + mapped.size(), MADV_WILLNEED);
 }
 
 }  // namespace witan

@@ -1,6 +1,7 @@
 // Documents of tokens from any format: the interface between files and samples.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,5 +47,13 @@ std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vect
 
 // Whether the path is one that open_tokens() takes, by its name and by what lies there: tokens, not text.
 bool names_tokens(const fs::path& path);
+
+// Samples lie anywhere in a file: the system is to read what they need, and no more. Its own guess, of up to megabytes
+// for each, would take a thousand times as long where files are larger than memory.
+void expect_random_reads(std::span<const std::byte> mapped);
+
+// Asks for these bytes of a mapping, all at once, and does not wait for them where the file system can read in the
+// background, as those of disks, NFS and FUSE do. What is asked for is read, once; asking again costs a system call.
+void read_ahead(std::span<const std::byte> mapped);
 
 }  // namespace witan

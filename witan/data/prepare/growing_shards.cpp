@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

@@ -10,11 +10,10 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
-#include "witan/base/json_integer.h"
-#include "witan/base/files/own_file.h"
+#include "witan/base/json.h"
 #include "witan/base/text.h"
 
 namespace witan {

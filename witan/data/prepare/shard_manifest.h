@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "witan/base/files/file.h"
 #include "witan/data/prepare/prepare.h"
+#include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
 
@@ -53,5 +55,16 @@ class ShardManifest {
   fs::path prefix_, path_;
   nlohmann::json key_;
 };
+
+struct TokenizerMismatch {
+  bool certain = false;  // ids stand for other tokens; else it is not known, or only the division of text differs
+  std::string message;   // names the shards and both tokenizers, and how they differ
+  std::string own;       // the file of the shards' own tokenizer, if it lies beside them
+};
+
+// `shards`: PREFIX, PREFIX.bin or PREFIX.idx. `name`: that of the tokenizer, for the message. Nothing where the
+// tokenizers are one, or the shards have no manifest that says which theirs is.
+std::optional<TokenizerMismatch> find_tokenizer_mismatch(const fs::path& shards, const Tokenizer& tokenizer,
+                                                         const std::string& name);
 
 }  // namespace witan

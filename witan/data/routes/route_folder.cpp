@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 
 namespace witan {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "witan/base/json_integer.h"
-#include "witan/data/rows/disk_room.h"
+#include "witan/base/json.h"
+#include "witan/data/rows/work_folder.h"
 
 namespace witan {
 namespace {

@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/json.h"
+#include "witan/base/numbers/little_endian.h"
 #include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/indexed_dataset.h"
-#include "witan/base/numbers/little_endian.h"
-#include "witan/data/rows/disk_room.h"
+#include "witan/data/rows/work_folder.h"
 
 namespace witan {
 namespace {

@@ -4,13 +4,12 @@
 #include <numeric>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/base/files/io_error.h"
-#include "witan/base/json_integer.h"
+#include "witan/base/files/file.h"
+#include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/data/text/quarantine.h"
 #include "witan/data/prepare/shard_manifest.h"
+#include "witan/data/text/quarantine.h"
 
 namespace witan {
 namespace {

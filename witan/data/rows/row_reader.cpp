@@ -9,10 +9,9 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/corpus/corpus.h"
+#include "witan/data/corpus/open_table.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/encoding.h"
-#include "witan/data/text/lines.h"
-#include "witan/data/corpus/open_table.h"
 
 namespace witan {
 namespace {

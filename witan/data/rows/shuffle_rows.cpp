@@ -6,11 +6,11 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/base/json_integer.h"
-#include "witan/base/threads/mutex.h"
+#include "witan/base/json.h"
 #include "witan/base/numbers/rng.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/base/threads/threads.h"
-#include "witan/data/rows/disk_room.h"
+#include "witan/data/rows/work_folder.h"
 
 namespace witan {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

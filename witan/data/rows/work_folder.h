@@ -2,6 +2,7 @@
 // asked to do, a journal of what is done, and its temporary files.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,5 +48,11 @@ class WorkFolder {
   std::vector<nlohmann::json> journal_;
   std::unique_ptr<GrowingFile> file_;
 };
+
+// Throws DiskFullError unless the disk of `folder` has room for `bytes` of `what`, counting what the folder itself
+// holds already: an earlier part of the same work.
+void require_room(const fs::path& folder, uint64_t bytes, const std::string& what, const std::string& way_out = "");
+
+bool on_one_disk(const fs::path& a, const fs::path& b);
 
 }  // namespace witan

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 
 namespace witan::tables {
 namespace {

@@ -4,8 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "witan/base/numbers/e4m3.h"
-#include "witan/base/numbers/e5m2.h"
+#include "witan/base/numbers/float8.h"
 
 namespace witan::kernels {
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "witan/base/numbers/median.h"
 #include "witan/report/events/curve.h"
-#include "witan/report/events/speed.h"
 
 namespace witan {
 namespace {
@@ -106,6 +107,13 @@ ordered_json model_json(const std::optional<RunEvent>& run) {
   return {{"parameters", run->parameters}, {"active_parameters", run->active_parameters}};
 }
 
+double finite_median(const std::vector<StepEvent>& steps, double StepEvent::*of) {
+  std::vector<double> values;
+  for (const StepEvent& step : steps)
+    if (std::isfinite(step.*of)) values.push_back(step.*of);
+  return values.empty() ? NAN : median(std::move(values));
+}
+
 }  // namespace
 
 std::optional<TrainingLoss> training_loss(const Metrics& metrics) {
@@ -163,6 +171,10 @@ nlohmann::ordered_json figures_json(const Metrics& m) {
           {"resumes", list_of(m.resumes, [](const ResumeEvent& one) {
              return ordered_json{{"step", one.step}, {"time", one.time}};
            })}};
+}
+
+RunSpeed run_speed(const Metrics& metrics) {
+  return {finite_median(metrics.steps, &StepEvent::tokens_per_s), finite_median(metrics.steps, &StepEvent::gflops)};
 }
 
 }  // namespace witan

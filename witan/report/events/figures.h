@@ -33,4 +33,12 @@ std::optional<EvalEvent> best_eval(const std::vector<EvalEvent>& evals);
 // has nothing to say (docs/runs.md).
 nlohmann::ordered_json figures_json(const Metrics& metrics);
 
+// Those of the median step, over all ranks: what most steps do, whatever the first one or a busy minute took. NaN where
+// no step recorded one.
+struct RunSpeed {
+  double tokens_per_s = 0;
+  double gflops = 0;
+};
+RunSpeed run_speed(const Metrics& metrics);
+
 }  // namespace witan

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/files/line_file.h"
+#include "witan/base/text.h"
 
 namespace witan {
 namespace {

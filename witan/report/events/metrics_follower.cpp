@@ -9,8 +9,8 @@
 #include <cstring>
 #include <span>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,6 @@
 #include "witan/report/page/page.h"
 
 #include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
 
 #include "witan/report/page/assets.h"
@@ -107,6 +106,10 @@ std::string live_page(const PageParts& parts, std::string_view live) {
 
 nlohmann::ordered_json parts_json(const PageParts& parts) {
   return {{"summary", parts.summary}, {"charts", parts.charts}, {"rest", parts.rest}};
+}
+
+std::string render_comparison(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables) {
+  return frozen_page(comparison_parts(runs, tables));
 }
 
 }  // namespace witan

@@ -9,7 +9,6 @@
 #include "witan/base/text.h"
 #include "witan/report/events/figures.h"
 #include "witan/report/page/markup.h"
-#include "witan/report/events/speed.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "witan/base/unsigned_nan.h"
+#include "witan/base/text.h"
 
 namespace witan::megatron_log {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "witan/base/text.h"
-#include "witan/base/unsigned_nan.h"
 #include "witan/report/progress/progress.h"
 
 namespace witan {

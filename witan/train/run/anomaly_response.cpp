@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "witan/base/error.h"
 #include "witan/base/config/fields.h"
-#include "witan/base/unsigned_nan.h"
+#include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/train/record/recorder.h"

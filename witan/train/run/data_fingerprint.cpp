@@ -10,10 +10,10 @@
 #include <cstring>
 #include <optional>
 
-#include "witan/base/files/descriptor.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/hash.h"
-#include "witan/base/threads/side_by_side.h"
+#include "witan/base/threads/threads.h"
 
 namespace witan {
 namespace {

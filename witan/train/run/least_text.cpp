@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
-#include "witan/data/text/decompress.h"
+#include "witan/base/text.h"
 #include "witan/data/datasets/token_dataset.h"
+#include "witan/data/text/decompress.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/validation_sets.h"
 

@@ -7,13 +7,12 @@
 #include <set>
 #include <sstream>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/datasets/conversation_dataset.h"
-#include "witan/data/megatron/blend.h"
 #include "witan/data/corpus/sources.h"
+#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/split.h"
+#include "witan/data/megatron/blend.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/witan_samples.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/base/text.h"
 #include "witan/comm/texts.h"
 
 namespace witan {

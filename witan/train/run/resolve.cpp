@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "witan/base/counted.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/parallel/context_heads.h"

@@ -6,14 +6,13 @@
 #include <cmath>
 #include <iterator>
 
-#include "witan/base/counted.h"
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/data/stats/bigram.h"
 #include "witan/data/prepare/prepare.h"
+#include "witan/data/stats/bigram.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/least_text.h"
 #include "witan/train/run/megatron_samples.h"

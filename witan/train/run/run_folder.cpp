@@ -2,8 +2,8 @@
 
 #include <iterator>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/train/run/config.h"
 

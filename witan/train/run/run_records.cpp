@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/files/log.h"
-#include "witan/base/resident.h"
+#include "witan/base/process.h"
 #include "witan/report/events/metrics_scan.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/record/memory_file.h"

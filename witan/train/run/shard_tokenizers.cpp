@@ -5,7 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/megatron/blend.h"
-#include "witan/data/prepare/shard_tokenizer.h"
+#include "witan/data/prepare/shard_manifest.h"
 #include "witan/train/run/mixture_data.h"
 
 namespace witan {

@@ -4,12 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "witan/base/counted.h"
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/output_file.h"
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
-#include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/data/prepare/shard_manifest.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "witan/base/json.h"
-#include "witan/base/resident.h"
+#include "witan/base/process.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/background_save.h"

@@ -8,9 +8,9 @@
 #include <chrono>
 #include <thread>
 
-#include "witan/base/debugger.h"
 #include "witan/base/error.h"
-#include "witan/comm/threads/rendezvous.h"
+#include "witan/base/process.h"
+#include "witan/comm/failure.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan {

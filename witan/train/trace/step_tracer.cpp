@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "witan/base/files/durable.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/train/trace/clocks.h"
 
 namespace witan {

@@ -1,4 +1,4 @@
-#include "witan/data/prepare/shard_tokenizer.h"
+#include "witan/data/prepare/shard_manifest.h"
 
 #include <gtest/gtest.h>
 

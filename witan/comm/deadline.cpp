@@ -1,9 +1,9 @@
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/deadline.h"
 
 #include <algorithm>
 
-#include "witan/base/debugger.h"
 #include "witan/base/error.h"
+#include "witan/base/process.h"
 
 namespace witan {
 namespace {
@@ -12,6 +12,15 @@ using Clock = Deadline::clock;
 constexpr double kLookSeconds = 1, kRefreshSeconds = 0.2;  // between looks, where no rank or one may be held
 
 }  // namespace
+
+Deadline deadline_in(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
+double seconds_since(Deadline then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
 
 DebugHold::DebugHold(const std::vector<int>& ranks, const std::vector<int>& here) : ranks_(ranks.size()) {
   for (size_t i = 0; i < ranks.size(); ++i) {

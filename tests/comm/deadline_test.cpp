@@ -1,4 +1,4 @@
-#include "witan/comm/debug_hold.h"
+#include "witan/comm/deadline.h"
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-#include "witan/base/debugger.h"
+#include "witan/base/process.h"
 
 namespace witan {
 namespace {

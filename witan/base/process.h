@@ -1,10 +1,20 @@
-// What this process occupies, as the kernel counts it.
+// Facts about this process from the Linux kernel: its resident memory, and a debugger that traces it (ptrace).
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <optional>
 
 namespace witan {
+
+// The process that traces this process's main thread, or any other that is asked for; 0: none does.
+pid_t tracer();
+pid_t tracer_of_thread(pid_t thread);
+pid_t this_thread();  // its number among all threads of the machine, which debuggers know it by
+
+// From now on any process of the same user may attach, where the system (Yama) leaves that to the traced one.
+void allow_debugger();
 
 // Bytes of memory that are in use rather than only reserved: arenas, heap, stacks, code, and pages of mapped files.
 struct Resident {
