@@ -81,9 +81,10 @@ Names reachable(const Arrows& arrows, const std::string& from) {
   Names all = {from};
   std::vector<std::string> waiting = {from};
   while (!waiting.empty()) {
-    const std::string at = waiting.back();
+    const auto found = arrows.find(waiting.back());
     waiting.pop_back();
-    for (const auto& to : arrows.at(at))
+    if (found == arrows.end()) continue;
+    for (const auto& to : found->second)
       if (all.insert(to).second) waiting.push_back(to);
   }
   return all;
@@ -296,34 +297,62 @@ bool exists(const std::string& name) {
   return false;
 }
 
-// The rows of the page's table with this heading: its first column, which may name several folders, and its second.
-Arrows table_of_the_architecture(const std::string& heading) {
-  const std::regex row(R"(^\| ([a-z0-9, ]+) \| ([a-z0-9, ]+) \|.*$)");
-  Arrows shown;
+// The table of docs/architecture.md with this heading: a row gives arrows from each name on its left to those on its
+// right, "–" for none.
+Arrows table_of_arrows(const std::string& heading) {
+  const std::regex row(R"(^\| ([a-z0-9_/, ]+) \| (–|[a-z0-9_/, ]+) \|.*$)");
+  Arrows arrows;
   bool inside = false;
-  for (const Source& page : sources("docs", {"architecture.md"}))
-    for (const auto& line : page.lines) {
-      std::smatch match;
-      if (line == heading)
-        inside = true;
-      else if (line.empty())
-        inside = false;
-      else if (inside && std::regex_match(line, match, row))
-        for (const auto& folder : words_of(match[1])) shown[folder] = words_of(match[2]);
-    }
-  return shown;
+  for (const auto& line : lines_of(kRoot / "docs/architecture.md")) {
+    std::smatch match;
+    if (line == heading)
+      inside = true;
+    else if (line.empty())
+      inside = false;
+    else if (inside && std::regex_match(line, match, row))
+      for (const auto& name : words_of(match[1])) arrows[name] = match[2] == "–" ? Names{} : words_of(match[2]);
+  }
+  return arrows;
 }
 
 TEST(Layers, TheTablesAreThoseOfTheArchitecture) {
   Arrows arrows = kArrows;
   arrows.erase("base");  // includes nobody, and has no row
   arrows["cli"] = {"all"};
-  EXPECT_EQ(table_of_the_architecture("| folder | may include |"), arrows);
-  for (const auto& [folder, rooms] : kRooms) {
-    Arrows expected = rooms;
-    for (auto& [room, direct] : expected)
-      if (direct.empty()) direct = {"none"};
-    EXPECT_EQ(table_of_the_architecture("| room of " + folder + " | may include | holds |"), expected);
+  EXPECT_EQ(table_of_arrows("| folder | may include |"), arrows);
+  for (const auto& [folder, rooms] : kRooms)
+    EXPECT_EQ(table_of_arrows("| room of " + folder + " | may include | holds |"), rooms);
+}
+
+// The table of rooms is that of the page alone. A folder that has a row must name all of its rooms; its own name stands
+// for the files that lie in none of them.
+TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
+  const Arrows rooms = table_of_arrows("| room | may include |");
+  Names folders;
+  for (const auto& [room, arrows] : rooms) {
+    const std::string folder = room.substr(0, room.find('/'));
+    folders.insert(folder);
+    EXPECT_TRUE(fs::is_directory(kRoot / "witan" / room)) << "docs/architecture.md names no room: " << room;
+    for (const auto& to : arrows) {
+      EXPECT_TRUE(to == folder || rooms.count(to)) << room << " -> " << to << ": a name without a row of its own";
+      EXPECT_FALSE(reachable(rooms, to).count(room)) << room << " -> " << to << " -> " << room;
+    }
+  }
+  EXPECT_TRUE(folders.count("data")) << "no table was found";
+  const std::regex include(R"re(^\s*#\s*include\s*"witan/([^"]+)/[^/"]+".*)re");
+  for (const Source& source : sources("witan", kCode)) {
+    if (!folders.count(source.folder)) continue;
+    const std::string room = fs::path(source.name).parent_path().lexically_relative("witan").generic_string();
+    EXPECT_TRUE(room == source.folder || rooms.count(room)) << source.name << " lies in a room without a row";
+    const Names allowed = reachable(rooms, room);
+    std::smatch match;
+    for (size_t i = 0; i < source.lines.size(); ++i)
+      if (std::regex_match(source.lines[i], match, include) &&
+          (match[1] == source.folder || match[1].str().starts_with(source.folder + "/"))) {
+        EXPECT_TRUE(allowed.count(match[1])) << source.name << ":" << i + 1 << ": the arrow " << room << " -> "
+                                             << match[1] << " does not exist; " << room << " may include "
+                                             << joined(allowed);
+      }
   }
 }
 

@@ -16,7 +16,6 @@ namespace witan {
 namespace {
 
 constexpr size_t kReadBytes = 1 << 20;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 int64_t count_replacements(std::string_view text) {

@@ -100,7 +100,7 @@ std::vector<fs::path> paths_like(const std::string& pattern) {
 // Why no line of a file of rows that begins so can be used, and what to do about it; empty: some may.
 std::string why_no_rows(const fs::path& path, std::string_view head) {
   if (std::string wide = explain_wide_text(path, head); !wide.empty()) return wide;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlank = " \t\r\n";
+  constexpr std::string_view kBlank = " \t\r\n";
   if (head.starts_with(kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
   const size_t open = head.find_first_not_of(kBlank);
   if (open == head.npos || head[open] != '[') return "";

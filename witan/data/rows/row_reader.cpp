@@ -16,8 +16,6 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kByteOrderMarkOfRows = "\xEF\xBB\xBF";
-
 TableColumns whole_rows(const RowOptions& options) {
   return {.text = {}, .row_bytes = options.row_bytes, .whole = true};
 }
@@ -76,7 +74,7 @@ void RowReader::read_lines(const Source& source, int64_t after, const std::funct
   while (lines.next()) {
     if (lines.number() <= after) continue;
     std::string_view text = lines.text();
-    if (lines.number() == 1 && text.starts_with(kByteOrderMarkOfRows)) text.remove_prefix(kByteOrderMarkOfRows.size());
+    if (lines.number() == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string reason = lines.too_long() ? cat("the row is longer than ", options_.row_bytes, " bytes")
                                                 : check_line(source, lines.number(), text, mended);

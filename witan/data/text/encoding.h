@@ -8,6 +8,8 @@
 
 namespace witan {
 
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // in UTF-8
+
 enum class Encoding {
   damaged_utf8,  // most sequences are UTF-8, a few are not
   latin1,        // ISO-8859-1
