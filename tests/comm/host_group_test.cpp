@@ -1,7 +1,11 @@
 #include "witan/comm/host_group.h"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "support/message_of.h"
 #include "support/thread_world.h"
@@ -110,6 +114,17 @@ TEST(Failure, IsOfOneRunOfAWorld) {
   EXPECT_EQ(word->load(), 1u);
   EXPECT_TRUE(first->raised());
   testing::on_ranks(world, [](ThreadRank& rank) { EXPECT_FALSE(rank.everyone()->failure()->raised()); });
+}
+
+TEST(RankList, NamesRanks) {
+  EXPECT_EQ(rank_list(std::vector{3}), "rank 3");
+  EXPECT_EQ(rank_list(std::vector{1, 2, 5}), "ranks 1, 2, 5");
+}
+
+TEST(RankList, CutsLongLists) {
+  std::vector<int> many(64);
+  std::iota(many.begin(), many.end(), 0);
+  EXPECT_EQ(rank_list(many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 48 more");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "witan/cli/runs/run_summary.h"
 #include "witan/report/events/figures.h"
 #include "witan/report/events/metrics.h"
-#include "witan/report/page/html.h"
+#include "witan/report/page/page.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_folder.h"
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,5 +89,8 @@ class World {
 
 // Where `rank` stands in a group; throws what World::group() does.
 int rank_in_group(int rank, const std::vector<int>& ranks, int world_size, const std::string& name);
+
+// "rank 3", "ranks 1, 2, 5"; a list of more than 16 is cut: "ranks 0, 1, ..., 15 and 48 more".
+std::string rank_list(std::span<const int> ranks);
 
 }  // namespace witan

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <thread>
 
 #include "support/no_free_descriptors.h"
+#include "witan/base/error.h"
 
 namespace witan {
 namespace {
@@ -100,6 +102,33 @@ TEST(Guests, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
   EXPECT_THAT(at.reception.last_refusal(),
               ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
   EXPECT_LE(at.reception.seconds_to_next_try(), 1);
+}
+
+TEST(PeerUser, IsTheUserOfTheOtherEnd) {
+  for (const char* address : {"127.0.0.1", "::1", ""}) {
+    std::optional<Socket> connected;
+    std::string why;
+    Socket listener;
+    try {
+      listener = listen_at({address, 0});
+    } catch (const std::exception&) {
+      continue;  // no such protocol here
+    }
+    const std::string target = address[0] == '\0' ? "127.0.0.1" : address;
+    connected = connect_to({target, local_end(listener).port}, deadline_in(5), why);
+    ASSERT_TRUE(connected) << why;
+    ASSERT_TRUE(wait_readable(listener, 5));
+    const auto accepted = accept_from(listener);
+    ASSERT_TRUE(accepted);
+    const auto user = user_of_peer(*accepted);
+    if (!user) GTEST_SKIP() << "the kernel does not tell the users of sockets";
+    EXPECT_EQ(*user, ::geteuid()) << target;
+    EXPECT_EQ(user_of_peer(*connected), ::geteuid()) << target;
+  }
+  EXPECT_FALSE(user_of_peer(Socket()));
+  const testing::NoFreeDescriptors none;
+  EXPECT_THAT([] { user_of_peer(Socket()); },
+              ::testing::ThrowsMessage<CommError>("cannot ask whose a connection is: Too many open files"));
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "data/data_support.h"
+#include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/text_encoder.h"
+#include "witan/data/text/quarantine.h"
 #include "witan/tokenizer/bpe_trainer.h"
 
 namespace witan {
@@ -105,6 +107,122 @@ TEST_F(ShardTokenizerTest, ShardsOfUnknownTokenizersAreAccepted) {
   put(manifest_, manifest);
   put(prefix_.string() + ".bin", read_file(prefix_.string() + ".bin") + "ab");
   EXPECT_FALSE(find(other_));
+}
+
+using ::testing::HasSubstr;
+
+TextEncoder letters_encoder() {
+  return {[](std::string_view text, std::vector<int32_t>& out) {
+            for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+          },
+          [](int32_t) { return 1; },
+          256,
+          {},
+          "letters"};
+}
+
+class OwnShards : public ::testing::Test {
+ protected:
+  OwnShards() {
+    put(folder_ / "a.txt", "some text");
+    put(folder_ / "b.txt", "other text");
+  }
+  std::vector<Source> found(const std::string& name) const { return find_sources({folder_ / name}).files; }
+  void prepare(const std::string& name) const { prepare_dataset(found(name), letters_encoder(), folder_ / "out", {}); }
+  std::string refusal(const std::string& name) const {
+    return message_of<ConfigError>([&] { check_own_shards(folder_ / "out", found(name), "--output-prefix"); });
+  }
+  void expect_taken(const std::string& name) const {
+    EXPECT_NO_THROW(check_own_shards(folder_ / "out", found(name), "--output-prefix"));
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(OwnShards, AreMadeWhereNothingLies) {
+  expect_taken("a.txt");
+  EXPECT_FALSE(fs::exists(folder_ / "out.partial.lock"));
+}
+
+TEST_F(OwnShards, FilesOfAnotherOriginStay) {
+  for (const char* suffix : {".bin", ".idx", ".json", ".loss.bin", ".loss.idx"}) {
+    const std::string file = std::string("out") + suffix;
+    put(folder_ / file, "{\"format\": \"mine\"}");
+    EXPECT_THAT(refusal("a.txt"), HasSubstr(file + " exists already, and this command would make it: remove it, or "
+                                                   "give another --output-prefix"));
+    fs::remove(folder_ / file);
+  }
+}
+
+TEST_F(OwnShards, OnlyAListOfUnusableRowsIsReplacedByOne) {
+  const std::string list = folder_ / "out.quarantine.jsonl";
+  put(list, "{\"source\": \"mine\"}\n");
+  EXPECT_THAT(message_of<UsageError>([&] { check_own_shards(folder_ / "out", found("a.txt"), "--output-prefix"); }),
+              HasSubstr(list + " is there already and is no list of this command"));
+  {
+    Quarantine earlier(list);
+    earlier.add("a.txt", 1, "no JSON", "{");
+    earlier.close();
+  }
+  expect_taken("a.txt");
+}
+
+TEST_F(OwnShards, NoLockIsTakenThroughALink) {
+  put(folder_ / "elsewhere", "mine");
+  fs::create_symlink("elsewhere", folder_ / "out.partial.lock");
+  EXPECT_THAT(message_of<IoError>([&] { prepare("a.txt"); }), HasSubstr("out.partial.lock: it is a link"));
+  EXPECT_EQ(read_file(folder_ / "elsewhere"), "mine");
+}
+
+TEST_F(OwnShards, AreMadeAnewOfTheSameFiles) {
+  prepare("a.txt");
+  expect_taken("a.txt");
+  put(folder_ / "a.txt", "text that has changed");
+  expect_taken("a.txt");
+}
+
+TEST_F(OwnShards, OfOtherTextStay) {
+  prepare("a.txt");
+  EXPECT_THAT(refusal("b.txt"), HasSubstr("out.bin has the tokens of other text, of " + (folder_ / "a.txt").string()));
+  EXPECT_THAT(refusal("b.txt"), HasSubstr("give another --output-prefix"));
+}
+
+// The manifest says how large the files are: another file in the place of one is not Witan's.
+TEST_F(OwnShards, APairThatWasReplacedStays) {
+  prepare("a.txt");
+  put(folder_ / "out.bin", "the tokens of another program");
+  EXPECT_THAT(refusal("a.txt"), HasSubstr("out.bin exists already"));
+  fs::remove(folder_ / "out.bin");
+  expect_taken("a.txt");
+}
+
+TEST_F(OwnShards, WhatWasBegunGoesOn) {
+  for (const char* suffix : {".partial.json", ".partial.lock"}) {
+    put(folder_ / "out.bin", "renamed, and then the process was killed");
+    put(folder_ / (std::string("out") + suffix), "");
+    expect_taken("a.txt");
+    fs::remove(folder_ / (std::string("out") + suffix));
+    EXPECT_NE(refusal("a.txt"), "");
+  }
+}
+
+TEST_F(OwnShards, NeverLieOverWhatIsRead) {
+  put(folder_ / "out.json", "{\"text\": \"a row\"}\n");
+  EXPECT_THAT(refusal("out.json"), HasSubstr("out.json is read, and this command would write its shards there"));
+  put(folder_ / "out.quarantine.jsonl", "{\"text\": \"a row\"}\n");
+  EXPECT_THAT(refusal("out.quarantine.jsonl"), HasSubstr("out.quarantine.jsonl is read"));
+}
+
+// Between the names of the shards and their manifest a call may end, too.
+TEST_F(OwnShards, APublishedPairWithoutAManifestIsMadeAgain) {
+  fs::create_directories(folder_ / "out.json/in.the.way");
+  EXPECT_ANY_THROW(prepare("a.txt"));
+  fs::remove_all(folder_ / "out.json");
+  EXPECT_TRUE(fs::exists(folder_ / "out.idx"));
+  expect_taken("a.txt");
+  prepare("a.txt");
+  EXPECT_FALSE(fs::exists(folder_ / "out.partial.json"));
+  EXPECT_EQ(fs::file_size(folder_ / "out.bin"), 2 * std::string("some text").size());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/megatron_encoder.h"
-#include "witan/data/prepare/own_shards.h"
+#include "witan/data/prepare/shard_manifest.h"
 
 namespace witan::cli {
 namespace {

@@ -16,7 +16,6 @@
 #include "witan/cli/runs/text_curves.h"
 #include "witan/report/events/metrics_scan.h"
 #include "witan/report/page/charts.h"
-#include "witan/report/page/html.h"
 #include "witan/report/page/page.h"
 
 namespace witan::cli {

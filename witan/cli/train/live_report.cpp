@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "witan/report/page/html.h"
+#include "witan/report/page/page.h"
 
 namespace witan::cli {
 

@@ -26,7 +26,7 @@
 #include "witan/planner/disk.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/layout_choice.h"
-#include "witan/report/page/html.h"
+#include "witan/report/page/page.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/load_options.h"
 #include "witan/train/run/resolve.h"

@@ -1,6 +1,9 @@
 // Verifies that ranks which should hold the same tensor do.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,5 +18,16 @@ std::vector<int> ranks_that_differ(Stream& stream, Group& group, const Tensor& t
 
 // Throws CommError, on every rank, naming `what`, the axis and the ranks that differ.
 void require_identical(Stream& stream, Group& group, const Tensor& tensor, std::string_view what);
+
+// XXH3-64: every flipped bit changes it, and many flipped bits go unnoticed once in 2^64.
+uint64_t message_sum(const std::byte* bytes, int64_t count);
+
+// What a message is of: ranks of the world.
+struct MessagePath {
+  const std::string& axis;
+  int sender = 0, receiver = 0;
+};
+// What is to be said of a message that arrived with other bits than were sent.
+std::string corrupted_message(const MessagePath& path, const Collective& call, int64_t bytes);
 
 }  // namespace witan

@@ -6,7 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/comm/checks/fingerprint.h"
-#include "witan/comm/rank_list.h"
+#include "witan/comm/host_group.h"
 #include "witan/comm/texts.h"
 
 namespace witan {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/comm/rank_list.h"
+#include "witan/comm/host_group.h"
 
 namespace witan {
 namespace {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <list>
 #include <optional>
@@ -83,5 +84,10 @@ class Reception {
 // `guests`: those who came, also after an error.
 void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                     std::vector<Guest>& guests);
+
+// The user that the other end's socket belongs to, as the kernel's socket monitoring says (sock_diag(7)). Nothing where
+// the other end is on another machine or gone, or the kernel does not say. What has connected may be asked at once; who
+// accepts is known once it has accepted. Throws CommError where there is no file descriptor to ask the kernel by.
+std::optional<uid_t> user_of_peer(const Socket& socket);
 
 }  // namespace witan

@@ -6,7 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/comm/checks/message_check.h"
+#include "witan/comm/checks/fingerprint.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/reduce.h"
 

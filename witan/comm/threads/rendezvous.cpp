@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/rank_list.h"
+#include "witan/comm/host_group.h"
 
 namespace witan {
 namespace {

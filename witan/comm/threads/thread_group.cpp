@@ -7,7 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads/threads.h"
 #include "witan/comm/checks/call_terms.h"
-#include "witan/comm/checks/message_check.h"
+#include "witan/comm/checks/fingerprint.h"
 #include "witan/comm/reduce.h"
 
 namespace witan {

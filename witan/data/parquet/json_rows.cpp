@@ -1,4 +1,4 @@
-#include "witan/data/parquet/json_rows.h"
+#include "witan/data/parquet/parquet_file.h"
 
 #include <algorithm>
 #include <utility>

@@ -9,6 +9,7 @@
 #include "witan/data/parquet/metadata.h"
 #include "witan/data/parquet/schema.h"
 #include "witan/data/tables/random_access.h"
+#include "witan/data/tables/table_reader.h"
 
 namespace witan::parquet {
 
@@ -35,5 +36,12 @@ class ParquetFile {
   FileMetadata metadata_;
   Schema schema_;
 };
+
+// Rows as lines of JSON: records are assembled from the levels of their columns (Dremel). Throws DataError if the file
+// has none of the columns.
+std::unique_ptr<TableReader> json_rows(std::unique_ptr<const ParquetFile> file, const TableColumns& columns);
+
+// The texts of one column, without a copy where the encoding allows it. Throws DataError if the column cannot be read.
+std::unique_ptr<TableReader> text_rows(std::unique_ptr<const ParquetFile> file, const TableColumns& columns);
 
 }  // namespace witan::parquet

@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "witan/data/parquet/json_rows.h"
 #include "witan/data/parquet/parquet_file.h"
-#include "witan/data/parquet/text_rows.h"
 
 namespace witan {
 

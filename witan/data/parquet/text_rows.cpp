@@ -1,4 +1,4 @@
-#include "witan/data/parquet/text_rows.h"
+#include "witan/data/parquet/parquet_file.h"
 
 #include <utility>
 

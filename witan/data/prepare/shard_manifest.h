@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/tokenizer/tokenizer.h"
 
@@ -66,5 +67,11 @@ struct TokenizerMismatch {
 // tokenizers are one, or the shards have no manifest that says which theirs is.
 std::optional<TokenizerMismatch> find_tokenizer_mismatch(const fs::path& shards, const Tokenizer& tokenizer,
                                                          const std::string& name);
+
+// Shards of the prefix may be made where nothing lies, where an earlier call has begun them (PREFIX.partial.*), and in
+// the place of shards that prepare_dataset() has made of at least one of these sources, whatever has changed since.
+// Throws ConfigError, with the way out, where a file of another origin would be overwritten, or one of the sources;
+// `option`: the flag that names the prefix.
+void check_own_shards(const fs::path& prefix, const std::vector<Source>& sources, const std::string& option);
 
 }  // namespace witan

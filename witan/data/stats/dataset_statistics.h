@@ -6,17 +6,37 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "witan/data/corpus/corpus.h"
+#include "witan/data/datasets/token_dataset.h"
 #include "witan/data/stats/frequent_ngrams.h"
 #include "witan/data/stats/length_histogram.h"
 #include "witan/data/stats/repetition.h"
-#include "witan/data/stats/text_measure.h"
-#include "witan/data/datasets/token_dataset.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
+
+// Unicode's names of the scripts that are told apart; the last one stands for all others.
+inline constexpr std::array<std::string_view, 27> kScripts = {
+    "Latin",    "Han",      "Cyrillic", "Arabic", "Hangul", "Hiragana", "Katakana",  "Devanagari", "Bengali",
+    "Greek",    "Hebrew",   "Thai",     "Tamil",  "Telugu", "Kannada",  "Malayalam", "Gujarati",   "Gurmukhi",
+    "Georgian", "Armenian", "Ethiopic", "Khmer",  "Lao",    "Myanmar",  "Sinhala",   "Tibetan",    "other"};
+
+// What a text consists of.
+struct TextMeasure {
+  int64_t bytes = 0, characters = 0;
+  int64_t words = 0;                               // as of data/dedup/words.h
+  std::array<int64_t, kScripts.size()> letters{};  // by script
+  bool operator==(const TextMeasure&) const = default;
+
+  // The script of most letters, the first of equal ones; nothing (kScripts.size()) without letters.
+  size_t main_script() const;
+};
+
+// `text` must be valid UTF-8.
+TextMeasure measure_text(std::string_view text);
 
 struct StatisticsOptions {
   CorpusOptions corpus;
