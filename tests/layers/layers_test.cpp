@@ -349,9 +349,9 @@ TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
     for (size_t i = 0; i < source.lines.size(); ++i)
       if (std::regex_match(source.lines[i], match, include) &&
           (match[1] == source.folder || match[1].str().starts_with(source.folder + "/"))) {
-        EXPECT_TRUE(allowed.count(match[1])) << source.name << ":" << i + 1 << ": the arrow " << room << " -> "
-                                             << match[1] << " does not exist; " << room << " may include "
-                                             << joined(allowed);
+        EXPECT_TRUE(allowed.count(match[1]))
+            << source.name << ":" << i + 1 << ": the arrow " << room << " -> " << match[1] << " does not exist; "
+            << room << " may include " << joined(allowed);
       }
   }
 }

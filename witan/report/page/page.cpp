@@ -1,6 +1,7 @@
 #include "witan/report/page/page.h"
 
 #include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "witan/base/error.h"
@@ -13,11 +14,10 @@ namespace {
 
 std::string chart_sections(const std::vector<Chart>& charts, const std::optional<HeatMap>& heat) {
   using enum Chart::Section;
-  return chart_section("Learning", "", charts, learning) +
-         chart_section("Layers", "", charts, layers) +
+  return chart_section("Learning", "", charts, learning) + chart_section("Layers", "", charts, layers) +
          chart_section("Activations", "", charts, activations) +
-         chart_section("Experts", heat_panels(heat), charts, experts) +
-         chart_section("Speed", "", charts, speed) + chart_section("GPUs", "", charts, gpus);
+         chart_section("Experts", heat_panels(heat), charts, experts) + chart_section("Speed", "", charts, speed) +
+         chart_section("GPUs", "", charts, gpus);
 }
 
 std::string table_section(const ComparisonTable& table, const std::vector<ComparedRun>& runs) {
