@@ -1,7 +1,7 @@
 // Measured peak speeds, of which Witan prints shares.
 #pragma once
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/tensor/device.h"
 
 namespace witan::kernels {

@@ -1,7 +1,7 @@
 #include <limits>
 #include <numeric>
 
-#include "witan/base/threads.h"
+#include "witan/base/threads/threads.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
