@@ -53,30 +53,6 @@ const Arrows kArrows = {
              "convert", "train",     "planner", "report", "fetch",    "tasks",      "formats"}},
 };
 
-// Folders whose rooms have arrows of their own: room -> the rooms of the same folder that it may include directly.
-const std::map<std::string, Arrows> kRooms = {
-    {"kernels",
-     {{"common", {}},
-      {"pointwise", {"common"}},
-      {"gemm", {"common"}},
-      {"norm", {"pointwise"}},
-      {"vocabulary", {"pointwise"}},
-      {"attention", {"gemm", "norm"}},
-      {"grouped", {"gemm", "pointwise"}},
-      {"moe", {"grouped"}},
-      {"fp8", {"grouped"}},
-      {"optimizer", {"grouped"}}}},
-    {"ops",
-     {{"shape", {}},
-      {"norm", {}},
-      {"vocabulary", {}},
-      {"pointwise", {"shape"}},
-      {"linear", {"shape"}},
-      {"attention", {"pointwise"}},
-      {"experts", {"shape"}},
-      {"fp8", {"experts"}}}},
-};
-
 Names reachable(const Arrows& arrows, const std::string& from) {
   Names all = {from};
   std::vector<std::string> waiting = {from};
@@ -99,7 +75,6 @@ std::string joined(const Names& names) {
 struct Source {
   std::string name;    // "witan/kernels/gemm/cpu/gemm.cpp"
   std::string folder;  // "kernels"
-  std::string room;    // "gemm", or empty
   std::vector<std::string> lines;
 };
 
@@ -117,10 +92,9 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
     const fs::path& path = entry.path();
     if (!entry.is_regular_file() || !(kinds.count(path.extension()) || kinds.count(path.filename()))) continue;
-    Source source{path.lexically_relative(kRoot).generic_string(), {}, {}, {}};
+    Source source{path.lexically_relative(kRoot).generic_string(), {}, {}};
     const fs::path inside = path.lexically_relative(kRoot / top);
     if (inside.has_parent_path()) source.folder = *inside.begin();
-    if (std::distance(inside.begin(), inside.end()) > 2) source.room = *std::next(inside.begin());
     source.lines = lines_of(path);
     found.push_back(std::move(source));
   }
@@ -130,11 +104,9 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
 
 const Names kCode = {".h", ".cpp", ".cu", ".cuh"};
 
-// Empty when `from` may use `to`; otherwise what is wrong and what would be right. `top` holds them: "witan" or a
-// folder with rooms.
-std::string objection(const std::string& from, const std::string& to, const Arrows& arrows = kArrows,
-                      const std::string& top = "witan") {
-  if (!arrows.count(to)) return top + "/" + to + "/ is no folder of the table in this test";
+// Empty when `from` may use `to`; otherwise what is wrong and what would be right.
+std::string objection(const std::string& from, const std::string& to, const Arrows& arrows = kArrows) {
+  if (!arrows.count(to)) return "witan/" + to + "/ is no folder of the table";
   const Names allowed = reachable(arrows, from);
   if (allowed.count(to)) return {};
   return "the arrow " + from + " -> " + to + " does not exist; " + from + " may include " + joined(allowed);
@@ -143,14 +115,9 @@ std::string objection(const std::string& from, const std::string& to, const Arro
 void expect_no_cycles(const Arrows& arrows) {
   for (const auto& [from, direct] : arrows)
     for (const auto& to : direct) {
-      ASSERT_TRUE(arrows.count(to)) << from << " -> " << to;
+      ASSERT_TRUE(arrows.count(to)) << from << " -> " << to << ": a name without a row of its own";
       EXPECT_FALSE(reachable(arrows, to).count(from)) << from << " -> " << to << " -> " << from;
     }
-}
-
-TEST(Layers, TheTablesHaveNoCycles) {
-  expect_no_cycles(kArrows);
-  for (const auto& [folder, arrows] : kRooms) expect_no_cycles(arrows);
 }
 
 Names folders_in(const fs::path& top) {
@@ -166,9 +133,8 @@ Names keys(const Arrows& arrows) {
   return names;
 }
 
-TEST(Layers, TheTablesNameEveryFolderAndRoom) {
+TEST(Layers, TheTableNamesEveryFolder) {
   EXPECT_EQ(folders_in(kRoot / "witan"), keys(kArrows));
-  for (const auto& [folder, arrows] : kRooms) EXPECT_EQ(folders_in(kRoot / "witan" / folder), keys(arrows)) << folder;
 }
 
 TEST(Layers, ObjectionsNameTheArrow) {
@@ -176,9 +142,7 @@ TEST(Layers, ObjectionsNameTheArrow) {
   EXPECT_EQ(objection("report", "report"), "");
   EXPECT_EQ(objection("data", "tensor"),
             "the arrow data -> tensor does not exist; data may include base, data, formats, tokenizer");
-  EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table in this test");
-  EXPECT_EQ(objection("norm", "moe", kRooms.at("kernels"), "kernels"),
-            "the arrow norm -> moe does not exist; norm may include common, norm, pointwise");
+  EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table");
 }
 
 TEST(Layers, IncludesFollowTheArrows) {
@@ -195,34 +159,6 @@ TEST(Layers, IncludesFollowTheArrows) {
     }
   }
   EXPECT_GT(seen, 0) << "no include was found: is " << kRoot << " the source tree?";
-}
-
-TEST(Layers, RoomsIncludeAlongTheirArrows) {
-  const std::regex include(R"re(^\s*#\s*include\s*"witan/([^/"]+)/(.*)".*)re");
-  std::map<std::string, int> seen;
-  for (const Source& source : sources("witan", kCode)) {
-    const auto rooms = kRooms.find(source.folder);
-    if (rooms == kRooms.end()) continue;
-    ASSERT_TRUE(rooms->second.count(source.room)) << source.name << " lies in no room of the table";
-    for (size_t i = 0; i < source.lines.size(); ++i) {
-      std::smatch match;
-      if (!std::regex_match(source.lines[i], match, include) || match[1] != source.folder) continue;
-      ++seen[source.folder];
-      const std::string path = match[2],
-                        why = objection(source.room, path.substr(0, path.find('/')), rooms->second, source.folder);
-      EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
-    }
-  }
-  EXPECT_EQ(seen.size(), kRooms.size());
-}
-
-// More files than this in one place is a hall, in which nothing is found.
-TEST(Layers, RoomsAreSmall) {
-  std::map<std::string, int> files;
-  for (const Source& source : sources("witan", kCode))
-    if (kRooms.count(source.folder)) ++files[fs::path(source.name).parent_path()];
-  EXPECT_GE(files.size(), kRooms.at("kernels").size() + kRooms.at("ops").size());
-  for (const auto& [folder, count] : files) EXPECT_LE(count, kMostFiles) << folder;
 }
 
 // An include with a path of its own would walk round the table.
@@ -315,45 +251,67 @@ Arrows table_of_arrows(const std::string& heading) {
   return arrows;
 }
 
-TEST(Layers, TheTablesAreThoseOfTheArchitecture) {
+TEST(Layers, TheTableIsThatOfTheArchitecture) {
   Arrows arrows = kArrows;
   arrows.erase("base");  // includes nobody, and has no row
   arrows["cli"] = {"all"};
   EXPECT_EQ(table_of_arrows("| folder | may include |"), arrows);
-  for (const auto& [folder, rooms] : kRooms)
-    EXPECT_EQ(table_of_arrows("| room of " + folder + " | may include | holds |"), rooms);
+  expect_no_cycles(kArrows);
 }
 
-// The table of rooms is that of the page alone. A folder that has a row must name all of its rooms; its own name stands
-// for the files that lie in none of them.
+// The page has the only table of rooms: "kernels/gemm", or "data" for the files that lie in none of a folder's rooms.
+// kernels and ops have tables of their own there, which also say what their rooms hold.
+Arrows table_of_rooms() {
+  Arrows rooms = table_of_arrows("| room | may include |");
+  for (const std::string folder : {"kernels", "ops"})
+    for (const auto& [room, direct] : table_of_arrows("| room of " + folder + " | may include | holds |")) {
+      Names& arrows = rooms[folder + "/" + room];
+      for (const auto& to : direct) arrows.insert(folder + "/" + to);
+    }
+  return rooms;
+}
+
+// "witan/kernels/gemm/cpu/gemm.h" lies in the room "kernels/gemm", "witan/data/batch.h" in "data".
+std::string room_of(const std::string& path) {
+  const fs::path inside = fs::path(path).parent_path().lexically_relative("witan");
+  auto part = inside.begin();
+  fs::path room = *part;
+  if (++part != inside.end()) room /= *part;
+  return room.generic_string();
+}
+
 TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
-  const Arrows rooms = table_of_arrows("| room | may include |");
-  Names folders;
+  const Arrows rooms = table_of_rooms();
+  expect_no_cycles(rooms);
+  std::map<std::string, int> seen;  // includes within a folder that has rooms
   for (const auto& [room, arrows] : rooms) {
-    const std::string folder = room.substr(0, room.find('/'));
-    folders.insert(folder);
     EXPECT_TRUE(fs::is_directory(kRoot / "witan" / room)) << "docs/architecture.md names no room: " << room;
-    for (const auto& to : arrows) {
-      EXPECT_TRUE(to == folder || rooms.count(to)) << room << " -> " << to << ": a name without a row of its own";
-      EXPECT_FALSE(reachable(rooms, to).count(room)) << room << " -> " << to << " -> " << room;
+    seen[room.substr(0, room.find('/'))] = 0;
+  }
+  const std::regex include(R"re(^\s*#\s*include\s*"(witan/([^/"]+)/[^"]+)".*)re");
+  for (const Source& source : sources("witan", kCode)) {
+    if (!seen.count(source.folder)) continue;
+    ASSERT_TRUE(rooms.count(room_of(source.name))) << source.name << " lies in a room without a row";
+    std::smatch match;
+    for (size_t i = 0; i < source.lines.size(); ++i) {
+      if (!std::regex_match(source.lines[i], match, include) || match[2] != source.folder) continue;
+      ++seen[source.folder];
+      const std::string why = objection(room_of(source.name), room_of(match[1]), rooms);
+      EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
     }
   }
-  EXPECT_TRUE(folders.count("data")) << "no table was found";
-  const std::regex include(R"re(^\s*#\s*include\s*"witan/([^"]+)/[^/"]+".*)re");
-  for (const Source& source : sources("witan", kCode)) {
-    if (!folders.count(source.folder)) continue;
-    const std::string room = fs::path(source.name).parent_path().lexically_relative("witan").generic_string();
-    EXPECT_TRUE(room == source.folder || rooms.count(room)) << source.name << " lies in a room without a row";
-    const Names allowed = reachable(rooms, room);
-    std::smatch match;
-    for (size_t i = 0; i < source.lines.size(); ++i)
-      if (std::regex_match(source.lines[i], match, include) &&
-          (match[1] == source.folder || match[1].str().starts_with(source.folder + "/"))) {
-        EXPECT_TRUE(allowed.count(match[1]))
-            << source.name << ":" << i + 1 << ": the arrow " << room << " -> " << match[1] << " does not exist; "
-            << room << " may include " << joined(allowed);
-      }
-  }
+  for (const std::string folder : {"base", "comm", "data", "kernels", "ops", "report"})
+    EXPECT_GT(seen[folder], 0) << folder << " has no table, or no includes";
+}
+
+// More files than this in one place is a hall, in which nothing is found.
+TEST(Layers, RoomsAreSmall) {
+  const Arrows rooms = table_of_rooms();
+  std::map<std::string, int> files;
+  for (const Source& source : sources("witan", kCode))
+    if (rooms.count(room_of(source.name))) ++files[fs::path(source.name).parent_path()];
+  EXPECT_GE(files.size(), rooms.size());
+  for (const auto& [folder, count] : files) EXPECT_LE(count, kMostFiles) << folder;
 }
 
 TEST(Layers, PagesNamePathsThatExist) {
@@ -362,7 +320,7 @@ TEST(Layers, PagesNamePathsThatExist) {
   const std::regex path(
       R"(([a-z]+)(/[a-z0-9_.]+)+/?)");  // without capitals: NAME stands for any, Suite.Test for a test
   std::vector<Source> pages = sources("docs", {".md"});
-  for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, {}, lines_of(kRoot / name)});
+  for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, lines_of(kRoot / name)});
   int seen = 0;
   for (const Source& page : pages)
     for (const auto& span : code_spans(page.lines)) {
