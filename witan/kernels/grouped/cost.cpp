@@ -58,12 +58,12 @@ bool sums_in_product(Stream& stream, const WeightGradient& to) {
   return stream.plans_for_cuda() && (to.write == Write::overwrite || to.dw.dtype() == DType::bf16);
 }
 
-// Of the CPU's kernels; a GPU's have none but the stream's scratch.
+// The CPU kernels' workspace; a GPU's kernels have none but the stream's scratch.
 Tensor workspace(Stream& stream, DType in, DType out, int64_t K) {
   return stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, in, out, K);
 }
 
-// Of the groups' rows, `touched` times their columns that have a bias.
+// The cost over the groups' rows, whose columns with a bias are moved `touched` times.
 Cost cost_of(double flops, double touched, const Tensor& y, const RowGroups& groups, const Tensor& bias) {
   const double elements = static_cast<double>(groups.rows_of(y.size(0))) * static_cast<double>(bias.size(1));
   return {flops * elements, touched * elements * static_cast<double>(size_of(y.dtype())) + bytes_of(bias)};
@@ -87,11 +87,6 @@ void check_blocks(const BlockTopology& topology, const Tensor& x, const Tensor& 
   assert(x.size(0) == y.size(0) && x.dtype() == y.dtype());
   assert(topology.blocks.size(0) == most_block_rows(x.size(0), topology.experts()));
   assert(x.stride(1) == 1 && y.stride(1) == 1 && w.stride(2) == 1);
-}
-
-// Of the CPU's kernels.
-Tensor block_workspace(Stream& stream, DType in, DType out, int64_t depth) {
-  return stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, in, out, depth);
 }
 
 }  // namespace
@@ -221,7 +216,7 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
                         const Tensor& w, Transpose transpose_w) {
   const bool forward = transpose_w == Transpose::yes;
   check_blocks(topology, forward ? from : to, forward ? to : from, w);
-  const Tensor packed = block_workspace(stream, from.dtype(), to.dtype(), from.size(1));
+  const Tensor packed = workspace(stream, from.dtype(), to.dtype(), from.size(1));
   charge(stream, "block_rows_product", block_cost(topology, from, to, w), [&] {
     if (stream.is_cuda())
       WITAN_CALL_CUDA(block_rows_product, stream, to, from, topology, w, transpose_w);
@@ -235,7 +230,7 @@ void block_columns_product(Stream& stream, const Tensor& dw, Write write, const 
   check_blocks(topology, x, dy, dw);
   Cost cost = block_cost(topology, x, dy, dw);
   if (write == Write::accumulate) cost.bytes += bytes_of(dw);
-  const Tensor packed = block_workspace(stream, x.dtype(), dw.dtype(), x.size(0));
+  const Tensor packed = workspace(stream, x.dtype(), dw.dtype(), x.size(0));
   charge(stream, "block_columns_product", cost, [&] {
     if (stream.is_cuda())
       WITAN_CALL_CUDA(block_columns_product, stream, dw, write, dy, x, topology);
