@@ -216,7 +216,7 @@ TEST(StoredWriter, AFileThatIsNotFullDoesNotAppear) {
 
 TEST(StoredWriter, DtypesOfNoWeightsAreRefused) {
   EXPECT_THAT(message_of<CheckpointError>([] { stored_element_bytes("C64", "file"); }),
-              HasSubstr("file: dtype \"C64\" is none that this program reads"));
+              HasSubstr("file: unsupported dtype \"C64\""));
 }
 
 }  // namespace

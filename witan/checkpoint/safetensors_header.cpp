@@ -121,8 +121,7 @@ Json header_object(std::string_view text, std::string_view file) {
 
 int64_t stored_element_bytes(std::string_view dtype, std::string_view where) {
   const auto* found = std::ranges::find(kDTypes, dtype, &StoredDType::name);
-  require<CheckpointError>(found != kDTypes.end(), where, ": dtype \"", clipped(dtype),
-                           "\" is none that this program reads");
+  require<CheckpointError>(found != kDTypes.end(), where, ": unsupported dtype \"", clipped(dtype), "\"");
   return found->bytes;
 }
 
