@@ -7,8 +7,8 @@
 #include <string>
 
 #include "witan/base/error.h"
-#include "witan/data/corpus/sources.h"
 #include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
 
 namespace witan {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/formats/gguf.h"
 #include "witan/convert/gguf/blocks/block_codec.h"
+#include "witan/formats/gguf.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
 #include "witan/tokenizer/tokenizer.h"
 

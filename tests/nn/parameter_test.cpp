@@ -115,8 +115,8 @@ TEST(Parameter, OnesAndZeros) {
   }
 }
 
-// tests/base/numbers/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank its part.
-// Rows that do not divide: as evenly as whole rows can be, in order, each once.
+// tests/base/numbers/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank
+// its part. Rows that do not divide: as evenly as whole rows can be, in order, each once.
 TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
   Rank rank;
   for (const int64_t size : {4, 97, 289}) {

@@ -13,7 +13,7 @@ pid_t tracer();
 pid_t tracer_of_thread(pid_t thread);
 pid_t this_thread();  // its number among all threads of the machine, which debuggers know it by
 
-// From now on any process of the same user may attach, where the system (Yama) leaves that to the traced one.
+// Lets any process of the same user attach a debugger from now on, where the system (Yama) leaves that to the process.
 void allow_debugger();
 
 // Bytes of memory that are in use rather than only reserved: arenas, heap, stacks, code, and pages of mapped files.

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/formats/gguf.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors_header.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 namespace {

@@ -12,8 +12,9 @@ namespace witan::fetch {
 
 struct FetchOptions {
   Repository repository;
-  std::string subset;                         // of a dataset's card; empty: not chosen by it
-  std::vector<std::string> include, exclude;  // patterns (base/files/glob.h); no include: all, or what Witan reads of a model
+  std::string subset;  // of a dataset's card; empty: not chosen by it
+  // Patterns (base/files/glob.h). Without include all files are fetched, or those of a model that Witan reads.
+  std::vector<std::string> include, exclude;
   fs::path to;
   bool verify = false;  // compare what is there by its hash, though it is as it was left
   HubOptions hub;

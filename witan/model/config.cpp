@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "witan/base/error.h"
 #include "witan/base/config/layer_pattern.h"
+#include "witan/base/error.h"
 #include "witan/base/numbers/torch_random.h"
 #include "witan/model/freeze.h"
 #include "witan/model/recompute_modules.h"

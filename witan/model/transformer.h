@@ -19,7 +19,8 @@
 
 namespace witan {
 
-// What follows the tokens of a micro-batch, for a module of multi-token prediction (data/batches/ahead.h). [B, S] int32 each.
+// The tokens that follow those of a micro-batch, and their positions, for a module of multi-token prediction
+// (data/batches/ahead.h). [B, S] int32 each.
 struct AheadInput {
   Tensor tokens, positions;
 };
@@ -31,7 +32,7 @@ struct ModelInput {
   Randomness randomness = {};  // of dropout and of routers that draw
   Dropping dropping = Dropping::by_capacity;
   std::vector<AheadInput> ahead = {};  // of each MTP module; none: they do not run
-  bool padded = false;                 // whether some of where.sequence_ids may be those of padding (data/batches/batch.h)
+  bool padded = false;  // whether some of where.sequence_ids may be those of padding (data/batches/batch.h)
 };
 
 struct ModelOutput {
@@ -55,7 +56,8 @@ class Transformer : public Module {
   // Through one chunk of layers, on ranks of the tensor axis with the same input. x [B, S, D]: what the chunk before
   // gave; undefined for the model's first.
   ModelOutput forward(Tape& tape, const ModelInput& input, int chunk = 0, Var x = {});
-  // Of the logits that forward() gave, as in ops/vocabulary/vocabulary.h: the same on all ranks of the tensor axis.
+  // The cross entropy (ops/vocabulary/vocabulary.h) of the logits that forward() gave, the same on all ranks of the
+  // tensor axis.
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
 

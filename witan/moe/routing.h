@@ -48,8 +48,8 @@ enum class Dropping : uint8_t {
 struct TokenSource {
   Tensor ids = {};             // [B, S] int32: those of all ranks of the tensor axis
   Randomness randomness = {};  // nothing is drawn without a step: evaluation, generation
-  // [B, S] int32, likewise of all ranks of the tensor axis: where it is negative there is padding (data/batches/batch.h), which
-  // is no token. Undefined: nothing is padding.
+  // [B, S] int32, likewise of all ranks of the tensor axis: where it is negative there is padding
+  // (data/batches/batch.h), which is no token. Undefined: nothing is padding.
   Tensor sequence_ids = {};
 };
 

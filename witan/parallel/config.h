@@ -39,7 +39,7 @@ struct ParallelConfig {
   std::string gradient_dtype = "float32";  // float32 | bfloat16
   // Products of experts sum up the gradients that they write, for the norm: auto | true | false
   std::string gradient_norm_fusion = "auto";
-  bool use_distributed_optimizer = false;  // ZeRO-1: replicas divide the optimizer's state and work
+  bool use_distributed_optimizer = false;           // ZeRO-1: replicas divide the optimizer's state and work
   int64_t num_distributed_optimizer_instances = 1;  // groups of replicas, each of which divides it anew
   // no_shard | optim | optim_grads | optim_grads_params; auto: optim if use_distributed_optimizer
   std::string data_parallel_sharding_strategy = "auto";

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "witan/base/error.h"
 #include "witan/base/config/fields.h"
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 
 namespace witan {

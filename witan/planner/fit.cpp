@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
-#include "witan/base/error.h"
 #include "witan/base/config/fields.h"
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/quick_plan.h"
 #include "witan/planner/reserve.h"

@@ -24,8 +24,8 @@ bool is_exchange(std::string_view name) {
   return name == "push_rows" || name == "pull_rows" || name == "place_rows";
 }
 
-// Of cuDNN's rate, where our own kernels take a slow path (kernels/attention/attention_path.h). Between documents there
-// are fewer pairs than a call is charged for, about as many fewer as the kernels are slower.
+// The share of cuDNN's rate that our own kernels reach on their slow path (kernels/attention/attention_path.h).
+// Attention within documents has fewer pairs than a call is charged for, which about makes up for the slower kernels.
 double share_of_own_attention(std::string_view name) {
   if (name.find(':') == name.npos || name.ends_with(":documents")) return 1;
   return name.starts_with("attention_forward") ? 0.18 : 0.14;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/formats/gguf.h"
 #include "witan/base/json.h"
+#include "witan/formats/gguf.h"
 #include "witan/tokenizer/gguf_vocabulary.h"
 #include "witan/tokenizer/post_processor.h"
 #include "witan/tokenizer/sentencepiece.h"

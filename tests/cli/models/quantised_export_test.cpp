@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
-#include "witan/formats/gguf.h"
 #include "witan/base/json.h"
+#include "witan/formats/gguf.h"
 
 namespace witan::test {
 namespace {

@@ -16,11 +16,11 @@
 #include "witan/comm/meta.h"
 
 namespace {
-// What this process sends by sockets: one bit of the next message of at least so many bytes is flipped; 0: of none.
+// One bit of the next message of at least this many bytes that this process sends by sockets is flipped; 0: none is.
 std::atomic<size_t> flip_from_bytes = 0;
-std::atomic<int> messages_before = 0;  // of at least so many, that go unharmed
+std::atomic<int> messages_before = 0;  // messages of at least that size that are sent unharmed first
 }  // namespace
-// Instead of the C library's.
+// Replaces the C library's function.
 extern "C" ssize_t send(int fd, const void* bytes, size_t count, int flags) {
   const size_t least = flip_from_bytes;
   if (least == 0 || count < least || messages_before-- > 0)

@@ -10,8 +10,8 @@
 
 #include "support/processes.h"
 #include "witan/comm/processes/process_group.h"
-#include "witan/comm/threads/rendezvous.h"
 #include "witan/comm/processes/socket.h"
+#include "witan/comm/threads/rendezvous.h"
 
 namespace witan {
 namespace {

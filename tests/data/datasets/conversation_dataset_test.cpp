@@ -7,9 +7,9 @@
 #include "data/data_support.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/datasets/indexed_dataset.h"
+#include "witan/data/datasets/split.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/samples/samples.h"
-#include "witan/data/datasets/split.h"
 
 namespace witan {
 namespace {

@@ -225,9 +225,8 @@ TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
   EXPECT_NE(page.find("<th>most of each kind</th>"), std::string::npos);
   EXPECT_NE(page.find("<td>arena that holds all kinds</td><td>800 KiB</td>"), std::string::npos);
   EXPECT_NE(page.find("it may be smaller than their sum; gaps between tensors may make it larger"), std::string::npos);
-  EXPECT_NE(
-      page.find("<dt>Peak memory</dt><dd class=\"value\">800\u00a0KiB</dd><dd class=\"remark\">largest rank"),
-      std::string::npos);
+  EXPECT_NE(page.find("<dt>Peak memory</dt><dd class=\"value\">800\u00a0KiB</dd><dd class=\"remark\">largest rank"),
+            std::string::npos);
 }
 
 TEST(Report, PlaceholdersInTextsAreNotFilled) {

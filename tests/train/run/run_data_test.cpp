@@ -11,9 +11,9 @@
 #include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/data/stats/bigram.h"
-#include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/batches/loader.h"
+#include "witan/data/datasets/indexed_dataset.h"
+#include "witan/data/stats/bigram.h"
 #include "witan/tokenizer/bpe_trainer.h"
 #include "witan/train/run/mixture_data.h"
 

@@ -35,7 +35,7 @@ using testing::values;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 
-// What one token's logits come to, by the definitions of kernels/moe/router.h.
+// A token's scores and choice of experts, computed from its logits by the definitions of kernels/moe/router.h.
 struct Expected {
   Expected(const double* logits, const std::vector<float>& bias, size_t K) : p(bias.size()) {
     const size_t E = bias.size();

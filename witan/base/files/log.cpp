@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "witan/base/files/append_file.h"
 #include "witan/base/error.h"
+#include "witan/base/files/append_file.h"
 #include "witan/base/threads/mutex.h"
 
 namespace witan {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <sstream>
 
+#include "witan/base/config/layer_pattern.h"
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/json.h"
-#include "witan/base/config/layer_pattern.h"
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/model/config.h"

@@ -123,8 +123,8 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings);
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings);
 }  // namespace rules
 
-// A pattern of layers (base/config/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when it is
-// none.
+// A pattern of layers (base/config/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when
+// it is none.
 std::string expand_layer_pattern(const std::string& text);
 
 }  // namespace witan::cli

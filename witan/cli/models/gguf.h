@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "witan/formats/gguf.h"
 #include "witan/cli/models/exported_run.h"
 #include "witan/convert/gguf/gguf_weights.h"
+#include "witan/formats/gguf.h"
 
 namespace witan::cli {
 

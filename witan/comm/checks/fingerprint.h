@@ -22,12 +22,12 @@ void require_identical(Stream& stream, Group& group, const Tensor& tensor, std::
 // XXH3-64: every flipped bit changes it, and many flipped bits go unnoticed once in 2^64.
 uint64_t message_sum(const std::byte* bytes, int64_t count);
 
-// What a message is of: ranks of the world.
+// A message's sender and receiver, as ranks of the world, and the mesh axis that it travels along.
 struct MessagePath {
   const std::string& axis;
   int sender = 0, receiver = 0;
 };
-// What is to be said of a message that arrived with other bits than were sent.
+// The error of a message that arrived with other bits than were sent.
 std::string corrupted_message(const MessagePath& path, const Collective& call, int64_t bytes);
 
 }  // namespace witan

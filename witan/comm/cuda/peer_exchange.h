@@ -16,8 +16,8 @@
 #include "witan/comm/cuda/peer_kernels.h"
 #include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
-#include "witan/comm/peers/peer_place.h"
 #include "witan/comm/peer_memory.h"
+#include "witan/comm/peers/peer_place.h"
 
 namespace witan::cuda {
 

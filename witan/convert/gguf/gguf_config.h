@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/formats/gguf.h"
 #include "witan/convert/hf/hf_config.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "witan/base/files/file.h"
-#include "witan/formats/gguf.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "witan/data/corpus/conversations.h"
-#include "witan/data/text/quarantine.h"
 #include "witan/data/corpus/sources.h"
+#include "witan/data/text/quarantine.h"
 
 namespace witan {
 

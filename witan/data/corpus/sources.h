@@ -50,8 +50,8 @@ struct Sources {
 };
 
 // Which files of a folder are read. Patterns are matched against a file's path below the folder, as by `witan data
-// fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is named itself is
-// read whatever they say.
+// fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is named
+// itself is read whatever they say.
 struct SourceSelection {
   std::vector<std::string> include;  // none: every file
   std::vector<std::string> exclude;  // leaves out what is included otherwise

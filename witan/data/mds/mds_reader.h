@@ -6,8 +6,8 @@
 #include <string>
 
 #include "witan/base/files/file.h"
-#include "witan/data/text/decompress.h"
 #include "witan/data/tables/table_reader.h"
+#include "witan/data/text/decompress.h"
 
 namespace witan {
 

@@ -18,7 +18,7 @@ struct GptSamplesOptions {
   std::optional<int64_t> wanted;  // samples; none: one epoch
   int64_t sequence_length = 0;
   uint32_t seed = 1234;
-  fs::path cache;             // folder of index files
+  fs::path cache;               // folder of index files
   std::string split = "split";  // for errors: "validation split"
 };
 

@@ -1,10 +1,9 @@
-#include "witan/data/parquet/parquet_file.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/data/parquet/parquet_file.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tables/json_row.h"
 

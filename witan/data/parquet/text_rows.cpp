@@ -1,8 +1,7 @@
-#include "witan/data/parquet/parquet_file.h"
-
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/data/parquet/parquet_file.h"
 #include "witan/data/tables/damage.h"
 
 namespace witan::parquet {

@@ -9,8 +9,8 @@
 
 #include "witan/base/error.h"
 #include "witan/data/datasets/conversation_dataset.h"
-#include "witan/data/prepare/tokenize_corpus.h"
 #include "witan/data/prepare/shard_manifest.h"
+#include "witan/data/prepare/tokenize_corpus.h"
 
 namespace witan {
 namespace {

@@ -65,7 +65,7 @@ void compare_digests(const ShardTokenizer& shards, const Tokenizer& given, Token
         cat("in ", match.different, " of ", match.common, " stretches of 64 ids, ids stand for other tokens");
 }
 
-// Of the quarantine file none is another's loss: it is made anew by every command that has unusable rows.
+// The quarantine file is not among them: every command that finds unusable rows writes it anew, so nobody loses it.
 std::vector<fs::path> files_of_shards(const fs::path& prefix) {
   std::vector<fs::path> files;
   for (const char* suffix : {".bin", ".idx", ".json"}) files.emplace_back(prefix.string() + suffix);

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "witan/base/error.h"
-#include "witan/base/numbers/half.h"
 #include "witan/base/hash.h"
+#include "witan/base/numbers/half.h"
 #include "witan/base/numbers/little_endian.h"
 
 namespace witan {

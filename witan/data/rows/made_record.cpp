@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/base/json.h"
 #include "witan/base/files/output_file.h"
+#include "witan/base/json.h"
 #include "witan/base/text.h"
 
 namespace witan {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/data/text/jsonl.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/data/tables/table_reader.h"
+#include "witan/data/text/jsonl.h"
 
 namespace witan {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "witan/base/numbers/permutation.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/data/samples/packing.h"
-#include "witan/base/numbers/permutation.h"
 #include "witan/data/samples/sample_source.h"
 
 namespace witan {

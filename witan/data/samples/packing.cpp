@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/numbers/rng.h"
 #include "witan/base/numbers/permutation.h"
+#include "witan/base/numbers/rng.h"
 
 namespace witan {
 namespace {

@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 27> kScripts = {
     "Greek",    "Hebrew",   "Thai",     "Tamil",  "Telugu", "Kannada",  "Malayalam", "Gujarati",   "Gurmukhi",
     "Georgian", "Armenian", "Ethiopic", "Khmer",  "Lao",    "Myanmar",  "Sinhala",   "Tibetan",    "other"};
 
-// What a text consists of.
+// Counts of a text's bytes, characters, words and letters.
 struct TextMeasure {
   int64_t bytes = 0, characters = 0;
   int64_t words = 0;                               // as of data/dedup/words.h

@@ -11,15 +11,15 @@
 
 namespace witan {
 
-// Of valid UTF-8 below 4 GiB, which must outlive it. Runs of the same words have the same hash, others practically
-// never (64 bits; polynomial hashing of Karp and Rabin, 1987).
+// The words of a text, with hashes of any run of them. The text is valid UTF-8 below 4 GiB and must outlive this. Runs
+// of the same words have the same hash, others practically never (64 bits; polynomial hashing of Karp and Rabin, 1987).
 class HashedWords {
  public:
   explicit HashedWords(std::string_view text);
 
   size_t size() const { return begins_.size(); }
   uint64_t hash(size_t first, size_t count) const;
-  // Of the words alone, without what stands between them.
+  // Counts the words' characters alone, without those between words.
   int64_t characters(size_t first, size_t count) const { return letters_[first + count] - letters_[first]; }
   // From the first word to the end of the last.
   std::string_view text(size_t first, size_t count) const {

@@ -8,10 +8,10 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/data/text/jsonl.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tables/json_row.h"
 #include "witan/data/tar/tar_reader.h"
+#include "witan/data/text/jsonl.h"
 
 namespace witan {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "witan/base/files/file.h"
-#include "witan/data/text/decompress.h"
 #include "witan/data/tables/table_reader.h"
+#include "witan/data/text/decompress.h"
 
 namespace witan {
 

@@ -31,8 +31,8 @@ std::string rewrite_command(const fs::path& path, std::string_view program, std:
 // flag that reads it as it is.
 std::string explain_invalid_utf8(const fs::path& path, std::string_view text, size_t at);
 
-// "UTF-16 (little-endian): convert it to UTF-8 (`iconv ...`)", or UTF-32, where the first bytes of `path`, `head`, begin
-// with a byte-order mark or make text as such; else "".
+// "UTF-16 (little-endian): convert it to UTF-8 (`iconv ...`)", or UTF-32, where the first bytes of `path`, `head`,
+// begin with a byte-order mark or make text as such; else "".
 std::string explain_wide_text(const fs::path& path, std::string_view head);
 
 }  // namespace witan

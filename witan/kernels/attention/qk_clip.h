@@ -16,7 +16,7 @@ namespace witan::kernels {
 void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_max_logits)
 
-// What is scaled: p as of kernels/optimizer/optimizer.h, of consecutive rows of a projection of queries or keys.
+// The tensors that clipping scales: p of kernels/optimizer/optimizer.h, consecutive rows of a query or key projection.
 struct ClippedTensors {
   Tensor value, remainder;  // flat; written
 };

@@ -1,4 +1,4 @@
-// Matrix products of operands in e4m3 (base/numbers/e4m3.h), gradients perhaps in e5m2 (base/numbers/e5m2.h), with float32 scales, as
+// Matrix products of operands in e4m3, gradients perhaps in e5m2 (base/numbers/float8.h), with float32 scales, as
 // DeepSeek-V3 trains (arXiv:2412.19437, section 3.3) and Megatron-LM's recipes do. Activations and gradients have a
 // scale for each 128 numbers along the sum, weights one for each 128 by 128. A product of 128 numbers is summed as the
 // hardware sums numbers of 8 bits, times both scales, in float32; these sums are added in float32.

@@ -29,7 +29,7 @@ struct SumRows {
   RowIndex dy = {}, x = {};
 };
 
-// Where the gradient of a weight goes, and whether the sums of its blocks are wanted.
+// The destination of a weight's gradient, and optionally of the sums of its blocks.
 struct WeightGradient {
   Tensor dw;
   Write write = Write::overwrite;

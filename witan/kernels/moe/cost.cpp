@@ -20,7 +20,7 @@ bool is_fused(Stream& stream, const Tensor& narrow, int64_t E) {
   return stream.plans_for_cuda() && narrow.dtype() == DType::bf16 && D % 8 == 0 && E % 8 == 0 && D * E > 0;
 }
 
-// What a CUDA stream runs; a meta stream that stands for one counts it.
+// Charges a fused kernel. A CUDA stream runs it; a meta stream that stands for one counts it.
 template <class Work>
 void charge_fused(Stream& stream, const char* name, const Tensor& x, int64_t E, double bytes, const Work& work) {
   charge(stream, name, {2.0 * static_cast<double>(x.elements()) * static_cast<double>(E), bytes}, work);

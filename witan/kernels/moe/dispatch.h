@@ -78,9 +78,9 @@ void spread_to_parts(Stream& stream, const Tensor& slot, const Tensor& parts, co
                      const Tensor& counts);
 WITAN_KERNEL_TWINS(spread_to_parts)
 
-// Where the rows of a pool have arrived, in parts of `part_rows` rows, one of each rank, each by expert.  groups, by
-// source too: the pool's  ->  arrival [capacity] int64: the row of the parts that is in each row of the pool; undefined
-// beyond the groups.
+// Finds where the rows of a pool have arrived: in parts of `part_rows` rows, one from each rank, each sorted by expert.
+// groups, by source too: the pool's  ->  arrival [capacity] int64: the row of the parts that is in each row of the
+// pool; undefined beyond the groups.
 void find_in_parts(Stream& stream, const Tensor& arrival, const RowGroups& groups, int64_t part_rows);
 WITAN_KERNEL_TWINS(find_in_parts)
 

@@ -76,9 +76,9 @@ void choose_by_quantiles(Stream& stream, const Tensor& ids, const Tensor& margin
                          const Tensor& bias, const Tensor& sequence_ids = {});
 WITAN_KERNEL_TWINS(choose_by_quantiles)
 
-// What a micro-batch tells of the bias: sums[e] = 2^32 q[e], rounded, and sums[E] = 1, with q[e] the (n+1)th largest of
+// A micro-batch's vote on the bias: sums[e] = 2^32 q[e], rounded, and sums[E] = 1, with q[e] the (n+1)th largest of
 // the R T margins of expert e, n = floor(R T K / E): with bias -q[e], and the others' as they are, n tokens choose it.
-// Integers, so that micro-batches' sums are exact in any order. |q| is limited to 2^16; a NaN tells 0.
+// Integers, so that micro-batches' sums are exact in any order. |q| is limited to 2^16; a NaN votes 0.
 // margins [R, E, T]: of R parts of the tokens;  sums [E + 1] int64. Where some rows are padding, tokens [1] int64 is
 // the number of the others, which stands for R T; undefined: all rows are tokens. Of no tokens all sums are 0.
 void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, int64_t topk, const Tensor& tokens = {});

@@ -6,7 +6,8 @@
 namespace witan::kernels {
 namespace {
 
-// Of the groups' rows, or of all. An exponential or an error function counts as 10. `bytes`: of all tensors' rows.
+// The cost over the groups' rows, or over all where there are no groups. An exponential or an error function counts as
+// 10. `bytes`: of all tensors' rows.
 Cost cost_of(double flops_per_output, const Tensor& y, const RowGroups& groups, double bytes) {
   const int64_t capacity = y.shape().as_rows().first;
   if (capacity == 0) return {};

@@ -2,8 +2,8 @@
 // them again.
 //
 // Whether an element is kept is a pure function of (seed, iteration, micro-batch, site, element), so that it depends on
-// no layout, order or thread and a repeated forward repeats it. With Philox of base/numbers/rng.h, and key(words) the first two
-// of four words as one number, low word first:
+// no layout, order or thread and a repeated forward repeats it. With Philox of base/numbers/rng.h, and key(words) the
+// first two of four words as one number, low word first:
 //   step  = key(Philox(seed, stream_of("dropout")).block(iteration))
 //   batch = key(Philox(step, 0).block(micro_batch))
 //   element e is kept if word e % 4 of Philox(batch, site).block(e / 4) is at least p 2^32

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "witan/base/error.h"
 #include "witan/base/config/layer_pattern.h"
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/kernels/attention/rope.h"
 

@@ -27,7 +27,7 @@ Tensor value_or_undefined(const Var& var) {
   return var.defined() ? var.value() : Tensor();
 }
 
-// What the backward of a term needs: of one without a factor nothing but where its gradient goes.
+// The part of a term that its backward needs. A term without a factor needs only the slot of its gradient.
 struct KeptTerm {
   Slot to;
   Saved x, w;

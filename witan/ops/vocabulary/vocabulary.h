@@ -17,7 +17,7 @@ struct VocabularyPart {
   int64_t begin = 0, size = 0, padding = 0;
 
   int64_t entries() const { return size + padding; }
-  // Of `count` entries from `begin` on, those that are ids.
+  // The number of ids among `count` entries from `begin` on; the rest is padding.
   int64_t words(int64_t count) const { return std::clamp<int64_t>(size - begin, 0, count); }
 };
 

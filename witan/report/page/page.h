@@ -63,8 +63,8 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
 // A page of a report or comparison, which `flag` of a command names. The flag follows its command.
 OutputFile report_page(fs::path path, std::string flag);
 
-// What the report of a run is written from while it trains and at its end: of a run of any length, in memory that does
-// not grow with it. Each curve of a report has 2000 points at most. Damaged lines are left out.
+// Follows the metrics that a run's report is written from, while it trains and at its end, in memory that does not grow
+// with the run. Each curve has 2000 points at most. Damaged lines are left out.
 MetricsFollower follow_for_report(const fs::path& run_folder);
 
 // Reads run_folder/metrics.jsonl so and, if it exists, config.toml; writes run_folder/report.html and returns its path.

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/report/page/charts.h"
 #include "witan/report/events/metrics.h"
+#include "witan/report/page/charts.h"
 
 namespace witan {
 

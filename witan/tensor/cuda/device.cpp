@@ -3,8 +3,8 @@
 #include <deque>
 
 #include "witan/base/error.h"
-#include "witan/base/threads/mutex.h"
 #include "witan/base/text.h"
+#include "witan/base/threads/mutex.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {

@@ -5,9 +5,9 @@
 
 #include "witan/base/files/log.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/report/progress/eta.h"
 #include "witan/report/events/events.h"
 #include "witan/report/events/metrics.h"
+#include "witan/report/progress/eta.h"
 #include "witan/report/progress/nanogpt_log.h"
 #include "witan/report/progress/progress.h"
 #include "witan/report/progress/progress_log.h"

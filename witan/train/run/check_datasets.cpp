@@ -6,8 +6,8 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/text.h"
-#include "witan/data/megatron/blend.h"
 #include "witan/data/corpus/sources.h"
+#include "witan/data/megatron/blend.h"
 #include "witan/train/run/mixture_data.h"
 
 namespace witan {

@@ -67,7 +67,8 @@ struct TrainConfig {
   int64_t train_samples = 0;  // 0: train_iters says how long; above 0: resolve() counts the iterations
   int64_t micro_batch_size = 4;
   int64_t global_batch_size = 8;
-  std::string rampup_batch_size;  // "START,INCREMENT,SAMPLES" (data/batches/batch_ramp.h); empty: always global_batch_size
+  std::string
+      rampup_batch_size;  // "START,INCREMENT,SAMPLES" (data/batches/batch_ramp.h); empty: always global_batch_size
   bool decrease_batch_size_if_needed = false;
   int64_t seed = 1234;
   int64_t eval_interval = 100;

@@ -7,9 +7,9 @@
 
 #include "witan/data/batches/batch.h"
 #include "witan/data/corpus/corpus.h"
-#include "witan/data/samples/sample_source.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/data/datasets/split.h"
+#include "witan/data/samples/sample_source.h"
 #include "witan/report/progress/progress.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"

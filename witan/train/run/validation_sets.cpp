@@ -6,11 +6,11 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/corpus/sources.h"
-#include "witan/data/prepare/text_encoder.h"
+#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/token_dataset.h"
+#include "witan/data/prepare/text_encoder.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/shard_tokenizers.h"
 #include "witan/train/run/train_tokenizer.h"

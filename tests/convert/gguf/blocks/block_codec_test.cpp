@@ -12,8 +12,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/formats/gguf.h"
 #include "witan/base/numbers/half.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 namespace {

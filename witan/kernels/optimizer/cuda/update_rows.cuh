@@ -1,5 +1,5 @@
-// What elementwise updates are made of on a GPU, wherever their operands lie: a rule (kernels/optimizer/update_rules.h)
-// applied to every element of the rows of a table.
+// Elementwise updates on a GPU, wherever their operands lie: a rule (kernels/optimizer/update_rules.h) is applied to
+// every element of the rows of a table.
 #pragma once
 
 #include <type_traits>

@@ -1,5 +1,5 @@
-// The masks of kernels/pointwise/dropout.h on the device, bit for bit those of base/numbers/rng.h. The iteration is read there
-// too, so that a captured step draws new masks at every replay.
+// The masks of kernels/pointwise/dropout.h on the device, bit for bit those of base/numbers/rng.h. The iteration is
+// read there too, so that a captured step draws new masks at every replay.
 #pragma once
 
 #include <cmath>
