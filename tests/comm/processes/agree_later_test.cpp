@@ -81,10 +81,14 @@ TEST(ProcessAgreeLater, ARankIsNotWaitedForInBetween) {
   expect_whole(on_processes(2, [&](ProcessRank& rank) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
-    if (rank.rank == 1) EXPECT_TRUE(wait_readable(heard, 10));
+    if (rank.rank == 1) {
+      EXPECT_TRUE(wait_readable(heard, 10));
+    }
     for (size_t i = 0; i + 1 < ProcessGroup::kMostLater; ++i)
       group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
-    if (rank.rank == 0) EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+    if (rank.rank == 0) {
+      EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+    }
     group->barrier(rank.stream);
     return "";
   }));

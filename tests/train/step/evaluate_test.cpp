@@ -109,8 +109,9 @@ void expect_same_routers(const Evaluation& one, const Evaluation& other) {
       for (size_t i = 0; i < value.layers[layer].size(); ++i)
         EXPECT_NEAR(same.layers[layer][i], value.layers[layer][i], 1e-12 * std::abs(value.layers[layer][i]))
             << value.declared.name << " of layer " << layer;
-    if (value.model)
+    if (value.model) {
       EXPECT_NEAR(same.model.value(), *value.model, 1e-12 * std::abs(*value.model)) << value.declared.name;
+    }
   }
 }
 
