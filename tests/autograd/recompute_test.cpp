@@ -1,11 +1,13 @@
 #include "witan/autograd/recompute.h"
 
 #include "autograd/small_ops.h"
+#include "support/message_of.h"
 
 namespace witan {
 namespace {
 
 using namespace testing;
+using test::message_of;
 using Values = std::vector<double>;
 using Segment = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
 
@@ -133,6 +135,63 @@ TEST(Recomputed, ReturnsWhatTheFirstRunTold) {
   tape.backward({{out[0], {}}});  // out[2] is not used
   EXPECT_EQ(runs, 2);
   EXPECT_EQ(out[1].value().to_vector<int32_t>(), std::vector<int32_t>{1});
+}
+
+// loss = (w x)^2, recorded within segments however deep; y = w x is what the segment returns.
+TEST(Recomputed, HandsOnTheLossesOfItsModules) {
+  Rank rank;
+  const auto w = leaf(rank, {1}, "w");
+  const double weight = values(w->value())[0];
+  int runs = 0;
+  const Segment segment = [&](Tape& t, const std::vector<Var>& in) {
+    ++runs;
+    const Var y = multiply(t, in[0], t.parameter(*w));
+    t.add_loss({"penalty", square(t, y), 0.5, LossRecord::Over::micro_batches});
+    return std::vector{y};
+  };
+  const Segment nested = [&](Tape& t, const std::vector<Var>& in) { return recomputed(t, in, segment); };
+  const Segment when_needed = [&](Tape& t, const std::vector<Var>& in) {
+    return recomputed_when_needed(t, in, segment);
+  };
+  const Segment once = [&](Tape& t, const std::vector<Var>& in) { return recomputed(t, in, segment); };
+  const Segment twice = [&](Tape& t, const std::vector<Var>& in) { return recomputed(t, in, nested); };
+  for (const auto& [kind, expected_runs] : {std::pair{&segment, 1}, {&once, 2}, {&when_needed, 2}, {&twice, 3}}) {
+    SCOPED_TRACE(expected_runs);
+    runs = 0;
+    w->gradient_written = false;
+    Tape tape(rank.stream);
+    const Var x = tape.input(rank.tensor<float>({1}, {3}));
+    const auto out = (*kind)(tape, {x});
+    EXPECT_EQ(out.size(), 1u);
+    ASSERT_EQ(tape.losses().size(), 1u);
+    const LossRecord& loss = tape.losses().front();
+    EXPECT_EQ(loss.name, "penalty");
+    EXPECT_EQ(loss.coefficient, 0.5);
+    EXPECT_EQ(loss.over, LossRecord::Over::micro_batches);
+    EXPECT_FLOAT_EQ(static_cast<float>(values(loss.value.value())[0]), static_cast<float>(9 * weight * weight));
+    tape.backward({{out[0], {}}, {loss.value, {}}});
+    EXPECT_EQ(runs, expected_runs);
+    // d (w x + (w x)^2)
+    EXPECT_NEAR(values(tape.gradient(x))[0], weight + 2 * weight * weight * 3, 1e-5);
+    EXPECT_NEAR(values(w->gradient())[0], 3 + 2 * weight * 9, 1e-5);
+  }
+}
+
+TEST(Tape, KeepsNoLossesWithoutABackward) {
+  Rank rank;
+  Tape off(rank.stream, Tape::Mode::off), tape(rank.stream);
+  const Segment segment = [&](Tape& t, const std::vector<Var>& in) {
+    t.add_loss({"penalty", square(t, in[0])});
+    return in;
+  };
+  const Tensor three = rank.tensor<float>({1}, {3});
+  segment(off, {off.constant(three)});
+  recomputed(off, {off.constant(three)}, segment);
+  EXPECT_TRUE(off.losses().empty());
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              tape.add_loss({"wide", tape.constant(rank.tensor<float>({2}, {1, 2}))});
+            }),
+            "the loss wide must be [1], got [2]");
 }
 
 TEST(Recomputed, IsNotRunAgainWhenNobodyUsedIt) {

@@ -1,6 +1,7 @@
 #include "witan/autograd/recompute.h"
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -21,13 +22,18 @@ class RecomputedSegment {
   }
 
  private:
+  // The outputs of the segment, and behind them the losses that its modules recorded: the gradients of both come back.
+  static std::vector<Var> with_losses(std::vector<Var> outputs, const Tape& tape) {
+    for (const LossRecord& loss : tape.losses()) outputs.push_back(loss.value);
+    return outputs;
+  }
   void run_again(Backward& b);
   void backward(Backward& b, const std::vector<Tensor>& gradients);
 
   const Run run_;
   std::vector<Saved> saved_;
   std::optional<Tape> again_;
-  std::vector<Var> values_, results_;  // on it: of the inputs, and of the outputs
+  std::vector<Var> values_, results_;  // on it: of the inputs, and of the outputs and losses
 };
 
 std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& inputs, const Run& run,
@@ -36,8 +42,9 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
 
   Tape first(tape.stream(), Tape::Mode::off);
   first.training_forward_ = tape.training_forward_;
+  first.keeps_losses_ = true;
   std::vector<Tensor> values;
-  for (const Var& output : run(first, inputs)) values.push_back(output.value());
+  for (const Var& output : with_losses(run(first, inputs), first)) values.push_back(output.value());
   for (Leaf* leaf : first.leaves()) tape.parameter(*leaf);  // the outer tape knows them as used
 
   std::vector<Leaf*> leaves;
@@ -49,6 +56,13 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
     segment->backward(b, gradients);
   };
   std::vector<Var> vars = tape.record_with_leaves("recomputed", std::move(values), inputs, std::move(leaves), backward);
+  const size_t count = vars.size() - first.losses().size();
+  for (size_t i = 0; i < first.losses().size(); ++i) {
+    LossRecord loss = first.losses()[i];
+    loss.value = vars[count + i];
+    tape.add_loss(std::move(loss));
+  }
+  vars.resize(count);
   for (size_t i = 0; i < vars.size() && outputs == Outputs::remade; ++i)
     vars[i] = tape.with_recipe(vars[i], [segment, i](Backward& b) {
       segment->run_again(b);
@@ -66,11 +80,12 @@ void RecomputedSegment::run_again(Backward& b) {
     const Tensor value = b.value(input);
     values_.push_back(b.wants(input) ? again_->input(value) : again_->constant(value));
   }
-  results_ = run_(*again_, values_);
+  results_ = with_losses(run_(*again_, values_), *again_);
 }
 
 void RecomputedSegment::backward(Backward& b, const std::vector<Tensor>& gradients) {
   run_again(b);
+  assert(results_.size() == gradients.size());
   for (size_t i = 0; i < results_.size(); ++i)
     if (gradients[i].defined()) again_->seed(again_->slot(results_[i]), gradients[i]);
   results_.clear();  // their values are needed no more

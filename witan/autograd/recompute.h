@@ -11,8 +11,8 @@ namespace witan {
 
 // Full recomputation: a segment saves only its inputs and runs again, with its own tape, when backward reaches it.
 // segment(tape, inputs) must use only `tape` and these inputs (and parameters) and have no side effects: anything else
-// that it computes (for example router statistics) must be returned. The values returned are those of the first run. On
-// a disabled tape it simply runs.
+// that it computes (for example router statistics) must be returned, except for losses, which Tape::add_loss() hands
+// on. The values returned are those of the first run. On a disabled tape it simply runs.
 std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
                             const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
 

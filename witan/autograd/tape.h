@@ -82,6 +82,18 @@ class Var {
   friend class Slot;
 };
 
+// A loss that a module adds to the step's: coefficient x value, taken over the step's micro-batches.
+struct LossRecord {
+  enum class Over : uint8_t {
+    tokens,  // a share of a sum over the step's tokens, whose denominator is in it: micro-batches and ranks add up
+    micro_batches,  // a mean of the whole micro-batch, the same on all ranks that hold some of its tokens: averaged
+  };
+  std::string name;
+  Var value;  // [1]
+  double coefficient = 1;
+  Over over = Over::tokens;
+};
+
 // Identifies an input of a node, to pass a gradient to it.
 class Slot {
  public:
@@ -114,7 +126,7 @@ class Tape {
   enum class Mode : uint8_t { record, off };
 
   explicit Tape(Stream& stream, Mode mode = Mode::record)
-      : stream_(&stream), mode_(mode), training_forward_(mode == Mode::record) {}
+      : stream_(&stream), mode_(mode), training_forward_(mode == Mode::record), keeps_losses_(recording()) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -160,6 +172,11 @@ class Tape {
   // then both marks go.
   void close_mark(size_t place, std::function<void()> on_backward);
 
+  // Adds a loss to the step's. Modules call it in their forward, and need not know who runs them: the first run of a
+  // recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
+  void add_loss(LossRecord loss);
+  const std::vector<LossRecord>& losses() const { return losses_; }
+
   // Adds to the gradient of a value before backward(): for a root whose value is not kept until then.
   void seed(const Slot& root, Tensor gradient) { add(root, std::move(gradient)); }
   // Runs the recorded nodes in reverse from several (output, gradient) roots. An undefined gradient means ones. Call
@@ -195,8 +212,10 @@ class Tape {
   Stream* stream_;
   Mode mode_;
   bool training_forward_;
+  bool keeps_losses_;  // false: no backward follows
   std::vector<Node> nodes_;
   std::vector<Tensor> gradients_;  // by slot
+  std::vector<LossRecord> losses_;
   std::vector<Leaf*> leaves_;
   std::unordered_map<Leaf*, int> uses_;
   bool signals_ready_ = true;       // false inside a recomputed segment: its outer node signals instead
