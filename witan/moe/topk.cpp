@@ -87,6 +87,7 @@ class TopkRouter : public Router {
   void count_chosen(Stream& stream, Routing& routing, Group* parts) const;
 
   MoeConfig config_;
+  std::vector<RouterStatistic> losses_;  // that are learnt from; others are statistics alone
   ExpertSelection selection_;
   std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
   Group* context_;                  // null: sequences are whole
@@ -101,6 +102,7 @@ class TopkRouter : public Router {
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
     : Router(builder.path),
       config_(config),
+      losses_(declare_losses(config)),
       selection_(config, builder.path),
       context_(context),
       weight_([&]() -> Parameter& {
@@ -108,6 +110,7 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
         wide.dtype = accumulator(builder.dtype);
         return add_parameter(wide, "weight", {config.num_experts, width}, builder.linear_init(builder.init_std, width));
       }()) {
+  std::erase_if(losses_, [](const RouterStatistic& loss) { return *loss.loss_coefficient == 0; });
   if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard) axis_.emplace(*builder.tensor);
   if (config.moe_router_add_bias) {
     Builder wide = builder.of_kind(ParameterKind::biases);
@@ -132,8 +135,11 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
 Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
   const Var logits = logits_of(tape, x, source);
-  if (axis_) return route_gathered(tape, logits, x.shape(), {dropping, source});
-  return route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
+  Routing routing = axis_ ? route_gathered(tape, logits, x.shape(), {dropping, source})
+                          : route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
+  for (const RouterStatistic& loss : losses_)
+    tape.add_loss({loss.name, routing.record.loss(loss.name), *loss.loss_coefficient, LossRecord::Over::micro_batches});
+  return routing;
 }
 
 // [T, E]. It reads x as it is, without a view of its own, so that its gradient is added to what is there already.

@@ -84,6 +84,9 @@ class Engine {
   Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config);
   ~Engine();
 
+  // Before the first step: another objective than the configuration's.
+  void use_objective(std::unique_ptr<Objective> objective) { passes_.use_objective(std::move(objective)); }
+
   // Of schedules that count samples (OptimizerConfig::counts_samples()): those of the updates made before the next
   // step.
   void schedule_from(int64_t samples) { scheduled_samples_ = samples; }

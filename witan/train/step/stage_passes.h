@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,8 @@
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/train/run/config.h"
+#include "witan/train/step/loss_gradients.h"
+#include "witan/train/step/objective.h"
 #include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
@@ -24,9 +25,13 @@ namespace witan {
 
 class StagePasses : public StageModel {
  public:
-  // What it is given must outlive it. `scaler`: whose scale losses are multiplied by; null: they are not.
+  // What it is given must outlive it. `scaler`: whose scale losses are multiplied by; null: they are not. The losses of
+  // a pass are those that its modules record on the tape, and on the last stage those of the configuration's objective.
   StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
               GradientBuckets& gradients, const StepState& step, const LossScaler* scaler);
+
+  // Another objective than the configuration's, from the next step on.
+  void use_objective(std::unique_ptr<Objective> objective) { objective_ = std::move(objective); }
 
   // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
   void use_routes(StepRoutes* routes) { routes_ = routes; }
@@ -60,34 +65,22 @@ class StagePasses : public StageModel {
     Tape tape;
     Slot x, y;  // of what came from the chunk before, and of what went to the next: its value is not kept
     bool has_x = false;
-    std::vector<std::pair<Var, Tensor>> losses;  // and the gradient of the step's loss by each
   };
 
   void count(int forwards);
-  Tensor root_gradient(double value);
-  Tensor scaled(const Tensor& gradient);
-  Tensor make_gradient();
-  void write(const Tensor& gradient, double value) const;
   ModelInput input_of(int64_t micro_batch) const;
-  // Of the model, `ahead` = 0, or of the ahead-th MTP module.
-  Var add_loss(InFlight& pass, int64_t micro_batch, Var logits, int64_t ahead = 0);
-  void add_router_losses(InFlight& pass, const ModelOutput& out) const;
+  std::vector<Tensor> reported(const Tape& tape) const;
 
   Stream& stream_;
   const RunConfig& config_;
   Transformer& model_;
   GradientBuckets& gradients_;
   const StepState& step_;
-  const LossScaler* scaler_;
-  std::vector<std::pair<Tensor, Tensor>> scaled_;  // [1] each: a gradient below, and the same without the loss scale
-  int data_ranks_, data_rank_;                     // whose micro-batches are consecutive in the global batch
-  int64_t count_ = 0;                              // micro-batches of each
-  kernels::PositionRuns positions_;                // of this rank's tokens in their sequences
-  Tensor one_;                                     // [1]: gradient of the step's loss by the model's
-  Tensor mtp_weight_;                              // [1]: by each MTP module's; undefined: there is none
-  std::map<std::string, Tensor> router_weights_;  // [1]: the same by routers' losses that have a weight, by their names
-  // [1]: where these come from, as means over the step's micro-batches, and the losses' coefficients.
-  std::vector<std::pair<Tensor, double>> router_means_;
+  std::unique_ptr<Objective> objective_;
+  LossGradients root_gradients_;
+  int data_ranks_, data_rank_;       // whose micro-batches are consecutive in the global batch
+  int64_t count_ = 0;                // micro-batches of each
+  kernels::PositionRuns positions_;  // of this rank's tokens in their sequences
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
   StepRoutes* routes_ = nullptr;

@@ -1,0 +1,46 @@
+// What a step minimises, besides the losses that modules of the model record themselves.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "witan/model/transformer.h"
+#include "witan/train/run/config.h"
+#include "witan/train/step/step_inputs.h"
+
+namespace witan {
+
+// A micro-batch whose forward has come to the logits.
+struct ObjectivePass {
+  Tape& tape;
+  Transformer& model;
+  const StepInputs& inputs;
+  int64_t micro_batch;
+  bool scaled_losses;  // gradients of losses are multiplied by a loss scale
+};
+
+// Turns the logits of the last stage into losses. Every rank of a micro-batch calls it in the
+// same order. Between its inputs and its losses nothing waits for the host: a step may be recorded.
+class Objective {
+ public:
+  virtual ~Objective() = default;
+
+  // Records losses (Tape::add_loss) of out.logits and out.ahead, and takes these: logits are a step's largest tensors,
+  // of which the backward alone is to hold one.
+  virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
+};
+
+// The objective that the configuration asks for.
+std::unique_ptr<Objective> make_objective(const RunConfig& config);
+
+// Names of the losses that cross entropy records: the model's, and that of the module-th module of multi-token
+// prediction, counted from 1. Both are means over the targets of the global batch, in nats.
+inline constexpr const char* kLanguageLoss = "lm loss";
+std::string mtp_loss_name(int64_t module);
+
+// The share that each of the micro-batch's targets has in a mean over the global batch's, [T] in the accumulator dtype:
+// its mask over the number of targets. `ahead`: of the ahead-th module of multi-token prediction, 0 of the model.
+Tensor target_weights(const ObjectivePass& pass, int64_t ahead = 0);
+
+}  // namespace witan
