@@ -30,7 +30,7 @@ inline fs::path golden(const std::string& name) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/data" / name;
 }
 
-// Documents held in memory.
+// Documents held in memory. Their column "half" has half of each token's id.
 class MemoryDataset final : public TokenDataset {
  public:
   explicit MemoryDataset(std::vector<std::vector<int32_t>> documents) : documents_(std::move(documents)) {}
@@ -60,6 +60,12 @@ class MemoryDataset final : public TokenDataset {
     for (size_t i = 0; i < out.size(); ++i) out[i] = from.at(static_cast<size_t>(begin) + i);
   }
   std::string name() const override { return "memory"; }
+  std::vector<ColumnSpec> columns() const override { return {{"half"}}; }
+  void read_column(const ColumnSpec&, int64_t document, int64_t begin, std::span<float> out) const override {
+    std::vector<int32_t> tokens(out.size());
+    read(document, begin, tokens);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(tokens[i]) / 2;
+  }
 
  private:
   std::vector<std::vector<int32_t>> documents_;

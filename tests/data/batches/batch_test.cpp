@@ -51,11 +51,11 @@ TEST(Batch, ResetsAndMasksAsMegatronDoes) {
   EXPECT_EQ(masked.loss_tokens, 4);
 }
 
-TEST(Batch, ColumnsAreTakenInTheirOrder) {
+TEST(Batch, PlacesAreTakenInTheirOrder) {
   const Samples samples(MemoryDataset::counting({19}), {.sequence_length = 6, .shuffle = false});
   const Batch whole =
       make_batch(samples, 0, 2, {.end_of_text = 4, .reset_attention_mask = true, .eod_mask_loss = true});
-  const Batch ends = take_columns(whole, {{0, 1}, {4, 2}});
+  const Batch ends = take_places(whole, {{0, 1}, {4, 2}});
   EXPECT_EQ(ends.sequences, 2);
   EXPECT_EQ(ends.sequence_length, 3);
   EXPECT_EQ(ends.tokens, (Ints{0, 4, 5, 6, 10, 11}));
@@ -64,9 +64,9 @@ TEST(Batch, ColumnsAreTakenInTheirOrder) {
   EXPECT_EQ(ends.sequence_ids, (Ints{0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(ends.loss_mask, (Floats{1, 0, 1, 1, 1, 1}));
   EXPECT_EQ(ends.loss_tokens, 5);
-  EXPECT_EQ(ends.loss_tokens + take_columns(whole, {{1, 3}}).loss_tokens, whole.loss_tokens);
-  EXPECT_EQ(take_columns(whole, {{0, 6}}).tokens, whole.tokens);
-  EXPECT_EQ(take_columns(whole, {}).sequence_length, 0);
+  EXPECT_EQ(ends.loss_tokens + take_places(whole, {{1, 3}}).loss_tokens, whole.loss_tokens);
+  EXPECT_EQ(take_places(whole, {{0, 6}}).tokens, whole.tokens);
+  EXPECT_EQ(take_places(whole, {}).sequence_length, 0);
 }
 
 TEST(Batch, RefusesResetsWithoutAnEndOfText) {

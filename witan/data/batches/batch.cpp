@@ -24,7 +24,7 @@ void mark_documents(std::span<const int32_t> tokens, size_t row, const BatchOpti
 
 // [B, S] -> [B, sum of sizes]
 template <class T>
-std::vector<T> columns_of(const std::vector<T>& from, const Batch& batch, const std::vector<Columns>& runs) {
+std::vector<T> places_of(const std::vector<T>& from, const Batch& batch, const std::vector<PlaceRange>& runs) {
   std::vector<T> to;
   if (from.empty()) return to;
   for (int64_t b = 0; b < batch.sequences; ++b)
@@ -84,6 +84,18 @@ void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, co
   }
 }
 
+Column read_column(const SampleSource& samples, int64_t first, int64_t sequences, const ColumnSpec& spec) {
+  const std::vector<ColumnSpec> known = samples.columns();
+  require<DataError>(std::ranges::find(known, spec) != known.end(), samples.dataset().name(), ": has no column \"",
+                     spec.name, "\" with a value per ", spec.per == ColumnSpec::Per::token ? "token" : "sample",
+                     ", which the run's objective reads");
+  const size_t size = spec.per == ColumnSpec::Per::token ? static_cast<size_t>(samples.sequence_length()) : 1;
+  Column column{spec, std::vector<float>(static_cast<size_t>(sequences) * size)};
+  for (int64_t b = 0; b < sequences; ++b)
+    samples.read_column(first + b, spec, std::span(column.values).subspan(static_cast<size_t>(b) * size, size));
+  return column;
+}
+
 }  // namespace
 
 Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options) {
@@ -111,10 +123,11 @@ Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, 
     mark_documents(std::span(sample).first(length), row, options, batch);
   }
   batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+  for (const ColumnSpec& spec : options.columns) batch.columns.push_back(read_column(samples, first, sequences, spec));
   return batch;
 }
 
-Batch take_columns(const Batch& batch, const std::vector<Columns>& runs) {
+Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs) {
   int64_t length = 0;
   for (const auto& [begin, size] : runs) {
     assert(begin >= 0 && size >= 0 && begin + size <= batch.sequence_length);
@@ -122,12 +135,14 @@ Batch take_columns(const Batch& batch, const std::vector<Columns>& runs) {
   }
   Batch taken{.sequences = batch.sequences,
               .sequence_length = length,
-              .tokens = columns_of(batch.tokens, batch, runs),
-              .targets = columns_of(batch.targets, batch, runs),
-              .positions = columns_of(batch.positions, batch, runs),
-              .sequence_ids = columns_of(batch.sequence_ids, batch, runs),
-              .loss_mask = columns_of(batch.loss_mask, batch, runs)};
+              .tokens = places_of(batch.tokens, batch, runs),
+              .targets = places_of(batch.targets, batch, runs),
+              .positions = places_of(batch.positions, batch, runs),
+              .sequence_ids = places_of(batch.sequence_ids, batch, runs),
+              .loss_mask = places_of(batch.loss_mask, batch, runs)};
   taken.loss_tokens = std::count(taken.loss_mask.begin(), taken.loss_mask.end(), 1.0f);
+  for (const auto& [spec, values] : batch.columns)
+    taken.columns.push_back({spec, spec.per == ColumnSpec::Per::token ? places_of(values, batch, runs) : values});
   return taken;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "witan/data/datasets/column.h"
 #include "witan/data/samples/sample_source.h"
 
 namespace witan {
@@ -23,6 +24,7 @@ struct Batch {
   std::vector<int32_t> sequence_ids;  // documents of a row, from 0, or kPadding: attention stays among equal ids
   std::vector<float> loss_mask;       // 1 where the target counts, else 0
   int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's share of the loss's denominator
+  std::vector<Column> columns = {};   // those that the batch was asked for
 };
 
 // Megatron-LM's names. All three look for end_of_text among the *input* tokens, as Megatron-LM does; the end-of-text
@@ -33,6 +35,7 @@ struct BatchOptions {
   bool reset_attention_mask = false;  // sequence_ids count up after an end of text; otherwise all are 0
   bool eod_mask_loss = false;         // no loss where the input is an end of text
   int64_t vocab_size = 0;             // > 0: larger ids are an error
+  std::vector<ColumnSpec> columns = {};
 };
 
 // Throws ConfigError if an option needs an end-of-text token and there is none.
@@ -41,15 +44,16 @@ void validate(const BatchOptions& options);
 // Samples [first, first + sequences) as one batch. Of packed samples positions restart with each piece of a document,
 // and sequence_ids keep pieces apart, whatever the options; of conversations only the targets that are learnt from
 // count; what is left of a row is padding (end_of_text, or 0), with kPadding as its id and no target that counts.
-// Throws DataError for an id outside the vocabulary, CorruptionError for damage in the dataset.
+// Throws DataError for an id outside the vocabulary or a column that the samples do not have, CorruptionError for
+// damage in the dataset.
 Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
-// Selects columns of a batch, run by run: a context-parallel rank's part of the sequences. loss_tokens counts those of
-// the selected columns. The runs lie within the sequence. A batch with sizes only, without arrays, gives another one of
-// the same kind.
-struct Columns {
+// Selects places of a batch's rows, run by run: a context-parallel rank's part of the sequences. loss_tokens counts
+// those of the selected places; columns per sample stay as they are. The runs lie within the sequence. A batch with
+// sizes only, without arrays, gives another one of the same kind.
+struct PlaceRange {
   int64_t begin = 0, size = 0;
 };
-Batch take_columns(const Batch& batch, const std::vector<Columns>& runs);
+Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs);
 
 }  // namespace witan

@@ -41,6 +41,20 @@ void JoinedDataset::read_loss(int64_t document, int64_t begin, std::span<int32_t
   part.read_loss(document, begin, out);
 }
 
+std::vector<ColumnSpec> JoinedDataset::columns() const {
+  std::vector<ColumnSpec> all = parts_.empty() ? std::vector<ColumnSpec>() : parts_.front()->columns();
+  for (const auto& part : parts_)
+    std::erase_if(all, [known = part->columns()](const ColumnSpec& column) {
+      return std::ranges::find(known, column) == known.end();
+    });
+  return all;
+}
+
+void JoinedDataset::read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const {
+  const TokenDataset& part = part_of(document);
+  part.read_column(column, document, begin, out);
+}
+
 std::string JoinedDataset::name() const {
   if (parts_.empty()) return "no dataset";
   const auto others = static_cast<int64_t>(parts_.size()) - 1;

@@ -28,23 +28,31 @@ class Part final : public TokenDataset {
   int64_t tokens() const override { return range_.tokens; }
   int64_t length(int64_t document) const override {
     if (is_split(document)) return range_.cut_end - range_.cut_begin;
-    return whole_->length(order_(range_.first + document));
+    return whole_->length(in_whole(document));
   }
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override {
     assert(document >= 0 && document < documents());
-    whole_->read(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
+    whole_->read(in_whole(document), begin_in_whole(document, begin), out);
   }
   std::string name() const override { return whole_->name() + " (" + label_ + ")"; }
   bool conversations() const override { return whole_->conversations(); }
   void prefetch(int64_t document, int64_t begin, int64_t tokens) const override {
-    whole_->prefetch(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), tokens);
+    whole_->prefetch(in_whole(document), begin_in_whole(document, begin), tokens);
   }
   void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
-    whole_->read_loss(order_(range_.first + document), begin + (is_split(document) ? range_.cut_begin : 0), out);
+    whole_->read_loss(in_whole(document), begin_in_whole(document, begin), out);
+  }
+  std::vector<ColumnSpec> columns() const override { return whole_->columns(); }
+  void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override {
+    whole_->read_column(column, in_whole(document), begin_in_whole(document, begin), out);
   }
 
  private:
   bool is_split(int64_t document) const { return range_.first + document == range_.cut; }
+  int64_t in_whole(int64_t document) const { return order_(range_.first + document); }
+  int64_t begin_in_whole(int64_t document, int64_t begin) const {
+    return begin + (is_split(document) ? range_.cut_begin : 0);
+  }
 
   std::shared_ptr<const TokenDataset> whole_;
   Permutation order_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
+#include "witan/data/datasets/column.h"
 
 namespace witan {
 
@@ -32,6 +33,11 @@ class TokenDataset {
   virtual bool conversations() const { return false; }
   // Likewise 1 for a token that is learnt from, else 0. Of other documents all are.
   virtual void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const;
+  // The columns that documents have beside their tokens, each with a value per token.
+  virtual std::vector<ColumnSpec> columns() const { return {}; }
+  // Fills `out` with values of one of them for tokens [begin, begin + out.size()).
+  virtual void read_column(const ColumnSpec& /*column*/, int64_t /*document*/, int64_t /*begin*/,
+                           std::span<float> /*out*/) const {}
   // The dataset's name, for messages.
   virtual std::string name() const = 0;
 };

@@ -53,6 +53,20 @@ void MixedSamples::prefetch(int64_t index) const {
   sources_[place.source].samples->prefetch(place.sample);
 }
 
+std::vector<ColumnSpec> MixedSamples::columns() const {
+  std::vector<ColumnSpec> all = sources_.front().samples->columns();
+  for (const Source& source : sources_)
+    std::erase_if(all, [known = source.samples->columns()](const ColumnSpec& column) {
+      return std::ranges::find(known, column) == known.end();
+    });
+  return all;
+}
+
+void MixedSamples::read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const {
+  const Mixture::Place place = mixture_->at(index);
+  sources_[place.source].samples->read_column(place.sample, column, out);
+}
+
 SampleSource::PackedSize MixedSamples::packed_size() const {
   PackedSize all;
   for (const Source& source : sources_) {

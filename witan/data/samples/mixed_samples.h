@@ -32,6 +32,8 @@ class MixedSamples final : public SampleSource {
   bool packed() const override { return sources_.front().samples->packed(); }
   PackedSize packed_size() const override;
   std::vector<Piece> pieces_of(int64_t index) const override;
+  std::vector<ColumnSpec> columns() const override;  // those that all sources have
+  void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const override;
 
  private:
   std::vector<Source> sources_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "witan/data/datasets/column.h"
 #include "witan/data/datasets/token_dataset.h"
 
 namespace witan {
@@ -52,6 +53,12 @@ class SampleSource {
   };
   // In a sample, from its first place on; places behind them are padding.
   virtual std::vector<Piece> pieces_of(int64_t) const { return {}; }
+
+  // The columns that samples have beside their tokens: of packed ones those of their documents.
+  virtual std::vector<ColumnSpec> columns() const { return packed() ? dataset().columns() : std::vector<ColumnSpec>(); }
+  // Fills `out` with sample `index`'s values of one of them: [sequence_length] per token, 0 where there is padding, or
+  // [1] per sample. Throws as read() and pieces_of() do. A source that is not packed and has columns overrides it.
+  virtual void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const;
 
   // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read() and
   // pieces_of() do. A source that is not packed overrides it.

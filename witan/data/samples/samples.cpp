@@ -135,6 +135,17 @@ void Samples::read(int64_t index, std::span<int32_t> out) const {
   });
 }
 
+void Samples::read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const {
+  if (packed()) return SampleSource::read_column(index, column, out);
+  std::vector<float> values(out.size() + 1);
+  std::span<float> left = values;
+  for_pieces(index, [&](int64_t document, int64_t begin, int64_t tokens) {
+    dataset_->read_column(column, document, begin, left.first(static_cast<size_t>(tokens)));
+    left = left.subspan(static_cast<size_t>(tokens));
+  });
+  std::copy(values.begin() + 1, values.end(), out.begin());
+}
+
 void Samples::prefetch(int64_t index) const {
   // The order of the next epoch is made before it is needed, while this one is still read.
   if (index % per_epoch_ >= per_epoch_ - per_epoch_ / kPartMadeAhead) epoch(index / per_epoch_ + 1);

@@ -51,6 +51,8 @@ class Samples final : public SampleSource {
 
   // A pure function of (dataset, options, index), O(log documents) after an epoch's first use.
   void read(int64_t index, std::span<int32_t> out) const override;
+  std::vector<ColumnSpec> columns() const override { return dataset_->columns(); }
+  void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const override;
   void prefetch(int64_t index) const override;
 
  private:

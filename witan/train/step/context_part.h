@@ -8,7 +8,7 @@
 
 namespace witan {
 
-// Of each batch [B, S] the columns [B, S / n] at context_positions() of this rank of the group. Throws ConfigError
+// Of each batch [B, S] the places [B, S / n] at context_positions() of this rank of the group. Throws ConfigError
 // unless 2 n divides S.
 std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& context);
 
