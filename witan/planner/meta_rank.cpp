@@ -7,15 +7,12 @@
 #include "witan/parallel/peers.h"
 #include "witan/train/run/interval_samples.h"
 #include "witan/train/step/device.h"
+#include "witan/train/step/objective.h"
 
 namespace witan {
 
 std::vector<Batch> batches_of(const RunConfig& config, int64_t count) {
-  Batch batch;
-  batch.sequences = config.train.micro_batch_size;
-  batch.sequence_length = config.data.seq_length;
-  batch.loss_tokens = batch.sequences * batch.sequence_length;
-  return std::vector<Batch>(static_cast<size_t>(count), batch);
+  return std::vector<Batch>(static_cast<size_t>(count), sized_batch(config));
 }
 
 Layout layout_of(const RunConfig& config) {

@@ -2,16 +2,12 @@
 #pragma once
 
 #include "witan/base/numbers/rng.h"
-#include "witan/data/batches/batch.h"
-#include "witan/train/run/config.h"
+#include "witan/train/step/objective.h"
 
 namespace witan {
 
 inline Batch random_batch(const RunConfig& config, uint64_t number) {
-  Batch batch;
-  batch.sequences = config.train.micro_batch_size;
-  batch.sequence_length = config.data.seq_length;
-  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  Batch batch = sized_batch(config);
   const auto tokens = static_cast<size_t>(batch.loss_tokens);
   const Philox rng(1, number);
   const auto vocabulary = static_cast<uint64_t>(config.model.vocab_size);
@@ -22,6 +18,8 @@ inline Batch random_batch(const RunConfig& config, uint64_t number) {
   }
   batch.sequence_ids.assign(tokens, 0);
   batch.loss_mask.assign(tokens, 1.0f);
+  for (auto& [column, values] : batch.columns)
+    values.assign(column.per == ColumnSpec::Per::token ? tokens : static_cast<size_t>(batch.sequences), 1.0f);
   return batch;
 }
 

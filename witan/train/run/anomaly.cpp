@@ -18,18 +18,30 @@ namespace {
 
 constexpr size_t kMostNames = 20;  // of tensors of a rank that are listed
 
-// The names of a batch's arrays, and the arrays.
+const std::string kBatchColumns = "batch.columns.";
+
+// Visits each array of a batch with its name, dtype and what it has a value for.
 template <class OfBatch, class Visit>
 void for_batch_arrays(OfBatch& batch, Visit visit) {
-  visit("batch.tokens", batch.tokens, DType::i32);
-  visit("batch.targets", batch.targets, DType::i32);
-  visit("batch.positions", batch.positions, DType::i32);
-  visit("batch.sequence_ids", batch.sequence_ids, DType::i32);
-  visit("batch.loss_mask", batch.loss_mask, DType::f32);
+  constexpr auto kToken = ColumnSpec::Per::token;
+  visit("batch.tokens", batch.tokens, DType::i32, kToken);
+  visit("batch.targets", batch.targets, DType::i32, kToken);
+  visit("batch.positions", batch.positions, DType::i32, kToken);
+  visit("batch.sequence_ids", batch.sequence_ids, DType::i32, kToken);
+  visit("batch.loss_mask", batch.loss_mask, DType::f32, kToken);
+  for (auto& [column, values] : batch.columns) visit(kBatchColumns + column.name, values, DType::f32, column.per);
 }
 
-Shape shape_of_batches(int64_t micro_batches, const Batch& one) {
+Shape shape_of_batches(int64_t micro_batches, const Batch& one, ColumnSpec::Per per) {
+  if (per == ColumnSpec::Per::sample) return {micro_batches, one.sequences};
   return {micro_batches, one.sequences, one.sequence_length};
+}
+
+// Host memory for the arrays of so many micro-batches.
+Stream memory_for_batches(ThreadPool& pool, int64_t micro_batches, const Batch& one) {
+  const int64_t tokens = shape_of_batches(micro_batches, one, ColumnSpec::Per::token).elements();
+  const auto arrays = static_cast<int64_t>(5 + one.columns.size());
+  return {{}, reserve_arena({}, arrays * ((tokens * 4 + 4095) / 4096 * 4096)), pool};
 }
 
 Json names_of(std::vector<std::string> names) {
@@ -171,26 +183,23 @@ fs::path write_anomaly(Group& host, Stream& stream, const fs::path& folder, cons
     if (tensor.kind == StateTensor::Kind::value || tensor.kind == StateTensor::Kind::buffer)
       content.tensors.push_back(std::move(tensor));
   const auto count = static_cast<int64_t>(anomaly.batches.size());
-  const Shape own = shape_of_batches(count, anomaly.batches.front());
-  const Shape global = shape_of_batches(count * anomaly.layout.data_ranks(), anomaly.batches.front());
-  const int64_t bytes_of_array = (own.elements() * 4 + 4095) / 4096 * 4096;
+  const Batch& one = anomaly.batches.front();
   ThreadPool pool(1);
-  Stream memory({}, reserve_arena({}, 5 * bytes_of_array), pool);
+  Stream memory = memory_for_batches(pool, count, one);
   std::vector<Tensor> arrays;
-  const Region rows = rows_of(global, anomaly.layout.data_rank(host.rank()) * count, count);
+  for_batch_arrays(one, [&](const std::string& name, const auto&, DType dtype, ColumnSpec::Per per) {
+    arrays.push_back(memory.empty(shape_of_batches(count, one, per), dtype, MemoryTag::workspace));
+    const Shape global = shape_of_batches(count * anomaly.layout.data_ranks(), one, per);
+    content.tensors.push_back({.name = name,
+                               .local = arrays.back(),
+                               .global_shape = global,
+                               .region = rows_of(global, anomaly.layout.data_rank(host.rank()) * count, count),
+                               .writes = writes_batches(anomaly.layout, host.rank())});
+  });
   for (size_t i = 0; i < anomaly.batches.size(); ++i)
-    for_batch_arrays(anomaly.batches[i],
-                     [&, which = size_t{0}](const char* name, const auto& values, DType dtype) mutable {
-                       if (i == 0) {
-                         arrays.push_back(memory.empty(own, dtype, MemoryTag::workspace));
-                         content.tensors.push_back({.name = name,
-                                                    .local = arrays.back(),
-                                                    .global_shape = global,
-                                                    .region = rows,
-                                                    .writes = writes_batches(anomaly.layout, host.rank())});
-                       }
-                       memory.write(arrays[which++].narrow(0, static_cast<int64_t>(i), 1), values.data());
-                     });
+    for_batch_arrays(anomaly.batches[i], [&, which = size_t{0}](const auto&, const auto& values, auto...) mutable {
+      memory.write(arrays[which++].narrow(0, static_cast<int64_t>(i), 1), values.data());
+    });
   return save_checkpoint(host, stream, folder, content);
 }
 
@@ -207,20 +216,25 @@ RecordedAnomaly open_anomaly(const fs::path& folder) {
   Batch empty;
   empty.sequences = shape[1];
   empty.sequence_length = shape[2];
+  for (const auto& [name, tensor] : found.checkpoint.manifest.tensors)
+    if (name.starts_with(kBatchColumns))
+      empty.columns.push_back({{name.substr(kBatchColumns.size()),
+                                tensor.shape.dims() == 2 ? ColumnSpec::Per::sample : ColumnSpec::Per::token}});
   found.batches.resize(static_cast<size_t>(shape[0]), empty);
   ThreadPool pool(1);
-  Stream memory({}, reserve_arena({}, 5 * ((shape.elements() * 4 + 4095) / 4096 * 4096)), pool);
+  Stream memory = memory_for_batches(pool, shape[0], empty);
   std::vector<StateTensor> arrays;
-  for_batch_arrays(empty, [&](const char* name, const auto&, DType dtype) {
-    arrays.push_back({name, memory.empty(shape, dtype, MemoryTag::workspace), shape, {0, shape.elements()}});
+  for_batch_arrays(empty, [&](const std::string& name, const auto&, DType dtype, ColumnSpec::Per per) {
+    const Shape all = shape_of_batches(shape[0], empty, per);
+    arrays.push_back({name, memory.empty(all, dtype, MemoryTag::workspace), all, {0, all.elements()}});
   });
   load_tensors(found.checkpoint, arrays, Extra::allow);
-  const auto each = static_cast<size_t>(shape[1] * shape[2]);
   for (size_t i = 0; i < found.batches.size(); ++i) {
     Batch& batch = found.batches[i];
-    for_batch_arrays(batch, [&, which = size_t{0}](const char*, auto& values, DType) mutable {
-      values.resize(each);
-      memory.read(values.data(), arrays[which++].local.narrow(0, static_cast<int64_t>(i), 1));
+    for_batch_arrays(batch, [&, which = size_t{0}](const auto&, auto& values, auto...) mutable {
+      const Tensor own = arrays[which++].local.narrow(0, static_cast<int64_t>(i), 1);
+      values.resize(static_cast<size_t>(own.elements()));
+      memory.read(values.data(), own);
     });
     batch.loss_tokens = std::ranges::count(batch.loss_mask, 1.0F);
   }

@@ -7,6 +7,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/comm/texts.h"
+#include "witan/train/step/objective.h"
 
 namespace witan {
 namespace {
@@ -61,9 +62,11 @@ int64_t ReplayCheck::micro_batches_of_a_rank() const {
 void ReplayCheck::replay(int steps_back, PassDigest& digest) {
   const int as = layout_.data_rank(ring_.rank_after(rank_, -steps_back));
   const int64_t size = config_->train.micro_batch_size, count = micro_batches_of_a_rank();
+  BatchOptions options = data_.batch;
+  options.columns = make_objective(*config_)->columns();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < count; ++i)
-    batches.push_back(make_batch(*data_.train, step_.consumed_samples + (as * count + i) * size, size, data_.batch));
+    batches.push_back(make_batch(*data_.train, step_.consumed_samples + (as * count + i) * size, size, options));
   engine_.replay_passes(batches, as, step_.step, step_.updates, digest);
 }
 

@@ -53,11 +53,7 @@ CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout
     schedule.follow(groups.experts_of_host(), layout.expert_ranks_of_host(rank));
     schedule.follow(groups.experts_between_hosts(), layout.expert_ranks_between_hosts(rank));
   }
-  Batch batch;
-  batch.sequences = config->train.micro_batch_size;
-  batch.sequence_length = config->data.seq_length;
-  batch.loss_tokens = batch.sequences * batch.sequence_length;
-  engine.step(std::vector<Batch>(static_cast<size_t>(own), batch), 1, 0);
+  engine.step(std::vector<Batch>(static_cast<size_t>(own), sized_batch(*config)), 1, 0);
   for (Group* group : groups.all()) group->observe(nullptr);
   return schedule;
 }

@@ -38,6 +38,7 @@
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/step/objective.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {
@@ -266,6 +267,7 @@ class RankTrainer {
     options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
     options.data_parallel_size = groups_.layout().data_ranks();
     options.batch = run_.data.batch;
+    options.batch.columns = make_objective(*run_.config)->columns();
     return options;
   }
 

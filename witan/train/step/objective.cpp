@@ -45,6 +45,15 @@ std::unique_ptr<Objective> make_objective(const RunConfig& config) {
   return std::make_unique<CrossEntropy>(config.model);
 }
 
+Batch sized_batch(const RunConfig& config) {
+  Batch batch;
+  batch.sequences = config.train.micro_batch_size;
+  batch.sequence_length = config.data.seq_length;
+  batch.loss_tokens = batch.sequences * batch.sequence_length;
+  for (const ColumnSpec& column : make_objective(config)->columns()) batch.columns.push_back({column});
+  return batch;
+}
+
 std::string mtp_loss_name(int64_t module) {
   return cat("mtp_", module, " loss");
 }

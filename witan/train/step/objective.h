@@ -20,12 +20,14 @@ struct ObjectivePass {
   bool scaled_losses;  // gradients of losses are multiplied by a loss scale
 };
 
-// Turns the logits of the last stage into losses. Every rank of a micro-batch calls it in the
+// Turns the logits of the last stage and the batch's columns into losses. Every rank of a micro-batch calls it in the
 // same order. Between its inputs and its losses nothing waits for the host: a step may be recorded.
 class Objective {
  public:
   virtual ~Objective() = default;
 
+  // The columns that batches must have besides tokens and targets.
+  virtual std::vector<ColumnSpec> columns() const { return {}; }
   // Records losses (Tape::add_loss) of out.logits and out.ahead, and takes these: logits are a step's largest tensors,
   // of which the backward alone is to hold one.
   virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
@@ -33,6 +35,10 @@ class Objective {
 
 // The objective that the configuration asks for.
 std::unique_ptr<Objective> make_objective(const RunConfig& config);
+
+// The sizes of a micro-batch and the columns that the objective reads, without values: what a step on the meta device
+// is given.
+Batch sized_batch(const RunConfig& config);
 
 // Names of the losses that cross entropy records: the model's, and that of the module-th module of multi-token
 // prediction, counted from 1. Both are means over the targets of the global batch, in nats.

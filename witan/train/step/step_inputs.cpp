@@ -1,11 +1,25 @@
 #include "witan/train/step/step_inputs.h"
 
+#include <algorithm>
 #include <cassert>
+
+#include "witan/base/error.h"
 
 namespace witan {
 
+namespace {
+
+std::vector<ColumnSpec> columns_of(const Batch& batch) {
+  std::vector<ColumnSpec> specs;
+  for (const Column& column : batch.columns) specs.push_back(column.spec);
+  return specs;
+}
+
+}  // namespace
+
 StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules)
-    : counts_(stream.empty({1 + mtp_modules}, DType::f64, MemoryTag::workspace)) {
+    : columns_(columns_of(batches.front())),
+      counts_(stream.empty({1 + mtp_modules}, DType::f64, MemoryTag::workspace)) {
   places_.resize(static_cast<size_t>(1 + mtp_modules));
   for (const Batch& batch : batches) {
     const Shape shape{batch.sequences, batch.sequence_length}, flat{shape.elements()};
@@ -17,6 +31,12 @@ StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_
       place.positions = take(shape, DType::i32);
       place.targets = take(flat, DType::i32);
       place.mask = take(flat, DType::f32);
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const bool per_token = columns_[c].per == ColumnSpec::Per::token, first = &places == &places_.front();
+        place.columns.push_back(per_token ? take(flat, DType::f32)
+                                : first   ? take({batch.sequences}, DType::f32)
+                                          : places_.front().back().columns[c]);
+      }
     }
   }
 }
@@ -24,7 +44,9 @@ StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_
 bool StepInputs::fits(const std::vector<Batch>& batches) const {
   if (batches.size() != sequence_ids_.size()) return false;
   for (size_t i = 0; i < batches.size(); ++i)
-    if (sequence_ids_[i].shape() != Shape{batches[i].sequences, batches[i].sequence_length}) return false;
+    if (sequence_ids_[i].shape() != Shape{batches[i].sequences, batches[i].sequence_length} ||
+        columns_of(batches[i]) != columns_)
+      return false;
   return true;
 }
 
@@ -50,7 +72,19 @@ void StepInputs::upload(Stream& stream, const std::vector<Batch>& batches, std::
     stream.write(places[i].positions, batches[i].positions.data());
     stream.write(places[i].targets, batches[i].targets.data());
     stream.write(places[i].mask, batches[i].loss_mask.data());
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      assert(batches[i].columns[c].spec == columns_[c]);
+      stream.write(places[i].columns[c], batches[i].columns[c].values.data());
+    }
   }
+}
+
+const Tensor& StepInputs::column(int64_t micro_batch, std::string_view name, int64_t ahead) const {
+  const auto found = std::ranges::find(columns_, name, &ColumnSpec::name);
+  if (found == columns_.end())
+    throw Error(ExitCode::internal, cat("the step's batches have no column \"", name,
+                                        "\": Objective::columns() must name those that it reads"));
+  return place(micro_batch, ahead).columns[static_cast<size_t>(found - columns_.begin())];
 }
 
 ModelInput StepInputs::input(int64_t micro_batch) const {

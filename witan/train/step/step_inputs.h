@@ -2,6 +2,7 @@
 // captured step finds the next batch where it found the last.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "witan/data/batches/batch.h"
@@ -11,7 +12,8 @@ namespace witan {
 
 class StepInputs {
  public:
-  // Takes buffers for batches of these sizes from the stream's arena, and for so many MTP modules to look ahead in.
+  // Takes buffers for batches of these sizes and columns from the stream's arena, and for so many MTP modules to look
+  // ahead in.
   StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules = 0);
 
   // Whether these batches fit the buffers.
@@ -26,6 +28,9 @@ class StepInputs {
   // Of the model, `ahead` = 0, or of the ahead-th MTP module: [B S] int32 and float32.
   const Tensor& targets(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).targets; }
   const Tensor& mask(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).mask; }
+  // The batches' column of this name, float32: [B S] per token, shifted as targets are, or [B] per sample. Throws Error
+  // where they have none.
+  const Tensor& column(int64_t micro_batch, std::string_view name, int64_t ahead = 0) const;
   // [1] float64: of this rank's batches, until it is reduced.
   Tensor target_count(int64_t ahead = 0) const { return counts_.narrow(0, ahead, 1); }
   const Tensor& target_counts() const { return counts_; }  // [1 + MTP modules]: all of them
@@ -33,6 +38,7 @@ class StepInputs {
  private:
   struct Place {
     Tensor tokens, positions, targets, mask;
+    std::vector<Tensor> columns;  // in the order of columns_; per sample those of the model's place
   };
   const Place& place(int64_t micro_batch, int64_t ahead) const {
     return places_[static_cast<size_t>(ahead)][static_cast<size_t>(micro_batch)];
@@ -41,6 +47,7 @@ class StepInputs {
 
   std::vector<std::vector<Place>> places_;  // of the model and of each MTP module; by micro-batch
   std::vector<Tensor> sequence_ids_;
+  std::vector<ColumnSpec> columns_;
   Tensor counts_;
 };
 
