@@ -255,10 +255,51 @@ TEST(Conversations, AMessageThatIsNotLearntFromIsLeftOutOfAll) {
   }
 }
 
+// The weights of letters, as far as the conversation has them.
+std::string weights_of(const Conversation& conversation, std::string_view letters) {
+  const EncodedConversation encoded = encode_conversation(
+      conversation, [](std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
+        out.insert(out.end(), text.begin(), text.end());
+      });
+  std::string found;
+  for (size_t i = 0; i < encoded.tokens.size(); ++i)
+    if (letters.find(static_cast<char>(encoded.tokens[i])) != letters.npos)
+      found += cat(static_cast<char>(encoded.tokens[i]), encoded.loss[i], " ");
+  return found;
+}
+
+TEST(Conversations, WeightsAreThoseOfAllTokensOfAnAnswer) {
+  for (const char* source : {kChatMl, kGeneration})
+    for (const bool answers_only : {true, false}) {
+      SCOPED_TRACE(cat(source, answers_only));
+      ConversationFormat made = format(source);
+      made.answers_only = answers_only;
+      const auto row = read_conversations(weighted(R"(, "weight": 0.25)", R"(, "weight": 2)"), made);
+      ASSERT_EQ(row.conversations.size(), 1u) << row.reason;
+      EXPECT_EQ(weights_of(row.conversations[0], "BADGOvD"),
+                answers_only ? "B0.25 A0.25 D0.25 v0 G2 O2 O2 D2 " : "B0.25 A0.25 D0.25 v1 G2 O2 O2 D2 ");
+      const auto some = read_conversations(weighted(R"(, "weight": 0)", R"(, "weight": 0.5)"), made);
+      ASSERT_EQ(some.conversations.size(), 1u) << some.reason;
+      EXPECT_EQ(weights_of(some.conversations[0], "BADGOD"), "B0 A0 D0 G0.5 O0.5 O0.5 D0.5 ");
+    }
+  // Each answer is a conversation of its own.
+  const ConversationRow each = read_conversations(
+      R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "<t></think>BA", "weight": 0.25},
+                       {"role": "user", "content": "v"}, {"role": "assistant", "content": "GO", "weight": 2}]})",
+      format(kForgetful));
+  ASSERT_EQ(each.conversations.size(), 2u) << each.reason;
+  EXPECT_EQ(weights_of(each.conversations[0], "BAGO"), "B0.25 A0.25 ");
+  EXPECT_EQ(weights_of(each.conversations[1], "BAGO"), "B0 A0 G2 O2 ");
+}
+
 TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
   const auto reason = [](const std::string& row) { return read_conversations(row, format(kChatMl)).reason; };
-  EXPECT_EQ(reason(weighted(R"(, "weight": 0.5)", "")),
-            "a message's weight is 0.5: only 0 and 1, or false and true, are supported");
+  EXPECT_EQ(reason(weighted(R"(, "weight": -0.5)", "")),
+            "a message's weight is -0.5: it must be 0, or a number between 0.001 and 1000");
+  EXPECT_EQ(reason(weighted(R"(, "weight": 1e-9)", "")),
+            "a message's weight is 1e-09: it must be 0, or a number between 0.001 and 1000");
+  EXPECT_EQ(reason(weighted(R"(, "loss": 0.5)", "")),
+            "a message's loss is 0.5: only 0 and 1, or false and true, are supported");
   EXPECT_EQ(reason(weighted(R"(, "train": "no")", "")),
             "a message's train is no: only 0 and 1, or false and true, are supported");
   EXPECT_EQ(reason(weighted(R"(, "train": false, "weight": 1)", "")),
@@ -354,9 +395,9 @@ TEST(Conversations, MarksTheTokensOfAnswersEvenWhereTheyJoinThePrompt) {
   const Conversation conversation{"q\n\na<|im_end|>\n\nx", {{2, 14}}};  // from the second line feed on
   const EncodedConversation encoded = encode_conversation(conversation, encode);
   EXPECT_EQ(encoded.tokens, (std::vector<int32_t>{'q', 200, 'a', 201, 200, 'x'}));
-  EXPECT_EQ(encoded.loss, (std::vector<int32_t>{0, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(encoded.loss, (std::vector<float>{0, 1, 1, 1, 0, 0}));
   const EncodedConversation whole = encode_conversation({"ab", {{0, 2}}}, encode);
-  EXPECT_EQ(whole.loss, (std::vector<int32_t>{1, 1}));
+  EXPECT_EQ(whole.loss, (std::vector<float>{1, 1}));
 }
 
 // The prompt ends with "è" (C3 A8) where the answer has "à" (C3 A0).

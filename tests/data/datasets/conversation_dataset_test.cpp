@@ -5,6 +5,7 @@
 #include <set>
 
 #include "data/data_support.h"
+#include "witan/data/batches/ahead.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/split.h"
@@ -21,10 +22,11 @@ using ::testing::HasSubstr;
 std::shared_ptr<TokensInMemory> conversations(const std::vector<int64_t>& lengths) {
   auto made = std::make_shared<TokensInMemory>("memory");
   for (size_t c = 0; c < lengths.size(); ++c) {
-    std::vector<int32_t> tokens, loss;
+    std::vector<int32_t> tokens;
+    std::vector<float> loss;
     for (int64_t i = 0; i < lengths[c]; ++i) {
       tokens.push_back(static_cast<int32_t>(100 * c) + static_cast<int32_t>(i));
-      loss.push_back(i >= lengths[c] / 2);
+      loss.push_back(i >= lengths[c] / 2 ? 1 : 0);
     }
     made->add(std::move(tokens), std::move(loss));
   }
@@ -87,9 +89,9 @@ TEST(ConversationSplit, HoldsOutWholeConversations) {
   EXPECT_EQ(split.held_out->documents(), 2);
   EXPECT_EQ(split.train->documents(), 8);
   EXPECT_TRUE(split.train->conversations());
-  std::vector<int32_t> loss(5);
+  std::vector<float> loss(5);
   split.held_out->read_loss(0, 0, loss);
-  EXPECT_EQ(loss, (std::vector<int32_t>{0, 0, 1, 1, 1}));
+  EXPECT_EQ(loss, (std::vector<float>{0, 0, 1, 1, 1}));
   EXPECT_EQ(split_documents(conversations({3, 90}), {.held_out_fraction = 0.01}).train->documents(), 1);
   EXPECT_THAT(message_of<DataError>([] { split_documents(conversations({9}), {}); }), HasSubstr("give more"));
 }
@@ -145,11 +147,12 @@ TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
   const auto data = open_tokens(prefix);
   ASSERT_TRUE(data->conversations());
   ASSERT_EQ(data->length(0), 10);
-  std::vector<int32_t> tokens(10), loss(10);
+  std::vector<int32_t> tokens(10);
+  std::vector<float> loss(10);
   data->read(0, 0, tokens);
   data->read_loss(0, 0, loss);
   EXPECT_EQ(tokens, (std::vector<int32_t>{'u', ':', 'h', 'i', 256, 'a', ':', 'y', 'o', 256}));
-  EXPECT_EQ(loss, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(loss, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
 
   EXPECT_TRUE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused);
   fs::remove(prefix.string() + ".loss.idx");
@@ -197,6 +200,34 @@ TEST(ConversationShards, OfTablesAreThoseOfTheirRows) {
   EXPECT_FALSE(prepare(golden("tables/other_pairs.parquet"), "pairs").empty());
 }
 
+TEST(LossMarks, AreWeightsOfThreeDigits) {
+  EXPECT_EQ(mark_of_weight(0), 0);
+  EXPECT_EQ(mark_of_weight(1), 1);
+  EXPECT_EQ(mark_of_weight(0.5f), 0x3800) << "the bits of a float16";
+  for (const float weight : {0.0f, 0.001f, 0.1f, 0.5f, 1.0f, 3.0f, 1000.0f}) {
+    EXPECT_LT(mark_of_weight(weight), kLossMarks);
+    EXPECT_NEAR(weight_of_mark(mark_of_weight(weight)), weight, weight / 2048);
+  }
+}
+
+// From rows of text to a batch: the weights of messages multiply the losses of their tokens, and every target counts.
+TEST(ConversationShards, KeepTheWeightsOfMessages) {
+  const TempFolder folder;
+  const fs::path prefix = folder / "tokens";
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "weight": 0.25}]})";
+  put(folder / "rows.jsonl", row + "\n" + row + "\n");  // each split needs one
+  prepare_dataset(find_sources({folder / "rows.jsonl"}).files, chat_encoder(), prefix, chat_options());
+  const auto data = open_tokens(prefix);
+  std::vector<float> loss(10);
+  data->read_loss(0, 0, loss);
+  EXPECT_EQ(loss, (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0.25, 0.25, 0.25}));
+  const Batch batch = make_batch(Samples(data, {.sequence_length = 12}), 0, 1, {});
+  EXPECT_EQ(batch.loss_mask, (std::vector<float>{0, 0, 0, 0, 0, 0, 0.25, 0.25, 0.25, 0, 0, 0}));
+  EXPECT_EQ(batch.loss_tokens, 3);
+  EXPECT_EQ(look_ahead(batch, 1).loss_mask, (std::vector<float>{0, 0, 0, 0, 0, 0.25, 0.25, 0.25, 0, 0, 0, 0}));
+}
+
 TEST(ConversationShards, OfOtherTokensAreRefused) {
   const TempFolder folder;
   const auto write = [&](const std::string& name, const std::vector<std::vector<int32_t>>& documents) {
@@ -211,9 +242,9 @@ TEST(ConversationShards, OfOtherTokensAreRefused) {
   EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(folder / "a"); }),
               HasSubstr("conversation 0 has 1 marks, but 2 tokens"));
   write("a.loss", {{0, 2}, {1}});
-  std::vector<int32_t> loss(2);
+  std::vector<float> loss(2);
   EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(folder / "a")->read_loss(0, 0, loss); }),
-              HasSubstr("neither 0 nor 1"));
+              HasSubstr("conversation 0 has a mark that is the weight of no token"));
 }
 
 }  // namespace

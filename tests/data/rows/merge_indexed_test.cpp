@@ -69,7 +69,7 @@ TEST_F(MergeIndexedTest, MergesConversations) {
   const auto merged = open_tokens(folder_ / "merged");
   EXPECT_TRUE(merged->conversations());
   EXPECT_EQ(read_all(*merged), (std::vector<std::vector<int32_t>>{{5, 6}, {7}}));
-  std::vector<int32_t> loss(2);
+  std::vector<float> loss(2);
   merged->read_loss(0, 0, loss);
   EXPECT_THAT(loss, ElementsAre(0, 1));
 }

@@ -27,8 +27,8 @@ class OneMark final : public TokenDataset {
   int64_t length(int64_t) const override { return 5; }
   void read(int64_t, int64_t, std::span<int32_t> out) const override { std::ranges::fill(out, 7); }
   bool conversations() const override { return true; }
-  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = begin + static_cast<int64_t>(i) == (document == 0 ? 0 : 4);
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = begin + static_cast<int64_t>(i) == (document == 0 ? 0 : 4) ? 1 : 0;
   }
   std::string name() const override { return "one mark"; }
 };

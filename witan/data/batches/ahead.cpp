@@ -26,7 +26,7 @@ Batch look_ahead(const Batch& batch, int64_t k) {
     for (size_t i = 0; i < batch.tokens.size(); ++i)
       ahead.columns[c].values[i] = is_there(i) ? batch.columns[c].values[i + by] : 0;
   }
-  ahead.loss_tokens = std::ranges::count(ahead.loss_mask, 1.0f);
+  ahead.count_loss_tokens();
   return ahead;
 }
 

@@ -37,6 +37,10 @@ std::vector<T> places_of(const std::vector<T>& from, const Batch& batch, const s
 
 }  // namespace
 
+void Batch::count_loss_tokens() {
+  loss_tokens = std::ranges::count_if(loss_mask, [](float weight) { return weight > 0; });
+}
+
 void validate(const BatchOptions& options) {
   const bool needs = options.reset_position_ids || options.reset_attention_mask || options.eod_mask_loss;
   require<ConfigError>(
@@ -59,7 +63,8 @@ void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, co
   const auto length = static_cast<size_t>(batch.sequence_length);
   size_t at = row;
   int32_t id = 0;
-  std::vector<int32_t> tokens, loss;
+  std::vector<int32_t> tokens;
+  std::vector<float> loss;
   for (const SampleSource::Piece& piece : samples.pieces_of(index)) {
     const auto places = static_cast<size_t>(piece.places);
     tokens.resize(places + 1);
@@ -73,7 +78,7 @@ void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, co
       batch.targets[at] = tokens[i + 1];
       batch.positions[at] = static_cast<int32_t>(i);
       batch.sequence_ids[at] = id;
-      batch.loss_mask[at] = masked ? 0.0f : static_cast<float>(loss[i + 1]);
+      batch.loss_mask[at] = masked ? 0.0f : loss[i + 1];
     }
     ++id;
   }
@@ -122,7 +127,7 @@ Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, 
     std::copy_n(sample.begin() + 1, length, batch.targets.begin() + static_cast<ptrdiff_t>(row));
     mark_documents(std::span(sample).first(length), row, options, batch);
   }
-  batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+  batch.count_loss_tokens();
   for (const ColumnSpec& spec : options.columns) batch.columns.push_back(read_column(samples, first, sequences, spec));
   return batch;
 }
@@ -140,7 +145,7 @@ Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs) {
               .positions = places_of(batch.positions, batch, runs),
               .sequence_ids = places_of(batch.sequence_ids, batch, runs),
               .loss_mask = places_of(batch.loss_mask, batch, runs)};
-  taken.loss_tokens = std::count(taken.loss_mask.begin(), taken.loss_mask.end(), 1.0f);
+  taken.count_loss_tokens();
   for (const auto& [spec, values] : batch.columns)
     taken.columns.push_back({spec, spec.per == ColumnSpec::Per::token ? places_of(values, batch, runs) : values});
   return taken;

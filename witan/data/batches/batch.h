@@ -22,9 +22,11 @@ struct Batch {
   std::vector<int32_t> targets;       // the token after each token
   std::vector<int32_t> positions;     // within the row, or since the last end of text
   std::vector<int32_t> sequence_ids;  // documents of a row, from 0, or kPadding: attention stays among equal ids
-  std::vector<float> loss_mask;       // 1 where the target counts, else 0
-  int64_t loss_tokens = 0;            // ones in loss_mask: this micro-batch's share of the loss's denominator
+  std::vector<float> loss_mask;       // the target's weight in the loss: 0 where it does not count, mostly 1
+  int64_t loss_tokens = 0;            // targets that count: this micro-batch's share of the loss's denominator
   std::vector<Column> columns = {};   // those that the batch was asked for
+
+  void count_loss_tokens();  // in loss_mask
 };
 
 // Megatron-LM's names. All three look for end_of_text among the *input* tokens, as Megatron-LM does; the end-of-text

@@ -33,19 +33,26 @@ const Value* member(const Value& object, std::string_view key) {
 // The keys with which rows say whether a message is learnt from: OpenAI's and Mistral's, axolotl's, ms-swift's.
 constexpr std::array<std::string_view, 5> kMarks = {"weight", "train", "trainable", "training", "loss"};
 
-// What the message says of itself; nothing: it does not.
-std::optional<bool> mark_of(const Value& message) {
-  std::optional<bool> marked;
+// Of weights that are not 0: within these, float16 has three digits.
+constexpr double kLeastWeight = 0.001, kMostWeight = 1000;
+
+// The weight in the loss that the message says it has; nothing: it says none.
+std::optional<float> weight_of_message(const Value& message) {
+  std::optional<float> found;
   for (const std::string_view key : kMarks) {
     const Value* mark = member(message, key);
     if (!mark) continue;
-    const bool zero = is_number(*mark) && number_of(*mark) == 0, one = is_number(*mark) && number_of(*mark) == 1;
-    insist(zero || one, cat("a message's ", key, " is ", mark->string() ? *mark->string() : str(*mark),
-                            ": only 0 and 1, or false and true, are supported"));
-    insist(!marked || *marked == one, "a message says in two ways whether it is learnt from, and they differ");
-    marked = one;
+    const double weight = is_number(*mark) ? number_of(*mark) : -1;
+    const bool plain = weight == 0 || weight == 1, fits = weight >= kLeastWeight && weight <= kMostWeight;
+    insist(plain || (key == "weight" && fits),
+           cat("a message's ", key, " is ", mark->string() ? *mark->string() : str(*mark), ": ",
+               key == "weight" ? cat("it must be 0, or a number between ", kLeastWeight, " and ", kMostWeight)
+                               : "only 0 and 1, or false and true, are supported"));
+    insist(!found || *found == static_cast<float>(weight),
+           "a message says in two ways whether it is learnt from, and they differ");
+    found = static_cast<float>(weight);
   }
-  return marked;
+  return found;
 }
 
 // The role of a {"from", "value"} row.
@@ -73,27 +80,30 @@ Value without_marks(const Value& message) {
 
 struct ParsedRow {
   std::vector<ChatMessage> messages;
-  std::vector<bool> assistant, left_out;  // whether the message is the assistant's; whether it is not learnt from
+  std::vector<bool> assistant;  // whether the message is the assistant's
+  std::vector<float> weights;   // of the message in the loss, if it is
   std::string tools;
 
-  bool learns(size_t i) const { return assistant[i] && !left_out[i]; }
-  bool has_left_out() const { return std::ranges::find(left_out, true) != left_out.end(); }
+  bool learns(size_t i) const { return assistant[i] && weights[i] > 0; }
+  bool has_weights() const {
+    return std::ranges::any_of(weights, [](float weight) { return weight != 1; });
+  }
 };
 
 void add_message(ParsedRow& row, const Value& message, bool answers_only) {
   const Value* role = member(message, "role");
   insist(role && role->string(), "a message has no role");
   const bool assistant = *role->string() == "assistant";
-  const auto mark = mark_of(message);
-  insist(assistant || !mark || *mark != answers_only,
-         answers_only
-             ? cat("a message of the role ", *role->string(),
-                   " is marked to be learnt from, but only the assistant's are (loss_on = answers)")
-             : cat("a message of the role ", *role->string(),
-                   " is marked not to be learnt from, but all that is not the assistant's is (loss_on = all)"));
+  const auto weight = weight_of_message(message);
+  insist(assistant || !weight || *weight == (answers_only ? 0 : 1),
+         answers_only ? cat("a message of the role ", *role->string(),
+                            " is marked to be learnt from, but only the assistant's are (loss_on = answers)")
+                      : cat("a message of the role ", *role->string(),
+                            *weight == 0 ? " is marked not to be learnt from" : cat(" has a weight of ", *weight),
+                            ", but all that is not the assistant's is learnt from alike (loss_on = all)"));
   row.messages.push_back({{}, {}, to_json(without_marks(normal_message(message)))});
   row.assistant.push_back(assistant);
-  row.left_out.push_back(assistant && mark == false);
+  row.weights.push_back(assistant ? weight.value_or(1.0f) : 1.0f);
 }
 
 ParsedRow parse_row(std::string_view line, const ConversationFormat& format) {
@@ -129,7 +139,7 @@ class Renderer {
   std::vector<Conversation> run() {
     RenderedChat whole = render(row_.messages.size(), false);
     if (format_.chat.has_generation_blocks()) return by_blocks(std::move(whole));
-    if (format_.answers_only || row_.has_left_out()) return by_prefixes(std::move(whole));
+    if (format_.answers_only || row_.has_weights()) return by_prefixes(std::move(whole));
     const size_t size = whole.text.size();
     return {{std::move(whole.text), {{0, size}}, std::move(whole.given)}};
   }
@@ -147,63 +157,74 @@ class Renderer {
     }
   }
 
-  // What {% generation %} blocks wrote. With messages that are not learnt from, rendering the messages before each
-  // tells whose a block is.
+  // What an assistant's message writes, and its weight.
+  struct Answer {
+    TextSpan span;
+    float weight;
+  };
+
+  // A conversation of which these answers, in order, are learnt from and, with loss_on = all, what is around them.
+  Conversation learning_from(const std::vector<Answer>& answers, RenderedChat chat) const {
+    Conversation made{std::move(chat.text), {}, std::move(chat.given)};
+    const auto add = [&](size_t begin, size_t end, float weight) {
+      if (begin >= end || weight == 0) return;
+      made.answers.push_back({begin, end});
+      made.weights.push_back(weight);
+    };
+    size_t done = 0;
+    for (const auto& [span, weight] : answers) {
+      if (!format_.answers_only) add(done, span.begin, 1);
+      add(std::max(done, span.begin), span.end, weight);
+      done = std::max(done, span.end);
+    }
+    if (!format_.answers_only) add(done, made.text.size(), 1);
+    return made;
+  }
+
+  // What {% generation %} blocks wrote. With messages that have weights, rendering the messages before each tells whose
+  // a block is.
   std::vector<Conversation> by_blocks(RenderedChat whole) const {
-    std::vector<TextSpan> learnt, left_out;
+    std::vector<Answer> answers;
+    const auto add = [&](const TextSpan& block, float weight) {
+      if (block.begin < block.end) answers.push_back({block, weight});
+    };
     size_t block = 0;
-    for (size_t i = 0; row_.has_left_out() && i < row_.messages.size(); ++i) {
+    for (size_t i = 0; row_.has_weights() && i < row_.messages.size(); ++i) {
       const bool last = i + 1 == row_.messages.size();
       const size_t end = last ? whole.generated.size() : render(i + 1, false).generated.size();
       insist(end >= block && end <= whole.generated.size(),
              "the chat template writes an answer in another number of blocks once others follow, so that which "
              "message is not learnt from cannot be told");
-      for (; block < end; ++block) (row_.left_out[i] ? left_out : learnt).push_back(whole.generated[block]);
+      for (; block < end; ++block) add(whole.generated[block], row_.weights[i]);
     }
-    if (!row_.has_left_out()) learnt = std::move(whole.generated);
-    std::erase_if(learnt, [](const TextSpan& span) { return span.begin == span.end; });
-    insist(!learnt.empty(), "the chat template writes no answer");
-    if (!format_.answers_only) learnt = outside_of(left_out, whole.text.size());
-    return {{std::move(whole.text), std::move(learnt), std::move(whole.given)}};
+    for (; block < whole.generated.size(); ++block) add(whole.generated[block], 1);
+    insist(std::ranges::any_of(answers, [](const Answer& answer) { return answer.weight > 0; }),
+           "the chat template writes no answer");
+    if (!format_.answers_only) std::erase_if(answers, [](const Answer& answer) { return answer.weight == 1; });
+    return {learning_from(answers, std::move(whole))};
   }
 
-  // All of a text but these spans, which are in order.
-  static std::vector<TextSpan> outside_of(const std::vector<TextSpan>& spans, size_t size) {
-    std::vector<TextSpan> outside;
-    size_t begin = 0;
-    for (const TextSpan& span : spans) {
-      if (span.begin > begin) outside.push_back({begin, span.begin});
-      begin = std::max(begin, span.end);
-    }
-    if (begin < size) outside.push_back({begin, size});
-    return outside;
-  }
-
-  // With loss_on = all the answers are those that are left out.
+  // With loss_on = all the answers are those that have other weights than the rest.
   std::vector<Conversation> by_prefixes(RenderedChat whole) const {
     std::vector<Conversation> parts;
-    Conversation together{std::move(whole.text), {}, std::move(whole.given)};
+    std::vector<Answer> answers;
     bool continues = true;  // whether every answer stands in the whole text as it stands at its own end
     for (size_t i = 0; i < row_.messages.size(); ++i) {
-      if (format_.answers_only ? !row_.learns(i) : !row_.left_out[i]) continue;
+      if (format_.answers_only ? !row_.learns(i) : row_.weights[i] == 1) continue;
       RenderedChat part =
-          i + 1 == row_.messages.size() ? RenderedChat{together.text, {}, together.literal} : render(i + 1, false);
-      const TextSpan answer = answer_in(part, i);
-      if (answer.begin == answer.end) continue;
-      continues = continues && together.text.starts_with(part.text);
-      together.answers.push_back(answer);
-      parts.push_back({std::move(part.text), {answer}, std::move(part.given)});
+          i + 1 == row_.messages.size() ? RenderedChat{whole.text, {}, whole.given} : render(i + 1, false);
+      const Answer answer{answer_in(part, i), row_.weights[i]};
+      if (answer.span.begin == answer.span.end) continue;
+      continues = continues && whole.text.starts_with(part.text);
+      answers.push_back(answer);
+      parts.push_back(learning_from({answer}, std::move(part)));
     }
-    if (!format_.answers_only) {
-      insist(continues,
-             "the chat template writes an answer differently once others follow, so that it cannot be left "
-             "out of what is learnt from (loss_on = all)");
-      together.answers = outside_of(together.answers, together.text.size());
-      return {std::move(together)};
-    }
-    insist(!parts.empty(), "the chat template writes no answer");
+    insist(continues || format_.answers_only,
+           "the chat template writes an answer differently once others follow, so that it cannot be left "
+           "out of what is learnt from (loss_on = all)");
+    insist(!parts.empty() || !format_.answers_only, "the chat template writes no answer");
     if (!continues) return parts;
-    return {std::move(together)};
+    return {learning_from(answers, std::move(whole))};
   }
 
   // Of message `i`, which ends the text.
@@ -259,6 +280,7 @@ std::string ConversationFormat::hash() const {
   };
   for (const std::string* text : {&chat.source(), &bos_token, &eos_token, &messages_key}) add(*text);
   add(answers_only ? "answers" : "all");
+  add("weights of any size");
   add(content_special_tokens ? "special tokens of contents"
                              : "contents are text");  // rows as normal_message() has them
   for (const std::string& token : special_tokens) add(token);
@@ -315,7 +337,7 @@ EncodedConversation encode_conversation(
   EncodedConversation encoded;
   const std::string_view text = conversation.text;
   encode_chat(text, conversation.literal, encoded.tokens);
-  encoded.loss.assign(encoded.tokens.size(), 0);
+  encoded.loss.assign(encoded.tokens.size(), 0.0f);
   // The token of the whole text in which the text's first `bytes` bytes end or with which the rest begins: where the
   // tokens of those bytes alone begin to differ.
   const auto token_at = [&](size_t bytes) {
@@ -327,10 +349,11 @@ EncodedConversation encode_conversation(
         std::mismatch(before.begin(), before.end(), encoded.tokens.begin(), encoded.tokens.end()).second;
     return static_cast<size_t>(differs - encoded.tokens.begin());
   };
-  for (const TextSpan& answer : conversation.answers) {
+  for (size_t i = 0; i < conversation.answers.size(); ++i) {
+    const TextSpan& answer = conversation.answers[i];
     const size_t begin = token_at(answer.begin), end = std::max(begin, token_at(answer.end));
     std::fill(encoded.loss.begin() + static_cast<ptrdiff_t>(begin), encoded.loss.begin() + static_cast<ptrdiff_t>(end),
-              1);
+              conversation.weights.empty() ? 1.0f : conversation.weights[i]);
   }
   return encoded;
 }

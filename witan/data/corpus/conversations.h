@@ -40,6 +40,7 @@ struct Conversation {
   std::string text;
   std::vector<TextSpan> answers;       // what is learnt from, in order
   std::vector<TextSpan> literal = {};  // what messages and tools wrote: special tokens that it spells are text
+  std::vector<float> weights = {};     // of each answer in the loss; empty: 1 each
 };
 
 struct ConversationRow {
@@ -50,7 +51,7 @@ struct ConversationRow {
 // A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
 // it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
 // read as those of requests are (chat/messages.h). An assistant's message with a "weight" of 0, or with false as its
-// "train", "trainable", "training" or "loss", is not learnt from.
+// "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
 //
 // Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
 // answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
@@ -60,10 +61,11 @@ struct ConversationRow {
 // generation.
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format);
 
-// The tokens of a conversation, special ones recognised but in what is literal, and of each whether it is learnt from
-// (1, else 0): whether it begins within an answer, or holds its first bytes.
+// The tokens of a conversation, special ones recognised but in what is literal, and of each its weight in the loss:
+// that of the answer within which it begins, or whose first bytes it holds, else 0.
 struct EncodedConversation {
-  std::vector<int32_t> tokens, loss;
+  std::vector<int32_t> tokens;
+  std::vector<float> loss;
 };
 EncodedConversation encode_conversation(
     const Conversation& conversation,

@@ -161,17 +161,16 @@ class CorpusReader {
       return sources.size() == 1 ? ": it is empty (0 bytes)" : ": all are empty (0 bytes)";
     return cat(" (", statistics_.empty_documents, " empty)");
   }
-  // `read`: bytes of the source so far.
-  void emit(std::string_view text, uint64_t read, std::span<const TextSpan> answers = {},
-            std::span<const TextSpan> literal = {}) {
+  // `read`: bytes of the source so far. `of`: the conversation that the text is of, if it is of one.
+  void emit(std::string_view text, uint64_t read, const Conversation& of = {}) {
     if (text.empty()) {
       ++statistics_.empty_documents;
-      if (options_.visit_empty) visit_({text, answers, literal, finished_bytes_});
+      if (options_.visit_empty) visit_({text, {}, {}, {}, finished_bytes_});
       return;
     }
     ++statistics_.documents;
     statistics_.text_bytes += text.size();
-    visit_({text, answers, literal, finished_bytes_ + read, origin_});
+    visit_({text, of.answers, of.literal, of.weights, finished_bytes_ + read, origin_});
   }
 
   // `before`: bytes of the source before the text.
@@ -247,7 +246,7 @@ class CorpusReader {
     if (!row.reason.empty()) return quarantine_.add(source.path, row_number, row.reason, text);
     if (options_.replace_invalid_utf8) statistics_.replaced += count_replacements(mended) - count_replacements(text);
     origin_.line = mended;
-    for (const Conversation& one : row.conversations) emit(one.text, bytes, one.answers, one.literal);
+    for (const Conversation& one : row.conversations) emit(one.text, bytes, one);
   }
 
   void read_table(const Source& source) {

@@ -60,12 +60,16 @@ struct DocumentOrigin {
 struct Document {
   std::string_view text;                                 // valid UTF-8, not empty unless visit_empty
   std::span<const TextSpan> answers = {}, literal = {};  // of a conversation
+  std::span<const float> weights = {};                   // likewise
   uint64_t source_bytes = 0;                             // bytes on disk read so far, all sources together: progress
   DocumentOrigin origin = {};                            // all of this is valid during the call
 
   // With copies of what it refers to.
   Conversation conversation() const {
-    return {std::string(text), {answers.begin(), answers.end()}, {literal.begin(), literal.end()}};
+    return {std::string(text),
+            {answers.begin(), answers.end()},
+            {literal.begin(), literal.end()},
+            {weights.begin(), weights.end()}};
   }
 };
 

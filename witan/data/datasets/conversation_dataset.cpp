@@ -3,10 +3,16 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
+#include "witan/base/numbers/half.h"
 #include "witan/data/datasets/indexed_dataset.h"
 
 namespace witan {
 namespace {
+
+bool is_mark(int32_t mark) {
+  constexpr int32_t kLeastNormal = 0x0400;
+  return mark <= 1 || (mark >= kLeastNormal && mark < kLossMarks);
+}
 
 class ConversationShards final : public TokenDataset {
  public:
@@ -32,10 +38,12 @@ class ConversationShards final : public TokenDataset {
   }
   std::string name() const override { return tokens_.name(); }
   bool conversations() const override { return true; }
-  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
-    loss_.read(document, begin, out);
-    require<CorruptionError>(std::ranges::all_of(out, [](int32_t mark) { return mark <= 1; }), loss_.name(),
-                             ": conversation ", document, " has a mark that is neither 0 nor 1");
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override {
+    std::vector<int32_t> marks(out.size());
+    loss_.read(document, begin, marks);
+    require<CorruptionError>(std::ranges::all_of(marks, is_mark), loss_.name(), ": conversation ", document,
+                             " has a mark that is the weight of no token");
+    std::ranges::transform(marks, out.begin(), weight_of_mark);
   }
 
  private:
@@ -43,6 +51,17 @@ class ConversationShards final : public TokenDataset {
 };
 
 }  // namespace
+
+int32_t mark_of_weight(float weight) {
+  return weight == 0 || weight == 1 ? static_cast<int32_t>(weight) : f16(weight).bits;
+}
+
+float weight_of_mark(int32_t mark) {
+  if (mark <= 1) return static_cast<float>(mark);
+  f16 weight;
+  weight.bits = static_cast<uint16_t>(mark);
+  return weight;
+}
 
 std::shared_ptr<const TokenDataset> open_conversation_shards(const fs::path& prefix) {
   return std::make_shared<ConversationShards>(prefix);
@@ -53,7 +72,7 @@ void TokensInMemory::add(std::vector<int32_t> tokens) {
   tokens_.push_back(std::move(tokens));
 }
 
-void TokensInMemory::add(std::vector<int32_t> tokens, std::vector<int32_t> loss) {
+void TokensInMemory::add(std::vector<int32_t> tokens, std::vector<float> loss) {
   loss_.push_back(std::move(loss));
   add(std::move(tokens));
 }
@@ -62,7 +81,7 @@ void TokensInMemory::read(int64_t document, int64_t begin, std::span<int32_t> ou
   std::copy_n(tokens_[static_cast<size_t>(document)].begin() + begin, out.size(), out.begin());
 }
 
-void TokensInMemory::read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const {
+void TokensInMemory::read_loss(int64_t document, int64_t begin, std::span<float> out) const {
   if (!conversations()) return TokenDataset::read_loss(document, begin, out);
   std::copy_n(loss_[static_cast<size_t>(document)].begin() + begin, out.size(), out.begin());
 }

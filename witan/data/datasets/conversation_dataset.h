@@ -10,9 +10,15 @@
 
 namespace witan {
 
-// Two indexed datasets of equally long documents: PREFIX with the tokens, PREFIX.loss with a 1 for each token that is
-// learnt from and a 0 for others.
+// Two indexed datasets of equally long documents: PREFIX with the tokens, PREFIX.loss with a mark for each, that says
+// its weight in the loss.
 inline constexpr const char* kLossSuffix = ".loss";
+
+// The mark of a weight, and back: 0, 1, or the bits of a float16. Those of subnormal ones are no marks, so that a 1 is
+// always a weight of 1, as in shards that know no other weights.
+inline constexpr int64_t kLossMarks = 0x7C00;  // marks are below: those of finite float16
+int32_t mark_of_weight(float weight);
+float weight_of_mark(int32_t mark);
 
 // Throws IoError; CorruptionError when the two do not fit.
 std::shared_ptr<const TokenDataset> open_conversation_shards(const fs::path& prefix);
@@ -24,7 +30,7 @@ class TokensInMemory final : public TokenDataset {
 
   void add(std::vector<int32_t> tokens);
   // Of a conversation: of all documents, or of none.
-  void add(std::vector<int32_t> tokens, std::vector<int32_t> loss);
+  void add(std::vector<int32_t> tokens, std::vector<float> loss);
 
   int64_t documents() const override { return static_cast<int64_t>(tokens_.size()); }
   int64_t tokens() const override { return total_; }
@@ -34,11 +40,12 @@ class TokensInMemory final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
   std::string name() const override { return name_; }
   bool conversations() const override { return !loss_.empty(); }
-  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override;
 
  private:
   std::string name_;
-  std::vector<std::vector<int32_t>> tokens_, loss_;
+  std::vector<std::vector<int32_t>> tokens_;
+  std::vector<std::vector<float>> loss_;
   int64_t total_ = 0;
 };
 

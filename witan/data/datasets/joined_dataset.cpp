@@ -36,7 +36,7 @@ void JoinedDataset::prefetch(int64_t document, int64_t begin, int64_t tokens) co
   part.prefetch(document, begin, tokens);
 }
 
-void JoinedDataset::read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const {
+void JoinedDataset::read_loss(int64_t document, int64_t begin, std::span<float> out) const {
   const TokenDataset& part = part_of(document);
   part.read_loss(document, begin, out);
 }

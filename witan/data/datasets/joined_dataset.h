@@ -19,7 +19,7 @@ class JoinedDataset final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
   void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   bool conversations() const override { return !parts_.empty() && parts_.front()->conversations(); }
-  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override;
   std::vector<ColumnSpec> columns() const override;  // those that all parts have
   void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override;
   std::string name() const override;

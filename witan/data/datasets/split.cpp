@@ -39,7 +39,7 @@ class Part final : public TokenDataset {
   void prefetch(int64_t document, int64_t begin, int64_t tokens) const override {
     whole_->prefetch(in_whole(document), begin_in_whole(document, begin), tokens);
   }
-  void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override {
     whole_->read_loss(in_whole(document), begin_in_whole(document, begin), out);
   }
   std::vector<ColumnSpec> columns() const override { return whole_->columns(); }

@@ -15,8 +15,8 @@
 
 namespace witan {
 
-void TokenDataset::read_loss(int64_t, int64_t, std::span<int32_t> out) const {
-  std::ranges::fill(out, 1);
+void TokenDataset::read_loss(int64_t, int64_t, std::span<float> out) const {
+  std::ranges::fill(out, 1.0f);
 }
 
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text) {

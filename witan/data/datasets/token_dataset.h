@@ -26,13 +26,13 @@ class TokenDataset {
   // Fills `out` with tokens [begin, begin + out.size()) of the document, which must lie within it. Tokens are >= 0.
   // Throws CorruptionError for an id that does not fit.
   virtual void read(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
-  // Asks the system to bring these tokens (and marks of read_loss) into memory, and does not wait: of files on a slow
+  // Asks the system to bring these tokens (and weights of read_loss) into memory, and does not wait: of files on a slow
   // or remote disk, many are then waited for at once. What is in memory already needs none.
   virtual void prefetch(int64_t /*document*/, int64_t /*begin*/, int64_t /*tokens*/) const {}
   // Whether documents are conversations: they are packed whole, and only some of their tokens are learnt from.
   virtual bool conversations() const { return false; }
-  // Likewise 1 for a token that is learnt from, else 0. Of other documents all are.
-  virtual void read_loss(int64_t document, int64_t begin, std::span<int32_t> out) const;
+  // Likewise the weights of tokens in the loss: 0 for one that is not learnt from. Of other documents all are 1.
+  virtual void read_loss(int64_t document, int64_t begin, std::span<float> out) const;
   // The columns that documents have beside their tokens, each with a value per token.
   virtual std::vector<ColumnSpec> columns() const { return {}; }
   // Fills `out` with values of one of them for tokens [begin, begin + out.size()).

@@ -80,7 +80,7 @@ CorpusTokenizer::CorpusTokenizer(fs::path prefix, const nlohmann::json& key, Tok
   if (!resumed_ && journal_.exists() && options_.dropping) options_.dropping();
   if (!resumed_) journal_.remove();
   shards_.emplace(prefix_, options_.vocab_size, has_piece_);
-  if (options_.with_loss) loss_.emplace(loss_prefix(prefix_), 2, has_piece_);
+  if (options_.with_loss) loss_.emplace(loss_prefix(prefix_), kLossMarks, has_piece_);
   if (!resumed_) return;
   shards_->cut(resumed_->documents, resumed_->tokens);
   if (loss_) loss_->cut(resumed_->documents, resumed_->tokens);
@@ -99,7 +99,7 @@ std::optional<PieceEnd> CorpusTokenizer::unfinished() {
   if (!found) return found;
   const bool whole =
       GrowingShards::hold(prefix_, options_.vocab_size, found->documents, found->tokens) &&
-      (!options_.with_loss || GrowingShards::hold(loss_prefix(prefix_), 2, found->documents, found->tokens));
+      (!options_.with_loss || GrowingShards::hold(loss_prefix(prefix_), kLossMarks, found->documents, found->tokens));
   if (!whole) found.reset();
   return found;
 }
@@ -146,10 +146,14 @@ CorpusStatistics CorpusTokenizer::tokenize(const std::vector<Source>& sources,
   };
   line.encode = options_.encode;
   line.wait = report;
+  std::vector<int32_t> marks;
   line.take = [&](const EncodedBatch& batch) {
     for (const EncodedConversation& document : batch.documents) {
       shards_->add(document.tokens);
-      if (loss_) loss_->add(document.loss);
+      if (!loss_) continue;
+      marks.resize(document.loss.size());
+      std::ranges::transform(document.loss, marks.begin(), mark_of_weight);
+      loss_->add(marks);
     }
     if (at.text_bytes == 0) at.resumed_bytes = begin.visited > 0 || begin.start.source > 0 ? batch.source_bytes : 0;
     at.source_bytes = batch.source_bytes;

@@ -84,12 +84,12 @@ std::shared_ptr<const Samples::Epoch> Samples::epoch(int64_t number) const {
 
 void Samples::pack() {
   std::vector<int64_t> sizes;
-  std::vector<int32_t> loss;
+  std::vector<float> loss;
   for (int64_t d = 0; d < dataset_->documents(); ++d) {
     const int64_t length = dataset_->length(d), used = std::min(length, options_.sequence_length + 1);
-    loss.assign(static_cast<size_t>(used), 0);
+    loss.assign(static_cast<size_t>(used), 0.0f);
     if (used > 0) dataset_->read_loss(d, 0, loss);
-    const bool learns = used > 1 && std::find(loss.begin() + 1, loss.end(), 1) != loss.end();
+    const bool learns = used > 1 && std::any_of(loss.begin() + 1, loss.end(), [](float weight) { return weight > 0; });
     sizes.push_back(learns ? used - 1 : 0);
     packed_size_.documents += learns;
     packed_size_.left_out += !learns;

@@ -236,7 +236,7 @@ RecordedAnomaly open_anomaly(const fs::path& folder) {
       values.resize(static_cast<size_t>(own.elements()));
       memory.read(values.data(), own);
     });
-    batch.loss_tokens = std::ranges::count(batch.loss_mask, 1.0F);
+    batch.count_loss_tokens();
   }
   found.about = found.checkpoint.scalars[kAnomaly];
   found.step = found.checkpoint.step;

@@ -357,7 +357,8 @@ std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchO
       batch.loss_mask[target] = 0;
       batch.sequence_ids[target] = kPadding;  // what fills the last batches up is no token
     }
-    batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
+    for (float& weight : batch.loss_mask) weight = weight > 0 ? 1 : 0;  // a validation loss counts targets alike
+    batch.count_loss_tokens();
     batches.push_back(std::move(batch));
   }
   return batches;
