@@ -4,6 +4,7 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
+#include "witan/nn/attention/kv_cache.h"
 #include "witan/nn/lora.h"
 
 namespace witan {
@@ -127,15 +128,16 @@ TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
   expect_text_of_recomputed_logits(of_heads);
 }
 
-// Far beyond the caches of layers with a window.
+// Far beyond the states of layers with a window.
 TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
   Rank rank;
   Alone alone;
   const ModelConfig config = mixed_config();
   Transformer model(rank.stream, config, 8, alone);
-  const auto caches = model.make_caches(rank.stream, {1, 40});
-  EXPECT_EQ(caches[0].keys.size(1), 8);
-  EXPECT_EQ(caches[1].keys.size(1), 40);
+  const auto states = model.make_states(rank.stream, {1, 40});
+  const auto slots = [&](size_t layer) { return dynamic_cast<const KvCache&>(*states[layer]).keys.size(1); };
+  EXPECT_EQ(slots(0), 8);
+  EXPECT_EQ(slots(1), 40);
   EXPECT_EQ(argmax_text(rank, model, 30).size(), kPrompt.size() + 30);
 }
 
@@ -158,11 +160,11 @@ TEST(Decode, LogitsAreThoseOfTheWholeText) {
     Transformer model(rank.stream, config, 8, alone);
     const Tokens text = {3, 17, 0, 40, 3, 9, 9, 21, 49};
     const auto expected = full_logits(rank, model, text);
-    const auto caches = model.make_caches(rank.stream, {1, static_cast<int64_t>(text.size())});
+    const auto states = model.make_states(rank.stream, {1, static_cast<int64_t>(text.size())});
     int64_t past = 0;
     for (const int64_t step : {4, 1, 3, 1}) {
       const std::span ids(text.data() + past, static_cast<size_t>(step));
-      const Tensor logits = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), caches);
+      const Tensor logits = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), states);
       past += step;
       const auto end = expected.begin() + past * config.vocab_size;
       EXPECT_EQ(logits.shape(), Shape({1, config.vocab_size}));
@@ -192,10 +194,10 @@ void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, do
   fill_adapters(model);
   const auto tuned = full_logits(rank, model, text, Tape::Mode::record);
   EXPECT_FALSE(testing::close(tuned, base, 0.05, 0.05)) << "adapters must have something to say";
-  const auto caches = model.make_caches(rank.stream, {1, static_cast<int64_t>(text.size())});
+  const auto states = model.make_states(rank.stream, {1, static_cast<int64_t>(text.size())});
   for (int64_t past = 0; const int64_t step : {4, 1, 3, 1}) {
     const std::span ids(text.data() + past, static_cast<size_t>(step));
-    const Tensor last = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), caches);
+    const Tensor last = model.decode(rank.stream, step_input(rank.stream, {{0, past, step}}, ids), states);
     past += step;
     const auto end = tuned.begin() + past * config.vocab_size;
     EXPECT_TRUE(testing::close(values(last), {end - config.vocab_size, end}, tolerance, tolerance)) << past;

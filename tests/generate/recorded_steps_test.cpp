@@ -36,8 +36,8 @@ TEST_F(RecordedStepsOnMeta, ArePossibleOnAGpuAlone) {
 // Steps of fewer texts write to the same memory.
 TEST_F(RecordedStepsOnMeta, KeepLogitsForAllTextsAndTakeNoMoreAsTheyGoOn) {
   Transformer model(gpu_, config(), 1, alone_);
-  const auto caches = model.make_caches(gpu_, {4, 10});
-  RecordedSteps steps(gpu_, model, caches, 4);
+  const auto states = model.make_states(gpu_, {4, 10});
+  RecordedSteps steps(gpu_, model, states, 4);
   const int64_t held = gpu_.arena().live();
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
   const auto step = [&](size_t texts, int64_t past) {

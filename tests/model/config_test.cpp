@@ -1,6 +1,6 @@
 #include "witan/model/config.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
@@ -118,10 +118,10 @@ TEST(ModelConfig, LayersAreResolvedOneByOne) {
   for (const LayerSpec& layer : config.layers()) {
     EXPECT_TRUE(layer.moe);
     EXPECT_EQ(layer.mlp.ffn_hidden_size, 512);
-    EXPECT_EQ(layer.attention.window, 0);
-    EXPECT_EQ(layer.attention.qk_head_dim, 8);
-    EXPECT_EQ(layer.attention.v_head_dim, 8);
-    EXPECT_EQ(layer.attention.rope.dims, 8);
+    EXPECT_EQ(window_of(layer.mixer), 0);
+    EXPECT_EQ(attention_of(layer.mixer)->qk_head_dim, 8);
+    EXPECT_EQ(attention_of(layer.mixer)->v_head_dim, 8);
+    EXPECT_EQ(attention_of(layer.mixer)->rope.dims, 8);
   }
   const Fields fields = config.fields();
   set_field(fields, "moe_layer_freq", "([0]*1+[1]*3)", "test");
@@ -133,9 +133,9 @@ TEST(ModelConfig, LayersAreResolvedOneByOne) {
   config.validate();
   std::string kinds;
   for (const LayerSpec& layer : config.layers())
-    kinds += cat(layer.moe ? "E" : "D", layer.mlp.ffn_hidden_size, "/", layer.attention.window, " ");
+    kinds += cat(layer.moe ? "E" : "D", layer.mlp.ffn_hidden_size, "/", window_of(layer.mixer), " ");
   EXPECT_EQ(kinds, "D512/8 E64/0 E64/8 E64/0 ");
-  EXPECT_EQ(config.layers()[2].attention.v_head_dim, 5);
+  EXPECT_EQ(attention_of(config.layers()[2].mixer)->v_head_dim, 5);
   config.moe.num_experts = 0;
   EXPECT_EQ(config.layers()[3].mlp.ffn_hidden_size, 512) << "without experts their size means nothing";
 }
@@ -153,9 +153,25 @@ TEST(ModelConfig, LayersReadWhatEarlierOnesWrote) {
   EXPECT_EQ(config.value_embedding_tables(), 2);
   std::string text;
   for (const LayerSpec& layer : config.layers())
-    text += cat(layer.attention.value_embedding, layer.attention.value_scale ? "s" : "-",
-                layer.skip_from ? cat(*layer.skip_from) : "", ' ');
+    text +=
+        cat(mixer_kind(layer.mixer).value_embedding(), mixer_kind(layer.mixer).parameters({}).vectors > 0 ? "s" : "-",
+            layer.skip_from ? cat(*layer.skip_from) : "", ' ');
   EXPECT_EQ(text, "2s 1s 0- 0s1 2s0 ");
+}
+
+TEST(ModelConfig, AProgramMayGiveLayersOtherMixers) {
+  ModelConfig config;
+  config.vocab_size = 8;
+  config.mixers[2] = NoMixer();
+  config.validate();
+  EXPECT_EQ(mixer_kind(config.layers()[1].mixer).describe(), "full attention");
+  EXPECT_EQ(mixer_kind(config.layers()[2].mixer).describe(), "no attention");
+  config.value_embedding_freq = "[1,0,0,1]";
+  EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }), ::testing::HasSubstr("set one of them only"));
+  config.value_embedding_freq = "none";
+  config.mixers[4] = NoMixer();
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+            "mixers: layer 4 is not one of num_layers = 4, which are numbered from 0 on");
 }
 
 TEST(ModelConfig, JoinsThatCannotBeSayWhy) {

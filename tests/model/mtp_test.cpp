@@ -201,7 +201,7 @@ TEST(Mtp, BlocksAreAsTheLastLayer) {
   const std::vector<LayerSpec> layers = layers_with_mtp(config);
   ASSERT_EQ(layers.size(), 5u);
   EXPECT_TRUE(layers[3].moe && layers[4].moe);
-  EXPECT_EQ(layers[4].attention.window, layers[2].attention.window);
+  EXPECT_EQ(window_of(layers[4].mixer), window_of(layers[2].mixer));
 }
 
 // Without tokens ahead the modules do not run, and change nothing.

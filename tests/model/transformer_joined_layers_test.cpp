@@ -16,7 +16,7 @@ using testing::MicroBatch;
 using testing::Rank;
 using testing::values;
 
-// Against the formulas, written as plain loops; and word by word, with caches, what a forward of all words gives.
+// Against the formulas, written as plain loops; and word by word, with states, what a forward of all words gives.
 TEST(Transformer, JoinedLayersAreWhatTheFormulasSay) {
   for (const int64_t experts : {0, 4}) {
     Rank rank;
@@ -34,11 +34,11 @@ TEST(Transformer, JoinedLayersAreWhatTheFormulasSay) {
     const std::vector<double> expected = reference.logits(batch.input.tokens.span<int32_t>());
     EXPECT_TRUE(close(logits, expected, 1e-12, 1e-12)) << experts << " experts";
 
-    const auto caches = model.make_caches(rank.stream, {1, 9});
+    const auto states = model.make_states(rank.stream, {1, 9});
     for (int64_t word = 0; word < 9; ++word) {
       const ModelInput one =
           step_input(rank.stream, {{0, word, 1}}, batch.input.tokens.span<int32_t>().subspan(size_t(word), 1));
-      const auto decoded = values(model.decode(rank.stream, one, caches));
+      const auto decoded = values(model.decode(rank.stream, one, states));
       const auto begin = logits.begin() + word * config.vocab_size;
       EXPECT_TRUE(close(decoded, {begin, begin + config.vocab_size}, 1e-12, 1e-12)) << word;
     }

@@ -272,8 +272,8 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   Alone alone;
   Transformer model(rank.stream, config, 1, alone);
   MicroBatch batch = micro_batch(rank.stream, config, 2, 3);
-  const auto caches = model.make_caches(rank.stream, {2, 3});
-  EXPECT_EQ(test::message_of<ShapeError>([&] { model.decode(rank.stream, batch.input, caches); }),
+  const auto states = model.make_states(rank.stream, {2, 3});
+  EXPECT_EQ(test::message_of<ShapeError>([&] { model.decode(rank.stream, batch.input, states); }),
             "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
   batch.input.tokens.data<int32_t>()[4] = 23;
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
@@ -289,9 +289,9 @@ TEST(Transformer, CapacityIsForTrainingAndNotForGeneration) {
   const MicroBatch batch = micro_batch(rank.stream, dropless, 1, 12);
   EXPECT_NE(testing::logits_of(rank.stream, one, batch.input), testing::logits_of(rank.stream, other, batch.input));
   const auto decoded = [&](Transformer& model) {
-    const auto caches = model.make_caches(rank.stream, {1, 12});
+    const auto states = model.make_states(rank.stream, {1, 12});
     return values(
-        model.decode(rank.stream, step_input(rank.stream, {{0, 0, 12}}, batch.input.tokens.span<int32_t>()), caches));
+        model.decode(rank.stream, step_input(rank.stream, {{0, 0, 12}}, batch.input.tokens.span<int32_t>()), states));
   };
   EXPECT_EQ(decoded(one), decoded(other));
 }

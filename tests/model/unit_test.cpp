@@ -124,8 +124,8 @@ TEST(UnitGuards, StandInForwardsWithoutABackward) {
   Tape off(model.rank.stream, Tape::Mode::off);
   model.transformer.forward(off, model.input());
   EXPECT_EQ(model.heard.take(), (Names{"forward", "+0", "-0", "+1", "-1", "+2", "-2", "+3", "-3"}));
-  const auto caches = model.transformer.make_caches(model.rank.stream, {1, 3});
-  model.transformer.decode(model.rank.stream, step_input(model.rank.stream, {{0, 0, 3}}, std::vector{1, 2, 3}), caches);
+  const auto states = model.transformer.make_states(model.rank.stream, {1, 3});
+  model.transformer.decode(model.rank.stream, step_input(model.rank.stream, {{0, 0, 3}}, std::vector{1, 2, 3}), states);
   EXPECT_EQ(model.heard.take(), (Names{"+0", "-0", "+1", "-1", "+2", "-2", "+3", "-3"}));
 }
 

@@ -74,12 +74,12 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
   if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
     return std::ranges::equal(
-        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.window; },
-        [](const LayerSpec& x) { return x.attention.window; });
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return window_of(x.mixer); },
+        [](const LayerSpec& x) { return window_of(x.mixer); });
   if (of_a.name == "window_rotary_base" || of_a.name == "window_rope_scaling")
     return std::ranges::equal(
-        layers(a), layers(b), {}, [](const LayerSpec& x) { return x.attention.rope; },
-        [](const LayerSpec& x) { return x.attention.rope; });
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return rotation_of(x.mixer); },
+        [](const LayerSpec& x) { return rotation_of(x.mixer); });
   if (of_a.name == "rope_short_factors" || of_a.name == "rope_long_factors") {
     const auto factors = [&](const Field& of) { return read_rope_factors(of.name.c_str(), of.text()); };
     return a.attention.rope_scaling_type != "longrope" || factors(of_a) == factors(of_b);

@@ -31,30 +31,26 @@ bool stops(const GenerateOptions& options, int32_t token) {
 
 }  // namespace
 
-GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode)
+GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode)
     : stream_(stream), model_(model), size_(size), repeatable_(mode.repeatable) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
-  caches_ = model.make_caches(stream, size_);
+  states_ = model.make_states(stream, size_);
   if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream, model.config()))
-    recorded_.emplace(stream, model, caches_, size_.rows);
+    recorded_.emplace(stream, model, states_, size_.rows);
   for (int64_t row = 0; row < size.rows; ++row) free_.push_back({row});
 }
 
-// Of the row's tokens as many as the prompt begins with, if its caches hold what the next ones look back at: a layer
-// with a window w keeps 2 w positions (nn/attention/kv_cache.h), where texts were longer.
+// The number of first tokens that the row and the prompt share, if the row's states can go on from there.
 int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
   // Scores are of what is computed.
   if (request.prompt_logprobs || request.options.max_tokens == 0) return 0;
   const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
   const auto most = static_cast<int64_t>(request.prompt.size()) - 1;  // the last token gives the first logits
-  const int64_t same = std::min<int64_t>(most, in_prompt - request.prompt.begin());
+  const int64_t same = resumable(states_, std::min<int64_t>(most, in_prompt - request.prompt.begin()),
+                                 static_cast<int64_t>(row.tokens.size()), row.reach);
   // Attention computes whole prompts by tiles, and tokens behind others one by one: many of these take longer.
   const int64_t rest = static_cast<int64_t>(request.prompt.size()) - same;
   if (rest * (stream_.plans_for_cuda() ? kCostBehindOthersOnGpu : 1) > same) return 0;
-  for (const KvCache& cache : caches_) {
-    const int64_t slots = cache.keys.size(1), window = slots / 2;
-    if (slots < size_.positions && same < row.reach - window - 1) return 0;
-  }
   return same;
 }
 
@@ -136,7 +132,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
   if (single && recorded_) return recorded_->logits(runs, tokens);
   ModelInput input = step_input(stream_, runs, tokens);
   input.where.hints.batch_invariant = repeatable_;
-  const Residual x = model_.read(stream_, input, caches_);
+  const Residual x = model_.read(stream_, input, states_);
   std::vector<int32_t> last;
   int64_t begin = 0;
   for (size_t i = 0; i < running_.size(); ++i) {
@@ -163,7 +159,7 @@ void GenerationBatch::rehearse() {
     } else {
       ModelInput input = step_input(stream_, runs, tokens);
       input.where.hints.batch_invariant = repeatable_;
-      model_.decode(stream_, input, caches_);
+      model_.decode(stream_, input, states_);
     }
   }
 }

@@ -30,15 +30,15 @@ class GenerationBatch {
   // Of a request, by its number; false stops it, and the token stays part of it.
   using OnToken = std::function<bool(size_t request, const GeneratedToken& token)>;
 
-  // `size`: how many texts at a time, and of how many tokens with their prompts. The memory of caches is taken here.
-  GenerationBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode = {});
+  // `size`: how many texts at a time, and of how many tokens with their prompts. The memory of states is taken here.
+  GenerationBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode = {});
   GenerationBatch(const GenerationBatch&) = delete;
   GenerationBatch& operator=(const GenerationBatch&) = delete;
 
   // Whether another text has room.
   bool has_room() const { return !free_.empty(); }
   // Begins a text, for which there must be room; its number counts from 0. Throws DataError for an empty prompt or ids
-  // outside of the vocabulary, ConfigError for options that mean nothing, or a text longer than a row of the cache or
+  // outside of the vocabulary, ConfigError for options that mean nothing, or a text longer than a row of the states or
   // than the positions that the model has learned. Tokens that the prompt has in common with a text that has ended,
   // from the first on, are not computed again, but for a last one and unless their log probabilities are wanted; on a
   // CPU, and in the repeatable way, this changes no bit of the result.
@@ -54,10 +54,10 @@ class GenerationBatch {
   std::vector<std::pair<size_t, Generation>> take_finished() { return std::exchange(finished_, {}); }
 
  private:
-  // What a row of the caches still holds.
+  // The text that a row of the states still holds.
   struct Row {
     int64_t number = 0;
-    std::vector<int32_t> tokens = {};  // whose keys and values it has, from position 0 on
+    std::vector<int32_t> tokens = {};  // that it has read, from position 0 on
     int64_t reach = 0;                 // positions from 0 on that have been written since a text began there
   };
   struct Text {
@@ -92,9 +92,9 @@ class GenerationBatch {
 
   Stream& stream_;
   Transformer& model_;
-  CacheSize size_;
+  StateSize size_;
   bool repeatable_;
-  std::vector<KvCache> caches_;
+  SequenceStates states_;
   std::optional<RecordedSteps> recorded_;
   std::deque<Row> free_;       // the one that has been free for the longest time is the first
   std::vector<Text> running_;  // in the order of their numbers: those that only read their prompt now are the last

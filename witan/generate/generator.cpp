@@ -6,7 +6,7 @@ namespace witan {
 
 std::vector<Generation> generate(Stream& stream, Transformer& model, std::span<const GenerationRequest> requests,
                                  const GenerationBatch::OnToken& on_token, GenerationMode mode) {
-  CacheSize size{static_cast<int64_t>(requests.size()), 0};
+  StateSize size{static_cast<int64_t>(requests.size()), 0};
   for (const GenerationRequest& request : requests) {
     check_request(model, request);  // before memory is asked for
     size.positions = std::max(size.positions, static_cast<int64_t>(request.prompt.size()) + request.options.max_tokens);

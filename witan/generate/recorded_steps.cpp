@@ -7,10 +7,10 @@
 
 namespace witan {
 
-RecordedSteps::RecordedSteps(Stream& stream, Transformer& model, const std::vector<KvCache>& caches, int64_t texts)
+RecordedSteps::RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts)
     : stream_(stream),
       model_(model),
-      caches_(caches),
+      states_(states),
       tokens_(stream.empty({texts}, DType::i32)),
       positions_(stream.empty({texts}, DType::i32)),
       rows_(stream.empty({texts}, DType::i32)),
@@ -34,7 +34,7 @@ void RecordedSteps::compute(const ModelInput& input) {
   const int64_t n = input.tokens.elements();
   std::vector<int32_t> all(static_cast<size_t>(n));
   std::iota(all.begin(), all.end(), 0);
-  const Residual x = model_.read(stream_, input, caches_);
+  const Residual x = model_.read(stream_, input, states_);
   stream_.copy(logits_.narrow(0, 0, n), model_.logits(stream_, x, all));
 }
 

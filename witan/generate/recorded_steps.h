@@ -15,9 +15,9 @@ namespace witan {
 
 class RecordedSteps {
  public:
-  // For at most `texts` at a time, whose keys and values are in the caches; these and the model must outlive it. Takes
+  // For at most `texts` at a time, whose earlier tokens are in the states; these and the model must outlive it. Takes
   // the memory of their logits.
-  RecordedSteps(Stream& stream, Transformer& model, const std::vector<KvCache>& caches, int64_t texts);
+  RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts);
 
   // Whether this model's kernels can be captured on this stream now: each may be timed, or looked at, and experts that
   // are computed one after the other are counted by the host.
@@ -36,7 +36,7 @@ class RecordedSteps {
 
   Stream& stream_;
   Transformer& model_;
-  const std::vector<KvCache>& caches_;
+  const SequenceStates& states_;
   Tensor tokens_, positions_, rows_;       // [texts] int32
   Tensor logits_;                          // [texts, V]
   std::map<int64_t, Recording> recorded_;  // by the number of texts

@@ -19,11 +19,10 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
       recompute_(read_recompute_modules(config)),
       axis_(builder.tensor),
       unit_(builder.unit),
-      attention_(layer.attention.absent ? nullptr
-                                        : make_attention(builder / "attention", layer.attention, config.hidden_size,
-                                                         config.linear_bias(), axes.sequences(), config.norm)),
+      mixer_(mixer_kind(layer.mixer)
+                 .make(builder / mixer_kind(layer.mixer).name(), config.around_mixers(), axes.sequences())),
       mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
-      attention_dropout_(builder / "attention_dropout", config.hidden_dropout),
+      mixer_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
   const auto scalar = [&](const char* name, double value) {
     return &add_parameter(builder.of_kind(ParameterKind::norms), name, {1}, Initialization::constant(value), false);
@@ -33,10 +32,9 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     residual_scale_ = scalar("residual_scale", 1);
     embedding_scale_ = scalar("embedding_scale", 0);
   }
-  if (attention_) {
-    add_child(attention_norm_.emplace(builder / "attention_norm", config.norm, config.hidden_size));
-    add_child(*attention_);
-    if (recompute_.mla_up_proj) attention_->recompute_up_projections();
+  if (mixer_) {
+    add_child(mixer_norm_.emplace(builder / "attention_norm", config.norm, config.hidden_size));
+    add_child(*mixer_);
   }
   add_child(mlp_norm_);
   if (layer.moe)
@@ -79,13 +77,13 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!attention_) return feed_forward(tape, in.x, in.added, source, dropping);
-  const auto [x, input] = read(tape, *attention_norm_, in);
+  if (!mixer_) return feed_forward(tape, in.x, in.added, source, dropping);
+  const auto [x, input] = read(tape, *mixer_norm_, in);
   in = {};
-  Var attended = attention_->forward(tape, input, where, source.randomness, beside.values);
+  Var attended = mixer_->forward(tape, input, where, source.randomness, beside.values);
   measure(tape, source, Activation::attention, attended);
-  const Var mixed = added(tape, *attention_norm_, std::move(attended));
-  return feed_forward(tape, x, attention_dropout_.forward(tape, mixed, source.randomness), source, dropping);
+  const Var mixed = added(tape, *mixer_norm_, std::move(attended));
+  return feed_forward(tape, x, mixer_dropout_.forward(tape, mixed, source.randomness), source, dropping);
 }
 
 ops::SumAndNorm Block::read(Tape& tape, Norm& norm, const Residual& in) {
@@ -143,13 +141,9 @@ BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, cons
   return {to_stream(moe.y), std::move(moe.record)};
 }
 
-GroupedQueryAttention& Block::grouped_query() {
-  return dynamic_cast<GroupedQueryAttention&>(*attention_);
-}
-
-std::vector<Var> Block::attention_weights(Tape& tape) {
+std::vector<Var> Block::mixer_weights(Tape& tape) {
   const ModuleScope scope(tape, *this);
-  return grouped_query().projection_weights(tape);
+  return lanes().projection_weights(tape);
 }
 
 // What a part of the block reads, of all ranks' tokens.
@@ -160,22 +154,22 @@ void Block::gather(Tape& tape, Lane& lane, Norm& norm) {
   lane.tokens = to_sharded_layer(tape, input, *axis_);
 }
 
-void Block::gather_for_attention(Tape& tape, Lane& lane) {
-  gather(tape, lane, *attention_norm_);
+void Block::gather_for_mixer(Tape& tape, Lane& lane) {
+  gather(tape, lane, *mixer_norm_);
 }
 
 void Block::gather_for_mlp(Tape& tape, Lane& lane) {
   gather(tape, lane, mlp_norm_);
 }
 
-void Block::attend(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
+void Block::mix(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
   const ModuleScope scope(tape, *this);
-  lane.summands = grouped_query().summands(tape, std::exchange(lane.tokens, {}), lane.where, weights);
+  lane.summands = lanes().summands(tape, std::exchange(lane.tokens, {}), lane.where, weights);
 }
 
-void Block::add_attention(Tape& tape, Lane& lane) {
+void Block::add_mixed(Tape& tape, Lane& lane) {
   const ModuleScope scope(tape, *this);
-  lane.stream.added = added(tape, *attention_norm_, grouped_query().total(tape, std::exchange(lane.summands, {})));
+  lane.stream.added = added(tape, *mixer_norm_, lanes().total(tape, std::exchange(lane.summands, {})));
 }
 
 void Block::apply_mlp(Tape& tape, Lane& lane) {
@@ -209,19 +203,19 @@ void Block::measure(Tape& tape, const TokenSource& source, Activation of, const 
 
 // As compute(), so that the two round alike.
 Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
-                       const KvCache& cache) {
+                       SequenceState* state) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!attention_) return feed_forward(tape, in.x, in.added, {tokens, {}}, Dropping::never).x;
-  const auto [x, input] = read(tape, *attention_norm_, in);
+  if (!mixer_) return feed_forward(tape, in.x, in.added, {tokens, {}}, Dropping::never).x;
+  const auto [x, input] = read(tape, *mixer_norm_, in);
   in = {};
-  const Var mixed = added(tape, *attention_norm_, attention_->decode(tape, input, where, cache, beside.values));
+  const Var mixed = added(tape, *mixer_norm_, mixer_->decode(tape, input, where, *state, beside.values));
   return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x;
 }
 
-KvCache Block::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
-  return attention_ ? attention_->make_cache(stream, size, dtype) : KvCache();
+std::unique_ptr<SequenceState> Block::make_state(Stream& stream, const StateSize& size, DType dtype) const {
+  return mixer_ ? mixer_->make_state(stream, size, dtype) : nullptr;
 }
 
 }  // namespace witan

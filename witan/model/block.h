@@ -1,5 +1,6 @@
-// One transformer block: x + dropout(attention(norm(x))), then x + dropout(MLP or MoE(norm(x))). With norms placed post
-// (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(attention(x))), then x + dropout(norm(MLP or MoE(x))).
+// One transformer block: x + dropout(mixer(norm(x))), then x + dropout(MLP or MoE(norm(x))), with attention or another
+// token mixer. With norms placed post (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(mixer(x))), then
+// x + dropout(norm(MLP or MoE(x))).
 #pragma once
 
 #include <memory>
@@ -10,8 +11,7 @@
 #include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
 #include "witan/moe/moe.h"
-#include "witan/nn/attention/attention.h"
-#include "witan/nn/attention/grouped_query.h"
+#include "witan/nn/mixer/token_mixer.h"
 
 namespace witan {
 
@@ -51,24 +51,25 @@ class Block : public Module {
                       const TokenSource& source, Dropping dropping);
 
   // The same for a lane, in parts: those that exchange tokens over the tensor axis, with all that is done to a rank's
-  // own tokens, and those between them. Of blocks with grouped-query attention, without dropout; the MLP's parts of
+  // own tokens, and those between them. Of blocks whose mixer is a LaneMixer, without dropout; the MLP's parts of
   // dense ones. guard() lives from the first part to the last, and outlives no other block's.
   std::unique_ptr<UnitGuard> guard(Tape& tape) { return std::make_unique<UnitGuard>(tape, units_, unit_); }
-  std::vector<Var> attention_weights(Tape& tape);  // for all lanes; exchanges
-  void gather_for_attention(Tape& tape, Lane& lane);
-  void attend(Tape& tape, Lane& lane, const std::vector<Var>& weights);
-  void add_attention(Tape& tape, Lane& lane);
+  std::vector<Var> mixer_weights(Tape& tape);  // for all lanes; exchanges
+  void gather_for_mixer(Tape& tape, Lane& lane);
+  void mix(Tape& tape, Lane& lane, const std::vector<Var>& weights);
+  void add_mixed(Tape& tape, Lane& lane);
   void gather_for_mlp(Tape& tape, Lane& lane);
   void apply_mlp(Tape& tape, Lane& lane);
   void add_mlp(Tape& tape, Lane& lane);
-  // What is behind attention, x + added, of an MoE block; x [B, S / n, D], of all lanes.
+  // The MoE half of the block, which takes the residual stream x + added after the mixer; x [B, S / n, D], of all
+  // lanes.
   BlockOutput apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping);
 
   // x [1, T, D], tokens [1, T] int32
   Residual decode(Tape& tape, Residual x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
-                  const KvCache& cache);
-  // Of its attention; empty where it has none.
-  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const;
+                  SequenceState* state);
+  // The state that its mixer keeps of sequences; null where it has none.
+  std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const;
   // Which makes the block's values available from now on; null: they always are.
   void use_units(UnitAccess* units) { units_ = units; }
   // Of its MoE layer, if it has one (moe/expert_pools.h).
@@ -81,7 +82,7 @@ class Block : public Module {
     activations_ = activations;
     number_ = number;
   }
-  Attention* attention() { return attention_.get(); }  // null: the layer has none
+  TokenMixer* mixer() { return mixer_.get(); }  // null: the layer has none
   bool is_moe() const { return moe_.has_value(); }
 
  private:
@@ -97,10 +98,10 @@ class Block : public Module {
   Var added(Tape& tape, Norm& norm, Var y);
   // Of the tokens' rows of x + added, of which the latter may be undefined.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
-  // Of x + mixed, where `mixed` is what attention adds.
+  // Computes the block's second half from x + mixed, where the mixer adds `mixed`.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
-  GroupedQueryAttention& grouped_query();
+  LaneMixer& lanes() { return *mixer_->lanes(); }
   void gather(Tape& tape, Lane& lane, Norm& norm);
 
   bool recompute_all_;
@@ -112,12 +113,12 @@ class Block : public Module {
   ActivationAccess* activations_ = nullptr;
   int64_t number_ = 0;  // under which activations_ knows the layer
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
-  std::optional<Norm> attention_norm_;  // none, and the next null: the layer has no attention
-  std::unique_ptr<Attention> attention_;
+  std::optional<Norm> mixer_norm_;  // none, and the next null: the layer has no mixer
+  std::unique_ptr<TokenMixer> mixer_;
   Norm mlp_norm_;
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
-  Dropout attention_dropout_, mlp_dropout_;  // of what each adds to x
+  Dropout mixer_dropout_, mlp_dropout_;  // of what each adds to x
 };
 
 }  // namespace witan

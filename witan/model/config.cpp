@@ -16,12 +16,22 @@ namespace {
 
 constexpr const char* kNoTables = "none";
 
+std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
+  std::vector<MixerSpec> all = model.attention.layers(model.hidden_size, model.num_layers);
+  for (const auto& [layer, mixer] : model.mixers) {
+    require<ConfigError>(layer >= 0 && layer < model.num_layers, "mixers: layer ", layer,
+                         " is not one of num_layers = ", model.num_layers, ", which are numbered from 0 on");
+    all[static_cast<size_t>(layer)] = mixer;
+  }
+  return all;
+}
+
 // Of what layers read beside the residual stream.
 void validate_joins(const ModelConfig& model) {
-  const std::vector<AttentionSpec> attentions = model.attention.layers(model.hidden_size, model.num_layers);
+  const std::vector<MixerSpec> mixers = mixers_of_layers(model);
   const std::vector<int64_t> tables = model.value_embeddings();
   for (size_t layer = 0; layer < tables.size(); ++layer)
-    require<ConfigError>(tables[layer] == 0 || !attentions[layer].absent,
+    require<ConfigError>(tables[layer] == 0 || !std::holds_alternative<NoMixer>(mixers[layer]),
                          "value_embedding_freq = ", model.value_embedding_freq, " gives layer ", layer,
                          " a value embedding, and no_attention_freq takes its attention; put a 0 there");
   for (int64_t table = 1; table <= model.value_embedding_tables(); ++table)
@@ -32,6 +42,10 @@ void validate_joins(const ModelConfig& model) {
                        "value_embedding_freq = ", model.value_embedding_freq,
                        " needs values of their own, which multi_latent_attention = true does not project; set one of "
                        "them only");
+  require<ConfigError>(model.value_embedding_freq == kNoTables || model.mixers.empty(),
+                       "value_embedding_freq = ", model.value_embedding_freq,
+                       " gives layers value embeddings, and `mixers` puts other mixers in their place; set one of them "
+                       "only");
   require<ConfigError>(!model.skip_connections || model.num_layers > 1,
                        "skip_connections = true joins two halves of a model; num_layers = 1 has none");
   require<ConfigError>(
@@ -220,20 +234,26 @@ void ModelConfig::validate() const {
 }
 
 std::vector<LayerSpec> ModelConfig::layers() const {
-  const std::vector<AttentionSpec> attentions = attention.layers(hidden_size, num_layers);
+  std::vector<MixerSpec> of_layers = mixers_of_layers(*this);
   const std::vector<bool> with_experts = moe.moe_layers(num_layers);
   const std::vector<int64_t> tables = value_embeddings();
   std::vector<LayerSpec> layers;
-  for (size_t i = 0; i < attentions.size(); ++i) {
-    LayerSpec& layer = layers.emplace_back(LayerSpec{attentions[i], with_experts[i], mlp});
-    layer.attention.value_embedding = tables[i];
-    layer.attention.value_scale = value_embedding_freq != kNoTables && !layer.attention.absent;
+  for (size_t i = 0; i < of_layers.size(); ++i) {
+    LayerSpec& layer = layers.emplace_back(LayerSpec{std::move(of_layers[i]), with_experts[i], mlp});
+    if (auto* const attends = std::get_if<MultiHeadSpec>(&layer.mixer)) {
+      attends->value_table = tables[i];
+      attends->value_scale = value_embedding_freq != kNoTables;
+    }
     layer.embedding_residual = embedding_residual;
-    if (const size_t mirrored = attentions.size() - 1 - i; skip_connections && mirrored < i)
+    if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)
       layer.skip_from = static_cast<int64_t>(mirrored);
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
   }
   return layers;
+}
+
+MixerModel ModelConfig::around_mixers() const {
+  return {hidden_size, linear_bias(), norm, lora_of(*this), read_recompute_modules(*this).mla_up_proj};
 }
 
 bool ModelConfig::fp8(int64_t layer) const {

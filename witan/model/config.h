@@ -1,11 +1,13 @@
 // The configuration of a model: the parts' own configurations, and what only the whole knows.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "witan/base/config/fields.h"
 #include "witan/model/layer_spec.h"
 #include "witan/moe/config.h"
+#include "witan/nn/attention/config.h"
 #include "witan/nn/norm.h"
 #include "witan/tensor/dtype.h"
 
@@ -58,6 +60,8 @@ struct ModelConfig {
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;
+  // The mixers that a program gives layers, by their number, in place of those of `attention`. No key sets them.
+  std::map<int64_t, MixerSpec> mixers;
 
   Fields fields();
   void validate() const;  // throws ConfigError; vocab_size must be set
@@ -75,6 +79,7 @@ struct ModelConfig {
   // Layers read what earlier ones wrote beside the residual stream.
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   DType compute_dtype() const { return dtype_from_name(dtype); }
+  MixerModel around_mixers() const;
   bool fp8() const { return fp8_format != "none"; }
   bool fp8(int64_t layer) const;  // whether this layer's products are of 8 bits, from 0 on
   Recompute recompute() const;

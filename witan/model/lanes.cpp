@@ -33,7 +33,7 @@ class LanePass {
   Residual through(const std::vector<std::unique_ptr<Block>>& blocks, Residual x, const MoePass& moe) {
     split(std::move(x));
     guard_ = blocks.front()->guard(tape_);
-    blocks.front()->gather_for_attention(tape_, a_);
+    blocks.front()->gather_for_mixer(tape_, a_);
     for (size_t i = 0; i < blocks.size(); ++i) {
       Block* const next = i + 1 < blocks.size() ? blocks[i + 1].get() : nullptr;
       attention(*blocks[i]);
@@ -56,27 +56,27 @@ class LanePass {
 
   // A's tokens are gathered; B's are not, nor has B the sums of the block before.
   void attention(Block& block) {
-    const std::vector<Var> weights = block.attention_weights(tape_);
+    const std::vector<Var> weights = block.mixer_weights(tape_);
     together(
         [&] {
           if (before_ != nullptr) before_->add_mlp(tape_, b_);
-          block.gather_for_attention(tape_, b_);
+          block.gather_for_mixer(tape_, b_);
         },
-        [&] { block.attend(tape_, a_, weights); });
+        [&] { block.mix(tape_, a_, weights); });
     before_ = nullptr;
     guard_before_.reset();
     together(
         [&] {
-          block.add_attention(tape_, a_);
+          block.add_mixed(tape_, a_);
           if (!block.is_moe()) block.gather_for_mlp(tape_, a_);
         },
-        [&] { block.attend(tape_, b_, weights); });
+        [&] { block.mix(tape_, b_, weights); });
   }
 
   void mlp(Block& block, Block* next) {
     together(
         [&] {
-          block.add_attention(tape_, b_);
+          block.add_mixed(tape_, b_);
           block.gather_for_mlp(tape_, b_);
         },
         [&] { block.apply_mlp(tape_, a_); });
@@ -85,19 +85,19 @@ class LanePass {
     together(
         [&] {
           block.add_mlp(tape_, a_);
-          if (next != nullptr) next->gather_for_attention(tape_, a_);
+          if (next != nullptr) next->gather_for_mixer(tape_, a_);
         },
         [&] { block.apply_mlp(tape_, b_); });
     before_ = &block;
   }
 
   void experts(Block& block, Block* next, const MoePass& moe) {
-    block.add_attention(tape_, b_);
+    block.add_mixed(tape_, b_);
     split(moe(block, joined()));
     guard_.reset();
     if (next == nullptr) return;
     guard_ = next->guard(tape_);
-    next->gather_for_attention(tape_, a_);
+    next->gather_for_mixer(tape_, a_);
   }
 
   void split(Residual x) {

@@ -4,13 +4,13 @@
 
 #include <optional>
 
-#include "witan/nn/attention/config.h"
+#include "witan/nn/mixer/mixer_spec.h"
 #include "witan/nn/mlp.h"
 
 namespace witan {
 
 struct LayerSpec {
-  AttentionSpec attention;
+  MixerSpec mixer;
   bool moe = false;  // an MoE layer; else a dense one
   MlpConfig mlp;     // of the dense layer, or of each expert, with the ffn_hidden_size that is its own
   std::optional<int64_t> skip_from = {};  // the earlier layer whose output this one adds to its input

@@ -15,25 +15,6 @@ double bytes_per_parameter(int64_t replicas, bool distributed_optimizer) {
   return 6.0 + 12.0 / static_cast<double>(distributed_optimizer ? replicas : 1);
 }
 
-// That a token of latent attention meets in a layer: matrices, their norms, and pairs, half of which are not masked.
-double latent_weights(const AttentionSpec& attention, double H, double S) {
-  const auto A = static_cast<double>(attention.num_attention_heads),
-             q_rank = static_cast<double>(attention.latent.q_rank),
-             kv_rank = static_cast<double>(attention.latent.kv_rank),
-             still = static_cast<double>(attention.latent.nope_head_dim),
-             turning = static_cast<double>(attention.latent.rope_head_dim),
-             value = static_cast<double>(attention.v_head_dim), key = still + turning;
-  const double queries = q_rank > 0 ? q_rank * (H + A * key + 1) : H * A * key;
-  return queries + kv_rank * (H + A * (still + value) + 1) + H * turning + A * value * H + S * A * (key + value) / 2;
-}
-
-double grouped_weights(const AttentionSpec& attention, double H, double S) {
-  const auto A = static_cast<double>(attention.num_attention_heads),
-             G = static_cast<double>(attention.num_query_groups),
-             channels = static_cast<double>(attention.qk_head_dim + attention.v_head_dim);
-  return H * (A + G) * channels + S * A * channels;
-}
-
 }  // namespace
 
 double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, int64_t global_batch_size) {
@@ -41,6 +22,7 @@ double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, i
   const auto ahead = static_cast<double>(config.mtp_num_layers);
   // Weights that a token meets, pairs of attention too.
   double weights = (1 + ahead) * H * static_cast<double>(config.padded_vocab_size()) + ahead * (2 * H * H + 3 * H);
+  const MixerModel around = config.around_mixers();
   for (const LayerSpec& layer : layers_with_mtp(config)) {
     const auto features = static_cast<double>(layer.mlp.first_rows() + layer.mlp.ffn_hidden_size);
     const double experts = layer.moe ? static_cast<double>(config.moe.moe_router_topk) : 1;
@@ -48,9 +30,8 @@ double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, i
                  width = layer.moe ? static_cast<double>(expert_width(config.moe, config.hidden_size)) : H;
     const MlpConfig shared = shared_experts_mlp(config.moe, layer.mlp);
     const auto shared_features = layer.moe ? static_cast<double>(shared.first_rows() + shared.ffn_hidden_size) : 0.0;
-    const bool latent_attention = layer.attention.latent.kv_rank > 0;
-    weights += (latent_attention ? latent_weights : grouped_weights)(layer.attention, H, S) +
-               width * experts * features + H * (shared_features + 2 * latent);
+    weights += mixer_kind(layer.mixer).megatron_weights(around, seq_length) + width * experts * features +
+               H * (shared_features + 2 * latent);
   }
   return 6 * static_cast<double>(global_batch_size) * S * weights;
 }

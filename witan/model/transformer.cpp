@@ -94,10 +94,11 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
       embedding_dropout_(builder / "embedding_dropout", config.hidden_dropout),
       last_(stage.last) {
   const auto exchanges = [&](const LayerSpec& layer) {
-    return exchanges_heads(axes.context_exchange, layer.attention, builder.tensor_ranks(),
-                           ModelAxes::size(axes.context));
+    return mixer_kind(layer.mixer)
+        .context_use(axes.context_exchange, builder.tensor_ranks(), ModelAxes::size(axes.context))
+        .exchanges_channels;
   };
-  if (std::ranges::any_of(layers_, exchanges)) exchanges_heads_ = axes.context;
+  if (std::ranges::any_of(layers_, exchanges)) exchanges_channels_ = axes.context;
   const int64_t experts = config.moe.num_experts, hidden = config.hidden_size;
   require<ConfigError>(experts == 0 || experts % axes.expert->size() == 0, "num_experts = ", experts,
                        " is not divisible by ", axes.expert->size(), " expert-parallel ranks");
@@ -177,14 +178,14 @@ void Transformer::use_activations(ActivationAccess* activations) {
     mtp_[module]->block().use_activations(activations, config_.num_layers + static_cast<int64_t>(module));
 }
 
-std::vector<std::pair<int64_t, Attention*>> Transformer::attentions() {
-  std::vector<std::pair<int64_t, Attention*>> all;
+std::vector<std::pair<int64_t, TokenMixer*>> Transformer::mixers() {
+  std::vector<std::pair<int64_t, TokenMixer*>> all;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
     for (size_t i = 0; i < chunks_[chunk].size(); ++i)
-      if (Attention* attention = chunks_[chunk][i]->attention()) all.emplace_back(numbers_[chunk][i], attention);
+      if (TokenMixer* mixer = chunks_[chunk][i]->mixer()) all.emplace_back(numbers_[chunk][i], mixer);
   for (size_t module = 0; module < mtp_.size(); ++module)
-    if (Attention* attention = mtp_[module]->block().attention())
-      all.emplace_back(config_.num_layers + static_cast<int64_t>(module), attention);
+    if (TokenMixer* mixer = mtp_[module]->block().mixer())
+      all.emplace_back(config_.num_layers + static_cast<int64_t>(module), mixer);
   return all;
 }
 
@@ -303,7 +304,7 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
     BlockInputs beside;
     if (spec.embedding_residual) beside.embedding = embedding;
     if (spec.skip_from) beside.skip = std::move(outputs[static_cast<size_t>(*spec.skip_from)]);
-    if (const int64_t table = spec.attention.value_embedding; table > 0)
+    if (const int64_t table = mixer_kind(spec.mixer).value_embedding(); table > 0)
       beside.values = values[static_cast<size_t>(table - 1)];
     x = run(*chunk[layer], beside, std::move(x));
     if (!config_.skip_connections || layer >= layers_.size() / 2) continue;
@@ -316,20 +317,19 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
 Positions Transformer::with_shared(Stream& stream, const Positions& where) const {
   Positions with = where;
   with.tables = rotary_tables(stream, where);
-  if (exchanges_heads_ != nullptr && where.sequence_ids.defined() && !where.hints.one_sequence_per_row)
-    with.whole_ids = gather_sequence_ids(stream, where.sequence_ids, *exchanges_heads_);
+  if (exchanges_channels_ != nullptr && where.sequence_ids.defined() && !where.hints.one_sequence_per_row)
+    with.whole_ids = gather_sequence_ids(stream, where.sequence_ids, *exchanges_channels_);
   return with;
 }
 
 // One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.
-std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where, bool all) const {
+std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where, bool generation) const {
   Positions known = where;
   if (config_.add_bias_linear) return known.tables;
   for (const LayerSpec& layer : layers_) {
-    const kernels::RopeArgs& rope = layer.attention.rope;
-    if (layer.attention.prepares_heads() && !all) continue;  // and turns them by itself
-    if (rope.dims == 0 || std::ranges::find(known.tables, rope, &RotaryTable::rope) != known.tables.end()) continue;
-    known.tables.push_back({rope, rotary_angles(stream, known, rope, accumulator(config_.compute_dtype()))});
+    const kernels::RopeArgs* const rope = mixer_kind(layer.mixer).shared_rotation(generation);
+    if (rope == nullptr || std::ranges::find(known.tables, *rope, &RotaryTable::rope) != known.tables.end()) continue;
+    known.tables.push_back({*rope, rotary_angles(stream, known, *rope, accumulator(config_.compute_dtype()))});
   }
   return known.tables;
 }
@@ -416,16 +416,16 @@ ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::
   return input;
 }
 
-Residual Transformer::read(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches) {
+Residual Transformer::read(Stream& stream, const ModelInput& input, const SequenceStates& states) {
   require<ShapeError>(
       input.tokens.size(0) == 1 && input.where.cached.rows.elements() == input.tokens.elements(),
       "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
   where.tables = rotary_tables(stream, where, true);  // small, and each kernel less counts
-  auto cache = caches.begin();
+  auto state = states.begin();
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
-    return block.decode(tape, std::move(in), beside, input.tokens, where, *cache++);
+    return block.decode(tape, std::move(in), beside, input.tokens, where, (state++)->get());
   };
   Embedded embedded = embed(tape, input);
   return through(tape, whole(), {std::move(embedded.x), {}}, std::move(embedded.values), run);
@@ -450,12 +450,12 @@ Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const in
   return head(tape, {rows(x.x), rows(x.added)}).value();
 }
 
-Tensor Transformer::decode(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches) {
+Tensor Transformer::decode(Stream& stream, const ModelInput& input, const SequenceStates& states) {
   std::vector<int32_t> last;
   int64_t tokens = 0;
   for (const kernels::CacheRun& run : input.where.cached.runs)
     last.push_back(static_cast<int32_t>((tokens += run.count) - 1));
-  return logits(stream, read(stream, input, caches), last);
+  return logits(stream, read(stream, input, states), last);
 }
 
 std::optional<int64_t> Transformer::most_positions() const {
@@ -467,10 +467,10 @@ const Transformer::Chunk& Transformer::whole() const {
   return chunks_.front();
 }
 
-std::vector<KvCache> Transformer::make_caches(Stream& stream, const CacheSize& size) const {
-  std::vector<KvCache> caches;
-  for (const auto& block : whole()) caches.push_back(block->make_cache(stream, size, config_.compute_dtype()));
-  return caches;
+SequenceStates Transformer::make_states(Stream& stream, const StateSize& size) const {
+  SequenceStates states;
+  for (const auto& block : whole()) states.push_back(block->make_state(stream, size, config_.compute_dtype()));
+  return states;
 }
 
 }  // namespace witan

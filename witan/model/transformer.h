@@ -62,16 +62,16 @@ class Transformer : public Module {
                          ops::LossGradient gradient = ops::LossGradient::any);
 
   // Generation, by a whole model: the residual stream [1, T, D] behind the last block, of the next T tokens of the
-  // sequences that input.where.cached names (step_input), whose earlier ones are in the caches. Each token is computed
+  // sequences that input.where.cached names (step_input), whose earlier ones are in the states. Each token is computed
   // as forward() computes it for the whole sequence, but that experts have no capacity. Tape off.
-  Residual read(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches);
+  Residual read(Stream& stream, const ModelInput& input, const SequenceStates& states);
   // The logits [n, V] of some of those tokens. Of padded_vocab_size() columns, of which the first vocab_size are
   // words'.
   Tensor logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens);
   // Both, for the last token of each run: [runs, V].
-  Tensor decode(Stream& stream, const ModelInput& input, const std::vector<KvCache>& caches);
+  Tensor decode(Stream& stream, const ModelInput& input, const SequenceStates& states);
   // One for each layer.
-  std::vector<KvCache> make_caches(Stream& stream, const CacheSize& size) const;
+  SequenceStates make_states(Stream& stream, const StateSize& size) const;
 
   const ModelConfig& config() const { return config_; }
   // What this stage holds, in the model's order.
@@ -85,8 +85,8 @@ class Transformer : public Module {
   void overlap_tensor_exchanges(Stream* side) { tensor_side_ = side; }
   // Where training forwards leave the moments of their layers' activations; null: nowhere. It must outlive its use.
   void use_activations(ActivationAccess* activations);
-  // This stage's attention layers, each with its number in the whole model: those of MTP modules follow the layers.
-  std::vector<std::pair<int64_t, Attention*>> attentions();
+  // This stage's token mixers, each with its layer's number in the whole model: those of MTP modules follow the layers.
+  std::vector<std::pair<int64_t, TokenMixer*>> mixers();
   int chunks() const { return static_cast<int>(chunks_.size()); }
   // The longest sequence that the model has positions for; none: any.
   std::optional<int64_t> most_positions() const;
@@ -104,8 +104,7 @@ class Transformer : public Module {
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
   const Chunk& whole() const;  // all layers, of a rank that holds them
-  // `all`: for layers that prepare their heads by themselves too, as they ask for them.
-  std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool all = false) const;
+  std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool generation = false) const;
   // Made once for all layers: rotary tables, and ids of whole sequences.
   Positions with_shared(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);
@@ -130,7 +129,7 @@ class Transformer : public Module {
   std::vector<int64_t> columns_;      // where those of the logits begin that a rank of it has, and all of them end
   bool loss_parallel_;                // logits are divided over it
   Stream* tensor_side_ = nullptr;
-  Group* exchanges_heads_ = nullptr;  // the context-parallel ranks, where some layer attends by heads
+  Group* exchanges_channels_ = nullptr;  // the context-parallel ranks, where some layer's exchange channels
   Dropout embedding_dropout_;
   bool last_;                                      // the last chunk ends with the head
   std::unique_ptr<Embedding> embedding_;           // null: another stage's

@@ -1,7 +1,6 @@
 #include "witan/parallel/context_heads.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -9,14 +8,21 @@
 namespace witan {
 
 ContextHeads::ContextHeads(const ModelConfig& model, const ParallelConfig& parallel)
-    : tensor_(parallel.tensor_model_parallel_size) {
-  attention_.absent = true;
-  for (const LayerSpec& layer : model.layers())
-    if (attention_.absent) attention_ = layer.attention;
+    : layers_(model.layers()), tensor_(parallel.tensor_model_parallel_size) {}
+
+bool ContextHeads::divide(int64_t ranks) const {
+  return std::ranges::all_of(
+      layers_, [&](const LayerSpec& layer) { return mixer_kind(layer.mixer).context_ranks_divide(tensor_, ranks); });
+}
+
+const MixerKind& ContextHeads::first_divided() const {
+  for (const LayerSpec& layer : layers_)
+    if (const MixerKind& kind = mixer_kind(layer.mixer); !kind.context_parts(tensor_).empty()) return kind;
+  return mixer_kind(layers_.front().mixer);
 }
 
 void ContextHeads::validate(int64_t ranks) const {
-  const int64_t most = std::max<int64_t>(attention_.num_attention_heads / tensor_, 1);
+  const int64_t most = first_divided().most_context_ranks(tensor_);
   require<ConfigError>(divide(ranks), "context_parallel_size = ", ranks,
                        " with cp_comm_type = a2a: each rank attends with an equal share of the heads, and of the query "
                        "groups or of one of them, which ",
@@ -25,10 +31,7 @@ void ContextHeads::validate(int64_t ranks) const {
 }
 
 std::string ContextHeads::text() const {
-  const int64_t heads = attention_.num_attention_heads / tensor_,
-                groups = std::max<int64_t>(attention_.num_query_groups / tensor_, 1);
-  return cat(counted(heads, "head"), attention_.latent.kv_rank > 0 ? "" : cat(" in ", counted(groups, "query group")),
-             tensor_ > 1 ? " of a tensor-parallel rank" : "");
+  return cat(first_divided().context_parts(tensor_), tensor_ > 1 ? " of a tensor-parallel rank" : "");
 }
 
 }  // namespace witan

@@ -122,14 +122,13 @@ class Estimator {
     const CallShape shape{static_cast<int64_t>(tokens_), static_cast<int64_t>(std::max(feature_columns, 1.0)),
                           static_cast<int64_t>(width_), 1};
     add(calls, {.part = "kernels", .name = "gemm", .shape = shape}, {flops_of_blocks() / 3, 0, 0, kProducts * passes});
-    add(calls, {.part = "kernels", .name = "elementwise"}, {0, moved() / 3, 0, kOthers * passes});
-    const double parts = attends_by_heads() ? 1 : context_;  // of a sequence, each of which is attended to by itself
-    const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / parts), 0, 0};
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length),
                  ranks = static_cast<double>(parallel_.ranks);
-    double pairs = 0;
-    for (const LayerSpec& layer : specs_) pairs += 2 * seen_of(layer) * query_width(layer);
-    const double forward = recomputed() * tokens * pairs / ranks;
+    add(calls, {.part = "kernels", .name = "elementwise"},
+        {recomputed() * tokens * mixing_flops(false) / ranks, moved() / 3, 0, kOthers * passes});
+    const double parts = attends_by_heads() ? 1 : context_;  // of a sequence, each of which is attended to by itself
+    const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / parts), 0, 0};
+    const double forward = recomputed() * tokens * mixing_flops(true) / ranks;
     for (const auto& [phase, name, times] :
          {std::tuple(Phase::forward, "attention_forward", 1.0), std::tuple(Phase::backward, "attention_backward", 2.5)})
       calls[{.phase = phase, .part = "kernels", .name = name, .shape = seen}] = {times * forward, 0, 0, parts * passes};
@@ -162,6 +161,15 @@ class Estimator {
     }
     const bool heads = group == name_of(Axis::context) && operation == "all_to_all_equal";
     return heads && context_peers_of(parallel_, layout_, 0) == PeerAccess::wanted ? "exchange_pieces" : operation;
+  }
+
+  // Sums a token's forward over the mixers whose work is done by kernels of attention, or by others.
+  double mixing_flops(bool attends) const {
+    double sum = 0;
+    for (const LayerSpec& layer : specs_)
+      if (const MixerKind& kind = mixer_kind(layer.mixer); kind.attends() == attends)
+        sum += kind.mixing_flops(config_.data.seq_length);
+    return sum;
   }
 
   bool attends_by_heads() const {
@@ -206,28 +214,6 @@ class Estimator {
   }
   // Of the rows that are dispatched.
   double row_width() const { return static_cast<double>(expert_width(model_.moe, model_.hidden_size)); }
-  // Channels of queries and of keys, with those of the results and of values.
-  static double query_width(const LayerSpec& layer) {
-    const AttentionSpec& of = layer.attention;
-    return static_cast<double>(of.num_attention_heads * (of.qk_head_dim + of.v_head_dim));
-  }
-  static double key_width(const LayerSpec& layer) {
-    const AttentionSpec& of = layer.attention;
-    return static_cast<double>(of.num_query_groups * (of.qk_head_dim + of.v_head_dim));
-  }
-  // Of queries and keys that are kept before their norms too.
-  static double normed_width(const LayerSpec& layer) {
-    const AttentionSpec& of = layer.attention;
-    if (of.qk_norm == QkNorm::none) return 0;
-    return static_cast<double>((of.num_attention_heads + of.num_query_groups) * of.qk_head_dim);
-  }
-  // Positions that a token sees, on average over a sequence.
-  double seen_of(const LayerSpec& layer) const {
-    const auto length = static_cast<double>(config_.data.seq_length);
-    const auto window = static_cast<double>(layer.attention.window);
-    return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
-  }
-
   // What the optimizer keeps of an element beside its value: its state, and what the master of a 16-bit value
   // has beyond it. Of parameter groups those of the lightest, and of state only what is kept for every element: no rank
   // needs less.
@@ -322,33 +308,24 @@ class Estimator {
   // What a block keeps of a micro-batch.
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
-    const double stream = (none ? 4 : 2) * width_,
-                 attention = query_width(layer) + key_width(layer) + normed_width(layer);
+    const double stream = (none ? 4 : 2) * width_, mixer = mixer_kind(layer.mixer).kept_channels();
     const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
     const double whole = config_.overlaps_tensor_exchanges() ? tokens_ * width_ * (layer.moe ? 1 : 2) : 0;
-    if (!layer.moe) return value_ * (here * (stream + attention + inner) + whole);
+    if (!layer.moe) return value_ * (here * (stream + mixer + inner) + whole);
     const double gathered = size(Axis::expert_tensor);
-    return value_ *
-           (here * (stream + attention + shared) + whole + pool_rows() * ((1 + gathered) * row_width() + inner));
+    return value_ * (here * (stream + mixer + shared) + whole + pool_rows() * ((1 + gathered) * row_width() + inner));
   }
 
-  bool by_heads(const LayerSpec& layer) const {
-    return exchanges_heads(parallel_.context_exchange(), layer.attention, parallel_.tensor_model_parallel_size,
-                           parallel_.context_parallel_size);
+  ContextUse context_use(const LayerSpec& layer) const {
+    return mixer_kind(layer.mixer)
+        .context_use(parallel_.context_exchange(), parallel_.tensor_model_parallel_size,
+                     parallel_.context_parallel_size);
   }
-  // What a layer's attention sends to one context-parallel rank, forward and backward, for each token: keys and values
-  // around the ring, and their gradients; or the rank's heads, of which several may share keys.
-  double ring_bytes(const LayerSpec& layer) const {
-    return by_heads(layer) ? 0 : key_width(layer) / tensor_ * (2 * value_ + 4);
-  }
-  double exchanged_bytes(const LayerSpec& layer) const {
-    if (!by_heads(layer)) return 0;
-    const AttentionSpec& of = layer.attention;
-    const double groups = std::max(static_cast<double>(of.num_query_groups) / tensor_, context_);
-    const double keys = groups * static_cast<double>(of.qk_head_dim + of.v_head_dim);
-    return 2 * value_ * (query_width(layer) / tensor_ + keys) / context_;
-  }
+  // Bytes that a layer's mixer sends to one context-parallel rank for each token, forward and backward: channels around
+  // a ring, such as keys and values, with their gradients; or channels that ranks exchange, such as heads.
+  double ring_bytes(const LayerSpec& layer) const { return context_use(layer).ring_channels * (2 * value_ + 4); }
+  double exchanged_bytes(const LayerSpec& layer) const { return 2 * value_ * context_use(layer).exchanged_channels; }
 
   void add_model_exchanges(SentBytes& sent) const {
     const double passes = layers_ * micro_batches_, stream = tokens_ * width_ * value_;
@@ -361,10 +338,10 @@ class Estimator {
     add(Axis::tensor, "all_gather", gathers * passes * stream * others);
     add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
     constexpr double kSums = 4 * 4;  // of queries and of keys a number per token, forward and backward
-    const auto full_width = [](const LayerSpec& layer) {
-      return layer.attention.qk_norm == QkNorm::full_width ? 1.0 : 0.0;
+    const auto summed = [](const LayerSpec& layer) {
+      return mixer_kind(layer.mixer).sums_over_tensor_ranks() ? 1.0 : 0.0;
     };
-    if (const double norms = of_stage(full_width); norms > 0)
+    if (const double norms = of_stage(summed); norms > 0)
       add(Axis::tensor, "all_reduce", 2 * others * micro_batches_ * norms * tokens_ * kSums);
     const double hops = micro_batches_ * (context_ - 1) * tokens_;
     if (const double ring = of_stage([&](const LayerSpec& layer) { return ring_bytes(layer); }); ring > 0)

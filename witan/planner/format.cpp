@@ -27,21 +27,9 @@ std::string counts_section(const Plan& plan) {
          (plan.assumed_vocabulary ? cat("  ", format_assumption(*plan.assumed_vocabulary), "\n") : "");
 }
 
-std::string stretched(const kernels::RopeArgs& rope) {
-  if (rope.dims == 0 || rope.scaling.type == kernels::RopeScaling::Type::none) return "";
-  return fmt::format(", positions stretched {:g} times", rope.scaling.factor);
-}
-
 std::string kind_of(const LayerSpec& layer) {
-  const AttentionSpec& attention = layer.attention;
-  const int64_t window = attention.window;
-  return cat(attention.absent               ? "no attention"
-             : window > 0                   ? cat("sliding window of ", window, " tokens")
-             : attention.latent.kv_rank > 0 ? "full latent attention"
-                                            : "full attention",
-             attention.rope.dims == 0 && !attention.absent ? ", no RoPE" : "", stretched(attention.rope),
-             attention.value_embedding > 0 ? cat(", value embedding ", attention.value_embedding) : "",
-             layer.moe ? ", MoE, experts of " : ", dense, FFN of ", layer.mlp.ffn_hidden_size);
+  return cat(mixer_kind(layer.mixer).describe(), layer.moe ? ", MoE, experts of " : ", dense, FFN of ",
+             layer.mlp.ffn_hidden_size);
 }
 
 // Which layers are of which kind, where not all are of one.

@@ -92,14 +92,7 @@ class Held {
 class Classifier {
  public:
   Classifier(const RunConfig& config, const Layout& layout)
-      : config_(config),
-        layout_(layout),
-        windowed_(std::ranges::any_of(config.model.layers(),
-                                      [](const LayerSpec& layer) { return layer.attention.window > 0; })),
-        rings_(std::ranges::any_of(config.model.layers(), [&](const LayerSpec& layer) {
-          return !exchanges_heads(config.parallel.context_exchange(), layer.attention,
-                                  config.parallel.tensor_model_parallel_size, config.parallel.context_parallel_size);
-        })) {}
+      : config_(config), layout_(layout), context_work_(context_work(config)) {}
 
   enum class By : uint8_t { all, but_owned };
   std::vector<RankClass> classes(By by) {
@@ -133,14 +126,28 @@ class Classifier {
  private:
   int at(int rank, Axis axis) const { return layout_.mesh().coordinate(rank, axis); }
 
+  // The work of context-parallel ranks is as unequal as that of the layer where it is the most unequal.
+  static ContextWork context_work(const RunConfig& config) {
+    const ParallelConfig& parallel = config.parallel;
+    ContextWork work = ContextWork::all;
+    for (const LayerSpec& layer : config.model.layers())
+      work = std::max(work, mixer_kind(layer.mixer)
+                                .context_use(parallel.context_exchange(), parallel.tensor_model_parallel_size,
+                                             parallel.context_parallel_size)
+                                .work);
+    return work;
+  }
+
   // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring of attention one sends
   // first, and a window hides more pairs from some than from others; GPUs need not all reach each other.
   Key place_of(int rank) const {
-    const int64_t context = at(rank, Axis::context), of_ring = windowed_ ? context : context % 2;
+    const int64_t context = at(rank, Axis::context);
     return {at(rank, Axis::pipeline),
             at(rank, Axis::tensor) == 0,
             at(rank, Axis::expert_tensor) == 0,
-            rings_ ? of_ring : 0,
+            context_work_ == ContextWork::none        ? context
+            : context_work_ == ContextWork::alternate ? context % 2
+                                                      : 0,
             peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
             tensor_peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
             context_peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
@@ -154,8 +161,7 @@ class Classifier {
 
   const RunConfig& config_;
   const Layout& layout_;
-  const bool windowed_;  // some layers have a sliding window
-  const bool rings_;     // in some layers keys and values travel, not heads
+  const ContextWork context_work_;
   std::map<Key, std::unique_ptr<Held>> held_;
   std::vector<Key> first_owned_;
 };

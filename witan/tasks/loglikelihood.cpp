@@ -28,9 +28,9 @@ class PairScorer {
  public:
   PairScorer(Stream& stream, Transformer& model, std::span<const TokenPair> pairs, const LoglikelihoodOptions& options)
       : stream_(stream), model_(model), pairs_(pairs), repeatable_(options.repeatable), found_(pairs.size()) {
-    CacheSize size{options.batch_size, 1, options.repeatable && stream.plans_for_cuda()};
+    StateSize size{options.batch_size, 1, options.repeatable && stream.plans_for_cuda()};
     for (const TokenPair& pair : pairs) size.positions = std::max(size.positions, tokens_read(pair));
-    caches_ = model.make_caches(stream, size);
+    states_ = model.make_states(stream, size);
   }
 
   void score(std::span<const size_t> batch) {
@@ -53,7 +53,7 @@ class PairScorer {
     }
     ModelInput input = step_input(stream_, std::move(runs), tokens);
     input.where.hints.batch_invariant = repeatable_;
-    const Residual x = model_.read(stream_, input, caches_);
+    const Residual x = model_.read(stream_, input, states_);
     for (size_t begin = 0; begin < scored.rows.size(); begin += kScoredAtOnce)
       score_rows_of(x, scored, begin, std::min(kScoredAtOnce, scored.rows.size() - begin));
   }
@@ -83,7 +83,7 @@ class PairScorer {
   std::span<const TokenPair> pairs_;
   bool repeatable_;
   std::vector<Loglikelihood> found_;
-  std::vector<KvCache> caches_;
+  SequenceStates states_;
 };
 
 }  // namespace

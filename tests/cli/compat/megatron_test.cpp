@@ -361,7 +361,7 @@ TEST(Megatron, LayersMayHaveWindows) {
   const Words window = {"--bf16", "--window-size", "127,0"};
   const auto windows = [](const RunConfig& config) {
     std::vector<int64_t> sizes;
-    for (const LayerSpec& layer : config.model.layers()) sizes.push_back(layer.attention.window);
+    for (const LayerSpec& layer : config.model.layers()) sizes.push_back(window_of(layer.mixer));
     return sizes;
   };
   EXPECT_EQ(windows(config_of(window)), std::vector<int64_t>({128, 128}));

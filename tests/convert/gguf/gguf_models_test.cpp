@@ -193,8 +193,8 @@ TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
   EXPECT_EQ(model_of().attention.original_max_position_embeddings, 16);
   EXPECT_FALSE(model_of().attention.window_rope_scaling);
   written.put_u32(key, 2);
-  EXPECT_EQ(model_of().layers()[1].attention.window, 0);
-  EXPECT_EQ(model_of().layers()[2].attention.window, 6);
+  EXPECT_EQ(window_of(model_of().layers()[1].mixer), 0);
+  EXPECT_EQ(window_of(model_of().layers()[2].mixer), 6);
   written.put(key, {.type = GgufType::flag, .array = true, .integers = {1, 0, 1, 0}});
   EXPECT_THAT(test::message_of<ConfigError>(model_of),
               HasSubstr(cat(key, " must give full attention to every fourth layer")));

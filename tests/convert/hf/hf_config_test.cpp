@@ -58,7 +58,7 @@ TEST(HfConfig, OlderRotaryKeysSayTheSame) {
 
 std::vector<bool> windowed(const ModelConfig& model) {
   std::vector<bool> layers;
-  for (const LayerSpec& layer : model.layers()) layers.push_back(layer.attention.window > 0);
+  for (const LayerSpec& layer : model.layers()) layers.push_back(window_of(layer.mixer) > 0);
   return layers;
 }
 std::vector<bool> with_experts(const ModelConfig& model) {

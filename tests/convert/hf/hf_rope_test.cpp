@@ -52,9 +52,9 @@ TEST(HfRope, LayersWithAWindowRotateAsBeforeTheContextWasStretched) {
   EXPECT_FALSE(model.attention.window_rope_scaling);
   EXPECT_EQ(model.attention.window_rotary_base, 0);
   const auto layers = model.layers();
-  EXPECT_EQ(layers[2].attention.rope.scaling, kernels::RopeScaling());
-  EXPECT_EQ(layers[3].attention.rope.scaling.type, kernels::RopeScaling::Type::yarn);
-  EXPECT_DOUBLE_EQ(layers[3].attention.rope.scaling.magnitude, 0.1 * std::log(4.0) + 1);
+  EXPECT_EQ(rotation_of(layers[2].mixer).scaling, kernels::RopeScaling());
+  EXPECT_EQ(rotation_of(layers[3].mixer).scaling.type, kernels::RopeScaling::Type::yarn);
+  EXPECT_DOUBLE_EQ(rotation_of(layers[3].mixer).scaling.magnitude, 0.1 * std::log(4.0) + 1);
 }
 
 // As in the released models, whose rope_theta is the default, so that versions of transformers agree on it.

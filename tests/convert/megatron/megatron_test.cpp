@@ -205,8 +205,8 @@ TEST(MegatronArguments, SayTheModelAndAreSaidByIt) {
   const std::vector<std::pair<std::string, MegatronValue>> windows = {
       {"window_size", std::vector<int64_t>{5, 0}}, {"window_attn_skip_freq", std::vector<int64_t>{1, 0, 1}}};
   const ModelConfig windowed = read(windows);
-  ASSERT_EQ(windowed.layers()[0].attention.window, 6);
-  EXPECT_EQ(windowed.layers()[1].attention.window, 0);
+  ASSERT_EQ(window_of(windowed.layers()[0].mixer), 6);
+  EXPECT_EQ(window_of(windowed.layers()[1].mixer), 0);
   const auto written = write_megatron_arguments(windowed, 64);
   for (const auto& [name, value] : windows)
     EXPECT_THAT(written, ::testing::Contains(::testing::Pair(name, value))) << name;

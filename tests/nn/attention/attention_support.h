@@ -6,6 +6,7 @@
 
 #include "support/module.h"
 #include "witan/nn/attention/attention.h"
+#include "witan/nn/attention/config.h"
 
 namespace witan::testing {
 
@@ -36,10 +37,9 @@ inline Positions step_positions(Rank& rank, int64_t B, int64_t S, int64_t past) 
 }
 
 // x [B, S, D] decoded in steps of these sizes.
-inline std::vector<double> decoded(Rank& rank, Attention& attention, const Tensor& x,
-                                   const std::vector<int64_t>& steps) {
+inline std::vector<double> decoded(Rank& rank, TokenMixer& mixer, const Tensor& x, const std::vector<int64_t>& steps) {
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
-  const KvCache cache = attention.make_cache(rank.stream, {B, S}, x.dtype());
+  const auto state = mixer.make_state(rank.stream, {B, S}, x.dtype());
   std::vector<double> out(static_cast<size_t>(x.elements()));
   int64_t first = 0;
   for (const int64_t step : steps) {
@@ -49,8 +49,7 @@ inline std::vector<double> decoded(Rank& rank, Attention& attention, const Tenso
         std::copy_n(x.data<T>() + (b * S + first) * D, step * D, part.data<T>() + b * step * D);
     });
     Tape off(rank.stream, Tape::Mode::off);
-    const auto y =
-        values(attention.decode(off, off.constant(part), step_positions(rank, B, step, first), cache).value());
+    const auto y = values(mixer.decode(off, off.constant(part), step_positions(rank, B, step, first), *state).value());
     for (int64_t b = 0; b < B; ++b) std::copy_n(y.begin() + b * step * D, step * D, out.begin() + (b * S + first) * D);
     first += step;
   }

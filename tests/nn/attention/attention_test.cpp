@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "support/module.h"
+#include "witan/nn/attention/config.h"
 
 namespace witan {
 namespace {
@@ -75,7 +76,8 @@ TEST(Attention, IsHuggingFaces) {
     SCOPED_TRACE(golden.name);
     Rank rank;
     const Builder builder{.stream = rank.stream, .dtype = DType::f64, .path = "layer"};
-    const auto attention = make_attention(builder, golden.config.layers(kWidth, 1).front(), kWidth);
+    const MixerSpec spec = golden.config.layers(kWidth, 1).front();
+    const auto attention = mixer_kind(spec).make(builder, {.width = kWidth}, {});
     testing::bind_gradients(rank.stream, *attention);
     double p = 0;
     for (Parameter* parameter : attention->parameters()) {

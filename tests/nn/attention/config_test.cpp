@@ -23,6 +23,14 @@ std::string refused(Change&& change, int64_t hidden_size = 32, int64_t num_layer
   return message_of<ConfigError>([&] { config.validate(hidden_size, num_layers); });
 }
 
+// The specs of a model all of whose layers are of one kind.
+template <class Spec = MultiHeadSpec>
+std::vector<Spec> layers_of(const AttentionConfig& config, int64_t hidden_size, int64_t num_layers) {
+  std::vector<Spec> specs;
+  for (const MixerSpec& mixer : config.layers(hidden_size, num_layers)) specs.push_back(std::get<Spec>(mixer));
+  return specs;
+}
+
 TEST(AttentionConfig, ImpossibleSizesSayWhy) {
   EXPECT_EQ(refused([](AttentionConfig& c) { c.num_query_groups = 3; }),
             "num_query_groups = 3 does not divide num_attention_heads = 4");
@@ -65,7 +73,7 @@ TEST(AttentionConfig, LongRopeHasAListForEachRangeOfLengths) {
   config.rope_long_factors = "[2,8e1]";
   config.validate(32, 2);
   EXPECT_EQ(config.most_positions(), 16);
-  const auto scaling = [&] { return config.layers(32, 2)[1].rope.scaling; };
+  const auto scaling = [&] { return layers_of(config, 32, 2)[1].rope.scaling; };
   EXPECT_EQ(scaling().factors, (std::vector<double>{1, 1.5}));
   EXPECT_DOUBLE_EQ(scaling().magnitude, std::sqrt(1.5)) << "ln 4 is half of ln 16";
   config.rope_long_context = true;
@@ -93,39 +101,39 @@ TEST(AttentionConfig, DynamicPositionsEndWithTheContextBefore) {
   config.original_max_position_embeddings = 64;
   config.validate(32, 2);
   EXPECT_EQ(config.most_positions(), 64);
-  EXPECT_EQ(config.layers(32, 2)[0].rope.scaling, kernels::RopeScaling());
+  EXPECT_EQ(layers_of(config, 32, 2)[0].rope.scaling, kernels::RopeScaling());
 }
 
 TEST(AttentionConfig, LayersMayScaleByTheirNumbers) {
   AttentionConfig config;
   config.kv_channels = 16;
   config.scale_attn_by_inverse_layer_idx = true;
-  EXPECT_DOUBLE_EQ(config.layers(32, 3)[0].scale, 1.0 / 4);
-  EXPECT_DOUBLE_EQ(config.layers(32, 3)[2].scale, 1.0 / 12);
+  EXPECT_DOUBLE_EQ(layers_of(config, 32, 3)[0].scale, 1.0 / 4);
+  EXPECT_DOUBLE_EQ(layers_of(config, 32, 3)[2].scale, 1.0 / 12);
   config.softmax_scale = 3;
-  EXPECT_DOUBLE_EQ(config.layers(32, 3)[2].scale, 1);
+  EXPECT_DOUBLE_EQ(layers_of(config, 32, 3)[2].scale, 1);
 }
 
 TEST(AttentionConfig, NormsBoundsBiasesAndSinksAreOfEveryLayer) {
   AttentionConfig config;
-  EXPECT_EQ(config.layers(32, 2)[1].qk_norm, QkNorm::none);
-  EXPECT_EQ(config.layers(32, 2)[1].clip_qkv, 0);
-  EXPECT_FALSE(config.layers(32, 2)[1].sinks || config.layers(32, 2)[1].qkv_bias);
+  EXPECT_EQ(layers_of(config, 32, 2)[1].qk_norm, QkNorm::none);
+  EXPECT_EQ(layers_of(config, 32, 2)[1].clip_qkv, 0);
+  EXPECT_FALSE(layers_of(config, 32, 2)[1].sinks || layers_of(config, 32, 2)[1].qkv_bias);
   config.qk_layernorm = config.add_qkv_bias = true;
   config.clip_qkv = 8;
   config.softmax_type = "learnable";
   config.validate(32, 2);
-  for (const AttentionSpec& layer : config.layers(32, 2)) {
+  for (const MultiHeadSpec& layer : layers_of(config, 32, 2)) {
     EXPECT_EQ(layer.qk_norm, QkNorm::per_head);
     EXPECT_EQ(layer.clip_qkv, 8);
     EXPECT_TRUE(layer.sinks && layer.qkv_bias);
   }
-  EXPECT_FALSE(config.layers(32, 2)[0].output_bias);
+  EXPECT_FALSE(layers_of(config, 32, 2)[0].output_bias);
   config.add_qkv_bias = false;
   config.add_attention_bias = true;
-  EXPECT_TRUE(config.layers(32, 2)[1].qkv_bias && config.layers(32, 2)[1].output_bias);
+  EXPECT_TRUE(layers_of(config, 32, 2)[1].qkv_bias && layers_of(config, 32, 2)[1].output_bias);
   config.qk_layernorm_full_width = true;
-  EXPECT_EQ(config.layers(32, 2)[0].qk_norm, QkNorm::full_width);
+  EXPECT_EQ(layers_of(config, 32, 2)[0].qk_norm, QkNorm::full_width);
   EXPECT_EQ(refused([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }),
             "qk_layernorm_full_width = true says how queries and keys are normalized, and qk_layernorm = false that "
             "they are not: set qk_layernorm = true");
@@ -138,7 +146,7 @@ std::vector<int64_t> windows(const std::string& size, const std::string& skip_fr
   config.window_attn_skip_freq = skip_freq;
   config.validate(32, num_layers);
   std::vector<int64_t> windows;
-  for (const AttentionSpec& layer : config.layers(32, num_layers)) windows.push_back(layer.window);
+  for (const MultiHeadSpec& layer : layers_of(config, 32, num_layers)) windows.push_back(layer.window);
   return windows;
 }
 
@@ -194,12 +202,11 @@ TEST(AttentionConfig, SomeLayersMayHaveNoAttention) {
   config.qk_l2_norm = true;
   config.validate(32, 3);
   const auto layers = config.layers(32, 3);
-  EXPECT_TRUE(layers[1].absent);
-  EXPECT_EQ(layers[1].num_attention_heads + layers[1].num_query_groups + layers[1].window + layers[1].rope.dims, 0);
+  EXPECT_TRUE(std::holds_alternative<NoMixer>(layers[1]));
+  EXPECT_EQ(window_of(layers[1]) + rotation_of(layers[1]).dims, 0);
   for (const size_t layer : {0U, 2U}) {
-    EXPECT_FALSE(layers[layer].absent);
-    EXPECT_EQ(layers[layer].scale, 0.12);
-    EXPECT_EQ(layers[layer].qk_norm, QkNorm::l2);
+    EXPECT_EQ(std::get<MultiHeadSpec>(layers[layer]).scale, 0.12);
+    EXPECT_EQ(std::get<MultiHeadSpec>(layers[layer]).qk_norm, QkNorm::l2);
   }
   EXPECT_EQ(refused([](AttentionConfig& c) { c.no_attention_freq = "1"; }),
             "no_attention_freq = 1 leaves no layer with attention, so that no token would see another; leave a layer "
@@ -209,7 +216,7 @@ TEST(AttentionConfig, SomeLayersMayHaveNoAttention) {
 TEST(AttentionConfig, HalfOfTheRotationMayBeLeftOut) {
   AttentionConfig config;
   config.rotary_half_truncated = true;
-  EXPECT_TRUE(config.layers(32, 1).front().rope.half_truncated);
+  EXPECT_TRUE(layers_of(config, 32, 1).front().rope.half_truncated);
   const auto why = [](auto&& change) {
     return refused([&](AttentionConfig& c) {
       c.rotary_half_truncated = true;
@@ -231,7 +238,7 @@ TEST(AttentionConfig, SomeLayersMayHaveNoRotaryPositions) {
     config.no_rope_freq = freq;
     config.validate(32, 5);
     std::vector<int64_t> rotated;
-    for (const AttentionSpec& layer : config.layers(32, 5)) rotated.push_back(layer.rope.dims);
+    for (const MultiHeadSpec& layer : layers_of(config, 32, 5)) rotated.push_back(layer.rope.dims);
     return rotated;
   };
   EXPECT_EQ(dims("none"), Windows({4, 4, 4, 4, 4}));
@@ -271,7 +278,7 @@ TEST(AttentionConfig, FrequenciesAreHuggingFaces) {
     SCOPED_TRACE(settings);
     const AttentionConfig config = config_with(settings);
     config.validate(32, 1);
-    const kernels::RopeArgs rope = config.layers(32, 1).front().rope;
+    const kernels::RopeArgs rope = layers_of(config, 32, 1).front().rope;
     EXPECT_NEAR(rope.scaling.magnitude, magnitude, 1e-14);
     for (const double frequency : rope_frequencies(rope)) {
       double expected = 0;
@@ -285,34 +292,34 @@ TEST(AttentionConfig, FrequenciesAreHuggingFaces) {
 
 TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
   AttentionConfig config = config_with("rope_scaling_type=yarn;rotary_scaling_factor=4;no_rope_freq=2");
-  const auto layers = config.layers(32, 2);
+  const auto layers = layers_of(config, 32, 2);
   EXPECT_EQ(layers[0].rope.scaling.type, kernels::RopeScaling::Type::yarn);
   EXPECT_EQ(layers[1].rope.dims, 0);
-  EXPECT_EQ(AttentionConfig().layers(32, 1).front().rope.scaling, kernels::RopeScaling());
+  EXPECT_EQ(layers_of(AttentionConfig(), 32, 1).front().rope.scaling, kernels::RopeScaling());
 }
 
 // Gemma 3's have a base of their own, OLMo 3's are not stretched.
 TEST(AttentionConfig, LayersWithAWindowMayRotateByThemselves) {
   const std::string yarn = "rope_scaling_type=yarn;rotary_scaling_factor=4;window_size=3,0;window_attn_skip_freq=2";
-  const auto layers_of = [](const std::string& settings) {
+  const auto rotating = [](const std::string& settings) {
     const AttentionConfig config = config_with(settings);
     config.validate(32, 2);
-    return config.layers(32, 2);
+    return layers_of(config, 32, 2);
   };
-  const auto alike = layers_of(yarn);
+  const auto alike = rotating(yarn);
   EXPECT_EQ(alike[0].rope, alike[1].rope);
-  const auto apart = layers_of(yarn + ";window_rope_scaling=false");
+  const auto apart = rotating(yarn + ";window_rope_scaling=false");
   EXPECT_EQ(apart[0].window, 4);
-  EXPECT_EQ(apart[0].rope, AttentionConfig().layers(32, 1).front().rope);
+  EXPECT_EQ(apart[0].rope, layers_of(AttentionConfig(), 32, 1).front().rope);
   EXPECT_EQ(apart[1].window, 0);
   EXPECT_EQ(apart[1].rope, alike[1].rope);
-  const auto based = layers_of(yarn + ";window_rotary_base=500");
+  const auto based = rotating(yarn + ";window_rotary_base=500");
   EXPECT_EQ(based[0].rope.base, 500);
   EXPECT_EQ(based[0].rope.scaling.type, kernels::RopeScaling::Type::yarn);
   EXPECT_NE(based[0].rope.scaling, alike[0].rope.scaling) << "the ramp's ends are pairs of other frequencies";
   EXPECT_EQ(based[1].rope, alike[1].rope);
-  EXPECT_EQ(layers_of("window_rotary_base=500")[0].rope.base, 10000) << "no layer has a window";
-  EXPECT_EQ(layers_of(yarn + ";window_rope_scaling=false;no_rope_freq=[1,0]")[0].rope.dims, 0);
+  EXPECT_EQ(rotating("window_rotary_base=500")[0].rope.base, 10000) << "no layer has a window";
+  EXPECT_EQ(rotating(yarn + ";window_rope_scaling=false;no_rope_freq=[1,0]")[0].rope.dims, 0);
   EXPECT_EQ(refused([](AttentionConfig& c) { c.window_rotary_base = 0.5; }),
             "window_rotary_base = 0.5 must be above 1, as rotary_base; 0 takes rotary_base itself");
 }
@@ -324,7 +331,7 @@ TEST(AttentionConfig, LatentLayersWithAWindowMayRotateByThemselves) {
       "rope_scaling_type=yarn;rotary_scaling_factor=40;mscale_all_dim=1;window_size=3,0;"
       "window_attn_skip_freq=2;window_rope_scaling=false");
   config.validate(32, 2);
-  const auto layers = config.layers(32, 2);
+  const auto layers = layers_of<LatentSpec>(config, 32, 2);
   EXPECT_DOUBLE_EQ(layers[0].scale, 1 / std::sqrt(10.0));
   EXPECT_EQ(layers[0].rope.scaling, kernels::RopeScaling());
   const double sharper = 0.1 * std::log(40.0) + 1;
@@ -336,20 +343,20 @@ TEST(AttentionConfig, LatentLayersHaveTheirOwnHeads) {
   const auto layer_of = [&](const std::string& more) {
     const AttentionConfig config = config_with(base + more);
     config.validate(32, 1);
-    return config.layers(32, 1).front();
+    return layers_of<LatentSpec>(config, 32, 1).front();
   };
-  const AttentionSpec plain = layer_of("");
+  const LatentSpec plain = layer_of("");
   EXPECT_EQ(plain.num_query_groups, 3) << "whatever num_query_groups is";
   EXPECT_EQ(plain.qk_head_dim, 10);
   EXPECT_EQ(plain.v_head_dim, 6);
   EXPECT_EQ(plain.rope.dims, 4);
   EXPECT_DOUBLE_EQ(plain.scale, 1 / std::sqrt(10.0));
-  EXPECT_EQ(plain.latent.kv_rank, 512);
+  EXPECT_EQ(plain.kv_rank, 512);
   EXPECT_EQ(layer_of(";v_head_dim=5;window_size=3").v_head_dim, 5);
   EXPECT_EQ(layer_of(";window_size=3").window, 4);
   EXPECT_EQ(layer_of(";position_embedding_type=none").rope.dims, 0);
   const double sharper = 0.1 * 0.707 * std::log(40.0) + 1;
-  const AttentionSpec yarn =
+  const LatentSpec yarn =
       layer_of(";rope_scaling_type=yarn;rotary_scaling_factor=40;mscale=0.707;mscale_all_dim=0.707");
   EXPECT_DOUBLE_EQ(yarn.scale, sharper * sharper / std::sqrt(10.0));
   EXPECT_EQ(yarn.rope.scaling.magnitude, 1);

@@ -21,8 +21,8 @@ using testing::share_of;
 using testing::ThreadRank;
 using testing::values;
 
-AttentionSpec spec_of(int64_t heads, int64_t groups) {
-  AttentionSpec spec;
+MultiHeadSpec spec_of(int64_t heads, int64_t groups) {
+  MultiHeadSpec spec;
   spec.num_attention_heads = heads;
   spec.num_query_groups = groups;
   return spec;
@@ -37,7 +37,7 @@ TEST(ContextAttention, RanksDivideHeadsAndDivideGroupsOrShareThem) {
        {Case{8, 8, 1, 2, true}, Case{8, 2, 1, 4, true}, Case{8, 1, 1, 8, true}, Case{8, 2, 1, 16, false},
         Case{6, 3, 1, 2, false}, Case{6, 3, 1, 3, true}, Case{6, 6, 1, 4, false}, Case{8, 4, 2, 4, true},
         Case{8, 2, 4, 2, true}, Case{8, 2, 4, 4, false}, Case{12, 4, 1, 6, false}}) {
-    const AttentionSpec spec = spec_of(c.heads, c.groups);
+    const MultiHeadSpec spec = spec_of(c.heads, c.groups);
     SCOPED_TRACE(cat(c.heads, " heads, ", c.groups, " groups, tensor ", c.tensor, ", context ", c.context));
     EXPECT_EQ(ranks_divide_heads(spec, c.tensor, c.context), c.divide);
     EXPECT_EQ(exchanges_heads(ContextExchange::automatic, spec, c.tensor, c.context), c.divide);
@@ -67,8 +67,8 @@ Found run(Rank& rank, const ContextAxis& context, const Tensor& x, const Tensor&
   config.softmax_type = "learnable";
   config.qk_layernorm = true;
   config.window_size = "20,0";
-  GroupedQueryAttention attention(testing::attention_builder(rank, DType::f64), config.layers(16, 1).front(), 16,
-                                  Bias::none, context);
+  GroupedQueryAttention attention(testing::attention_builder(rank, DType::f64),
+                                  std::get<MultiHeadSpec>(config.layers(16, 1).front()), 16, Bias::none, context);
   testing::bind_gradients(rank.stream, attention);
   const Tensor max_logits = rank.stream.empty({4}, DType::f64);
   std::ranges::fill(max_logits.span<double>(), -std::numeric_limits<double>::infinity());

@@ -46,7 +46,8 @@ void expect_golden(const std::string& layer, const AttentionConfig& config, Bias
   NormConfig norm;
   norm.norm_epsilon = epsilon;
   GroupedQueryAttention attention({.stream = rank.stream, .dtype = DType::f64, .path = "attention"},
-                                  config.layers(kModelWidth, 1).front(), kModelWidth, bias, nullptr, norm);
+                                  std::get<MultiHeadSpec>(config.layers(kModelWidth, 1).front()), kModelWidth, bias,
+                                  nullptr, norm);
   bind_gradients(rank.stream, attention);
   golden.load(attention, layer);
   const Shape shape{1, kTokens, kModelWidth};
@@ -62,9 +63,9 @@ void expect_golden(const std::string& layer, const AttentionConfig& config, Bias
                       golden.of(layer + ".d" + parameter->name().substr(attention.path().size())), kClose, kClose))
         << parameter->name();
   Tape off(rank.stream, Tape::Mode::off);
-  const KvCache cache = attention.make_cache(rank.stream, {1, kTokens}, DType::f64);
+  const auto state = attention.make_state(rank.stream, {1, kTokens}, DType::f64);
   const Positions step = testing::step_positions(rank, 1, kTokens, 0);
-  EXPECT_TRUE(close(values(attention.decode(off, off.constant(x), step, cache).value()), golden.of(layer + ".y"),
+  EXPECT_TRUE(close(values(attention.decode(off, off.constant(x), step, *state).value()), golden.of(layer + ".y"),
                     kClose, kClose))
       << "decoded";
 }

@@ -25,8 +25,8 @@ AttentionConfig config_of(int64_t heads, int64_t groups) {
   return config;
 }
 
-AttentionSpec spec_of(const AttentionConfig& config) {
-  return config.layers(kWidth, 1).front();
+MultiHeadSpec spec_of(const AttentionConfig& config) {
+  return std::get<MultiHeadSpec>(config.layers(kWidth, 1).front());
 }
 
 TEST(Attention, ShapesAndNames) {
@@ -100,7 +100,8 @@ TEST(Attention, DecodingInAWindowEqualsTheFullForwardInASmallCache) {
       const Tensor x = rank.normal({2, kPositions, kWidth}, DType::f64, "x");
       Tape off(rank.stream, Tape::Mode::off);
       const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, kPositions)).value());
-      const KvCache cache = attention.make_cache(rank.stream, {2, kPositions}, DType::f64);
+      const auto state = attention.make_state(rank.stream, {2, kPositions}, DType::f64);
+      const auto& cache = dynamic_cast<const KvCache&>(*state);
       EXPECT_EQ(cache.keys.shape(), Shape({2, std::min(2 * window, kPositions), 2, 6}));
       EXPECT_EQ(cache.values.shape(), Shape({2, std::min(2 * window, kPositions), 2, value_dim}));
       for (const auto& steps : std::vector<std::vector<int64_t>>{
@@ -130,12 +131,12 @@ TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
 TEST(Attention, AFullCacheIsAnError) {
   Rank rank;
   GroupedQueryAttention attention(attention_builder(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
-  const KvCache cache = attention.make_cache(rank.stream, {1, 4}, DType::f32);
+  const auto state = attention.make_state(rank.stream, {1, 4}, DType::f32);
   int64_t past = 0;
   Tape off(rank.stream, Tape::Mode::off);
   const auto step = [&](int64_t S) {
     attention.decode(off, off.constant(rank.normal({1, S, kWidth}, DType::f32, "x")), step_positions(rank, 1, S, past),
-                     cache);
+                     *state);
     past += S;
   };
   step(3);

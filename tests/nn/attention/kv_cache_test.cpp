@@ -38,8 +38,8 @@ class CachedSteps {
     }
   }
 
-  KvCache cache_of(const CacheSize& size) {
-    return make_kv_cache(rank_.stream, size, kGroups, kKeyDim, kValueDim, window_, dtype_);
+  KvCache cache_of(const StateSize& size) {
+    return {rank_.stream, size, {kGroups, kKeyDim, kValueDim, window_}, dtype_};
   }
   // Each run is of the sequence of its row's number.
   void expect_step(const KvCache& cache, const std::vector<CacheRun>& runs) {

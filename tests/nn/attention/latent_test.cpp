@@ -32,8 +32,8 @@ AttentionConfig latent_config(int64_t q_rank) {
   return config;
 }
 
-AttentionSpec spec_of(const AttentionConfig& config) {
-  return config.layers(kWidth, 1).front();
+LatentSpec spec_of(const AttentionConfig& config) {
+  return std::get<LatentSpec>(config.layers(kWidth, 1).front());
 }
 
 TEST(LatentAttention, ShapesAndNames) {
@@ -110,13 +110,14 @@ TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
 TEST(LatentAttention, AFullCacheIsAnError) {
   Rank rank;
   LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);
-  const KvCache cache = attention.make_cache(rank.stream, {1, 4}, DType::f32);
+  const auto state = attention.make_state(rank.stream, {1, 4}, DType::f32);
+  const auto& cache = dynamic_cast<const KvCache&>(*state);
   EXPECT_EQ(cache.keys.shape(), Shape({1, 4, 3, 10}));
   EXPECT_EQ(cache.values.shape(), Shape({1, 4, 3, 5}));
   Tape off(rank.stream, Tape::Mode::off);
   EXPECT_EQ(message_of<ShapeError>([&] {
               attention.decode(off, off.constant(rank.normal({1, 5, kWidth}, DType::f32, "x")),
-                               testing::step_positions(rank, 1, 5, 0), cache);
+                               testing::step_positions(rank, 1, 5, 0), *state);
             }),
             "attention: 5 positions in a cache of 4");
 }

@@ -33,7 +33,7 @@ constexpr const char* kKeyVariable = "WITAN_API_KEY";
 // The model as the queue computes with it.
 class ServedBatch : public serve::BatchEngine {
  public:
-  ServedBatch(Stream& stream, Transformer& model, CacheSize size, GenerationMode mode)
+  ServedBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode)
       : batch_(stream, model, size, mode) {}
   bool has_room() const override { return batch_.has_room(); }
   size_t admit(GenerationRequest request) override { return batch_.admit(std::move(request)); }
@@ -57,7 +57,7 @@ std::string api_key(const ServeArgs& args) {
 
 // What takes the most memory: one prompt of full length beside texts that go on; all rooms taken at once by prompts
 // that are as long together, which is what the queue admits in one step; with all log probabilities.
-void plan_batches(Stream& stream, Transformer& meta, CacheSize size, GenerationMode mode) {
+void plan_batches(Stream& stream, Transformer& meta, StateSize size, GenerationMode mode) {
   for (const int64_t prompts : {int64_t{1}, size.rows}) {
     GenerationBatch batch(stream, meta, size, mode);
     GenerationRequest request;
@@ -86,7 +86,7 @@ std::string json_text(const nlohmann::ordered_json& value) {
   return value.is_null() ? std::string() : value.dump();
 }
 
-serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const TrainedRun& run, CacheSize size,
+serve::ServedModel describe(std::FILE* err, const ServeArgs& args, const TrainedRun& run, StateSize size,
                             const std::optional<ChatFormat>& format) {
   serve::ServedModel served{.name = args.name.empty() ? run.folder.filename().string() : args.name,
                             .tokenizer = *run.tokenizer,
@@ -132,7 +132,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
   for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
-  const CacheSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
+  const StateSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
   const GenerationMode mode = generation_mode(args.run, run);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));

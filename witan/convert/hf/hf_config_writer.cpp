@@ -80,8 +80,8 @@ class HfWriter {
     int64_t sees = 0;
     Out types = Out::array();
     for (const LayerSpec& layer : layers_) {
-      sees = std::max(sees, layer.attention.window);
-      types.push_back(layer.attention.window > 0 ? "sliding_attention" : "full_attention");
+      sees = std::max(sees, window_of(layer.mixer));
+      types.push_back(window_of(layer.mixer) > 0 ? "sliding_attention" : "full_attention");
     }
     if (type_ == "mixtral" || type_ == "mistral" || type_ == "phi3")
       out_["sliding_window"] = sees > 0 ? Out(sees) : Out();

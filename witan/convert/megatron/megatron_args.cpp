@@ -286,7 +286,7 @@ std::vector<std::pair<std::string, MegatronValue>> write_megatron_arguments(cons
     return list;
   };
   if (attention.window_attn_skip_freq != "none")
-    set("window_attn_skip_freq", list_of([](const LayerSpec& layer) { return layer.attention.window > 0; }));
+    set("window_attn_skip_freq", list_of([](const LayerSpec& layer) { return window_of(layer.mixer) > 0; }));
   set("openai_gelu", model.mlp.gelu_tanh && !model.mlp.gated());
   if (model.moe.num_experts > 0) {
     set("num_experts", model.moe.num_experts);

@@ -31,7 +31,7 @@ std::optional<std::pair<int64_t, int64_t>> read_window(const std::string& text) 
   return std::pair{left, right};
 }
 
-// As AttentionSpec counts it.
+// As AttentionSpec::window.
 int64_t window_of(const std::string& window_size) {
   if (window_size == kNone) return 0;
   const auto refuse = [&](const char* why) { throw ConfigError(cat("window_size = ", window_size, ": ", why)); };
@@ -187,9 +187,9 @@ void validate_latent(const AttentionConfig& config) {
 }
 
 // Of one layer that rotates.
-AttentionSpec latent_layer(const AttentionConfig& config) {
+LatentSpec latent_layer(const AttentionConfig& config) {
   const int64_t still = config.latent_qk_head_dim, turning = config.qk_pos_emb_head_dim;
-  AttentionSpec spec;
+  LatentSpec spec;
   spec.num_attention_heads = spec.num_query_groups = config.num_attention_heads;
   spec.qk_head_dim = still + turning;
   spec.v_head_dim = config.v_head_dim > 0 ? config.v_head_dim : still;
@@ -198,7 +198,10 @@ AttentionSpec latent_layer(const AttentionConfig& config) {
       config.softmax_scale > 0 ? config.softmax_scale : 1 / std::sqrt(static_cast<double>(spec.qk_head_dim));
   const double sharper = is_yarn(config) ? yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim) : 1;
   spec.scale = unscaled * sharper * sharper;
-  spec.latent = {config.q_lora_rank, config.kv_lora_rank, still, turning};
+  spec.q_rank = config.q_lora_rank;
+  spec.kv_rank = config.kv_lora_rank;
+  spec.nope_head_dim = still;
+  spec.rope_head_dim = turning;
   return spec;
 }
 
@@ -214,26 +217,37 @@ double rotated_channels(const AttentionConfig& config, int64_t hidden_size) {
   return static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
 }
 
-AttentionSpec grouped_layer(const AttentionConfig& config, int64_t hidden_size) {
-  const int64_t head_dim = config.qk_head_dim(hidden_size);
-  const double rotated = rotated_channels(config, hidden_size);
-  return {.num_attention_heads = config.num_attention_heads,
-          .num_query_groups = config.num_query_groups,
-          .qk_head_dim = head_dim,
-          .v_head_dim = config.value_head_dim(hidden_size),
-          .rope = rope_args(config, config.rotates() ? std::llround(rotated) : 0),
-          .scale = config.softmax_scale,
-          .qk_norm = qk_norm_of(config),
-          .clip_qkv = config.clip_qkv,
-          .sinks = config.softmax_type == "learnable",
-          .qkv_bias = config.add_qkv_bias || config.add_attention_bias,
-          .output_bias = config.add_attention_bias};
+MultiHeadSpec multi_head_layer(const AttentionConfig& config, int64_t hidden_size) {
+  MultiHeadSpec spec;
+  spec.num_attention_heads = config.num_attention_heads;
+  spec.num_query_groups = config.num_query_groups;
+  spec.qk_head_dim = config.qk_head_dim(hidden_size);
+  spec.v_head_dim = config.value_head_dim(hidden_size);
+  spec.rope = rope_args(config, config.rotates() ? std::llround(rotated_channels(config, hidden_size)) : 0);
+  spec.scale = config.softmax_scale;
+  spec.qk_norm = qk_norm_of(config);
+  spec.clip_qkv = config.clip_qkv;
+  spec.sinks = config.softmax_type == "learnable";
+  spec.qkv_bias = config.add_qkv_bias || config.add_attention_bias;
+  spec.output_bias = config.add_attention_bias;
+  return spec;
 }
 
-// Of a layer that rotates as the config says of all, which sees everything before it.
-AttentionSpec layer_of(const AttentionConfig& config, int64_t hidden_size) {
-  AttentionSpec spec = config.multi_latent_attention ? latent_layer(config) : grouped_layer(config, hidden_size);
+// Rules that apply to one layer.
+struct LayerRules {
+  int64_t window = 0;
+  bool no_rope = false;
+  int64_t scale_divisor = 0;  // of logits; 0: none
+};
+
+template <class Spec>
+Spec with_rules(Spec spec, const AttentionConfig& config, const LayerRules& rules) {
   spec.dropout = config.attention_dropout;
+  spec.window = rules.window;
+  if (rules.no_rope) spec.rope.dims = 0;
+  if (rules.scale_divisor == 0) return spec;
+  if (spec.scale == 0) spec.scale = 1 / std::sqrt(static_cast<double>(spec.qk_head_dim));
+  spec.scale /= static_cast<double>(rules.scale_divisor);
   return spec;
 }
 
@@ -269,23 +283,6 @@ void validate_variants(const AttentionConfig& config, int64_t hidden_size, int64
   require<ConfigError>(!config.rotary_half_truncated || config.rope_scaling_type == kNone,
                        "rotary_half_truncated = true has frequencies of its own, which rope_scaling_type = ",
                        config.rope_scaling_type, " does not know how to stretch; set rope_scaling_type = none");
-}
-
-void apply_variants(const AttentionConfig& config, std::vector<AttentionSpec>& layers) {
-  for (size_t layer = 0; config.scale_attn_by_inverse_layer_idx && layer < layers.size(); ++layer) {
-    double& scale = layers[layer].scale;
-    if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(layers[layer].qk_head_dim));
-    scale /= static_cast<double>(layer + 1);
-  }
-  const std::vector<bool> absent =
-      singled_out("no_attention_freq", config.no_attention_freq, static_cast<int64_t>(layers.size()));
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    if (!absent[layer]) continue;
-    AttentionSpec& spec = layers[layer];
-    spec.absent = true;  // with no heads, so that none are built, counted or planned
-    spec.num_attention_heads = spec.num_query_groups = spec.rope.dims = spec.window = 0;
-    spec.latent = {};
-  }
 }
 
 }  // namespace
@@ -441,18 +438,26 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   validate_variants(*this, hidden_size, num_layers);
 }
 
-std::vector<AttentionSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
-  std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers), layer_of(*this, hidden_size));
+std::vector<MixerSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
   const int64_t window = window_of(window_size);
-  AttentionSpec with_window = layer_of(of_windowed_layers(), hidden_size);
-  with_window.window = window;
   const std::vector<bool> windowed = windowed_layers(*this, num_layers),
-                          no_rope = singled_out("no_rope_freq", no_rope_freq, num_layers);
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    if (window > 0 && windowed[layer]) layers[layer] = with_window;
-    if (no_rope[layer]) layers[layer].rope.dims = 0;
+                          no_rope = singled_out("no_rope_freq", no_rope_freq, num_layers),
+                          absent = singled_out("no_attention_freq", no_attention_freq, num_layers);
+  const AttentionConfig with_window = of_windowed_layers();
+  std::vector<MixerSpec> layers;
+  for (size_t i = 0; i < static_cast<size_t>(num_layers); ++i) {
+    const bool sees_window = window > 0 && windowed[i];
+    const AttentionConfig& config = sees_window ? with_window : *this;
+    const LayerRules rules{.window = sees_window ? window : 0,
+                           .no_rope = no_rope[i],
+                           .scale_divisor = scale_attn_by_inverse_layer_idx ? static_cast<int64_t>(i) + 1 : 0};
+    if (absent[i])
+      layers.emplace_back(NoMixer());
+    else if (multi_latent_attention)
+      layers.emplace_back(with_rules(latent_layer(config), config, rules));
+    else
+      layers.emplace_back(with_rules(multi_head_layer(config, hidden_size), config, rules));
   }
-  apply_variants(*this, layers);
   return layers;
 }
 
@@ -497,18 +502,6 @@ AttentionConfig AttentionConfig::of_windowed_layers() const {
     config.rotary_scaling_factor = 1;
   }
   return config;
-}
-
-bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t context) {
-  if (spec.absent) return true;
-  const int64_t heads = spec.num_attention_heads / tensor,
-                groups = std::max<int64_t>(spec.num_query_groups / tensor, 1);
-  return heads % context == 0 && (groups % context == 0 || context % groups == 0);
-}
-
-bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context) {
-  if (context == 1 || exchange == ContextExchange::ring) return false;
-  return exchange == ContextExchange::heads || ranks_divide_heads(spec, tensor, context);
 }
 
 }  // namespace witan

@@ -6,48 +6,9 @@
 #include <vector>
 
 #include "witan/base/config/fields.h"
-#include "witan/kernels/attention/rope.h"
-#include "witan/nn/axes.h"
+#include "witan/nn/mixer/mixer_spec.h"
 
 namespace witan {
-
-enum class QkNorm : uint8_t { none, per_head, full_width, l2 };  // of queries and keys, before they rotate
-
-// Of multi-head latent attention; kv_rank 0: the attention is another.
-struct LatentSpec {
-  int64_t q_rank = 0;  // 0: queries are projected at once
-  int64_t kv_rank = 0;
-  int64_t nope_head_dim = 0, rope_head_dim = 0;  // their sum is qk_head_dim
-};
-
-// The attention of one layer.
-struct AttentionSpec {
-  int64_t num_attention_heads = 0;  // H, of queries
-  int64_t num_query_groups = 0;     // G, heads of keys and values; divides H
-  int64_t qk_head_dim = 0;          // hd, channels of a head of queries and keys
-  int64_t v_head_dim = 0;           // hd_v, channels of a head of values
-  int64_t window = 0;               // positions that a token sees, its own included; 0: all up to its own
-  kernels::RopeArgs rope = {};      // dims 0: no rotary positions
-  double dropout = 0;               // of attention probabilities
-  double scale = 0;                 // of logits; 0: 1 / sqrt(qk_head_dim)
-  QkNorm qk_norm = QkNorm::none;
-  double clip_qkv = 0;                         // bound of queries, keys and values, either way; 0: none
-  bool sinks = false;                          // a learned logit of each head that takes probability and adds nothing
-  bool qkv_bias = false, output_bias = false;  // of projections, also where other linear layers have none
-  bool absent = false;                         // the layer has no attention
-  int64_t value_embedding = 0;  // the table, from 1 on, whose rows of tokens are added to their values; 0: none
-  bool value_scale = false;     // values, and such rows, have a learned factor each
-  LatentSpec latent = {};
-
-  // What is done to queries and keys before they rotate.
-  bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }
-};
-
-// Whether `context` ranks, with the heads that `tensor` ranks leave them, can each attend with some of the heads: they
-// divide the query heads, and divide the groups or are a multiple of them.
-bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t context);
-// Whether they do. False for one rank.
-bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context);
 
 // Of a key as "[1.0,1.5]"; none of "none". Throws ConfigError for what is no list of positive numbers.
 std::vector<double> read_rope_factors(const char* key, const std::string& list);
@@ -94,7 +55,7 @@ struct AttentionConfig {
   Fields fields();
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError
   // Layer by layer. Throws ConfigError for patterns that do not fit.
-  std::vector<AttentionSpec> layers(int64_t hidden_size, int64_t num_layers) const;
+  std::vector<MixerSpec> layers(int64_t hidden_size, int64_t num_layers) const;
   // The same with rotary positions as layers with a window have them: its rotary_base and rope_scaling_type are theirs.
   AttentionConfig of_windowed_layers() const;
 

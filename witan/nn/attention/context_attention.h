@@ -1,7 +1,8 @@
 // Attention of heads over sequences that context-parallel ranks divide, in whichever way they do it.
 #pragma once
 
-#include "witan/nn/attention/attention.h"
+#include "witan/nn/attention/attention_spec.h"
+#include "witan/nn/mixer/positions.h"
 #include "witan/ops/attention/attention.h"
 
 namespace witan {

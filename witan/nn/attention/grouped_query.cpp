@@ -38,7 +38,7 @@ Initialization sinks_init(const Builder& builder) {
 
 }  // namespace
 
-GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width,
+GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width,
                                              Bias bias, const ContextAxis& context, const NormConfig& norm)
     : Attention(builder.path),
       spec_(spec),
@@ -79,7 +79,7 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Atten
     return &add_parameter(own_heads.of_kind(ParameterKind::norms), name, {1}, Initialization::constant(kHalf), false);
   };
   if (spec.value_scale) value_scale_ = scalar("value_scale");
-  if (spec.value_embedding > 0) embedded_scale_ = scalar("embedded_scale");
+  if (spec.value_table > 0) embedded_scale_ = scalar("embedded_scale");
 }
 
 double GroupedQueryAttention::scale() const {
@@ -224,7 +224,7 @@ Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& 
   return context_.forward(tape, q, k, v, where, args, sinks);
 }
 
-std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
+std::vector<ClippedLogits::Projection> GroupedQueryAttention::clipped() {
   std::vector<Projection> all;
   for (const auto& [of, linear] : {std::pair{Projection::Of::queries, &q_proj_}, {Projection::Of::keys, &k_proj_}}) {
     all.push_back({&linear->weight(), of});
@@ -233,19 +233,21 @@ std::vector<Attention::Projection> GroupedQueryAttention::clipped() {
   return all;
 }
 
-Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
+Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Heads heads = heads_of(tape, x, where, projection_weights(tape), {}, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,
-      where.hints, cache);
+      where.hints, dynamic_cast<const KvCache&>(state));
   return o_proj_.forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
 }
 
-KvCache GroupedQueryAttention::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
-  return make_kv_cache(stream, size, groups_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window, dtype);
+std::unique_ptr<SequenceState> GroupedQueryAttention::make_state(Stream& stream, const StateSize& size,
+                                                                 DType dtype) const {
+  return std::make_unique<KvCache>(stream, size,
+                                   CachedChannels{groups_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window}, dtype);
 }
 
 }  // namespace witan

@@ -13,30 +13,34 @@
 
 #include "witan/nn/attention/attention.h"
 #include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/multi_head_spec.h"
 
 namespace witan {
 
-class GroupedQueryAttention : public Attention {
+class GroupedQueryAttention : public Attention, public LaneMixer {
  public:
   // The tensor axis shards the heads, and the number of groups is a multiple of its ranks, or divides it. Parameters:
   // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; as the spec has them q_norm and k_norm,
   // [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
-  GroupedQueryAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias = Bias::none,
+  GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width, Bias bias = Bias::none,
                         const ContextAxis& context = {}, const NormConfig& norm = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
-  // The same without exchanges of tokens, between which it is: x [B, S, D] of all ranks' tokens -> this rank's
-  // summands, of which total() makes their sum in the residual stream. `weights`: as projection_weights() gave them.
+  Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
+  std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
+
+  LaneMixer* lanes() override { return this; }
   Var summands(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
-               const Randomness& randomness = {}, const Var& embedded = {});
-  Var total(Tape& tape, Var y) { return o_proj_.total(tape, std::move(y)); }
-  // Of q, k and v; one, of this rank's heads and its group, where ranks share groups and gather their weights: a
-  // collective, forward and backward.
-  std::vector<Var> projection_weights(Tape& tape);
-  Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
-  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const override;
+               const Randomness& randomness = {}, const Var& embedded = {}) override;
+  Var total(Tape& tape, Var y) override { return o_proj_.total(tape, std::move(y)); }
+  // Returns the weights of q, k and v or, where ranks share groups and gather them, one matrix for this rank's heads
+  // and its group.
+  std::vector<Var> projection_weights(Tape& tape) override;
+
   std::vector<Projection> clipped() override;
+  int64_t logit_heads() const override { return spec_.num_attention_heads; }
+  int64_t key_groups() const override { return spec_.num_query_groups; }
 
  private:
   struct Heads {
@@ -70,7 +74,7 @@ class GroupedQueryAttention : public Attention {
   Var own_group(Tape& tape, Var channels) const;
   double scale() const;
 
-  AttentionSpec spec_;  // of all ranks together
+  MultiHeadSpec spec_;  // of all ranks together
   std::optional<TensorAxis> axis_;
   int64_t heads_, groups_;                 // H and G of this rank
   int64_t key_channels_, value_channels_;  // that this rank projects: G hd and G hd_v, or its share of all groups'

@@ -12,6 +12,10 @@ namespace {
 using kernels::CacheRun;
 using kernels::CacheTokens;
 
+int64_t slots_of(const StateSize& size, int64_t window) {
+  return window > 0 && !size.all_positions ? std::min(size.positions, 2 * window) : size.positions;
+}
+
 // A step's tokens [first, first + count), and what is read for them.
 struct Part {
   CacheTokens tokens;
@@ -98,12 +102,18 @@ class CachedStep {
 
 }  // namespace
 
-KvCache make_kv_cache(Stream& stream, const CacheSize& size, int64_t groups, int64_t key_dim, int64_t value_dim,
-                      int64_t window, DType dtype) {
-  const bool ring = window > 0 && !size.all_positions;
-  const int64_t slots = ring ? std::min(size.positions, 2 * window) : size.positions;
-  return {stream.empty({size.rows, slots, groups, key_dim}, dtype),
-          stream.empty({size.rows, slots, groups, value_dim}, dtype), size.positions};
+KvCache::KvCache(Stream& stream, const StateSize& size, const CachedChannels& channels, DType dtype)
+    : keys(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.key_dim}, dtype)),
+      values(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.value_dim}, dtype)),
+      limit(size.positions) {}
+
+int64_t KvCache::resumable(int64_t wanted, int64_t /*held*/, int64_t reach) const {
+  const int64_t slots = keys.size(1), window = slots / 2;
+  return slots < limit && wanted < reach - window - 1 ? 0 : wanted;
+}
+
+void KvCache::copy_row(Stream& stream, int64_t from, int64_t to) {
+  for (const Tensor* cache : {&keys, &values}) stream.copy(cache->narrow(0, to, 1), cache->narrow(0, from, 1));
 }
 
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTokens& tokens,

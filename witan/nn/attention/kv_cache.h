@@ -3,20 +3,29 @@
 
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/kv_cache.h"
+#include "witan/nn/mixer/sequence_state.h"
 
 namespace witan {
 
-struct KvCache {
-  Tensor keys, values;  // [R, C, G, hd] and, of values, hd_v: a ring of C slots for each of R sequences
-  int64_t limit = 0;    // most positions of a sequence
+// The channels of a position in a cache.
+struct CachedChannels {
+  int64_t groups = 0;                  // G
+  int64_t key_dim = 0, value_dim = 0;  // hd, hd_v
+  int64_t window = 0;                  // positions that a token sees; 0: all up to its own
 };
 
-// How much a cache holds.
-struct CacheSize {
-  int64_t rows = 1;       // sequences
-  int64_t positions = 0;  // of the longest
-  // Of layers with a window as well: what kernels need which repeat the bits of the training forward on a GPU.
-  bool all_positions = false;
+class KvCache : public SequenceState {
+ public:
+  // Empty; of a layer with a window w, of at most 2 w positions.
+  KvCache(Stream& stream, const StateSize& size, const CachedChannels& channels, DType dtype);
+
+  int64_t bytes() const override { return keys.bytes() + values.bytes(); }
+  // A ring holds the latest positions that were written: it can be cut while a window before the cut is among them.
+  int64_t resumable(int64_t wanted, int64_t held, int64_t reach) const override;
+  void copy_row(Stream& stream, int64_t from, int64_t to) override;
+
+  const Tensor keys, values;  // [R, C, G, hd] and, of values, hd_v: a ring of C slots for each of R sequences
+  const int64_t limit;        // most positions of a sequence
 };
 
 // What a layer looks up in its cache.
@@ -26,10 +35,6 @@ struct CachedHeads {
   int64_t window = 0;  // positions that a token sees; 0: all up to its own
   Tensor sinks = {};   // [H], or undefined (kernels/attention/attention.h)
 };
-
-// An empty cache of G groups; of a layer with a window w, of at most 2 w positions.
-KvCache make_kv_cache(Stream& stream, const CacheSize& size, int64_t groups, int64_t key_dim, int64_t value_dim,
-                      int64_t window, DType dtype);
 
 // Appends the tokens' keys and values to the cache and gives what the tokens read: [1, T, H, hd_v]. Sequences that
 // begin are computed by the kernel that trains (on a GPU, in deterministic mode); others by one for few tokens or, in a

@@ -16,7 +16,7 @@ NormConfig latent_norm() {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width,
+LatentAttention::LatentAttention(const Builder& builder, const LatentSpec& spec, int64_t width,
                                  const ContextAxis& context)
     : Attention(builder.path),
       spec_(spec),
@@ -24,8 +24,7 @@ LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& sp
       heads_(builder.share(spec.num_attention_heads)),
       dropout_(builder / "dropout", spec.dropout),
       context_(context, spec, builder.tensor_ranks()) {
-  const auto& [q_rank, kv_rank, nope, rope] = spec.latent;
-  const int64_t H = spec.num_attention_heads;
+  const int64_t H = spec.num_attention_heads, q_rank = spec.q_rank, kv_rank = spec.kv_rank;
   const auto linear = [&](std::optional<Linear>& to, const char* name, int64_t in, int64_t out, Divided divided) {
     add_child(to.emplace(builder / name, in, out, builder.init_std, Bias::none, divided));
   };
@@ -36,9 +35,9 @@ LatentAttention::LatentAttention(const Builder& builder, const AttentionSpec& sp
     add_child(q_a_layernorm_.emplace(builder / "q_a_layernorm", latent_norm(), q_rank));
     linear(q_b_proj_, "q_b_proj", q_rank, H * spec.qk_head_dim, Divided::out());
   }
-  linear(kv_a_proj_, "kv_a_proj_with_mqa", width, kv_rank + rope, {});
+  linear(kv_a_proj_, "kv_a_proj_with_mqa", width, kv_rank + spec.rope_head_dim, {});
   add_child(kv_a_layernorm_.emplace(builder / "kv_a_layernorm", latent_norm(), kv_rank));
-  linear(kv_b_proj_, "kv_b_proj", kv_rank, H * (nope + spec.v_head_dim), Divided::out());
+  linear(kv_b_proj_, "kv_b_proj", kv_rank, H * (spec.nope_head_dim + spec.v_head_dim), Divided::out());
   add_child(o_proj_.emplace(builder / "o_proj", H * spec.v_head_dim, width, builder.output_init_std, Bias::none,
                             Divided::in()));
 }
@@ -58,13 +57,11 @@ LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const 
                                                 const Randomness& randomness) {
   std::vector<Var> narrow = {query_input(tape, x, randomness)};
   {
-    const auto [latent, rope_key] =
-        ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.latent.kv_rank);
+    const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.kv_rank);
     narrow.push_back(sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
     narrow.push_back(sharded(tape, rope_key));
   }
-  const ops::LatentHeadSizes sizes{heads_, spec_.latent.nope_head_dim, spec_.latent.rope_head_dim, spec_.v_head_dim,
-                                   spec_.rope};
+  const ops::LatentHeadSizes sizes{heads_, spec_.nope_head_dim, spec_.rope_head_dim, spec_.v_head_dim, spec_.rope};
   const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
   const auto up = [this, angles, sizes, randomness](Tape& on, const std::vector<Var>& in) {
     const Var q = (q_proj_ ? q_proj_ : q_b_proj_)->forward(on, in[0], randomness);
@@ -93,25 +90,26 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
 }
 
 // The keys that turn are all heads' at once, so that the queries which meet them bear all of a head's scaling.
-std::vector<Attention::Projection> LatentAttention::clipped() {
+std::vector<ClippedLogits::Projection> LatentAttention::clipped() {
   using Of = Projection::Of;
-  const int64_t still = spec_.latent.nope_head_dim;
+  const int64_t still = spec_.nope_head_dim;
   return {{&(q_proj_ ? q_proj_ : q_b_proj_)->weight(), Of::queries, still, Of::queries_of_shared_keys},
           {&kv_b_proj_->weight(), Of::keys, still}};
 }
 
-Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache,
+Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                             const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Heads heads = project(tape, x, where);
   const Tensor mixed =
       attend_with_cache(tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window},
-                        where.cached, where.hints, cache);
+                        where.cached, where.hints, dynamic_cast<const KvCache&>(state));
   return o_proj_->forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
 }
 
-KvCache LatentAttention::make_cache(Stream& stream, const CacheSize& size, DType dtype) const {
-  return make_kv_cache(stream, size, heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window, dtype);
+std::unique_ptr<SequenceState> LatentAttention::make_state(Stream& stream, const StateSize& size, DType dtype) const {
+  return std::make_unique<KvCache>(stream, size,
+                                   CachedChannels{heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window}, dtype);
 }
 
 }  // namespace witan

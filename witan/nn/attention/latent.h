@@ -7,6 +7,7 @@
 
 #include "witan/nn/attention/attention.h"
 #include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/latent_spec.h"
 #include "witan/nn/norm.h"
 
 namespace witan {
@@ -18,18 +19,22 @@ class LatentAttention : public Attention {
   //   kv_a_proj_with_mqa [K + R, D], kv_a_layernorm [K], kv_b_proj [H (n + hd_v), K], o_proj [D, H hd_v]
   // The tensor axis shards the heads. What makes the latents is whole on every rank and applied to the residual stream,
   // to a rank's own tokens where that is divided by tokens: latents are gathered, which are narrower.
-  LatentAttention(const Builder& builder, const AttentionSpec& spec, int64_t width, const ContextAxis& context = {});
+  LatentAttention(const Builder& builder, const LatentSpec& spec, int64_t width, const ContextAxis& context = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
-  Var decode(Tape& tape, const Var& x, const Positions& where, const KvCache& cache, const Var& embedded = {}) override;
-  // Where ranks divide sequences by heads (cp_comm_type = a2a), attention keeps what was exchanged, and so as much.
-  void recompute_up_projections() override { recompute_up_ = true; }
+  Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
+  // From here on queries, keys and values that are made from latents are not kept for the backward, which makes them
+  // again. Where ranks divide sequences by heads (cp_comm_type = a2a), attention keeps what was exchanged, and so as
+  // much.
+  void recompute_up_projections() { recompute_up_ = true; }
   std::vector<Projection> clipped() override;
+  int64_t logit_heads() const override { return spec_.num_attention_heads; }
+  int64_t key_groups() const override { return spec_.num_attention_heads; }
   // Of the heads' keys and values: H (hd + hd_v) elements a position, where the latent would be K + R. The latent would
   // have to be multiplied by kv_b_proj again for all earlier positions with every token, or attention be of heads of
   // K + R channels, more than kernels take.
-  KvCache make_cache(Stream& stream, const CacheSize& size, DType dtype) const override;
+  std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
 
  private:
   struct Heads {
@@ -39,7 +44,7 @@ class LatentAttention : public Attention {
   Var query_input(Tape& tape, const Var& x, const Randomness& randomness);  // of the matrix that makes queries
   Heads project(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
 
-  AttentionSpec spec_;  // of all ranks together
+  LatentSpec spec_;  // of all ranks together
   bool recompute_up_ = false;
   std::optional<TensorAxis> axis_;
   int64_t heads_;  // H of this rank

@@ -221,7 +221,7 @@ void validate_for_gpu(const MoeConfig& moe) {
                        kMostChosenOnGpu, "; set num_experts to that, or --device cpu");
 }
 
-using Sizes = std::vector<std::pair<const char*, int64_t>>;  // by key
+using Sizes = DividedSizes;  // by key
 
 // Throws ConfigError if one of these sizes is not divisible by `ranks`; `by` is the key that sets the ranks.
 void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
@@ -232,17 +232,25 @@ void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
                          nearest_divisors(ranks, common));
 }
 
-// Ranks shard the query groups, or several ranks share a group and shard its channels
-// (nn/attention/grouped_query). `common` is divided by the ranks too.
-void validate_query_groups(const ModelConfig& model, int64_t ranks, int64_t common) {
-  const int64_t groups = model.attention.num_query_groups,
-                channels = groups * std::gcd(model.attention.qk_head_dim(model.hidden_size),
-                                             model.attention.value_head_dim(model.hidden_size));
-  const auto works = [&](int64_t size) { return groups % size == 0 || (size % groups == 0 && channels % size == 0); };
-  const auto all_work = [&](int64_t size) { return common % size == 0 && works(size); };
-  require<ConfigError>(works(ranks), "num_query_groups = ", groups,
-                       " is not divisible by tensor_model_parallel_size = ", ranks, ", and ranks cannot split the ",
-                       channels / groups, " channels of each group evenly; ", NearestSizes{ranks, common, all_work});
+// Throws ConfigError if a layer's mixer refuses so many tensor-parallel ranks. `common` is divided by the ranks too.
+void validate_mixers(const std::vector<LayerSpec>& layers, int64_t ranks, int64_t common) {
+  const auto refusal = [&](int64_t size) {
+    for (const LayerSpec& layer : layers)
+      if (std::string why = mixer_kind(layer.mixer).tensor_refusal(size); !why.empty()) return why;
+    return std::string();
+  };
+  const auto works = [&](int64_t size) { return common % size == 0 && refusal(size).empty(); };
+  const std::string why = refusal(ranks);
+  require<ConfigError>(why.empty(), why, "; ", NearestSizes{ranks, common, works});
+}
+
+// The sizes that ranks divide in the layers' mixers, each once.
+Sizes mixer_sizes(const std::vector<LayerSpec>& layers) {
+  Sizes sizes;
+  for (const LayerSpec& layer : layers)
+    for (const auto& size : mixer_kind(layer.mixer).tensor_sizes())
+      if (std::ranges::find(sizes, size) == sizes.end()) sizes.push_back(size);
+  return sizes;
 }
 
 // The FFN hidden size of dense layers, or of experts, where there are some.
@@ -266,7 +274,9 @@ void validate_tensor(const RunConfig& config) {
   validate_division("expert_tensor_parallel_size", of_experts, of_expert);
   if (ranks == 1) return;
   Sizes divided = ffn_sizes(model, false);
-  divided.insert(divided.begin(), {"num_attention_heads", model.attention.num_attention_heads});
+  const std::vector<LayerSpec> layers = model.layers();
+  const Sizes of_mixers = mixer_sizes(layers);
+  divided.insert(divided.begin(), of_mixers.begin(), of_mixers.end());
   if (model.moe.has_shared_experts())
     divided.emplace_back("moe_shared_expert_intermediate_size", model.moe.moe_shared_expert_intermediate_size);
   if (const int64_t parts = parallel.context_parallel_size; parallel.sequence_parallel)
@@ -275,7 +285,7 @@ void validate_tensor(const RunConfig& config) {
   validate_division("tensor_model_parallel_size", ranks, divided);
   int64_t common = 0;
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
-  if (!model.attention.multi_latent_attention) validate_query_groups(model, ranks, common);
+  validate_mixers(layers, ranks, common);
   const auto check_entries = [&](const char* key, int64_t entries) {
     require<ConfigError>(entries >= ranks, "tensor_model_parallel_size = ", ranks, ": ", key, " = ", entries,
                          " leaves ranks without an entry; set tensor_model_parallel_size to at most ", entries);
@@ -310,6 +320,11 @@ void validate_context(const RunConfig& config) {
                          std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
   };
   const ContextExchange exchange = config.parallel.context_exchange();
+  for (const LayerSpec& layer : config.model.layers()) {
+    const std::string refusal =
+        mixer_kind(layer.mixer).context_refusal(exchange, config.parallel.tensor_model_parallel_size, size);
+    require<ConfigError>(refusal.empty(), why(), refusal);
+  }
   const bool by_heads =
       exchange == ContextExchange::heads ||
       (exchange == ContextExchange::automatic && ContextHeads(config.model, config.parallel).divide(size));
@@ -355,6 +370,9 @@ void validate_expert_hosts(const RunConfig& config) {
 
 void validate_qk_clip(const RunConfig& config) {
   if (!config.optimizer.qk_clip) return;
+  const auto has_logits = [](const LayerSpec& layer) { return mixer_kind(layer.mixer).logit_heads() > 0; };
+  require<ConfigError>(std::ranges::any_of(config.model.layers(), has_logits),
+                       "qk_clip = true bounds logits of attention, and no layer's mixer has any; set qk_clip = false");
   const AttentionConfig& attention = config.model.attention;
   if (attention.multi_latent_attention) return;  // normalises latents, which lie before what is clipped
   require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
@@ -536,8 +554,9 @@ int64_t RunConfig::samples_to_train_on() const {
 // Lanes are halves of a micro-batch, for which nothing is drawn or measured; what is recomputed as a whole exchanges
 // within.
 std::string_view RunConfig::key_against_tensor_overlap() const {
-  const std::vector<LayerSpec> layers = model.layers();
-  const bool absent = std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.attention.absent; });
+  std::string_view of_mixers;
+  for (const LayerSpec& layer : model.layers())
+    if (of_mixers.empty()) of_mixers = mixer_kind(layer.mixer).key_against_lanes();
   const std::pair<std::string_view, bool> keys[] = {
       {"tensor_model_parallel_size", parallel.tensor_model_parallel_size == 1},
       {"sequence_parallel", !parallel.sequence_parallel},
@@ -551,8 +570,7 @@ std::string_view RunConfig::key_against_tensor_overlap() const {
       {"skip_connections", model.skip_connections},
       {"embedding_residual", model.embedding_residual},
       {"log_activations", log.log_activations > 0},
-      {"multi_latent_attention", model.attention.multi_latent_attention},
-      {"no_attention_freq", absent}};
+      {of_mixers, !of_mixers.empty()}};
   const auto found = std::ranges::find_if(keys, &std::pair<std::string_view, bool>::second);
   return found == std::end(keys) ? "" : found->first;
 }

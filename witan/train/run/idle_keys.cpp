@@ -38,7 +38,7 @@ bool shampoo_grafts_adam(const RunConfig& config) {
 
 bool has_window(const RunConfig& config) {
   const std::vector<LayerSpec> layers = config.model.layers();
-  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return layer.attention.window > 0; });
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return window_of(layer.mixer) > 0; });
 }
 
 bool has_dense_mlp(const RunConfig& config) {

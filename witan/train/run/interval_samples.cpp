@@ -78,7 +78,7 @@ uint64_t sample_seed(const TrainConfig& train, int64_t step) {
 std::vector<std::string> generate_samples(Stream& stream, Transformer& model, const Tokenizer& tokenizer,
                                           const TrainConfig& train, const SamplePrompts& prompts, uint64_t seed) {
   std::vector<GenerationRequest> requests;
-  CacheSize size{1, 0};
+  StateSize size{1, 0};
   for (const std::string& prompt : prompts.interval) {
     GenerationRequest request{encode_sample_prompt(tokenizer, prompt, prompts.chat), {}};
     const auto tokens = static_cast<int64_t>(request.prompt.size());

@@ -10,35 +10,43 @@
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {
+namespace {
+
+int64_t most_heads(const ModelConfig& model) {
+  int64_t most = 0;
+  for (const LayerSpec& layer : model.layers()) most = std::max(most, mixer_kind(layer.mixer).logit_heads());
+  return most;
+}
+
+}  // namespace
 
 QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model)
     : stream_(stream),
       world_(groups.world()),
       config_(config.optimizer),
-      groups_(config.model.attention.multi_latent_attention ? config.model.attention.num_attention_heads
-                                                            : config.model.attention.num_query_groups),
-      largest_(stream.empty(
-          {config.model.num_layers + config.model.mtp_num_layers, config.model.attention.num_attention_heads},
-          accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
-  const int64_t heads = largest_.size(1);
-  for (const auto& [layer, attention] : model.attentions()) {
-    const Tensor of_layer = largest_.narrow(0, layer, 1).reshape({heads});
-    attention->use_max_logits(of_layer);
-    for (const Attention::Projection& projection : attention->clipped()) {
+      largest_(stream.empty({config.model.num_layers + config.model.mtp_num_layers, most_heads(config.model)},
+                            accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
+  for (const auto& [layer, mixer] : model.mixers()) {
+    ClippedLogits* const logits = mixer->clipped_logits();
+    if (logits == nullptr) continue;
+    const Tensor of_layer =
+        largest_.narrow(0, layer, 1).reshape({largest_.size(1)}).narrow(0, 0, logits->logit_heads());
+    logits->use_max_logits(of_layer);
+    for (const ClippedLogits::Projection& projection : logits->clipped()) {
       require<ConfigError>(!projection.parameter->frozen, "qk_clip = true scales ", projection.parameter->name(),
                            ", which is frozen (freeze, lora_rank); set qk_clip = false, or train it");
-      clipped_[projection.parameter] = {projection, of_layer};
+      clipped_[projection.parameter] = {projection, of_layer, logits->key_groups()};
     }
   }
 }
 
-double QkClip::exponent(Attention::Projection::Of of) const {
+double QkClip::exponent(ClippedLogits::Projection::Of of) const {
   switch (of) {
-    case Attention::Projection::Of::queries:
+    case ClippedLogits::Projection::Of::queries:
       return config_.qk_clip_alpha;
-    case Attention::Projection::Of::keys:
+    case ClippedLogits::Projection::Of::keys:
       return 1 - config_.qk_clip_alpha;
-    case Attention::Projection::Of::queries_of_shared_keys:
+    case ClippedLogits::Projection::Of::queries_of_shared_keys:
       return 1;
     default:
       return 0;
@@ -54,12 +62,12 @@ void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
   optimizer.visit_shards([&](const ParameterShard& shard, const Tensor& remainder) {
     const auto found = clipped_.find(shard.parameter);
     if (found == clipped_.end()) return;
-    const auto& [projection, largest] = found->second;
+    const auto& [projection, largest, groups] = found->second;
     const Parameter& parameter = *shard.parameter;
-    const int64_t of_group = parameter.global_shape().elements() / groups_;
+    const int64_t of_group = parameter.global_shape().elements() / groups;
     const int64_t columns = parameter.global_shape().elements() / parameter.global_shape()[0];
     // Ranks hold consecutive rows.
-    kernels::clip_projection(stream_, {parameter.value_shard(shard.first, shard.elements), remainder}, largest, groups_,
+    kernels::clip_projection(stream_, {parameter.value_shard(shard.first, shard.elements), remainder}, largest, groups,
                              step.common(),
                              {.threshold = config_.qk_clip_threshold,
                               .exponent = exponent(projection.of),

@@ -1,9 +1,10 @@
-// QK-clip in a step: the largest logits of its attention, over all micro-batches and ranks, and the scaling of query
-// and key projections after the update (kernels/attention/qk_clip.h). All of it stays on the device, and nothing is
-// left for the next step.
+// QK-clip in a step: the largest logits of the layers that have some (nn/attention/clipped_logits.h), over all
+// micro-batches and ranks, and the scaling of query and key projections after the update (kernels/attention/qk_clip.h).
+// All of it stays on the device, and nothing is left for the next step.
 #pragma once
 
 #include "witan/model/transformer.h"
+#include "witan/nn/attention/clipped_logits.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
 #include "witan/train/run/config.h"
@@ -12,7 +13,7 @@ namespace witan {
 
 class QkClip {
  public:
-  // What it is given must outlive it; from here on the model's attention finds its largest logits.
+  // The arguments must outlive it. From here on the model's mixers find their largest logits.
   QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model);
 
   // Before a step's first forward.
@@ -23,7 +24,7 @@ class QkClip {
 
   // The largest logit of the step that was made last, over all heads. Waits for the stream; 0 on the meta device.
   double largest() const;
-  // Likewise, of each layer, MTP's last; NaN where it has no attention.
+  // Likewise, of each layer, MTP's last; NaN where it has no logits.
   std::vector<double> largest_of_layers() const;
 
  private:
@@ -31,13 +32,13 @@ class QkClip {
   Stream& stream_;
   Group& world_;
   const OptimizerConfig& config_;
-  int64_t groups_;  // of heads that share keys
   struct Clipped {
-    Attention::Projection projection;
+    ClippedLogits::Projection projection;
     Tensor largest;  // [H]
+    int64_t groups;  // of heads that share keys
   };
   // What gamma is raised to for such rows.
-  double exponent(Attention::Projection::Of of) const;
+  double exponent(ClippedLogits::Projection::Of of) const;
   Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after clip() all ranks'
   std::map<const Parameter*, Clipped> clipped_;
 };

@@ -1,10 +1,8 @@
-#include "witan/nn/attention/attention.h"
+#include "witan/nn/mixer/positions.h"
 
 #include <algorithm>
 
 #include "witan/kernels/attention/heads.h"
-#include "witan/nn/attention/grouped_query.h"
-#include "witan/nn/attention/latent.h"
 
 namespace witan {
 
@@ -15,12 +13,6 @@ Tensor rotary_angles(Stream& stream, const Positions& where, const kernels::Rope
   const Tensor angles = stream.empty({where.positions.elements(), rope.dims}, dtype);
   kernels::rotary_table(stream, angles, where.positions, rope);
   return angles;
-}
-
-std::unique_ptr<Attention> make_attention(const Builder& builder, const AttentionSpec& spec, int64_t width, Bias bias,
-                                          const ContextAxis& context, const NormConfig& norm) {
-  if (spec.latent.kv_rank > 0) return std::make_unique<LatentAttention>(builder, spec, width, context);
-  return std::make_unique<GroupedQueryAttention>(builder, spec, width, bias, context, norm);
 }
 
 }  // namespace witan
