@@ -5,6 +5,7 @@
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "support/module.h"
+#include "support/running_mean_layers.h"
 #include "witan/generate/generator.h"
 
 namespace witan {
@@ -94,6 +95,12 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
   joined.logit_soft_cap = 8;
   joined.attention.qk_l2_norm = true;
+  ModelConfig& mixed = add("running means beside windows", base_config(dtype, 4));
+  mixed.num_layers = 3;
+  mixed.attention.window_size = "4,0";
+  testing::give_running_means(mixed, {0, 2}, 20);
+  ModelConfig& none = add("a layer without attention", base_config(dtype));
+  none.attention.no_attention_freq = "[0,1]";
   return all;
 }
 
@@ -403,6 +410,24 @@ TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
   }
   EXPECT_GT(cached[0], 0);
   EXPECT_EQ(cached[3], 0);
+}
+
+// The state of a recurrence has no earlier one: a text goes on from its end alone.
+TEST(GenerationBatch, ATextBeforeIsCutNowhereWhereALayerCannot) {
+  ModelConfig config = base_config("float32");
+  testing::give_running_means(config, {1}, 20);
+  Rank rank(2);
+  Alone alone;
+  Transformer model(rank.stream, config, 8, alone);
+  GenerationBatch batch(rank.stream, model, {1, 40});
+  GenerationRequest request = request_of({3, 17, 0, 40, 3, 9, 9, 1}, 1, 0, 0);
+  request.prompt_logprobs = false;
+  finish(batch, request);
+  GenerationRequest longer = request, other = request;
+  longer.prompt.push_back(5);
+  EXPECT_EQ(finish(batch, longer).cached_prompt_tokens, 8);
+  other.prompt.back() = 2;
+  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "a model with keys and values alone would keep 7";
 }
 
 TEST_F(SmallBatch, WhatDoesNotFitIsRefused) {

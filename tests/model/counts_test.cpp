@@ -2,6 +2,7 @@
 #include "witan/model/counts.h"
 
 #include "model/model_support.h"
+#include "support/running_mean_layers.h"
 
 namespace witan {
 namespace {
@@ -116,6 +117,11 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   configs.back().attention.num_query_groups = 1;
   configs.push_back(testing::mixed_config());
   configs.back().mtp_num_layers = 2;
+  for (const int64_t experts : {0, 4}) {
+    configs.push_back(other_config(experts));
+    configs.back().add_bias_linear = experts == 0;
+    testing::give_running_means(configs.back(), {1}, 10);
+  }
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

@@ -1,5 +1,6 @@
 // Gradients of whole models, against central differences of the loss.
 #include "model/model_support.h"
+#include "support/running_mean_layers.h"
 #include "witan/model/transformer.h"
 
 namespace witan {
@@ -102,6 +103,21 @@ TEST(Transformer, GradientsOfNormalisedQueriesAndOfSinksMatchDifferences) {
   config.norm.normalization = "LayerNorm";
   config.norm.norm_bias = true;
   config.norm_placement = "post";
+  expect_gradients_of_differences(config);
+}
+
+// A kind that only tests have.
+TEST(Transformer, GradientsOfAnotherMixerMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    ModelConfig config = tiny_config(4);
+    testing::give_running_means(config, {0}, 10);
+    config.recompute_granularity = granularity;
+    expect_gradients_of_differences(config);
+  }
+  ModelConfig config = tiny_config(0);
+  config.add_bias_linear = true;
+  testing::give_running_means(config, {0, 1}, 10);
   expect_gradients_of_differences(config);
 }
 

@@ -1,0 +1,137 @@
+// Kinds know what they would build: parameters and states are counted without them, and equal what is made.
+#include "witan/nn/mixer/mixer_spec.h"
+
+#include <gmock/gmock.h>
+
+#include "nn/attention/attention_support.h"
+#include "support/module.h"
+#include "support/running_mean.h"
+#include "witan/nn/attention/config.h"
+#include "witan/nn/lora.h"
+
+namespace witan {
+namespace {
+
+using testing::Rank;
+
+constexpr int64_t kWidth = 24;
+
+MixerSpec spec_of(const std::function<void(AttentionConfig&)>& change) {
+  AttentionConfig config;
+  change(config);
+  config.validate(kWidth, 1);
+  return config.layers(kWidth, 1).front();
+}
+
+void make_latent(AttentionConfig& config) {
+  config.multi_latent_attention = true;
+  config.kv_lora_rank = 10;
+  config.latent_qk_head_dim = 6;
+  config.qk_pos_emb_head_dim = 4;
+}
+
+struct Named {
+  const char* name;
+  MixerSpec spec;
+};
+
+std::vector<Named> kinds() {
+  MixerSpec with_values = spec_of([](AttentionConfig&) {});
+  std::get<MultiHeadSpec>(with_values).value_scale = true;
+  std::get<MultiHeadSpec>(with_values).value_table = 1;
+  return {{"grouped", spec_of([](AttentionConfig& c) { c.v_head_dim = 5; })},
+          {"norms of heads, sinks, biases", spec_of([](AttentionConfig& c) {
+             c.qk_layernorm = c.add_qkv_bias = true;
+             c.softmax_type = "learnable";
+           })},
+          {"norms of the full width, all biases", spec_of([](AttentionConfig& c) {
+             c.qk_layernorm = c.qk_layernorm_full_width = c.add_attention_bias = true;
+           })},
+          {"l2 norms in a window", spec_of([](AttentionConfig& c) {
+             c.qk_l2_norm = true;
+             c.window_size = "2,0";
+           })},
+          {"value embedding", with_values},
+          {"latent", spec_of(make_latent)},
+          {"latent queries", spec_of([](AttentionConfig& c) {
+             make_latent(c);
+             c.q_lora_rank = 7;
+             c.v_head_dim = 3;
+           })},
+          {"none", NoMixer()},
+          {"a kind of a program's own", CustomMixer{std::make_shared<testing::RunningMeanKind>(10)}}};
+}
+
+TEST(MixerSpec, ParametersAreThoseThatAreBuilt) {
+  const auto adapters = std::make_shared<const LoraConfig>(LoraConfig{3, 1, 0, lora_target_names()});
+  for (const auto& [name, spec] : kinds())
+    for (const bool adapted : {false, true})
+      for (const Bias bias : {Bias::none, Bias::zeros}) {
+        if (bias == Bias::zeros && std::holds_alternative<LatentSpec>(spec)) continue;  // which has none
+        SCOPED_TRACE(cat(name, adapted ? ", adapted" : "", bias == Bias::zeros ? ", biases" : ""));
+        Rank rank;
+        MixerModel model{.width = kWidth, .bias = bias};
+        Builder builder = testing::attention_builder(rank, DType::f32);
+        if (adapted) model.lora = builder.lora = adapters;
+        const auto mixer = mixer_kind(spec).make(builder, model, {});
+        int64_t all = 0, of_adapters = 0;
+        if (mixer)
+          for (const Parameter* parameter : mixer->parameters()) {
+            all += parameter->elements();
+            of_adapters += is_adapter(parameter->name()) ? parameter->elements() : 0;
+          }
+        const MixerCounts counts = mixer_kind(spec).parameters(model);
+        EXPECT_EQ(counts.weights + counts.vectors + counts.adapters, all);
+        EXPECT_EQ(counts.adapters, of_adapters);
+        EXPECT_EQ(mixer == nullptr, std::holds_alternative<NoMixer>(spec));
+      }
+}
+
+TEST(MixerSpec, StatesHaveTheBytesThatAreDeclared) {
+  for (const auto& [name, spec] : kinds())
+    for (const bool all_positions : {false, true}) {
+      SCOPED_TRACE(name);
+      Rank rank;
+      const StateSize size{3, 20, all_positions};
+      const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::bf16), {.width = kWidth}, {});
+      const int64_t declared = 3 * mixer_kind(spec).state_bytes(size, DType::bf16).of_row();
+      EXPECT_EQ(mixer ? mixer->make_state(rank.stream, size, DType::bf16)->bytes() : 0, declared);
+    }
+}
+
+TEST(MixerSpec, KindsWithLogitsAreThoseThatGiveThem) {
+  for (const auto& [name, spec] : kinds()) {
+    Rank rank;
+    const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::f32), {.width = kWidth}, {});
+    ClippedLogits* const logits = mixer ? mixer->clipped_logits() : nullptr;
+    EXPECT_EQ(logits ? logits->logit_heads() : 0, mixer_kind(spec).logit_heads()) << name;
+    EXPECT_EQ(mixer_kind(spec).key_against_lanes().empty(), mixer && mixer->lanes() != nullptr) << name;
+  }
+}
+
+TEST(MixerSpec, WorkIsThatOfThePositionsThatATokenSees) {
+  const MixerSpec full = spec_of([](AttentionConfig&) {}),
+                  window = spec_of([](AttentionConfig&c) { c.window_size = "3,0"; });
+  constexpr double kPair = 2 * 4 * (6 + 6);  // of heads: a product with a key and one with a value
+  EXPECT_EQ(mixer_kind(full).decoding_flops(0), kPair);
+  EXPECT_EQ(mixer_kind(full).decoding_flops(9), 10 * kPair);
+  EXPECT_EQ(mixer_kind(window).decoding_flops(2), 3 * kPair);
+  EXPECT_EQ(mixer_kind(window).decoding_flops(9), 4 * kPair);
+  EXPECT_EQ(mixer_kind(full).mixing_flops(10), 5 * kPair);
+  EXPECT_EQ(mixer_kind(window).mixing_flops(10), (4 - 16.0 / 20) * kPair);
+  EXPECT_EQ(mixer_kind(window).mixing_flops(4), 2 * kPair) << "it ends nothing";
+}
+
+TEST(MixerSpec, KindsDescribeThemselves) {
+  const auto text = [](const std::function<void(AttentionConfig&)>& change) {
+    return mixer_kind(spec_of(change)).describe();
+  };
+  EXPECT_EQ(text([](AttentionConfig&) {}), "full attention");
+  EXPECT_EQ(text([](AttentionConfig& c) { c.window_size = "3,0"; }), "sliding window of 4 tokens");
+  EXPECT_EQ(text([](AttentionConfig& c) { c.position_embedding_type = "none"; }), "full attention, no RoPE");
+  EXPECT_EQ(text(make_latent), "full latent attention");
+  EXPECT_EQ(mixer_kind(NoMixer()).describe(), "no attention");
+}
+
+}  // namespace
+}  // namespace witan
