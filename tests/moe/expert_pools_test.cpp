@@ -59,14 +59,13 @@ TEST(ExpertPools, WavesPassWhatOnePassDoes) {
     ExpertPools pools(rank.stream, 1);
     pools.divide(waves);
     const auto run = [&](Tape& tape, const std::vector<Var>& in) {
-      Routing routing = testing::routing_of(rank, random_ids(kTokens, kTopk, kExperts, "ids"), kTopk, kExperts,
-                                            tape.constant(weights));
-      routing.pools = &pools;
+      const Routing routing = testing::routing_of(rank, random_ids(kTokens, kTopk, kExperts, "ids"), kTopk, kExperts,
+                                                  tape.constant(weights));
       const auto pass = [&](Tape& on, const Var& rows, const Routing& part) {
         const DispatchMap map = make_dispatch_map(on.stream(), part, alone);
         return combine(on, dispatch(on, rows, part.weights, map).rows, map);
       };
-      return std::vector{pass_within_pools(tape, in[0], routing, alone, {}, pass)};
+      return std::vector{pools.pass(tape, in[0], routing, alone, {}, pass)};
     };
     gradcheck(rank, "one_row_each", run, {x});
     gradcheck(rank, "sum_of_each", run, {x});

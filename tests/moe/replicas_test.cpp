@@ -34,9 +34,8 @@ TEST(ReplicaSlots, AreNoMoreThanThereAreExpertsOfOtherRanks) {
 TEST(PlaceReplicas, SendsEachRanksTokensWhereTheyAreComputed) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
-    Routing routing = testing::routing_of(rank, {0, 1, 0, 2, 0, 3, 0, 1}, 2, 4);
-    routing.replica_slots = 1;
-    const Routing placed = place_replicas(rank.stream, routing, *group, nullptr);
+    const Routing routing = testing::routing_of(rank, {0, 1, 0, 2, 0, 3, 0, 1}, 2, 4);
+    const Routing placed = place_replicas(rank.stream, routing, 1, *group, nullptr);
     EXPECT_EQ(placed.replicas.choice.hosted.to_vector<int64_t>(), (Integers{-1, 0}));
     const int32_t hot = rank.rank == 0 ? 0 : 5;
     EXPECT_EQ(placed.ids.to_vector<int32_t>(), (std::vector<int32_t>{hot, 1, hot, 3, hot, 4, hot, 1}));
@@ -166,12 +165,11 @@ Found pass_layer(ThreadRank& rank, const Layer& layer, int64_t slots) {
   std::optional<ExpertPools> pools;
   if (layer.pool_factor > 0) pools.emplace(rank.stream, layer.pool_factor).divide(2);
   const auto pass = [&](Tape& on, const std::vector<Var>& in) {
-    Routing routing = testing::routing_of(rank, ids, layer.topk, layer.experts, in[1]);
-    routing.replica_slots = slots;
-    routing.pools = pools ? &*pools : nullptr;
+    const Routing routing = testing::routing_of(rank, ids, layer.topk, layer.experts, in[1]);
     return std::vector{dispatcher->forward(
         on, in[0], routing,
-        [&](Tape& at, const Dispatched& rows, const ExpertRows& of) { return experts.forward(at, rows, of, false); })};
+        [&](Tape& at, const Dispatched& rows, const ExpertRows& of) { return experts.forward(at, rows, of, false); },
+        {pools ? &*pools : nullptr, slots})};
   };
   const Var y = (layer.again ? recomputed(tape, {x, weights}, pass) : pass(tape, {x, weights})).front();
   Found found = {values(y.value())};
@@ -196,9 +194,8 @@ bool replicates(const Layer& layer, int64_t slots) {
   bool any = false;
   on_ranks(static_cast<int>(layer.ranks), [&](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
-    Routing routing = testing::routing_of(rank, uneven_ids(layer, rank.rank), layer.topk, layer.experts);
-    routing.replica_slots = slots;
-    const Routing placed = place_replicas(rank.stream, routing, *group, nullptr);
+    const Routing routing = testing::routing_of(rank, uneven_ids(layer, rank.rank), layer.topk, layer.experts);
+    const Routing placed = place_replicas(rank.stream, routing, slots, *group, nullptr);
     if (rank.rank == 0)
       for (const int64_t expert : placed.replicas.choice.hosted.to_vector<int64_t>()) any = any || expert >= 0;
   });
@@ -241,6 +238,36 @@ TEST(ReplicatedLayer, HasThemWhateverExpertsDo) {
     expect_the_same({.peered = peered, .topk = 1, .choose = [](int32_t) { return 5; }}, 2);  // one expert has all
     expect_the_same({.peered = peered, .ranks = 8, .experts = 8}, 4);                        // one expert on each rank
   }
+}
+
+// One routing serves passes with replicas, in waves, and without either.
+TEST(ReplicatedLayer, LeavesTheRoutingAsItIs) {
+  on_ranks(2, [](ThreadRank& rank) {
+    const auto group = rank.everyone("expert");
+    const auto dispatcher = make_dispatcher({}, *group);
+    Tape tape(rank.stream, Tape::Mode::off);
+    const Var x = tape.constant(rank.own_normal({4, kWide}, DType::f64, "x"));
+    const Var weights = tape.constant(rank.own_normal({4, 2}, DType::f64, "weights"));
+    const std::vector<int32_t> ids = {0, 1, 0, 2, 0, 3, 0, 1};
+    const Routing routing = testing::routing_of(rank, ids, 2, 4, weights);
+    ExpertPools pools(rank.stream, 2);
+    pools.divide(2);
+    const auto pass = [&](const DispatchLimits& limits) {
+      const auto identity = [](Tape&, const Dispatched& in, const ExpertRows&) { return in.rows; };
+      return values(dispatcher->forward(tape, x, routing, identity, limits).value());
+    };
+    const auto plain = pass({});
+    for (const DispatchLimits& limits :
+         {DispatchLimits{nullptr, 1}, DispatchLimits{&pools, 0}, DispatchLimits{&pools, 1}}) {
+      EXPECT_EQ(pass(limits), plain);
+      EXPECT_EQ(routing.ids.to_vector<int32_t>(), ids);
+      EXPECT_EQ(routing.kept.to_vector<int64_t>(), (Integers{4, 2, 1, 1}));
+      EXPECT_EQ(routing.counts.to_vector<int64_t>(), (Integers{4, 2, 1, 1}));
+      EXPECT_FALSE(routing.replicas.any());
+      EXPECT_EQ(routing.pool_rows, 0);
+    }
+    EXPECT_EQ(pass({}), plain);
+  });
 }
 
 TEST(ReplicatedLayer, AddsGradientsInAnotherOrderWhereRanksAreNotApart) {

@@ -43,16 +43,17 @@ class RowDispatcher : public TokenDispatcher {
   explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), hosts_(axes.expert_hosts), runner_(axes) {}
 
   Var forward(Tape& tape, const Var& tokens, const Routing& given, const RunExperts& experts,
-              const ops::Meanwhile* meanwhile) override {
-    const bool replicates = given.replica_slots > 0;
-    const Routing routing = replicates ? place_replicas(tape.stream(), given, expert_, runner_.expert_tensor()) : given;
+              const DispatchLimits& limits, const ops::Meanwhile* meanwhile) override {
+    const auto& [pools, slots] = limits;
+    const Routing routing =
+        slots > 0 ? place_replicas(tape.stream(), given, slots, expert_, runner_.expert_tensor()) : given;
     // A wave is computed again in the backward, with nothing beside it.
-    const bool waves = routing.pools && routing.pools->waves() > 1;
+    const bool waves = pools && pools->waves() > 1;
     const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
       return hosts_.any() ? by_hosts(on, x, of, experts, beside) : once(on, x, of, experts, beside);
     };
-    if (routing.pools && routing.pools->bounds() && expert_.size() > 1)
-      return pass_within_pools(tape, tokens, routing, expert_, hosts_, pass);
+    if (pools && pools->bounds() && expert_.size() > 1)
+      return pools->pass(tape, tokens, routing, expert_, hosts_, pass);
     return pass(tape, tokens, routing);
   }
 
@@ -93,7 +94,7 @@ class AllGatherDispatcher : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}
 
-  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
+  Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts, const DispatchLimits&,
               const ops::Meanwhile*) override {
     const DispatchMap map = make_gathered_map(tape.stream(), routing, expert_);
     const Dispatched in =

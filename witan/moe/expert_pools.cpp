@@ -61,10 +61,10 @@ Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, con
 }
 
 // Every assignment is passed as a token of its own, so that those of a token meet when all waves are done.
-Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const Tensor& counts,
+Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const ExpertPools& pools, const Tensor& counts,
                   const kernels::PoolWave& one, const ExpertPass& pass) {
   Stream& s = tape.stream();
-  const int64_t assignments = routing.ids.elements(), waves = routing.pools->waves();
+  const int64_t assignments = routing.ids.elements(), waves = pools.waves();
   const Tensor number = s.empty({assignments}, DType::i64);
   kernels::number_rows(s, number);
   const Var each = rematerialised(tape, {tokens, tape.constant(number)}, [](Tape& on, const std::vector<Var>& in) {
@@ -81,10 +81,10 @@ Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const T
     kernels::PoolWave wave = one;
     wave.wave = number_of_wave;
     wave.waves = waves;
-    const auto run = [pass, wave, pools = routing.pools, capacity = routing.capacity, group = replicas.group](
+    const auto run = [pass, wave, &pools, capacity = routing.capacity, group = replicas.group](
                          Tape& on, const std::vector<Var>& in) {
       const Tensor& of_all = in[3].value();  // [R, E]
-      Routing part = fitting(on.stream(), *pools, in[2].value(), of_all, of_all.size(1), capacity, wave);
+      Routing part = fitting(on.stream(), pools, in[2].value(), of_all, of_all.size(1), capacity, wave);
       part.weights = in[1];
       if (group) part.replicas = {group, {in[4].value(), in[5].value()}};
       return std::vector{pass(on, in[0], part)};
@@ -155,11 +155,12 @@ void ExpertPools::begin_step() const {
 namespace {
 
 // The bounds of a wave where rows travel by hosts.
-void bound_by_hosts(kernels::PoolWave& wave, const Routing& routing, const ExpertHosts& hosts) {
+void bound_by_hosts(kernels::PoolWave& wave, const ExpertPools& pools, const Routing& routing,
+                    const ExpertHosts& hosts) {
   wave.hosts = hosts.between->size();
   const int64_t experts = routing.kept.elements() / wave.hosts;
-  const HostBounds bounds = routing.pools->host_bounds(routing.ids.size(0), routing.ids.size(1), wave.hosts,
-                                                       hosts.within->size(), experts, routing.capacity);
+  const HostBounds bounds = pools.host_bounds(routing.ids.size(0), routing.ids.size(1), wave.hosts,
+                                              hosts.within->size(), experts, routing.capacity);
   wave.copies = bounds.copies;
   wave.send_rows = bounds.send_rows;
   if (!rows_go_by_peers(*hosts.within, experts)) wave.part_rows = bounds.part_rows;
@@ -183,18 +184,18 @@ Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, con
 
 }  // namespace
 
-Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
-                      const ExpertPass& pass) {
+Var ExpertPools::pass(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
+                      const ExpertPass& pass) const {
   Stream& s = tape.stream();
   const int64_t R = group.size(), E = routing.kept.elements(), T = routing.ids.size(0), K = routing.ids.size(1);
-  kernels::PoolWave wave{.rows = routing.pools->rows(T, K, R, routing.capacity), .rank = group.rank()};
+  kernels::PoolWave wave{.rows = rows(T, K, R, routing.capacity), .rank = group.rank()};
   if (hosts.any())
-    bound_by_hosts(wave, routing, hosts);
+    bound_by_hosts(wave, *this, routing, hosts);
   else
-    wave.part_rows = routing.pools->part_rows(T, K, R, E / R, routing.capacity);
+    wave.part_rows = part_rows(T, K, R, E / R, routing.capacity);
   const Tensor counts = gathered_counts(s, routing, group, wave);
-  if (routing.pools->waves() > 1) return pass_in_waves(tape, tokens, routing, counts, wave, pass);
-  Routing fits = fitting(s, *routing.pools, routing.ids, counts, E, routing.capacity, wave);
+  if (waves() > 1) return pass_in_waves(tape, tokens, routing, *this, counts, wave, pass);
+  Routing fits = fitting(s, *this, routing.ids, counts, E, routing.capacity, wave);
   fits.weights = routing.weights;
   fits.replicas = routing.replicas;
   return pass(tape, tokens, fits);

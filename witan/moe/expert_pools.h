@@ -24,6 +24,10 @@ namespace witan {
 // The share of tokens that visit a host of so many experts, one of `hosts`, if each visits K of all experts at random.
 double share_of_host(int64_t K, int64_t hosts, int64_t experts);
 
+// tokens [T, D] -> [T, D], as the routing says. It must keep to the routing that it is given, whose tokens may be
+// assignments, and use only its arguments and what outlives the tape.
+using ExpertPass = std::function<Var(Tape& tape, const Var& tokens, const Routing& routing)>;
+
 // Of all layers of a rank's model.
 class ExpertPools {
  public:
@@ -61,6 +65,11 @@ class ExpertPools {
   // out.
   const Tensor& fill() const { return fill_; }
 
+  // tokens [T, D] -> [T, D]: what `pass` computes of the routing, within these bounds and in these waves. `group` is
+  // the expert axis; a collective of it. Rows travel by `hosts` where there are any.
+  Var pass(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
+           const ExpertPass& pass) const;
+
  private:
   Stream& stream_;
   double factor_, exchange_factor_;
@@ -68,12 +77,5 @@ class ExpertPools {
   Exchange exchange_;
   Tensor fill_;
 };
-
-// tokens [T, D] -> [T, D], as pass() computes it of the routing, within pools that routing.pools bounds. pass must keep
-// to the routing that it is given, whose tokens may be assignments, and use only its arguments and what outlives the
-// tape. `group` is the expert axis; a collective of it. Rows travel by `hosts` where there are any.
-using ExpertPass = std::function<Var(Tape& tape, const Var& tokens, const Routing& routing)>;
-Var pass_within_pools(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
-                      const ExpertPass& pass);
 
 }  // namespace witan

@@ -34,16 +34,14 @@ Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Rando
 
 MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
-  Routing routing = router_->forward(tape, x, dropping, source);
+  const Routing routing = router_->forward(tape, x, dropping, source);
   // Behind the router, whose gradient is then added to the experts'.
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
-  if (dropping == Dropping::by_capacity) {
-    routing.pools = pools_;
-    routing.replica_slots = replica_slots_;
-  }
+  const DispatchLimits limits =
+      dropping == Dropping::by_capacity ? DispatchLimits{pools_, replica_slots_} : DispatchLimits{};
   // What is bounded is to be small: the activation, which costs little, is not kept either.
-  const bool activations = again.activations || (routing.pools && routing.pools->bounds_pools());
+  const bool activations = again.activations || (limits.pools && limits.pools->bounds_pools());
   const auto run = [this, activations](Tape& on, const Dispatched& in, const ExpertRows& rows) {
     return experts_.forward(on, in, rows, activations);
   };
@@ -51,12 +49,12 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
   Var beside;
   const auto run_shared = [&](Tape& on) { beside = shared(on, x, again, source.randomness); };
   const ops::Meanwhile meanwhile{side_, run_shared};
-  Var y = dispatcher_->forward(tape, dispatched, routing, run, shared_ && side_ ? &meanwhile : nullptr);
+  Var y = dispatcher_->forward(tape, dispatched, routing, run, limits, shared_ && side_ ? &meanwhile : nullptr);
   if (from_latent_) y = from_latent_->forward(tape, y);
   y = ops::reshape(tape, y, x.shape());
   if (shared_ && !beside.defined()) run_shared(tape);
   if (shared_) y = ops::add(tape, y, beside);
-  return {std::move(y), std::move(routing.record)};
+  return {std::move(y), routing.record};
 }
 
 }  // namespace witan

@@ -13,8 +13,8 @@ int64_t replica_slots(const MoeConfig& config, int64_t ranks) {
   return std::clamp<int64_t>(std::min(wanted, E - E / ranks), 0, std::max<int64_t>(told_apart, 0));
 }
 
-Routing place_replicas(Stream& stream, const Routing& routing, Group& group, Group* expert_tensor) {
-  const int64_t R = group.size(), E = routing.kept.elements(), S = routing.replica_slots;
+Routing place_replicas(Stream& stream, const Routing& routing, int64_t slots, Group& group, Group* expert_tensor) {
+  const int64_t R = group.size(), E = routing.kept.elements(), S = slots;
   const Tensor counts = stream.empty({R, E}, DType::i64);
   group.all_gather(stream, counts, routing.kept.reshape({1, E}));
   if (expert_tensor) expert_tensor->all_reduce(stream, counts);

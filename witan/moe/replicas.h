@@ -14,8 +14,8 @@ namespace witan {
 int64_t replica_slots(const MoeConfig& config, int64_t ranks);
 
 // The routing with experts' places for experts, chosen from what all ranks of the expert axis have for each expert in
-// this very micro-batch; routing.replica_slots > 0. Ranks that have features of the same experts choose alike, by the
+// this very micro-batch; `slots` > 0 on each rank. Ranks that have features of the same experts choose alike, by the
 // tokens of them all. A collective of `group`, the expert axis, and of `expert_tensor`, which may be null.
-Routing place_replicas(Stream& stream, const Routing& routing, Group& group, Group* expert_tensor);
+Routing place_replicas(Stream& stream, const Routing& routing, int64_t slots, Group& group, Group* expert_tensor);
 
 }  // namespace witan

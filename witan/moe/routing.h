@@ -7,8 +7,6 @@
 
 namespace witan {
 
-class ExpertPools;
-
 // Most rows that travel where they go by hosts (host_dispatch.h); 0: as many as there are.
 struct HostBounds {
   int64_t copies = 0;     // of tokens, from a rank to a host: so many travel, whatever there are
@@ -16,7 +14,8 @@ struct HostBounds {
   int64_t part_rows = 0;  // and to one of them, as Routing::part_rows
 };
 
-// The immutable result of routing T tokens: shared by dispatch, experts, combine and the report.
+// The result of routing T tokens, shared by dispatch, experts, combine and the report. Nobody changes it once it is
+// made: a dispatcher that bounds rows or moves experts makes another one from it (expert_pools.h, replicas.h).
 struct Routing {
   Var weights;            // [T, K] accumulator dtype
   Tensor ids;             // [T, K] int32; -1: dropped, beyond the capacity of its expert, or of padding
@@ -27,10 +26,8 @@ struct Routing {
   RouterRecord record;    // of all of a micro-batch's tokens
   int64_t pool_rows = 0;  // most that come to a rank together; 0: all that ranks may send
   int64_t part_rows = 0;  // most of one rank for one: so many travel, whatever there are; 0: as many as there are
-  HostBounds host_bounds = {};         // where rows go by hosts
-  int64_t send_rows = 0;               // most that a rank has for all; 0: all of its assignments
-  const ExpertPools* pools = nullptr;  // which bound those rows (expert_pools.h); null: nothing does
-  int64_t replica_slots = 0;           // of each rank, for replicas of other ranks' experts (replicas.h)
+  HostBounds host_bounds = {};  // where rows go by hosts
+  int64_t send_rows = 0;        // most that a rank has for all; 0: all of its assignments
   // Where there are any, experts are places: ids are of R (E/R + S), and so many have counts and kept.
   ops::ExpertReplicas replicas = {};
 };
