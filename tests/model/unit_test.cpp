@@ -35,7 +35,7 @@ struct Heard : UnitAccess {
 struct Model {
   explicit Model(const ModelConfig& config) : transformer(rank.stream, config, 1, alone) {
     testing::bind_gradients(rank.stream, transformer);
-    transformer.use_units(&heard);
+    transformer.attach({.units = &heard});
   }
   ModelInput input() {
     return {rank.tensor<int32_t>({1, 3}, {1, 2, 3}),

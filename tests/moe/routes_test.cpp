@@ -42,7 +42,7 @@ struct Routed {
     config.moe_router_topk = kTopk;
     router = make_router({.stream = rank.stream, .dtype = DType::f64, .init_std = 1, .path = "router"}, config, kWidth);
     testing::bind_gradients(rank.stream, *router);
-    router->use_routes(&tap, 3);
+    router->attach({.routes = &tap, .router = 3});
     x = rank.normal({kTokens, kWidth}, DType::f64, "x");
   }
   Routing route() {

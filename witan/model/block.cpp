@@ -214,6 +214,15 @@ Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const
   return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x;
 }
 
+void Block::attach(const ModelServices& services) {
+  if (services.units) units_ = services.units;
+  if (services.activations) {
+    activations_ = services.activations;
+    number_ = services.layer;
+  }
+  Module::attach(services);
+}
+
 std::unique_ptr<SequenceState> Block::make_state(Stream& stream, const StateSize& size, DType dtype) const {
   return mixer_ ? mixer_->make_state(stream, size, dtype) : nullptr;
 }

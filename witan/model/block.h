@@ -70,18 +70,7 @@ class Block : public Module {
                   SequenceState* state);
   // The state that its mixer keeps of sequences; null where it has none.
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const;
-  // Which makes the block's values available from now on; null: they always are.
-  void use_units(UnitAccess* units) { units_ = units; }
-  // Of its MoE layer, if it has one (moe/expert_pools.h).
-  void use_pools(const ExpertPools* pools) {
-    if (moe_) moe_->use_pools(pools);
-  }
-  // Where a training forward leaves the moments of its activations from now on, as those of layer `number`; null:
-  // nowhere.
-  void use_activations(ActivationAccess* activations, int64_t number) {
-    activations_ = activations;
-    number_ = number;
-  }
+  void attach(const ModelServices& services) override;
   TokenMixer* mixer() { return mixer_.get(); }  // null: the layer has none
   bool is_moe() const { return moe_.has_value(); }
 
@@ -111,7 +100,7 @@ class Block : public Module {
   UnitAccess* units_ = nullptr;
   int unit_;
   ActivationAccess* activations_ = nullptr;
-  int64_t number_ = 0;  // under which activations_ knows the layer
+  int64_t number_ = 0;  // of the layer, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
   std::optional<Norm> mixer_norm_;  // none, and the next null: the layer has no mixer
   std::unique_ptr<TokenMixer> mixer_;

@@ -41,9 +41,9 @@ MtpModule::Output MtpModule::forward(Tape& tape, const Var& embedding, const Var
   return {norm_.forward_sum(tape, out.x.x, out.x.added, false).normed, std::move(out.router)};
 }
 
-void MtpModule::use_units(UnitAccess* units) {
-  units_ = units;
-  block_.use_units(units);
+void MtpModule::attach(const ModelServices& services) {
+  if (services.units) units_ = services.units;
+  Module::attach(services);
 }
 
 }  // namespace witan

@@ -28,7 +28,7 @@ class MtpModule : public Module {
   Output forward(Tape& tape, const Var& embedding, const Var& h, const Positions& where, const TokenSource& source,
                  Dropping dropping);
 
-  void use_units(UnitAccess* units);
+  void attach(const ModelServices& services) override;
   Dropout& embedding_dropout() { return embedding_dropout_; }
   Block& block() { return block_; }
 

@@ -157,35 +157,39 @@ std::vector<Unit> Transformer::units() {
   return units;
 }
 
-void Transformer::use_units(UnitAccess* units) {
-  units_ = units;
-  for (const Chunk& chunk : chunks_)
-    for (const auto& block : chunk) block->use_units(units);
-  for (const auto& module : mtp_) module->use_units(units);
-}
-
-void Transformer::use_pools(const ExpertPools* pools) {
-  for (const Chunk& chunk : chunks_)
-    for (const auto& block : chunk) block->use_pools(pools);
-  for (const auto& module : mtp_) module->block().use_pools(pools);
-}
-
-void Transformer::use_activations(ActivationAccess* activations) {
+template <class Use>
+void Transformer::for_each_block(const Use& use) const {
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
-    for (size_t i = 0; i < chunks_[chunk].size(); ++i)
-      chunks_[chunk][i]->use_activations(activations, numbers_[chunk][i]);
+    for (size_t i = 0; i < chunks_[chunk].size(); ++i) {
+      Block& block = *chunks_[chunk][i];
+      use(block, block, numbers_[chunk][i]);
+    }
   for (size_t module = 0; module < mtp_.size(); ++module)
-    mtp_[module]->block().use_activations(activations, config_.num_layers + static_cast<int64_t>(module));
+    use(*mtp_[module], mtp_[module]->block(), config_.num_layers + static_cast<int64_t>(module));
+}
+
+void Transformer::attach(const ModelServices& services) {
+  if (services.units) units_ = services.units;
+  if (services.tensor_side) tensor_side_ = services.tensor_side;
+  ModelServices numbered = services;
+  for_each_block([&](Module& module, const Block& block, int64_t layer) {
+    numbered.layer = layer;
+    module.attach(numbered);
+    if (block.is_moe()) ++numbered.router;
+  });
+}
+
+int64_t Transformer::routers() const {
+  int64_t count = 0;
+  for_each_block([&](const Module&, const Block& block, int64_t) { count += block.is_moe() ? 1 : 0; });
+  return count;
 }
 
 std::vector<std::pair<int64_t, TokenMixer*>> Transformer::mixers() {
   std::vector<std::pair<int64_t, TokenMixer*>> all;
-  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
-    for (size_t i = 0; i < chunks_[chunk].size(); ++i)
-      if (TokenMixer* mixer = chunks_[chunk][i]->mixer()) all.emplace_back(numbers_[chunk][i], mixer);
-  for (size_t module = 0; module < mtp_.size(); ++module)
-    if (TokenMixer* mixer = mtp_[module]->block().mixer())
-      all.emplace_back(config_.num_layers + static_cast<int64_t>(module), mixer);
+  for_each_block([&](const Module&, Block& block, int64_t layer) {
+    if (TokenMixer* mixer = block.mixer()) all.emplace_back(layer, mixer);
+  });
   return all;
 }
 

@@ -76,15 +76,9 @@ class Transformer : public Module {
   const ModelConfig& config() const { return config_; }
   // What this stage holds, in the model's order.
   std::vector<Unit> units();
-  // Which makes the values of units available from now on; null: they always are. It must outlive its use.
-  void use_units(UnitAccess* units);
-  // Which bound the rows that come to a rank's experts in training; null: nothing does. It must outlive its use.
-  void use_pools(const ExpertPools* pools);
-  // A side stream on which the tensor axis's ranks exchange tokens while they compute others (model/lanes.h); null:
-  // there is none. Of models whose layers are lanes' (train/run/config.cpp says which). It must outlive its use.
-  void overlap_tensor_exchanges(Stream* side) { tensor_side_ = side; }
-  // Where training forwards leave the moments of their layers' activations; null: nowhere. It must outlive its use.
-  void use_activations(ActivationAccess* activations);
+  // Numbers the blocks. A tensor_side is for models whose layers are lanes' (train/run/config.cpp says which).
+  void attach(const ModelServices& services) override;
+  int64_t routers() const;  // that this stage holds
   // This stage's token mixers, each with its layer's number in the whole model: those of MTP modules follow the layers.
   std::vector<std::pair<int64_t, TokenMixer*>> mixers();
   int chunks() const { return static_cast<int>(chunks_.size()); }
@@ -99,6 +93,10 @@ class Transformer : public Module {
   };
 
   Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes, const StageLayers& stage);
+  // Calls use(module, block, number of its layer) for each block that this stage holds, in the model's order; the
+  // module is the block itself or its MTP module.
+  template <class Use>
+  void for_each_block(const Use& use) const;
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);

@@ -23,6 +23,12 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
   if (moe.has_shared_experts()) add_child(shared_.emplace(builder / "shared_experts", moe, mlp, width));
 }
 
+void Moe::attach(const ModelServices& services) {
+  if (services.pools) pools_ = services.pools;
+  if (services.expert_side) side_ = services.expert_side;
+  Module::attach(services);
+}
+
 Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Randomness& randomness) {
   const bool activations = again.shared_activations;
   if (!again.shared_experts) return shared_->forward(tape, x, activations, randomness);

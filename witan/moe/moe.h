@@ -39,11 +39,7 @@ class Moe : public Module {
                     const TokenSource& source = {}) {
     return forward(tape, x, MoeRecompute{rematerialise, rematerialise}, dropping, source);
   }
-  // Which bound the rows that come to a rank in training; null: nothing does. It must outlive its use.
-  void use_pools(const ExpertPools* pools) { pools_ = pools; }
-  // A side stream, on which rows travel to their experts while the shared experts compute; null: they compute after
-  // the routed ones. The stream must outlive its use.
-  void use_side(Stream* side) { side_ = side; }
+  void attach(const ModelServices& services) override;
   // The names of what forward() records.
   const RouterRecord& names() const { return names_; }
 

@@ -6,6 +6,13 @@
 
 namespace witan {
 
+void Router::attach(const ModelServices& services) {
+  if (services.routes) routes_ = services.routes;
+  if (services.global_load) global_load_ = services.global_load;
+  number_ = services.router;
+  Module::attach(services);
+}
+
 std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context) {
   return make_topk_router(builder, config, width, context);
 }

@@ -25,24 +25,14 @@ class Router : public Module {
   virtual Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity,
                           const TokenSource& source = {}) = 0;
 
-  // From now on its choices are told to `routes`, and taken from there where it has some. `number` is how the router
-  // names itself there. Null: it chooses alone. It must outlive its use.
-  void use_routes(RouteAccess* routes, int64_t number) {
-    routes_ = routes;
-    number_ = number;
-  }
-
-  // Where the load of the global batch is counted, of this router as the `number`-th; null: a micro-batch is all that
-  // there is. It must outlive its use.
-  void use_global_load(GlobalLoad* load, int64_t number) {
-    global_load_ = load;
-    load_number_ = number;
-  }
+  // From now on its choices are told to services.routes, and taken from there where these have some; the load of the
+  // global batch is counted by services.global_load. services.router is its number there.
+  void attach(const ModelServices& services) override;
 
  protected:
   // As Balance::global_load has it, of a micro-batch of training.
   Tensor global_load(Tape& tape, int64_t micro_batch, const Tensor& counts) const {
-    return global_load_ ? global_load_->add(tape, load_number_, micro_batch, counts) : counts;
+    return global_load_ ? global_load_->add(tape, number_, micro_batch, counts) : counts;
   }
 
   // The experts that tokens are to visit, or undefined.
@@ -54,10 +44,9 @@ class Router : public Module {
   }
 
  private:
-  RouteAccess* routes_ = nullptr;
+  RouteAccess* routes_ = nullptr;      // null: it chooses alone
+  GlobalLoad* global_load_ = nullptr;  // null: a micro-batch is all that there is
   int64_t number_ = 0;
-  GlobalLoad* global_load_ = nullptr;
-  int64_t load_number_ = 0;
 };
 
 // `context`: the context-parallel ranks, over which losses and counts are summed and capacities hold, or null. Must

@@ -7,7 +7,7 @@
 
 namespace witan {
 
-// Given to routers (Router::use_routes), which call it for the tokens at hand, in the order of their logits.
+// Given to routers (Router::attach), which call it for the tokens at hand, in the order of their logits.
 struct RouteAccess {
   virtual ~RouteAccess() = default;
   // ids [T, K] int32, each of a token's experts once: the experts to use instead of the router's own choice, whose

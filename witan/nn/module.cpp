@@ -33,6 +33,10 @@ void Module::visit(const std::function<void(Module&)>& visitor) {
   for (Module* child : children_) child->visit(visitor);
 }
 
+void Module::attach(const ModelServices& services) {
+  for (Module* child : children_) child->attach(services);
+}
+
 bool Builder::multiplies_in_fp8(const Parameter& weight) const {
   if (!fp8 || (kind != ParameterKind::matrices && !weight.spec().expert)) return false;
   const Shape& shape = weight.shape();

@@ -12,6 +12,7 @@
 
 #include "witan/autograd/tape.h"
 #include "witan/nn/buffer.h"
+#include "witan/nn/model_services.h"
 #include "witan/nn/parameter.h"
 #include "witan/nn/tensor_parallel.h"
 #include "witan/tensor/trace_context.h"
@@ -164,6 +165,9 @@ class Module {
   std::vector<Buffer*> buffers() const;
   // This module, then its children, depth first.
   void visit(const std::function<void(Module&)>& visitor);
+
+  // Takes what a module needs of the services of whoever runs the model. This one hands them to its children.
+  virtual void attach(const ModelServices& services);
 
   // The end of a training step, behind the optimizer's update and the sums of summed buffers: where a module writes its
   // replicated buffers. Queued on the stream like all of a step, which may be recorded as a graph: no host read, no

@@ -39,7 +39,7 @@ class Layer {
     const auto from = host.moe_.parameters(), to = moe_.parameters();
     for (size_t i = 0; i < to.size(); ++i) stream_.write(to[i]->value(), from[i]->value().raw());
   }
-  void use_side(Stream* side) { moe_.use_side(side); }
+  void use_side(Stream* side) { moe_.attach({.expert_side = side}); }
   Seen run(const Tensor& x, const Tensor& dy) {
     for (Parameter* parameter : moe_.parameters()) parameter->clear_gradient();
     Tape tape(stream_);

@@ -100,10 +100,7 @@ void RunRoutes::write(int64_t step, const std::vector<Batch>& batches, const Ste
 RouteLog::RouteLog(Transformer& model) : config_(model.config()) {
   require<ConfigError>(config_.moe.num_experts > 0, "--record-routes: a dense model routes nothing (num_experts = 0)");
   for (const int64_t layer : routed_layers(config_)) layers_.push_back({layer, {}, {}});
-  int64_t number = 0;
-  model.visit([&](Module& module) {
-    if (auto* router = dynamic_cast<Router*>(&module)) router->use_routes(this, number++);
-  });
+  model.attach({.routes = this});
 }
 
 void RouteLog::record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) {

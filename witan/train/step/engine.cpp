@@ -104,14 +104,15 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       loss_scaler_(make_loss_scaler()),
       passes_(stream, *config_, groups, model_, gradients_, step_state_, loss_scaler_ ? &*loss_scaler_ : nullptr) {
   units_->gather_on(gradients_.side(), config->parallel.overlap_param_gather);
-  model_.use_units(units_.get());
-  model_.use_pools(pools_.get());
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
   const OptimizerConfig& optimizer = config_->optimizer;
   if (optimizer.skip_step_sigma > 0)
     spikes_.emplace(SpikeSkip(stream, optimizer.skip_step_sigma, optimizer.skip_step_window), std::nullopt);
   if (optimizer.qk_clip) qk_clip_.emplace(stream, groups, *config_, model_);
-  if (config_->log.log_activations > 0) passes_.use_activations(&activations_.emplace(model_));
+  if (config_->log.log_activations > 0) passes_.use_activations(&activations_.emplace());
+  if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty())
+    passes_.use_routes(&routes_.emplace(model_, *config_));
+  model_.attach(services());
   if (config_->train.check_states) state_check_.after_init(stream_, units_.get());
 }
 
@@ -135,27 +136,19 @@ std::unique_ptr<UnitStore> Engine::make_unit_store() {
   return make();
 }
 
-// Norms, too, run on it, and sum gradients of their weights in its scratch. Exchanges that are not in peers' memory
-// stay on the main stream, where other groups' may be: NCCL's calls take multiprocessors that wait for each other.
+// Norms, too, run on it, and sum gradients of their weights in its scratch.
 std::unique_ptr<Stream> Engine::make_tensor_side() {
   if (!config_->overlaps_tensor_exchanges()) return nullptr;
   constexpr int64_t kLeast = int64_t{16} << 20, kStrips = 512;  // of rows, which sums of columns are made of at most
   const int64_t strips = kStrips * config_->model.hidden_size * size_of(accumulator(config_->model.compute_dtype()));
-  auto side = std::make_unique<Stream>(stream_, std::max(kLeast, strips));
-  const bool beside = !stream_.is_cuda() || groups_.of(Axis::tensor).peers() != nullptr;
-  model_.overlap_tensor_exchanges(beside ? side.get() : &stream_);
-  return side;
+  return std::make_unique<Stream>(stream_, std::max(kLeast, strips));
 }
 
 // A stream of its own: gradients that are reduced beside the backward would be in the way of rows.
 std::unique_ptr<Stream> Engine::make_expert_side() {
   if (!config_->model.moe.moe_shared_expert_overlap || groups_.of(Axis::expert).size() == 1) return nullptr;
   constexpr int64_t kScratch = 512;  // exchanges of rows need none
-  auto side = std::make_unique<Stream>(stream_, kScratch);
-  model_.visit([&](Module& module) {
-    if (auto* moe = dynamic_cast<Moe*>(&module)) moe->use_side(side.get());
-  });
-  return side;
+  return std::make_unique<Stream>(stream_, kScratch);
 }
 
 std::unique_ptr<GlobalLoad> Engine::make_global_load() {
@@ -163,15 +156,22 @@ std::unique_ptr<GlobalLoad> Engine::make_global_load() {
   const auto losses = moe.num_experts > 0 ? moe.balance_losses() : std::vector<BalanceLoss>();
   const bool global = std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) != losses.end();
   if (!global || moe.balances_last_load()) return nullptr;
-  std::vector<Router*> routers;
-  model_.visit([&](Module& module) {
-    if (auto* router = dynamic_cast<Router*>(&module)) routers.push_back(router);
-  });
-  auto load = std::make_unique<GlobalLoad>(stream_, static_cast<int64_t>(routers.size()), moe.num_experts,
-                                           config_->micro_batches() / groups_.layout().data_ranks(),
-                                           groups_.over(groups_.layout().data_axes()));
-  for (size_t i = 0; i < routers.size(); ++i) routers[i]->use_global_load(load.get(), static_cast<int64_t>(i));
-  return load;
+  return std::make_unique<GlobalLoad>(stream_, model_.routers(), moe.num_experts,
+                                      config_->micro_batches() / groups_.layout().data_ranks(),
+                                      groups_.over(groups_.layout().data_axes()));
+}
+
+// Exchanges of the tensor axis that are not in peers' memory stay on the main stream, where other groups' may be:
+// NCCL's calls take multiprocessors that wait for each other.
+ModelServices Engine::services() {
+  const bool beside = !stream_.is_cuda() || groups_.of(Axis::tensor).peers() != nullptr;
+  ModelServices services{.units = units_.get(), .pools = pools_.get()};
+  if (tensor_side_) services.tensor_side = beside ? tensor_side_.get() : &stream_;
+  services.expert_side = expert_side_.get();
+  if (activations_) services.activations = &*activations_;
+  if (routes_) services.routes = &*routes_;
+  services.global_load = global_load_.get();
+  return services;
 }
 
 std::optional<LossScaler> Engine::make_loss_scaler() const {
@@ -251,7 +251,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   warm_ = false;
   inputs_.reset();
   report_.reset();
-  routes_.reset();
+  if (routes_) routes_->release();
   channel_.reset();
   if (spikes_) spikes_->losses.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
@@ -263,11 +263,8 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   gradients_.expect(count);
   passes_.expect(count);
   if (global_load_) global_load_->expect(count);
-  if (!config_->train.record_routes.empty() || !config_->train.replay_routes.empty()) {
-    const Batch& one = batches.front();
-    routes_ = std::make_unique<StepRoutes>(stream_, model_, *config_, count, one.sequences * one.sequence_length);
-    passes_.use_routes(routes_.get());
-  }
+  const Batch& one = batches.front();
+  if (routes_) routes_->allocate(stream_, count, one.sequences * one.sequence_length);
   channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline(count, Pipeline::Passes::both),
                                                residual_shape(config_, batches.front()), config_->model.compute_dtype(),
                                                repetition_);

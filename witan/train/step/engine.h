@@ -209,6 +209,7 @@ class Engine {
   std::unique_ptr<Stream> make_tensor_side();
   std::unique_ptr<Stream> make_expert_side();
   std::unique_ptr<GlobalLoad> make_global_load();
+  ModelServices services();
   std::optional<LossScaler> make_loss_scaler() const;
   void look_ahead_of(const std::vector<Batch>& batches);
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
@@ -273,7 +274,7 @@ class Engine {
   std::vector<std::vector<Batch>> ahead_;  // of the last batches, for each MTP module: this rank's part
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
-  std::unique_ptr<StepRoutes> routes_;  // null: routes are neither recorded nor replayed
+  std::optional<StepRoutes> routes_;  // none: routes are neither recorded nor replayed
   std::vector<int32_t> replayed_routes_;
   Repetition* repetition_ = nullptr;  // null: all micro-batches are run
   std::unique_ptr<PipelineChannel> channel_;

@@ -12,9 +12,6 @@ namespace witan {
 
 class StepActivations : public ActivationAccess {
  public:
-  // The model's blocks call it from now on.
-  explicit StepActivations(Transformer& model) { model.use_activations(this); }
-
   // Whether the next step measures.
   void want(bool wanted) { wanted_ = wanted; }
   bool wanted() const { return wanted_; }

@@ -4,19 +4,24 @@
 
 namespace witan {
 
-StepRoutes::StepRoutes(Stream& stream, Transformer& model, const RunConfig& config, int64_t micro_batches,
-                       int64_t tokens)
-    : micro_batches_(micro_batches) {
-  int64_t routers = 0;
-  model.visit([&](Module& module) {
-    if (auto* router = dynamic_cast<Router*>(&module)) router->use_routes(this, routers++);
-  });
-  const Shape shape = {routers * micro_batches, tokens, config.model.moe.moe_router_topk};
-  const DType accumulated = accumulator(config.model.compute_dtype());
-  if (!config.train.replay_routes.empty()) replayed_ = stream.empty(shape, DType::i32, MemoryTag::workspace);
-  if (config.train.record_routes.empty()) return;
+StepRoutes::StepRoutes(const Transformer& model, const RunConfig& config)
+    : records_(!config.train.record_routes.empty()),
+      replays_(!config.train.replay_routes.empty()),
+      routers_(model.routers()),
+      topk_(config.model.moe.moe_router_topk),
+      weight_dtype_(accumulator(config.model.compute_dtype())) {}
+
+void StepRoutes::allocate(Stream& stream, int64_t micro_batches, int64_t tokens) {
+  micro_batches_ = micro_batches;
+  const Shape shape = {routers_ * micro_batches, tokens, topk_};
+  if (replays_) replayed_ = stream.empty(shape, DType::i32, MemoryTag::workspace);
+  if (!records_) return;
   ids_ = stream.empty(shape, DType::i32, MemoryTag::workspace);
-  weights_ = stream.empty(shape, accumulated, MemoryTag::workspace);
+  weights_ = stream.empty(shape, weight_dtype_, MemoryTag::workspace);
+}
+
+void StepRoutes::release() {
+  replayed_ = ids_ = weights_ = {};
 }
 
 Tensor StepRoutes::part(const Tensor& of, int64_t router) const {

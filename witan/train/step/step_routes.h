@@ -15,9 +15,12 @@ namespace witan {
 
 class StepRoutes : public RouteAccess {
  public:
-  // Of the routers of `model`, in its order, for micro-batches of so many tokens of this rank each. Buffers come from
-  // the stream's arena. The routers call it from now on.
-  StepRoutes(Stream& stream, Transformer& model, const RunConfig& config, int64_t micro_batches, int64_t tokens);
+  // For the routers that this rank holds, in the model's order.
+  StepRoutes(const Transformer& model, const RunConfig& config);
+
+  // Buffers for steps of so many micro-batches, of so many tokens of this rank each, from the stream's arena.
+  void allocate(Stream& stream, int64_t micro_batches, int64_t tokens);
+  void release();
 
   // Between these two routers record and replay the micro-batch's routes; outside of them they choose alone.
   void begin(int64_t micro_batch) { micro_batch_ = micro_batch; }
@@ -26,8 +29,8 @@ class StepRoutes : public RouteAccess {
   Tensor recorded(int64_t router) override;
   void record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) override;
 
-  bool records() const { return ids_.defined(); }
-  bool replays() const { return replayed_.defined(); }
+  bool records() const { return records_; }
+  bool replays() const { return replays_; }
   // ids [routers, micro-batches, T, K] of the next step, on the host. Throws ShapeError for another number.
   void upload(Stream& stream, std::span<const int32_t> ids);
   struct Found {
@@ -39,8 +42,11 @@ class StepRoutes : public RouteAccess {
  private:
   Tensor part(const Tensor& of, int64_t router) const;  // [T, K], of the present micro-batch
 
+  bool records_, replays_;
+  int64_t routers_, topk_;
+  DType weight_dtype_;
   Tensor replayed_, ids_, weights_;  // [routers * micro-batches, T, K]; undefined: not wanted
-  int64_t micro_batches_, micro_batch_ = -1;
+  int64_t micro_batches_ = 0, micro_batch_ = -1;
 };
 
 }  // namespace witan
