@@ -80,9 +80,9 @@ Taken take_steps(const RunConfig& given) {
     for (int64_t step = 0; step < kSteps; ++step) {
       std::vector<Batch> batches = testing::own_batches(config, layout, rank, step);
       if (config.data.packs()) pad(batches);
-      if (routes.replays()) engine.replay_routes(routes.read(step + 1, batches));
+      if (routes.replays()) engine.feature<StepRoutes>()->replay(routes.read(step + 1, batches));
       const StepResult out = engine.step(batches, step + 1, step);
-      if (routes.records()) routes.write(step + 1, batches, engine.recorded_routes());
+      if (routes.records()) routes.write(step + 1, batches, engine.feature<StepRoutes>()->read());
       if (rank != 0) continue;
       taken.losses.push_back(out.loss);
       taken.norms.push_back(out.gradient_norm);
@@ -248,7 +248,7 @@ TEST(StepRoutes, OfAGenerationAreReplayedByTraining) {
     const ResolvedConfig again = resolve(replaying(config, folder / "routes"), {});
     with_engine(again, [&](Stream&, const Groups& groups, Engine& engine) {
       const RunRoutes routes(again, groups);
-      engine.replay_routes(routes.read(1, {batch}));
+      engine.feature<StepRoutes>()->replay(routes.read(1, {batch}));
       replayed = engine.step({batch}, 1, 0).loss;
     });
   };

@@ -14,6 +14,7 @@
 #include "witan/planner/plan.h"
 #include "witan/train/run/anomaly.h"
 #include "witan/train/step/device.h"
+#include "witan/train/step/features/loss_scaling.h"
 
 namespace witan::cli {
 namespace {
@@ -46,9 +47,11 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
   });
   stream.wait();
   load_tensors(recorded.checkpoint, weights, Extra::allow);
-  LossScaler::State scale = engine.loss_scaler();
-  scale.scale = recorded.about.value("loss_scale", 0.0);
-  engine.restore_loss_scaler(scale);
+  if (auto* scaling = engine.feature<LossScaling>()) {
+    LossScaler::State scale = scaling->scaler().read();
+    scale.scale = recorded.about.value("loss_scale", 0.0);
+    scaling->scaler().restore(scale);
+  }
   print_list(out, "weights", engine.non_finite_values());
   const StepResult result = engine.step(recorded.batches, recorded.step, recorded.updates);
   fmt::print(out, "again        loss {}, gradient norm {}\n", unsigned_nan(result.loss),

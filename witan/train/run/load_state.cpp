@@ -96,8 +96,7 @@ TrainState StateLoader::load(const Checkpoint& from) {
     run_.recorder->warn(fmt::format("{} has no buffers {}: they start with their initial values", from.folder.string(),
                                     fmt::join(lacking, ", ")));
   TrainState state = TrainState::from_json(from.scalars);
-  engine_.restore_spike_history(state.spikes);
-  if (!anew) engine_.restore_loss_scaler(state.loss_scaler);
+  engine_.features().call(&StepFeature::restore, state, anew);
   if (anew) state.updates = 0;  // which the optimizer counts from its own beginning
   return state;
 }

@@ -7,6 +7,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/comm/texts.h"
+#include "witan/train/step/features/pass_notes.h"
 #include "witan/train/step/objective.h"
 
 namespace witan {
@@ -49,7 +50,7 @@ void ReplayCheck::before_step(int64_t step, int64_t updates, int64_t consumed_sa
   if (step % config_->train.replay_interval != 0) return;
   step_ = {step, updates, consumed_samples};
   replay(1, again_);
-  engine_.note_passes(&own_);
+  engine_.feature<PassNotes>()->note(&own_);
   under_way_ = true;
 }
 
@@ -73,7 +74,7 @@ void ReplayCheck::replay(int steps_back, PassDigest& digest) {
 void ReplayCheck::before_update(Group& host, Stream& stream) {
   if (!under_way_) return;
   under_way_ = false;
-  engine_.note_passes(nullptr);
+  engine_.feature<PassNotes>()->note(nullptr);
   const std::vector<int64_t> own = gather_numbers(host, stream, static_cast<int64_t>(own_.hash()));
   const std::vector<int64_t> again = gather_numbers(host, stream, static_cast<int64_t>(again_.hash()));
   std::vector<Difference> differences;

@@ -22,7 +22,7 @@ class RunRoutes {
 
   bool records() const { return !record_.empty(); }
   bool replays() const { return recorded_.has_value(); }
-  // Of a rank's whole micro-batches: what StepRoutes::upload() takes.
+  // Of a rank's whole micro-batches: what StepRoutes::replay() takes.
   std::vector<int32_t> read(int64_t step, const std::vector<Batch>& batches) const;
   // Of ranks that hold the same tokens, the first writes them.
   void write(int64_t step, const std::vector<Batch>& batches, const StepRoutes::Found& found) const;

@@ -38,7 +38,9 @@
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/step/features/state_checks.h"
 #include "witan/train/step/objective.h"
+#include "witan/train/step/step_routes.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {
@@ -221,7 +223,7 @@ class RankTrainer {
 
   // Checks, evaluations and samples, each at its interval.
   void after_step() {
-    if (compares_states()) engine_.check_states();
+    if (compares_states()) engine_.feature<StateChecks>()->check();
     if (evaluates()) evaluate();
     if (!prompts_.interval.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
   }
@@ -294,9 +296,9 @@ class RankTrainer {
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     engine_.schedule_from(state_.updated_samples);
-    if (routes_.replays()) engine_.replay_routes(routes_.read(state_.step + 1, batches));
+    if (routes_.replays()) engine_.feature<StepRoutes>()->replay(routes_.read(state_.step + 1, batches));
     StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return asks_to_end(state_.step + 1); });
-    if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.recorded_routes());
+    if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.feature<StepRoutes>()->read());
     const RunConfig& config = run_.config;
     const bool logs = config.train.closes_interval(state_.step + 1) || result.end != RunEnd::none;
     if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
@@ -448,8 +450,9 @@ class RankTrainer {
     CheckpointContent content;
     content.step = state_.step;
     content.tensors = engine_.state();
-    state_.spikes = engine_.spike_history();
-    state_.loss_scaler = engine_.loss_scaler();
+    state_.spikes = {};
+    state_.loss_scaler = {};
+    engine_.features().save(state_);
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
     if (leads()) {

@@ -1,6 +1,8 @@
 // What an engine computes again to find why a step went wrong: values that are not finite, and passes of other ranks.
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/step/features/bounded_experts.h"
+#include "witan/train/step/features/pass_notes.h"
 
 namespace witan {
 
@@ -27,8 +29,9 @@ std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
+  auto* const bounded = feature<BoundedExperts>();
+  if (bounded) bounded->divide(waves);
   begin(own_part(micro_batches), {iteration, updates});
-  if (pools_) pools_->divide(waves);
   KernelObserver* const before = stream_.observer();
   NonFiniteSearch search;
   stream_.observe(&search);
@@ -40,24 +43,8 @@ std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<
     throw;
   }
   stream_.observe(before);
-  if (pools_) pools_->restore();
+  if (bounded) bounded->restore();
   return search.found();
-}
-
-void Engine::note_passes(PassDigest* digest) {
-  digest_ = digest;
-  if (digest == nullptr) return gradients_.observe({});
-  digest->clear();
-  gradients_.observe([this](const GradBucket& bucket) {
-    stream_.wait();
-    digest_->add_gradients(bucket);
-  });
-}
-
-void Engine::note_losses() {
-  stream_.wait();
-  int64_t micro_batch = 0;
-  for (const Tensor& loss : report_->own_losses()) digest_->add_loss(micro_batch++, loss);
 }
 
 void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
@@ -68,11 +55,12 @@ void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_ran
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
   begin(own, {iteration, updates});
-  note_passes(&digest);
+  auto& notes = *feature<PassNotes>();
+  notes.note(&digest);
   passes_.compute_as(data_rank);
   compute_passes(Mode::again);
   passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
-  note_passes(nullptr);
+  notes.note(nullptr);
 }
 
 }  // namespace witan

@@ -20,13 +20,17 @@ int64_t most_heads(const ModelConfig& model) {
 
 }  // namespace
 
-QkClip::QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model)
-    : stream_(stream),
-      world_(groups.world()),
-      config_(config.optimizer),
-      largest_(stream.empty({config.model.num_layers + config.model.mtp_num_layers, most_heads(config.model)},
-                            accumulator(config.model.compute_dtype()), MemoryTag::optimizer)) {
-  for (const auto& [layer, mixer] : model.mixers()) {
+QkClip::QkClip(const StepParts& parts, const StepActivations* activations)
+    : stream_(parts.stream),
+      world_(parts.groups.world()),
+      config_(parts.config.optimizer),
+      optimizer_(parts.optimizer),
+      state_(parts.state),
+      activations_(activations) {
+  const ModelConfig& model = parts.config.model;
+  largest_ = stream_.empty({model.num_layers + model.mtp_num_layers, most_heads(model)},
+                           accumulator(model.compute_dtype()), MemoryTag::optimizer);
+  for (const auto& [layer, mixer] : parts.model.mixers()) {
     ClippedLogits* const logits = mixer->clipped_logits();
     if (logits == nullptr) continue;
     const Tensor of_layer =
@@ -57,9 +61,9 @@ void QkClip::begin_step() {
   kernels::fill(stream_, largest_, -std::numeric_limits<double>::infinity());
 }
 
-void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
+void QkClip::after_update() {
   world_.all_reduce(stream_, largest_.reshape({largest_.elements()}), Reduce::max);
-  optimizer.visit_shards([&](const ParameterShard& shard, const Tensor& remainder) {
+  optimizer_.visit_shards([&](const ParameterShard& shard, const Tensor& remainder) {
     const auto found = clipped_.find(shard.parameter);
     if (found == clipped_.end()) return;
     const auto& [projection, largest, groups] = found->second;
@@ -68,7 +72,7 @@ void QkClip::clip(const Optimizer& optimizer, const StepState& step) {
     const int64_t columns = parameter.global_shape().elements() / parameter.global_shape()[0];
     // Ranks hold consecutive rows.
     kernels::clip_projection(stream_, {parameter.value_shard(shard.first, shard.elements), remainder}, largest, groups,
-                             step.common(),
+                             state_.common(),
                              {.threshold = config_.qk_clip_threshold,
                               .exponent = exponent(projection.of),
                               .first = parameter.region().first() + shard.first,
@@ -86,6 +90,11 @@ std::vector<double> QkClip::read() const {
     values.assign(all.begin(), all.end());
   });
   return values;
+}
+
+void QkClip::report(const StepReport::Result& /*read*/, StepResult& result) {
+  result.max_attention_logit = largest();
+  if (activations_ && activations_->wanted()) result.activations["attention_logit_max"] = largest_of_layers();
 }
 
 double QkClip::largest() const {

@@ -3,24 +3,22 @@
 // All of it stays on the device, and nothing is left for the next step.
 #pragma once
 
-#include "witan/model/transformer.h"
 #include "witan/nn/attention/clipped_logits.h"
-#include "witan/optim/optimizer.h"
-#include "witan/parallel/groups.h"
-#include "witan/train/run/config.h"
+#include "witan/train/step/step_activations.h"
+#include "witan/train/step/step_features.h"
 
 namespace witan {
 
-class QkClip {
+class QkClip : public StepFeature {
  public:
-  // The arguments must outlive it. From here on the model's mixers find their largest logits.
-  QkClip(Stream& stream, const Groups& groups, const RunConfig& config, Transformer& model);
+  // From here on the model's mixers find their largest logits. `activations`: a step that measures them lists the
+  // logits of each layer beside them; null: none does.
+  QkClip(const StepParts& parts, const StepActivations* activations);
 
-  // Before a step's first forward.
-  void begin_step();
-  // After the update: the values and masters that this rank owns are scaled, unless the step was skipped. A collective
-  // of all ranks.
-  void clip(const Optimizer& optimizer, const StepState& step);
+  void begin_step() override;
+  // The values and masters that this rank owns are scaled, unless the step was skipped. A collective of all ranks.
+  void after_update() override;
+  void report(const StepReport::Result& read, StepResult& result) override;
 
   // The largest logit of the step that was made last, over all heads. Waits for the stream; 0 on the meta device.
   double largest() const;
@@ -32,6 +30,9 @@ class QkClip {
   Stream& stream_;
   Group& world_;
   const OptimizerConfig& config_;
+  const Optimizer& optimizer_;
+  const StepState& state_;
+  const StepActivations* activations_;
   struct Clipped {
     ClippedLogits::Projection projection;
     Tensor largest;  // [H]
@@ -39,7 +40,7 @@ class QkClip {
   };
   // What gamma is raised to for such rows.
   double exponent(ClippedLogits::Projection::Of of) const;
-  Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after clip() all ranks'
+  Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after the update all ranks'
   std::map<const Parameter*, Clipped> clipped_;
 };
 

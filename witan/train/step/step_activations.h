@@ -1,35 +1,46 @@
-// Which steps measure activations (log_activations), and where the moments of the micro-batch under way go: into the
-// step's report, which ranks exchange anyhow, so that a step that measures has no call more than another one and takes
-// no memory more.
+// Measures activations in some steps (log_activations). The moments of the micro-batch under way go into the step's
+// report, which ranks exchange anyhow, so that a step that measures has no call more than another one and takes no
+// memory more.
 #pragma once
 
 #include <cstdint>
 
-#include "witan/model/transformer.h"
-#include "witan/train/step/step_report.h"
+#include "witan/model/activation_statistics.h"
+#include "witan/train/step/step_feature.h"
 
 namespace witan {
 
-class StepActivations : public ActivationAccess {
+class StepActivations : public StepFeature, public ActivationAccess {
  public:
+  // Measures every `interval`-th step.
+  explicit StepActivations(int64_t interval) : interval_(interval) {}
+
   // Whether the next step measures.
-  void want(bool wanted) { wanted_ = wanted; }
   bool wanted() const { return wanted_; }
+
+  void offer(ModelServices& services) override { services.activations = this; }
+  void allocate(const StepShape& shape) override { report_ = &shape.report; }
+  void before_step(int64_t iteration) override { wanted_ = iteration % interval_ == 0; }
+  bool launches_all() const override { return wanted_; }
+  void set_launches_all(bool all) override { wanted_ = all; }
+  void report(const StepReport::Result& read, StepResult& result) override;
 
   // Between these two; outside of them nothing is measured.
   void begin(const StepReport& report, int64_t micro_batch) {
-    report_ = &report;
+    now_ = &report;
     micro_batch_ = micro_batch;
   }
-  void end() { report_ = nullptr; }
+  void end() { now_ = nullptr; }
 
   Tensor moments(int64_t layer, Activation of) override {
-    return wanted_ && report_ != nullptr ? report_->moments(micro_batch_, layer, of) : Tensor();
+    return wanted_ && now_ != nullptr ? now_->moments(micro_batch_, layer, of) : Tensor();
   }
 
  private:
+  int64_t interval_;
   bool wanted_ = false;
-  const StepReport* report_ = nullptr;
+  const StepReport* report_ = nullptr;  // of steps of this shape
+  const StepReport* now_ = nullptr;     // of the micro-batch under way; null: there is none
   int64_t micro_batch_ = 0;
 };
 

@@ -128,7 +128,8 @@ void StepReport::read_micro_batch(const double* values, int rank, size_t which, 
 
 // Summed over a micro-batch's ranks, then micro-batch by micro-batch: where no axis divides one, the same sums in every
 // layout.
-std::vector<StepReport::LayerMoments> StepReport::read_activations(const double* values_of_ranks) const {
+std::vector<StepReport::LayerMoments> StepReport::activations(const Result& result) const {
+  if (result.values.empty()) return {};
   const Mesh& mesh = layout_.mesh();
   std::vector<std::vector<int>> ranks(
       static_cast<size_t>(layout_.data_ranks()));  // that measure, by data-parallel rank
@@ -141,7 +142,7 @@ std::vector<StepReport::LayerMoments> StepReport::read_activations(const double*
       std::vector<LayerMoments> of_micro_batch(all.size());
       for (const int rank : together) {
         const double* next =
-            values_of_ranks + rank * values() + i * sizes_.micro_batch_values() + sizes_.activations_begin();
+            result.values.data() + rank * values() + i * sizes_.micro_batch_values() + sizes_.activations_begin();
         for (const int64_t layer : sizes_.held_layers(mesh.coordinate(rank, Axis::pipeline)))
           for (ActivationMoments& moments : of_micro_batch[static_cast<size_t>(layer)]) {
             moments.add(ActivationMoments::read(next));
@@ -154,26 +155,25 @@ std::vector<StepReport::LayerMoments> StepReport::read_activations(const double*
   return all;
 }
 
-StepReport::Result StepReport::read(Stream& stream, bool activations) const {
+StepReport::Result StepReport::read(Stream& stream) const {
   Result result;
   if (stream.is_meta()) {
     result.step.resize(kernels::kStepValues);
     return result;
   }
-  std::vector<double> read(static_cast<size_t>(all_.elements()), 0.0);
-  stream.read(read.data(), all_);
+  result.values.resize(static_cast<size_t>(all_.elements()));
+  stream.read(result.values.data(), all_);
   const int64_t count = sizes_.micro_batches();
   const auto micro_batches = static_cast<size_t>(layout_.data_ranks() * count);
   result.losses.resize(micro_batches);
   result.mtp_losses.assign(micro_batches, std::vector<double>(static_cast<size_t>(sizes_.mtp_modules())));
   result.statistics.assign(micro_batches, std::vector<std::vector<double>>(static_cast<size_t>(sizes_.blocks())));
-  const auto of_rank = [&](int rank) { return read.data() + rank * values(); };
+  const auto of_rank = [&](int rank) { return result.values.data() + rank * values(); };
   for (const int rank : layout_.loss_reporting_ranks())
     for (int64_t i = 0; i < count; ++i) {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
       read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result);
     }
-  if (activations) result.activations = read_activations(read.data());
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     const double* next = of_rank(rank) + count * sizes_.micro_batch_values();
     result.square_sum = *next++;

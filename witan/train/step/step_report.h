@@ -88,19 +88,21 @@ class StepReport {
     std::vector<double> losses;
     std::vector<std::vector<double>> mtp_losses;               // likewise, of each MTP module
     std::vector<std::vector<std::vector<double>>> statistics;  // [micro-batches][MoE blocks]: packed
-    std::vector<LayerMoments> activations;                     // of each layer, over all micro-batches
     double square_sum = 0, zeros = 0;                          // of the gradients
     std::vector<double> step;                                  // kernels::step_value
     RunEnd end = RunEnd::none;                                 // that ranks ask for: the last of its order
+    std::vector<double> values;                                // of all ranks, as they were gathered
   };
   // Waits for the step. On the meta device zeros of the step, and no micro-batches: there may be millions of them,
-  // which a plan would spend most of its time on. `activations`: the step has measured them.
-  Result read(Stream& stream, bool activations = false) const;
+  // which a plan would spend most of its time on.
+  Result read(Stream& stream) const;
+  // Of a step that measured them: the moments of each layer's activations, over all micro-batches. None on the meta
+  // device.
+  std::vector<LayerMoments> activations(const Result& result) const;
 
  private:
   int64_t values() const;
   void read_micro_batch(const double* values, int rank, size_t which, Result& result) const;
-  std::vector<LayerMoments> read_activations(const double* values_of_ranks) const;
 
   Layout layout_;
   int stage_;

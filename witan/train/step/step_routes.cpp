@@ -4,24 +4,21 @@
 
 namespace witan {
 
-StepRoutes::StepRoutes(const Transformer& model, const RunConfig& config)
-    : records_(!config.train.record_routes.empty()),
+StepRoutes::StepRoutes(Stream& stream, const Transformer& model, const RunConfig& config)
+    : stream_(stream),
+      records_(!config.train.record_routes.empty()),
       replays_(!config.train.replay_routes.empty()),
       routers_(model.routers()),
       topk_(config.model.moe.moe_router_topk),
       weight_dtype_(accumulator(config.model.compute_dtype())) {}
 
-void StepRoutes::allocate(Stream& stream, int64_t micro_batches, int64_t tokens) {
-  micro_batches_ = micro_batches;
-  const Shape shape = {routers_ * micro_batches, tokens, topk_};
-  if (replays_) replayed_ = stream.empty(shape, DType::i32, MemoryTag::workspace);
+void StepRoutes::allocate(const StepShape& shape) {
+  micro_batches_ = shape.micro_batches;
+  const Shape all = {routers_ * micro_batches_, shape.tokens, topk_};
+  if (replays_) replayed_ = stream_.empty(all, DType::i32, MemoryTag::workspace);
   if (!records_) return;
-  ids_ = stream.empty(shape, DType::i32, MemoryTag::workspace);
-  weights_ = stream.empty(shape, weight_dtype_, MemoryTag::workspace);
-}
-
-void StepRoutes::release() {
-  replayed_ = ids_ = weights_ = {};
+  ids_ = stream_.empty(all, DType::i32, MemoryTag::workspace);
+  weights_ = stream_.empty(all, weight_dtype_, MemoryTag::workspace);
 }
 
 Tensor StepRoutes::part(const Tensor& of, int64_t router) const {
@@ -38,19 +35,20 @@ void StepRoutes::record(Stream& stream, int64_t router, const Tensor& ids, const
   stream.copy(part(weights_, router), weights);
 }
 
-void StepRoutes::upload(Stream& stream, std::span<const int32_t> ids) {
-  require<ShapeError>(static_cast<int64_t>(ids.size()) == replayed_.elements() || stream.is_meta(),
-                      "replayed routes: ", ids.size(), " ids, the step's tokens have ", replayed_.shape());
-  stream.write(replayed_, ids.data());
+void StepRoutes::before_step(int64_t /*iteration*/) {
+  if (!replays_) return;
+  require<ShapeError>(static_cast<int64_t>(to_replay_.size()) == replayed_.elements() || stream_.is_meta(),
+                      "replayed routes: ", to_replay_.size(), " ids, the step's tokens have ", replayed_.shape());
+  stream_.write(replayed_, to_replay_.data());
 }
 
-StepRoutes::Found StepRoutes::read(Stream& stream) const {
+StepRoutes::Found StepRoutes::read() const {
   const auto count = static_cast<size_t>(ids_.elements());
   Found found{std::vector<int32_t>(count), std::vector<float>(count)};
-  stream.read(found.ids.data(), ids_);
+  stream_.read(found.ids.data(), ids_);
   dispatch_floating(weights_.dtype(), [&]<class A>() {
     std::vector<A> weights(count);
-    stream.read(weights.data(), weights_);
+    stream_.read(weights.data(), weights_);
     for (size_t i = 0; i < count; ++i) found.weights[i] = static_cast<float>(weights[i]);
   });
   // A file names K experts of every token: padding, which has none, has the first ones, with weights of 0.

@@ -4,23 +4,26 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "witan/model/transformer.h"
 #include "witan/moe/routes.h"
 #include "witan/train/run/config.h"
+#include "witan/train/step/step_feature.h"
 
 namespace witan {
 
-class StepRoutes : public RouteAccess {
+class StepRoutes : public StepFeature, public RouteAccess {
  public:
-  // For the routers that this rank holds, in the model's order.
-  StepRoutes(const Transformer& model, const RunConfig& config);
+  // For the routers that this rank holds, in the model's order. Buffers come from the stream's arena; the stream must
+  // outlive it.
+  StepRoutes(Stream& stream, const Transformer& model, const RunConfig& config);
 
-  // Buffers for steps of so many micro-batches, of so many tokens of this rank each, from the stream's arena.
-  void allocate(Stream& stream, int64_t micro_batches, int64_t tokens);
-  void release();
+  void offer(ModelServices& services) override { services.routes = this; }
+  void allocate(const StepShape& shape) override;
+  void release() override { replayed_ = ids_ = weights_ = {}; }
+  void before_step(int64_t iteration) override;
 
   // Between these two routers record and replay the micro-batch's routes; outside of them they choose alone.
   void begin(int64_t micro_batch) { micro_batch_ = micro_batch; }
@@ -31,20 +34,23 @@ class StepRoutes : public RouteAccess {
 
   bool records() const { return records_; }
   bool replays() const { return replays_; }
-  // ids [routers, micro-batches, T, K] of the next step, on the host. Throws ShapeError for another number.
-  void upload(Stream& stream, std::span<const int32_t> ids);
+  // ids [routers, micro-batches, T, K] of the next step, on the host. before_step() throws ShapeError for another
+  // number.
+  void replay(std::vector<int32_t> ids) { to_replay_ = std::move(ids); }
   struct Found {
     std::vector<int32_t> ids;    // [routers, micro-batches, T, K]
     std::vector<float> weights;  // the same
   };
-  Found read(Stream& stream) const;  // waits for the step
+  Found read() const;  // of the last step, which it waits for
 
  private:
   Tensor part(const Tensor& of, int64_t router) const;  // [T, K], of the present micro-batch
 
+  Stream& stream_;
   bool records_, replays_;
   int64_t routers_, topk_;
   DType weight_dtype_;
+  std::vector<int32_t> to_replay_;
   Tensor replayed_, ids_, weights_;  // [routers * micro-batches, T, K]; undefined: not wanted
   int64_t micro_batches_ = 0, micro_batch_ = -1;
 };

@@ -1,0 +1,33 @@
+// The parts of an engine that the whole model decides, of which a rank holds a stage.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "witan/data/batches/batch.h"
+#include "witan/model/transformer.h"
+#include "witan/parallel/global_norm.h"
+#include "witan/parallel/groups.h"
+#include "witan/parallel/sharding/unit_store.h"
+#include "witan/parallel/stages.h"
+#include "witan/train/run/config.h"
+
+namespace witan {
+
+// The axes of a model that is trained; `fp8_rounds`: while which weights in 8 bits are kept, or null.
+ModelAxes training_axes(const Groups& groups, const RunConfig& config,
+                        std::shared_ptr<const ops::Fp8Rounds> fp8_rounds);
+
+// The rows that every stage of the pipeline sums for a norm, found from models of the others' layers on the meta
+// device. Empty with one stage.
+std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups,
+                                                  const ShardingPolicy& policy);
+
+// The store of the units of `model`, which is a stage of the whole one. What it is given must outlive it.
+std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,
+                                           const Groups& groups, const RunConfig& config, const Stages& stages);
+
+// Of the residual stream that goes from stage to stage: [B, S, D].
+Shape residual_shape(const RunConfig& config, const Batch& batch);
+
+}  // namespace witan

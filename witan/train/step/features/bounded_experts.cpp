@@ -1,0 +1,89 @@
+#include "witan/train/step/features/bounded_experts.h"
+
+#include "witan/base/error.h"
+#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/moe/expert_pool.h"
+#include "witan/moe/dispatch.h"
+#include "witan/moe/replicas.h"
+
+namespace witan {
+namespace {
+
+double exchange_factor(const Groups& groups, const MoeConfig& moe) {
+  return experts_go_by_peers(groups, moe) ? 0 : moe.moe_exchange_factor;
+}
+
+}  // namespace
+
+bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe) {
+  return !groups.layout().has_expert_hosts() && rows_go_by_peers(groups.of(Axis::expert), moe.num_experts);
+}
+
+bool BoundedExperts::bounds(const Groups& groups, const MoeConfig& moe) {
+  if (moe.num_experts == 0 || groups.of(Axis::expert).size() == 1) return false;
+  return moe.moe_pool_factor > 0 || exchange_factor(groups, moe) > 0;
+}
+
+BoundedExperts::BoundedExperts(Stream& stream, const Groups& groups, const MoeConfig& moe, const StepState& state)
+    : stream_(stream),
+      groups_(groups),
+      moe_(moe),
+      state_(state),
+      pools_(stream, moe.moe_pool_factor, exchange_factor(groups, moe)) {}
+
+std::vector<int64_t> BoundedExperts::wave_counts() const {
+  std::vector<int64_t> counts;
+  if (pools_.bounds_exchanges()) counts.push_back(1);
+  if (!pools_.bounds_pools()) return counts;
+  const int64_t ranks = groups_.of(Axis::expert).size();
+  const int64_t experts = moe_.num_experts / ranks + replica_slots(moe_, ranks);
+  for (int64_t waves = 2; waves < experts; waves *= 2) counts.push_back(waves);
+  if (experts > 1) counts.push_back(experts);
+  return counts;
+}
+
+void BoundedExperts::restore() {
+  waves_.reset();
+  first_.reset();
+  pools_.restore();
+}
+
+void BoundedExperts::before_step(int64_t /*iteration*/) {
+  if (waves_)
+    pools_.divide(*waves_);
+  else if (backoff_.waits())
+    pools_.divide(1);
+  else
+    pools_.restore();
+}
+
+void BoundedExperts::before_update(const Tensor& /*total*/) {
+  groups_.world().all_reduce(stream_, pools_.fill(), Reduce::max);
+  kernels::skip_overflow(stream_, state_.tensor(), pools_.fill());
+}
+
+bool BoundedExperts::repeats(const StepReport::Result& read) {
+  const double fill = read.step[kernels::step_value::skip];  // of what was computed last
+  if (!first_) first_ = {pools_.in_parts(), fill};
+  if (fill <= 1) return false;
+  const std::vector<int64_t> counts = wave_counts();
+  for (const int64_t more : counts) {
+    if (waves_ && more <= *waves_) continue;       // these were tried
+    if (more == 1 && !first_->in_parts) continue;  // the first computation was that
+    // Too few, whatever they divide. The fill of parts does not say what one wave does.
+    if (more > 1 && static_cast<double>(more) < fill && more < counts.back()) continue;
+    waves_ = more;
+    return true;
+  }
+  throw Error(ExitCode::internal, cat("a step in ", waves_.value_or(1), " waves left out rows of experts"));
+}
+
+void BoundedExperts::report(const StepReport::Result& /*read*/, StepResult& result) {
+  result.waves = waves_.value_or(1);
+  const auto [in_parts, fill] = *first_;
+  if (in_parts && fill > 1 && result.waves == 1) result.exchange_fill = fill;
+  if (pools_.bounds_exchanges()) in_parts ? backoff_.tried(fill > 1) : backoff_.waited();
+  restore();
+}
+
+}  // namespace witan

@@ -1,0 +1,36 @@
+#include "witan/train/step/features/side_streams.h"
+
+#include <algorithm>
+
+namespace witan {
+namespace {
+
+// Norms run on the tensor axis's stream too, and sum gradients of their weights in its scratch.
+int64_t tensor_scratch(const ModelConfig& model) {
+  constexpr int64_t kLeast = int64_t{16} << 20, kStrips = 512;  // of rows, which sums of columns are made of at most
+  const auto bytes = static_cast<int64_t>(size_of(accumulator(model.compute_dtype())));
+  return std::max(kLeast, kStrips * model.hidden_size * bytes);
+}
+
+constexpr int64_t kExpertScratch = 512;  // exchanges of rows need none
+
+}  // namespace
+
+// Rows that travel to experts have a stream of their own: gradients that are reduced beside the backward would be in
+// their way.
+SideStreams::SideStreams(Stream& stream, const Groups& groups, const RunConfig& config)
+    : main_(stream), groups_(groups) {
+  if (config.overlaps_tensor_exchanges()) tensor_ = std::make_unique<Stream>(stream, tensor_scratch(config.model));
+  if (config.model.moe.moe_shared_expert_overlap && groups.of(Axis::expert).size() > 1)
+    expert_ = std::make_unique<Stream>(stream, kExpertScratch);
+}
+
+// Exchanges of the tensor axis that are not in peers' memory stay on the main stream, where other groups' may be:
+// NCCL's calls take multiprocessors that wait for each other.
+void SideStreams::offer(ModelServices& services) {
+  const bool beside = !main_.is_cuda() || groups_.of(Axis::tensor).peers() != nullptr;
+  if (tensor_) services.tensor_side = beside ? tensor_.get() : &main_;
+  services.expert_side = expert_.get();
+}
+
+}  // namespace witan

@@ -1,0 +1,48 @@
+// What a step gives to whoever asked for it: the trainer, recorders, tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/moe/router_sums.h"
+#include "witan/train/record/times.h"
+#include "witan/train/run/run_end.h"
+
+namespace witan {
+
+// The norms of gradients of the parts of a model, before clipping.
+struct LayerNorms {
+  double embedding = 0;        // with learned positions and value embeddings; a tied one, which is the head too
+  std::vector<double> layers;  // those of MTP modules last
+  double head = 0;             // with the last norm
+};
+
+struct StepResult {
+  int64_t samples = 0;                        // of the global batch; 0: global_batch_size
+  double loss = 0;                            // cross entropy per target of the whole global batch, nats
+  std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
+  double learning_rate = 0;                   // [optimizer]'s after the step; where iterations are counted: during it
+  double gradient_norm = 0;                   // before clipping
+  double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
+  std::optional<double> params_norm;          // after the update, where it was asked for
+  std::optional<LayerNorms> layer_norms;      // of the gradients, likewise
+  bool skipped = false;                       // nothing was updated: gradients were not finite, or the step was a spike
+  bool spike = false;                         // of a skipped step: all was finite
+  std::optional<double> loss_scale;           // of the next step; float16 models only
+  std::optional<double> max_attention_logit;  // before the update; with qk_clip only
+  // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
+  // where the step did not measure them (log_activations).
+  std::map<std::string, std::vector<double>> activations;
+  int64_t waves = 1;  // in which it ran again; 1: all rows had room in pools (moe/expert_pools.h)
+  // Of a step that ran again with rows exchanged as they come: what a rank had for another, over what parts have room
+  // for. 0: it did not.
+  double exchange_fill = 0;
+  StepStatistics router;      // of all micro-batches; empty in a dense model
+  RunEnd end = RunEnd::none;  // why ranks ask for the run to end after this step, all told alike
+  StepTimes times;            // of this rank
+};
+
+}  // namespace witan
