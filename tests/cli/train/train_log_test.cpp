@@ -80,8 +80,8 @@ TEST_F(TrainLog, MegatronLmsLinesAreTheStandardOutput) {
     ASSERT_NE(event, told.steps.end());
     EXPECT_NEAR(std::stod(found[3]), event->lr, 1e-6 * event->lr);
     EXPECT_NEAR(std::stod(found[5]), event->grad_norm, 5e-4);
-    EXPECT_DOUBLE_EQ(std::stod(found[6]), event->num_zeros.value());
-    EXPECT_NEAR(std::stod(found[7]), event->params_norm.value(), 5e-4);
+    EXPECT_DOUBLE_EQ(std::stod(found[6]), event->scalars.get(kNumZeros).value());
+    EXPECT_NEAR(std::stod(found[7]), event->scalars.get(kParamsNorm).value(), 5e-4);
     // A checkpoint cuts an interval of metrics.jsonl, not of this log: 3 and 4 stand there apart.
     if (step == 2) {
       EXPECT_NEAR(std::stod(found[4]), event->loss, 1e-5);
@@ -163,7 +163,7 @@ TEST_F(TrainLog, TellingMoreChangesNothing) {
   EXPECT_EQ(tensors("quiet", 6), tensors("loud", 6));
   EXPECT_FALSE(fs::exists(folder("quiet") / "tensorboard"));
   EXPECT_FALSE(fs::exists(folder("quiet") / "progress.txt"));
-  EXPECT_FALSE(metrics("quiet").steps[0].params_norm.has_value());
+  EXPECT_FALSE(metrics("quiet").steps[0].scalars.get(kParamsNorm).has_value());
 }
 
 TEST_F(TrainLog, TheNormIsThatOfTheSavedParameters) {
@@ -179,7 +179,8 @@ TEST_F(TrainLog, TheNormIsThatOfTheSavedParameters) {
   load_tensors(checkpoint, values, Extra::allow);
   for (const StateTensor& value : values)
     for (const float x : value.local.span<float>()) square += double{x} * x;
-  EXPECT_NEAR(metrics("norm").steps.back().params_norm.value(), std::sqrt(square), 1e-9 * std::sqrt(square));
+  EXPECT_NEAR(metrics("norm").steps.back().scalars.get(kParamsNorm).value(), std::sqrt(square),
+              1e-9 * std::sqrt(square));
 }
 
 TEST_F(TrainLog, ProgressTellsOfEveryJobAndCheckpoint) {

@@ -180,7 +180,7 @@ TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
   };
   EXPECT_FALSE(has("Largest attention logit"));
   EXPECT_FALSE(has("Loss scale"));
-  for (StepEvent& step : m.steps) step.max_attention_logit = 7, step.loss_scale = 65536;
+  for (StepEvent& step : m.steps) step.scalars.set(kMaxAttentionLogit, 7), step.scalars.set(kLossScale, 65536);
   EXPECT_TRUE(has("Largest attention logit"));
   ASSERT_TRUE(has("Loss scale"));
   const std::vector<Chart> charts = make_charts(m);

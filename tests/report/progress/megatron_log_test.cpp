@@ -35,8 +35,8 @@ Interval logged() {
   interval.global_batch_size = 64;
   interval.losses = {{"lm loss", 10.81154}};
   interval.grad_norm = 2.226;
-  interval.num_zeros = 56775512;
-  interval.params_norm = 315.029;
+  interval.scalars.set(kNumZeros, 56775512);
+  interval.scalars.set(kParamsNorm, 315.029);
   return interval;
 }
 
@@ -50,7 +50,8 @@ TEST(MegatronLog, TheLineThatAPublicRunPrinted) {
 
 TEST(MegatronLog, OnlyWhatIsAskedFor) {
   Interval interval = logged();
-  interval.tflops = interval.num_zeros = interval.params_norm = {};
+  interval.tflops = {};
+  interval.scalars = {};
   interval.losses = {{"lm loss", 10.81154}, {"load_balancing_loss", 1.315762}, {"z_loss", 0}};
   interval.skipped = 2;
   interval.nan = 1;
@@ -68,7 +69,8 @@ TEST(MegatronLog, WideAndStrangeNumbers) {
   interval.global_batch_size = 123456;
   interval.losses = {{"lm loss", std::numeric_limits<double>::quiet_NaN()}};  // Megatron-LM leaves it out as well
   interval.grad_norm = std::numeric_limits<double>::infinity();
-  interval.tflops = interval.num_zeros = interval.params_norm = {};
+  interval.tflops = {};
+  interval.scalars = {};
   EXPECT_EQ(format_interval(interval),
             " [2024-10-24 21:02:27] iteration 123456789/123456789 | consumed samples: 12345678901234 | elapsed time "
             "per iteration (ms): 235.9 | learning rate: 2.400000E-05 | global batch size: 123456 | loss scale: 1.0 | "
@@ -90,8 +92,8 @@ TEST(MegatronLog, EveryLoggedLine) {
     interval.losses = {{"lm loss", std::stod(line.at("lm_loss"))}};
     if (!dense) interval.losses.emplace_back("load_balancing_loss", std::stod(line.at("load_balancing_loss")));
     interval.grad_norm = std::stod(line.at("grad_norm"));
-    interval.num_zeros = std::stod(line.at("num_zeros"));
-    interval.params_norm = std::stod(line.at("params_norm"));
+    interval.scalars.set(kNumZeros, std::stod(line.at("num_zeros")));
+    interval.scalars.set(kParamsNorm, std::stod(line.at("params_norm")));
     const auto right = [](const std::string& text, size_t width) {
       return std::string(width - text.size(), ' ') + text;
     };

@@ -59,9 +59,9 @@ TEST(TrainLine, OptionalItemsAreLeftOut) {
 
 TEST(TrainLine, WhatIsAskedForStandsBehind) {
   TrainStatus more = status();
-  more.params_norm = 315.0234;
-  more.num_zeros = 56'775'512;
-  more.megatron_tflops = 0.03812;
+  more.scalars.set(kParamsNorm, 315.0234);
+  more.scalars.set(kNumZeros, 56'775'512);
+  more.scalars.set(kMegatronTflops, 0.03812);
   EXPECT_EQ(
       format_train_line(more, 0, false),
       "step 120/500  loss 4.512  validation 4.630  2.413 bits/byte  12.3 K tok/s  38.2 GFLOP/s (61 % of ceiling)  "

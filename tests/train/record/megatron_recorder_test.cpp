@@ -112,7 +112,7 @@ TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
   config_.model.moe.num_experts = 0;
   config_.log.log_num_zeros_in_grad = config_.log.log_throughput = true;
   StepResult result = step(5);
-  result.params_norm = 12.5;
+  result.scalars.set(kParamsNorm, 12.5);
   MegatronRecorder recorder = this->recorder();
   // 12 B S L H^2 (1 + G/A + S/H + 1.5 F/H + V/(2 L H)) FLOPs on 2 ranks in so many seconds are 1 TFLOP/s.
   const double flops = 12.0 * 16 * 12 * 2 * 32 * 32 * (1 + 0.5 + 12.0 / 32 + 1.5 * 24 / 32 + 61.0 / (2 * 2 * 32));

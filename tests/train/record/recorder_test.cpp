@@ -12,10 +12,12 @@
 #include <utility>
 
 #include "support/event_files.h"
+#include "support/rank.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "witan/base/files/file.h"
 #include "witan/train/signals/signals.h"
+#include "witan/train/step/engine.h"
 
 namespace witan {
 namespace {
@@ -87,6 +89,45 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
+}
+
+constexpr StepScalar kTest{
+    .key = "a_test", .tensorboard = StepScalar::Tag{"a-test"}, .megatron = StepScalar::Text{"a test: ", "{:.2f}"}};
+
+struct SetsAScalar : StepFeature {
+  void report(const StepReport::Result&, StepResult& result) override { result.scalars.set(kTest, 42.25); }
+};
+
+// A feature and a declaration of the test's own: neither the engine nor a recorder knows of them.
+TEST(Recorder, AScalarOfAFeatureIsRecordedWhereItIsDeclaredToBe) {
+  for (const char* format : {"witan", "megatron"}) {
+    const test::TempFolder folder;
+    const RunFolder run(folder.path(), "x");
+    RunConfig config = testing::small_config();
+    config.log.log_format = format;
+    testing::Rank rank(1);
+    const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
+    Engine engine(rank.stream, groups, resolve(config, {}));
+    engine.features().add<SetsAScalar>();
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < config.micro_batches(); ++i) batches.push_back(testing::random_batch(config, i));
+    std::FILE* quiet = std::fopen("/dev/null", "w");
+    {
+      Progress progress(quiet, progress_options(quiet));
+      Recorder recorder(resolve(config, {}), {}, run, progress);
+      recorder.begin({}, 0, 0);
+      TrainState state;
+      state.step = config.train.log_interval;
+      recorder.step(state, engine.step(batches, 1, 0), 0.5, 0.1);
+    }
+    std::fclose(quiet);
+    const Metrics metrics = read_metrics(run.metrics());
+    ASSERT_EQ(metrics.steps.size(), 1U);
+    EXPECT_EQ(metrics.steps[0].scalars.get("a_test"), 42.25);
+    EXPECT_NE(test::event_bytes(run.tensorboard()).find("a-test"), std::string::npos);
+    const bool in_log = read_file(run.log()).find("| a test: 42.25 |") != std::string::npos;
+    EXPECT_EQ(in_log, config.log.megatron()) << format;
+  }
 }
 
 // Of runs on GPUs alone, here of a driver that the test brings.

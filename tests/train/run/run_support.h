@@ -158,8 +158,8 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       result.layer_norms.push_back(norms.head);
       for (const auto& [name, layers] : out.activations)
         for (const double value : layers) result.activations.push_back(std::isnan(value) ? -1 : value);
-      if (out.loss_scale) result.loss_scales.push_back(*out.loss_scale);
-      if (out.max_attention_logit) result.max_logits.push_back(*out.max_attention_logit);
+      if (const auto scale = out.scalars.get(kLossScale)) result.loss_scales.push_back(*scale);
+      if (const auto logit = out.scalars.get(kMaxAttentionLogit)) result.max_logits.push_back(*logit);
       result.dropped.push_back(out.router.model("dropped_share").value_or(0));
       result.balances.push_back(out.router.model("load_balancing_loss").value_or(0));
       result.zs.push_back(out.router.model("z_loss").value_or(0));

@@ -52,9 +52,9 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   const std::string log = read_file(folder_ / "parts" / "train.log");
   for (const int step : {5, 7, 8, 12})
     EXPECT_NE(log.find(cat("pool overflow: step ", step, " ran again in ")), std::string::npos) << step;
-  EXPECT_EQ(steps("parts")[6].pool_overflows, 7) << "all steps of the call";
-  EXPECT_EQ(steps("parts")[11].pool_overflows, 5);
-  EXPECT_FALSE(steps("whole")[6].pool_overflows);
+  EXPECT_EQ(steps("parts")[6].scalars.get(kPoolOverflows), 7) << "all steps of the call";
+  EXPECT_EQ(steps("parts")[11].scalars.get(kPoolOverflows), 5);
+  EXPECT_FALSE(steps("whole")[6].scalars.get(kPoolOverflows));
 }
 
 // Parts of the even load overflow in the first step of each call, after which some steps exchange rows as they come: a
@@ -77,9 +77,9 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
     EXPECT_NE(log.find(cat("exchange overflow: step ", step, " ran again with rows exchanged as they come")),
               std::string::npos)
         << step;
-  EXPECT_EQ(steps("parts")[6].exchange_overflows, 4) << "of the call: steps 1, 2, 4 and 7";
-  EXPECT_EQ(steps("parts")[11].exchange_overflows, 3);
-  EXPECT_FALSE(steps("whole")[6].exchange_overflows);
+  EXPECT_EQ(steps("parts")[6].scalars.get(kExchangeOverflows), 4) << "of the call: steps 1, 2, 4 and 7";
+  EXPECT_EQ(steps("parts")[11].scalars.get(kExchangeOverflows), 3);
+  EXPECT_FALSE(steps("whole")[6].scalars.get(kExchangeOverflows));
 }
 
 // Which experts are computed on several ranks follows from each micro-batch alone: nothing of it has to be saved. In
@@ -153,9 +153,9 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].loss, again[i].loss) << i;
     EXPECT_EQ(all[i].skipped, again[i].skipped) << i;
-    EXPECT_EQ(all[i].loss_scale, again[i].loss_scale) << i;
+    EXPECT_EQ(all[i].scalars.get(kLossScale), again[i].scalars.get(kLossScale)) << i;
   }
-  EXPECT_EQ(all[0].loss_scale, 0x1p27);
+  EXPECT_EQ(all[0].scalars.get(kLossScale), 0x1p27);
 }
 
 // The schedule stands still while steps overflow, its first update moves nothing, and it goes on to the bit. Beside a

@@ -171,7 +171,7 @@ TEST(StepActivations, QkClipsLogitsStandBesideThem) {
     const StepResult result = engine.step(testing::own_batches(config, groups.layout(), rank, 0), 1, 0);
     const std::vector<double>& logits = result.activations.at("attention_logit_max");
     ASSERT_EQ(logits.size(), 4u);
-    EXPECT_EQ(std::ranges::max(logits), result.max_attention_logit);
+    EXPECT_EQ(std::ranges::max(logits), result.scalars.get(kMaxAttentionLogit));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <type_traits>
 
 #include "witan/base/error.h"
@@ -42,11 +43,7 @@ void visit(Archive& a, StepEvent& e) {
   a("mtp_losses", e.mtp_losses);
   a("lr", e.lr);
   a("grad_norm", e.grad_norm);
-  a("params_norm", e.params_norm);
-  a("num_zeros", e.num_zeros);
-  a("megatron_tflops", e.megatron_tflops);
-  a("loss_scale", e.loss_scale);
-  a("max_attention_logit", e.max_attention_logit);
+  a(StepScalar::Among::norms, e.scalars);
   a("load_balancing_loss", e.load_balancing_loss);
   a("z_loss", e.z_loss);
   a("tokens_per_s", e.tokens_per_s);
@@ -60,8 +57,7 @@ void visit(Archive& a, StepEvent& e) {
   a("optimizer_s", e.optimizer_s);
   a("load_max_over_mean", e.load_max_over_mean);
   a("dropped_share", e.dropped_share);
-  a("pool_overflows", e.pool_overflows);
-  a("exchange_overflows", e.exchange_overflows);
+  a(StepScalar::Among::overflows, e.scalars);
   a("router", e.router);
   a("skipped", e.skipped);
   a("elapsed_s", e.elapsed_s);
@@ -182,6 +178,11 @@ class Output {
     if (!values.empty()) json_[key] = values;
   }
   void operator()(const char* key, const std::map<std::string, std::vector<double>>& lists) { json_[key] = lists; }
+  // Undeclared ones stand with the norms.
+  void operator()(StepScalar::Among among, const StepScalars& scalars) {
+    for (const StepScalars::Entry& entry : scalars.all())
+      if (among == (entry.declared ? entry.declared->among : StepScalar::Among::norms)) json_[entry.key] = entry.value;
+  }
   // Rows of one number are written as numbers.
   void operator()(const char* key, const std::map<std::string, std::vector<std::vector<double>>>& values) {
     for (const auto& [name, rows] : values) {
@@ -219,6 +220,11 @@ class Input {
   template <class Value>
   void operator()(const char* key, std::optional<Value>& out) const {
     if (json_.contains(key)) (*this)(key, out.emplace());
+  }
+  void operator()(StepScalar::Among among, StepScalars& out) const {
+    for (const StepScalar* declared : kStepScalars)
+      if (declared->among == among && json_.contains(declared->key))
+        out.set(*declared, number(json_[declared->key], declared->key));
   }
   void operator()(const char* key, std::vector<int64_t>& out) const {
     if (!json_.contains(key)) return;
@@ -287,6 +293,31 @@ class Input {
   std::string_view where_;
 };
 
+// The keys of a step's own fields.
+class StepKeys {
+ public:
+  StepKeys() {
+    StepEvent step;
+    visit(*this, step);
+  }
+  template <class Value>
+  void operator()(const char* key, Value&) {
+    keys_.insert(key);
+  }
+  void operator()(StepScalar::Among, StepScalars&) {}
+  bool contains(const std::string& key) const { return key == "kind" || keys_.contains(key); }
+
+ private:
+  std::set<std::string> keys_;
+};
+
+// Numbers of a line that are no fields: scalars that this program does not declare.
+void add_undeclared(const Json& json, StepScalars& scalars) {
+  static const StepKeys kFields;
+  for (const auto& [key, value] : json.items())
+    if (value.is_number() && !kFields.contains(key) && !scalars.get(key)) scalars.set(key, value.get<double>());
+}
+
 void check(const ExpertsEvent& e, std::string_view where) {
   require<CorruptionError>(e.layers.empty() || e.layers.size() == e.load.size(), where, ": \"layers\" names ",
                            e.layers.size(), " layers, \"load\" has ", e.load.size(), " rows");
@@ -310,6 +341,7 @@ Event parse_as(const Json& json, std::string_view where) {
   const Input input(json, where);
   visit(input, event);
   if constexpr (std::is_same_v<E, ExpertsEvent>) check(event, where);
+  if constexpr (std::is_same_v<E, StepEvent>) add_undeclared(json, event.scalars);
   return event;
 }
 

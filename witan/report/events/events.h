@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "witan/report/events/step_scalars.h"
+
 namespace witan {
 
 // The model, its data and the machine; the first line of a file.
@@ -42,12 +44,8 @@ struct StepEvent {
   double loss = 0;                      // cross entropy, nats per token
   std::vector<double> mtp_losses = {};  // of the step, of each module of multi-token prediction; empty: there is none
   double lr = 0;
-  double grad_norm = 0;                            // before clipping
-  std::optional<double> params_norm;               // L2, of all parameters; these three only if they were requested
-  std::optional<double> num_zeros;                 // gradients that are exactly 0
-  std::optional<double> megatron_tflops;           // TFLOP/s of a rank by Megatron-LM's formula
-  std::optional<double> loss_scale = {};           // of the next step; float16 models only
-  std::optional<double> max_attention_logit = {};  // of the step, over all heads; only with qk_clip
+  double grad_norm = 0;      // before clipping
+  StepScalars scalars = {};  // figures that some runs or steps have (report/events/step_scalars.h)
   std::optional<double> load_balancing_loss;
   std::optional<double> z_loss;
   double tokens_per_s = 0;
@@ -58,15 +56,13 @@ struct StepEvent {
   // Parts of step_s on rank 0, where the host sees them: not of a recorded step of a GPU. The third is in part beside
   // the second.
   std::optional<double> forward_s = {}, backward_s = {}, reduction_s = {}, optimizer_s = {};
-  std::optional<double> load_max_over_mean;  // busiest expert over the mean, worst layer
-  std::optional<double> dropped_share;       // of assignments, 0 to 1; where experts have a capacity
-  std::optional<double> pool_overflows;      // steps of this call so far that ran again in waves; bounded pools only
-  std::optional<double> exchange_overflows = {};  // likewise that ran again with rows exchanged as they come
-  std::map<std::string, double> router = {};      // what else routers record, by name, of all layers
-  bool skipped = false;                           // non-finite gradients, or a spike: nothing was updated
-  double elapsed_s = 0;                           // training time so far, over all resumptions
-  std::optional<double> epochs = {};              // how often the dataset was read that was read most
-  std::optional<int64_t> tokens = {};             // of all steps so far, where the global batch grows
+  std::optional<double> load_max_over_mean;   // busiest expert over the mean, worst layer
+  std::optional<double> dropped_share;        // of assignments, 0 to 1; where experts have a capacity
+  std::map<std::string, double> router = {};  // what else routers record, by name, of all layers
+  bool skipped = false;                       // non-finite gradients, or a spike: nothing was updated
+  double elapsed_s = 0;                       // training time so far, over all resumptions
+  std::optional<double> epochs = {};          // how often the dataset was read that was read most
+  std::optional<int64_t> tokens = {};         // of all steps so far, where the global batch grows
 };
 
 // A statistic of routers by its name, wherever it stands: the first ones have keys of their own.
@@ -178,7 +174,8 @@ inline constexpr size_t kIndexOf = index_of_kind<E>(static_cast<const Event*>(nu
 // The event as one line, without the line feed. Non-finite numbers become null; invalid UTF-8 becomes U+FFFD.
 std::string format_event(const Event& event);
 
-// The event on `line`, or nothing for a kind this version does not know. null reads as NaN; unknown keys are ignored.
+// The event on `line`, or nothing for a kind this version does not know. null reads as NaN. Unknown keys are
+// ignored, but for numbers of a step, which are scalars that no declaration shows.
 // Throws CorruptionError("WHERE: why") for malformed JSON, and for missing, mistyped or out-of-range values.
 std::optional<Event> parse_event(std::string_view line, std::string_view where);
 

@@ -88,6 +88,35 @@ class Charts {
   Chart chart_;
 };
 
+// "router_entropy" -> "Router entropy"
+std::string title_of(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+  return name;
+}
+
+// Charts of the scalars that are declared to have one, and of those that the file alone knows.
+void add_scalars(Charts& charts, const Metrics& m) {
+  std::map<std::pair<int, std::string>, StepScalar::Curve> shown;  // by place and key
+  std::map<std::string, std::string> titles;                       // of those of the file
+  for (const StepEvent& event : m.steps)
+    for (const StepScalars::Entry& entry : event.scalars.all())
+      if (!entry.declared)
+        titles.emplace(entry.key, title_of(entry.key));
+      else if (const auto& chart = entry.declared->chart)
+        shown.emplace(std::pair(chart->place, entry.key), *chart);
+  for (const auto& [key, title] : titles)
+    shown.emplace(std::pair(StepScalar::kLast, key), StepScalar::Curve{title.c_str(), "", "value", 1});
+  for (const auto& [place, chart] : shown) {
+    charts.open(Section::learning, chart.title, chart.unit, chart.zero);
+    charts.add(chart.series, Style::line, chart.colour,
+               curve_of(m.steps, [&, &key = place.second, &log2 = chart.log2](const StepEvent& e) {
+                 const std::optional<double> value = e.scalars.get(key);
+                 return value && log2 ? std::optional(std::log2(*value)) : value;
+               }));
+  }
+}
+
 void add_learning(Charts& charts, const Metrics& m) {
   const auto [first, last] = step_range(m);
   charts.open(Section::learning, "Loss", "nats per token");
@@ -125,15 +154,7 @@ void add_learning(Charts& charts, const Metrics& m) {
 
   charts.open(Section::learning, "Learning rate", "", true);
   charts.add("rate", Style::line, 4, curve_of(m.steps, [](const StepEvent& e) { return e.lr; }));
-
-  charts.open(Section::learning, "Largest attention logit", "over all heads, before QK-clip", true);
-  charts.add("logit", Style::line, 2, curve_of(m.steps, [](const StepEvent& e) { return e.max_attention_logit; }));
-
-  charts.open(Section::learning, "Loss scale", "powers of two");
-  charts.add("scale", Style::line, 3, curve_of(m.steps, [](const StepEvent& e) -> std::optional<double> {
-               if (!e.loss_scale) return std::nullopt;
-               return std::log2(*e.loss_scale);
-             }));
+  add_scalars(charts, m);
 }
 
 // Of the finite ones.
@@ -172,13 +193,6 @@ void add_layers(Charts& charts, const Metrics& m) {
   charts.add("embedding", Style::line, 1,
              curve_of(m.layers, [](const LayersEvent& e) { return e.embedding_grad_norm; }));
   charts.add("head", Style::line, 2, curve_of(m.layers, [](const LayersEvent& e) { return e.head_grad_norm; }));
-}
-
-// "router_entropy" -> "Router entropy"
-std::string title_of(std::string name) {
-  std::ranges::replace(name, '_', ' ');
-  if (!name.empty()) name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
-  return name;
 }
 
 // A chart of each statistic that a line has, but for zeros where there are none.

@@ -39,8 +39,10 @@ std::string format_interval(const Interval& i) {
     if (mean > 0) line += fmt::format(" {}: {:.6E} |", name, mean);
   line += fmt::format(" loss scale: {:.1f} |", i.loss_scale);
   line += fmt::format(" grad norm: {:.3f} |", unsigned_nan(i.grad_norm));
-  if (i.num_zeros) line += fmt::format(" num zeros: {:.1f} |", *i.num_zeros);
-  if (i.params_norm) line += fmt::format(" params norm: {:.3f} |", unsigned_nan(*i.params_norm));
+  for (const StepScalars::Entry& entry : i.scalars.shown(&StepScalar::megatron)) {
+    const StepScalar::Text& text = *entry.declared->megatron;
+    line += fmt::format(" {}{}{} |", text.label, format_value(text, unsigned_nan(entry.value)), text.unit);
+  }
   line += fmt::format(" number of skipped iterations: {:3d} |", i.skipped);
   line += fmt::format(" number of nan iterations: {:3d} |", i.nan);
   return line;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "witan/report/events/step_scalars.h"
+
 namespace witan::megatron_log {
 
 // "2024-10-24 21:02:27", local time.
@@ -26,7 +28,7 @@ struct Interval {
   std::vector<std::pair<std::string, double>> losses;  // "lm loss" …; means over iterations that were not skipped
   double grad_norm = 0;                                // before clipping
   double loss_scale = 1;                               // of models that need none
-  std::optional<double> num_zeros, params_norm;
+  StepScalars scalars = {};                            // of which those are printed that have StepScalar::megatron
   int64_t skipped = 0, nan = 0;  // iterations; `nan` are those among the skipped whose loss was not finite
 };
 // " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples: …". A loss that is not above 0 is omitted.

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "witan/report/events/step_scalars.h"
+
 namespace witan {
 
 struct TrainStatus {
@@ -16,11 +18,11 @@ struct TrainStatus {
   std::optional<double> learning_rate = {}, grad_norm = {};
   double tokens_per_s = 0;
   double gflops = 0;
-  std::optional<double> ceiling_share = {};                                      // 0 to 1
-  std::optional<double> load_max_over_mean = {};                                 // MoE models
-  std::optional<double> dropped_share = {};                                      // as in StepEvent
-  double data_wait_share = 0;                                                    // of the step's time, 0 to 1
-  std::optional<double> params_norm = {}, num_zeros = {}, megatron_tflops = {};  // as in StepEvent
+  std::optional<double> ceiling_share = {};       // 0 to 1
+  std::optional<double> load_max_over_mean = {};  // MoE models
+  std::optional<double> dropped_share = {};       // as in StepEvent
+  double data_wait_share = 0;                     // of the step's time, 0 to 1
+  StepScalars scalars = {};  // of which those are shown that are declared to be (StepScalar::progress)
   std::optional<double> eta_s = {};
   std::optional<double> epochs = {};  // as in StepEvent; shown from the second epoch on
 };

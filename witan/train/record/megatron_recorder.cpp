@@ -87,10 +87,10 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   interval.learning_rate = result.learning_rate;
   interval.global_batch_size = samples;
   interval.losses = mean_losses();
-  interval.loss_scale = result.loss_scale.value_or(1);
+  interval.loss_scale = result.scalars.get(kLossScale).value_or(1);
   interval.grad_norm = result.gradient_norm;
-  if (config_->log.log_num_zeros_in_grad) interval.num_zeros = result.zero_gradients;
-  interval.params_norm = result.params_norm;
+  interval.scalars = result.scalars;
+  if (config_->log.log_num_zeros_in_grad) interval.scalars.set(kNumZeros, result.zero_gradients);
   interval.skipped = sums_.skipped;
   interval.nan = sums_.nan;
   print_(megatron_log::format_interval(interval));

@@ -209,7 +209,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   warn_of_repetition(state, samples_of(result));
   const StepEvent event = step_event(state, result, step_s, data_wait_s);
   const bool asked = result.end != RunEnd::none;
-  if (result.params_norm) params_norm_ = result.params_norm;
+  scalars_.update(event.scalars);
   if (megatron_)
     megatron_->step(state, result, step_s);
   else if (config_->log.nanogpt())
@@ -244,13 +244,12 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.mtp_losses = result.mtp_losses;
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
-  event.params_norm = result.params_norm;
-  event.loss_scale = result.loss_scale;
-  event.max_attention_logit = result.max_attention_logit;
-  if (config_->log.log_num_zeros_in_grad) event.num_zeros = result.zero_gradients;
+  event.scalars = result.scalars;
+  if (config_->log.log_num_zeros_in_grad) event.scalars.set(kNumZeros, result.zero_gradients);
   if (config_->log.log_throughput)
-    event.megatron_tflops = megatron_iteration_flops(config_->model, config_->data.seq_length, samples_of(result)) /
-                            (step_s * 1e12 * static_cast<double>(config_->parallel.ranks));
+    event.scalars.set(kMegatronTflops,
+                      megatron_iteration_flops(config_->model, config_->data.seq_length, samples_of(result)) /
+                          (step_s * 1e12 * static_cast<double>(config_->parallel.ranks)));
   event.step_s = step_s;
   event.data_wait_s = data_wait_s;
   if (const StepTimes& times = result.times; times.forward > 0) {
@@ -264,8 +263,9 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.gflops = gflops_of(result, step_s);
   event.ceiling_share = plan_.ceiling_gflops > 0 ? event.gflops / plan_.ceiling_gflops : 0;
   event.skipped = result.skipped;
-  if (config_->model.moe.moe_pool_factor > 0) event.pool_overflows = static_cast<double>(overflows_);
-  if (config_->model.moe.moe_exchange_factor > 0) event.exchange_overflows = static_cast<double>(exchange_overflows_);
+  if (config_->model.moe.moe_pool_factor > 0) event.scalars.set(kPoolOverflows, static_cast<double>(overflows_));
+  if (config_->model.moe.moe_exchange_factor > 0)
+    event.scalars.set(kExchangeOverflows, static_cast<double>(exchange_overflows_));
   event.elapsed_s = state.elapsed_s;
   if (uses_ && !uses_->empty()) event.epochs = std::ranges::max_element(*uses_, {}, &SourceUse::epochs)->epochs;
   for (const StepStatistics::Value& value : result.router.values())
@@ -303,9 +303,7 @@ TrainStatus Recorder::status_of(const TrainState& state, const StepEvent& event)
   status.load_max_over_mean = event.load_max_over_mean;
   status.dropped_share = event.dropped_share;
   status.data_wait_share = event.data_wait_s / event.step_s;
-  status.params_norm = params_norm_;
-  status.num_zeros = event.num_zeros;
-  status.megatron_tflops = event.megatron_tflops;
+  status.scalars = scalars_;
   status.epochs = event.epochs;
   status.eta_s = rate_.remaining(share_of(all_samples_));
   if (!status.eta_s && plan_.step_seconds > 0)

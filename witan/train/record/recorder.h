@@ -145,8 +145,8 @@ class Recorder {
     StepEvent event;
     bool stays;
   };
-  std::optional<Waiting> waiting_;     // the line of a step that is being evaluated
-  std::optional<double> params_norm_;  // of the last step that has one
+  std::optional<Waiting> waiting_;  // the line of a step that is being evaluated
+  StepScalars scalars_;             // of the last step that has each of them
   std::optional<MegatronRecorder> megatron_;
   std::optional<TensorboardRecorder> tensorboard_;
   std::optional<ProgressLog> progress_log_;

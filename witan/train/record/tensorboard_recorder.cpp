@@ -63,14 +63,8 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   };
   for (size_t module = 0; module < event.mtp_losses.size(); ++module)
     scalars.push_back({cat("mtp_", module + 1, " loss"), event.mtp_losses[module]});
-  const auto add = [&](const char* tag, const std::optional<double>& value) {
-    if (value) scalars.push_back({tag, *value});
-  };
-  add("throughput", event.megatron_tflops);
-  add("loss-scale", event.loss_scale);
-  add("max_attention_logit", event.max_attention_logit);
-  add("params-norm", event.params_norm);
-  add("num-zeros", event.num_zeros);
+  for (const StepScalars::Entry& entry : event.scalars.shown(&StepScalar::tensorboard))
+    scalars.push_back({entry.declared->tensorboard->name, entry.value});
   std::vector<tfevents::Histogram> histograms;
   for (const StepStatistics::Value& value : router.values()) {
     const std::string& tag = value.declared.display_tag();

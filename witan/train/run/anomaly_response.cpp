@@ -121,7 +121,7 @@ void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state
                     {"consumed_samples", state.consumed_samples - anomaly.result.samples},
                     {"loss", cat(unsigned_nan(anomaly.result.loss))},
                     {"gradient_norm", cat(unsigned_nan(anomaly.result.gradient_norm))},
-                    {"loss_scale", anomaly.result.loss_scale.value_or(0)},
+                    {"loss_scale", anomaly.result.scalars.get(kLossScale).value_or(0)},
                     {"ranks", findings.ranks}}}};
   std::vector<std::pair<std::string, std::string>> files;
   if (host().rank() == 0) files = {{"config.toml", config_to_save(config_)}, {"tokenizer.json", tokenizer_}};

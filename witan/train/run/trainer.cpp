@@ -302,7 +302,7 @@ class RankTrainer {
     const RunConfig& config = run_.config;
     const bool logs = config.train.closes_interval(state_.step + 1) || result.end != RunEnd::none;
     if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
-    if (config.log.log_params_norm && logs) result.params_norm = engine_.params_norm();
+    if (config.log.log_params_norm && logs) result.scalars.set(kParamsNorm, engine_.params_norm());
     const double seconds = seconds_since(start);
     if (rank_watch_) rank_watch_->end_step(seconds);
     tracer_.after_step(state_.step + 1);
@@ -329,7 +329,7 @@ class RankTrainer {
       run_.recorder().memory_in_use(state_.step, memory_in_use(), blocks_in_use());
     if (config.log.megatron()) tell_interval(result.times);
     if (result.skipped && lowers_loss_scale(result)) {
-      if (leads()) run_.recorder().overflowed(state_.step, *result.loss_scale);
+      if (leads()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
     } else if (result.skipped) {
       if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
         rewind(back->checkpoint, std::move(back->event));
@@ -350,8 +350,8 @@ class RankTrainer {
   // Steps that overflow while a lower loss scale is still to be tried are how it is found.
   bool lowers_loss_scale(const StepResult& result) const {
     const OptimizerConfig& optimizer = run_.config->optimizer;
-    return result.loss_scale && !result.spike && optimizer.loss_scale == 0 &&
-           *result.loss_scale > optimizer.min_loss_scale;
+    const std::optional<double> scale = result.scalars.get(kLossScale);
+    return scale && !result.spike && optimizer.loss_scale == 0 && *scale > optimizer.min_loss_scale;
   }
 
   void begins(StepWatch::Doing what, int64_t step) {

@@ -290,7 +290,8 @@ LayerNorms Engine::layer_norms(const StepResult& result) {
   std::vector<double> sums = norm_.square_sums_of_units(stream_);
   stream_.set_part(before);
   double unscale = 1;
-  if (result.loss_scale) unscale = result.gradient_norm / std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+  if (result.scalars.get(kLossScale))
+    unscale = result.gradient_norm / std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
   sums.resize(static_cast<size_t>(config_->model.num_layers + config_->model.mtp_num_layers + 2));
   for (double& sum : sums) sum = std::sqrt(sum) * unscale;
   const auto head = sums.begin() + 1 + config_->model.num_layers;  // as Transformer numbers its units

@@ -93,7 +93,7 @@ std::vector<double> QkClip::read() const {
 }
 
 void QkClip::report(const StepReport::Result& /*read*/, StepResult& result) {
-  result.max_attention_logit = largest();
+  result.scalars.set(kMaxAttentionLogit, largest());
   if (activations_ && activations_->wanted()) result.activations["attention_logit_max"] = largest_of_layers();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "witan/moe/router_sums.h"
+#include "witan/report/events/step_scalars.h"
 #include "witan/train/record/times.h"
 #include "witan/train/run/run_end.h"
 
@@ -21,18 +22,16 @@ struct LayerNorms {
 };
 
 struct StepResult {
-  int64_t samples = 0;                        // of the global batch; 0: global_batch_size
-  double loss = 0;                            // cross entropy per target of the whole global batch, nats
-  std::vector<double> mtp_losses;             // likewise of each MTP module, of its own targets
-  double learning_rate = 0;                   // [optimizer]'s after the step; where iterations are counted: during it
-  double gradient_norm = 0;                   // before clipping
-  double zero_gradients = 0;                  // elements that are exactly 0, each parameter counted once
-  std::optional<double> params_norm;          // after the update, where it was asked for
-  std::optional<LayerNorms> layer_norms;      // of the gradients, likewise
-  bool skipped = false;                       // nothing was updated: gradients were not finite, or the step was a spike
-  bool spike = false;                         // of a skipped step: all was finite
-  std::optional<double> loss_scale;           // of the next step; float16 models only
-  std::optional<double> max_attention_logit;  // before the update; with qk_clip only
+  int64_t samples = 0;                    // of the global batch; 0: global_batch_size
+  double loss = 0;                        // cross entropy per target of the whole global batch, nats
+  std::vector<double> mtp_losses;         // likewise of each MTP module, of its own targets
+  double learning_rate = 0;               // [optimizer]'s after the step; where iterations are counted: during it
+  double gradient_norm = 0;               // before clipping
+  double zero_gradients = 0;              // elements that are exactly 0, each parameter counted once
+  std::optional<LayerNorms> layer_norms;  // of the gradients, where they were asked for
+  bool skipped = false;                   // nothing was updated: gradients were not finite, or the step was a spike
+  bool spike = false;                     // of a skipped step: all was finite
+  StepScalars scalars;                    // figures that some steps have, as they are declared
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;

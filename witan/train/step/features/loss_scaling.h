@@ -40,7 +40,7 @@ class LossScaling : public StepFeature {
 
   void before_update(const Tensor& /*total*/) override { scaler_.adapt(state_); }
   void report(const StepReport::Result& /*read*/, StepResult& result) override {
-    result.loss_scale = scaler_.read().scale;
+    result.scalars.set(kLossScale, scaler_.read().scale);
   }
   void save(TrainState& state) const override { state.loss_scaler = scaler_.read(); }
   void restore(const TrainState& state, bool anew) override {

@@ -1,0 +1,126 @@
+#include "witan/report/events/step_scalars.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/synthetic.h"
+#include "witan/base/error.h"
+#include "witan/report/events/events.h"
+#include "witan/report/page/charts.h"
+#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/train_line.h"
+
+namespace witan {
+namespace {
+
+constexpr StepScalar kTest{.key = "a_test",
+                           .tensorboard = StepScalar::Tag{"a-test"},
+                           .chart = StepScalar::Curve{"A test's chart", "units", "series", 1},
+                           .progress = StepScalar::Text{"test ", "{:.2f}", " units"},
+                           .megatron = StepScalar::Text{"test: ", "{:.1f}"}};
+
+std::vector<std::string> keys_of(const std::vector<StepScalars::Entry>& entries) {
+  std::vector<std::string> keys;
+  for (const StepScalars::Entry& entry : entries) keys.push_back(entry.key);
+  return keys;
+}
+
+StepScalars all_scalars() {
+  StepScalars scalars;
+  scalars.set(kTest, 42.25);
+  double value = 1;
+  for (const StepScalar* declared : kStepScalars) scalars.set(*declared, value *= 2);
+  return scalars;
+}
+
+using Keys = std::vector<std::string>;
+
+// Files and lines have had these orders since before figures were declared.
+TEST(StepScalars, StandInTheOrderOfEachPlace) {
+  const StepScalars scalars = all_scalars();
+  EXPECT_EQ(keys_of(scalars.all()), (Keys{"params_norm", "num_zeros", "megatron_tflops", "loss_scale",
+                                          "max_attention_logit", "pool_overflows", "exchange_overflows", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)),
+            (Keys{"megatron_tflops", "loss_scale", "max_attention_logit", "params_norm", "num_zeros", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
+            (Keys{"params_norm", "num_zeros", "megatron_tflops", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "a_test"}));
+}
+
+TEST(StepScalars, HaveTheLastValueThatWasSet) {
+  StepScalars scalars, later;
+  EXPECT_FALSE(scalars.get(kTest));
+  scalars.set(kTest, 1);
+  scalars.set(kLossScale, 2);
+  later.set(kTest, 3);
+  later.set("unheard_of", 4);
+  scalars.update(later);
+  EXPECT_EQ(scalars.get("a_test"), 3);
+  EXPECT_EQ(scalars.get(kLossScale), 2);
+  EXPECT_EQ(keys_of(scalars.all()), (Keys{"loss_scale", "a_test", "unheard_of"}));
+}
+
+TEST(StepScalars, StandAmongTheFieldsOfALine) {
+  StepEvent step;
+  step.step = 3;
+  step.scalars = all_scalars();
+  step.dropped_share = 0.5;
+  const std::string line = format_event(step);
+  EXPECT_NE(line.find(R"("grad_norm":0.0,"params_norm":2.0,"num_zeros":4.0,"megatron_tflops":8.0,"loss_scale":16.0,)"
+                      R"("max_attention_logit":32.0,"a_test":42.25,"tokens_per_s")"),
+            std::string::npos)
+      << line;
+  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":64.0,"exchange_overflows":128.0,"skipped")"),
+            std::string::npos)
+      << line;
+  const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
+  EXPECT_EQ(read.scalars, step.scalars);
+  EXPECT_EQ(format_event(read), line) << "what a program does not declare it passes on";
+}
+
+TEST(StepScalars, AreNumbersOrAnError) {
+  const auto read = [](const char* value) {
+    StepEvent step;
+    step.scalars.set(kLossScale, 8);
+    std::string line = format_event(step);
+    line.replace(line.find("8.0"), 3, value);
+    return std::get<StepEvent>(*parse_event(line, "here")).scalars.get(kLossScale);
+  };
+  EXPECT_EQ(read("4"), 4);
+  EXPECT_TRUE(std::isnan(read("null").value()));
+  EXPECT_THROW(read("\"four\""), CorruptionError);
+}
+
+TEST(StepScalars, HaveChartsAsTheyAreDeclared) {
+  Metrics m = synthetic::run(20, 2, 4);
+  for (StepEvent& step : m.steps) step.scalars.set(kTest, 1), step.scalars.set("unheard_of", 2);
+  const std::vector<Chart> charts = make_charts(m);
+  const auto chart = std::ranges::find(charts, "A test's chart", &Chart::title);
+  ASSERT_NE(chart, charts.end());
+  EXPECT_EQ(chart->unit, "units");
+  EXPECT_EQ(chart->section, Chart::Section::learning);
+  EXPECT_EQ(chart->series.front().name, "series");
+  const auto of_file = std::ranges::find(charts, "Unheard of", &Chart::title);
+  ASSERT_NE(of_file, charts.end()) << "in the words of its key";
+  EXPECT_EQ(of_file->series.front().points.back().y, 2);
+}
+
+TEST(StepScalars, StandInLines) {
+  TrainStatus status;
+  status.scalars = all_scalars();
+  EXPECT_NE(
+      format_train_line(status, 0, false).find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  test 42.25 units"),
+      std::string::npos)
+      << format_train_line(status, 0, false);
+  megatron_log::Interval interval;
+  interval.scalars = all_scalars();
+  EXPECT_NE(megatron_log::format_interval(interval).find(
+                " grad norm: 0.000 | num zeros: 4.0 | params norm: 2.000 | test: 42.2 | number of skipped"),
+            std::string::npos)
+      << megatron_log::format_interval(interval);
+}
+
+}  // namespace
+}  // namespace witan

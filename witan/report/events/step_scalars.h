@@ -1,0 +1,115 @@
+// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever finds a figure
+// sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
+//
+// A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace witan {
+
+struct StepScalar {
+  // Among several the one with the lower place comes first; those without one come last, in the order of their keys.
+  static constexpr int kLast = INT_MAX;
+
+  // Where in a line of metrics.jsonl it stands, among others in the order of kStepScalars.
+  enum class Among : uint8_t { norms, overflows };
+  struct Tag {
+    const char* name;  // in TensorBoard
+    int place = kLast;
+  };
+  // "label value unit" in a line of text. `format`: fmt's, of a double; null: as "12.3 M".
+  struct Text {
+    const char *label, *format, *unit = "";
+    int place = kLast;
+  };
+  // A chart of its own in the report, at the end of the section on learning.
+  struct Curve {
+    const char *title, *unit, *series;
+    int colour;
+    bool zero = false, log2 = false;  // the y axis starts at 0; powers of two are shown
+    int place = kLast;
+  };
+
+  const char* key;  // docs/formats/metrics.md
+  Among among = Among::norms;
+  std::optional<Tag> tensorboard = {};
+  std::optional<Curve> chart = {};
+  std::optional<Text> progress = {};  // the progress line
+  std::optional<Text> megatron = {};  // Megatron-LM's line, between the gradient norm and the skipped iterations
+};
+
+// L2, of all parameters after the update; with log_params_norm.
+inline constexpr StepScalar kParamsNorm{.key = "params_norm",
+                                        .tensorboard = StepScalar::Tag{"params-norm", 4},
+                                        .progress = StepScalar::Text{"params norm ", "{:.3f}", "", 1},
+                                        .megatron = StepScalar::Text{"params norm: ", "{:.3f}", "", 2}};
+// Gradients that are exactly 0; with log_num_zeros_in_grad.
+inline constexpr StepScalar kNumZeros{.key = "num_zeros",
+                                      .tensorboard = StepScalar::Tag{"num-zeros", 5},
+                                      .progress = StepScalar::Text{"zero gradients ", nullptr, "", 2},
+                                      .megatron = StepScalar::Text{"num zeros: ", "{:.1f}", "", 1}};
+// TFLOP/s of a rank by Megatron-LM's formula; with log_throughput. Megatron-LM's line has that of an interval.
+inline constexpr StepScalar kMegatronTflops{.key = "megatron_tflops",
+                                            .tensorboard = StepScalar::Tag{"throughput", 1},
+                                            .progress = StepScalar::Text{"", "{:.3g}", " TFLOP/s/rank", 3}};
+// Of the next step; of float16 models. Megatron-LM's line has one of every model.
+inline constexpr StepScalar kLossScale{
+    .key = "loss_scale",
+    .tensorboard = StepScalar::Tag{"loss-scale", 2},
+    .chart = StepScalar::Curve{"Loss scale", "powers of two", "scale", 3, false, true, 2}};
+// Of the step before its update, over all heads; with qk_clip.
+inline constexpr StepScalar kMaxAttentionLogit{
+    .key = "max_attention_logit",
+    .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
+    .chart =
+        StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
+// Steps of this call so far that ran again in waves, and with rows exchanged as they come; where these are bounded.
+inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
+inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
+
+inline constexpr const StepScalar* kStepScalars[] = {
+    &kParamsNorm, &kNumZeros, &kMegatronTflops, &kLossScale, &kMaxAttentionLogit, &kPoolOverflows, &kExchangeOverflows,
+};
+
+// A step's values.
+class StepScalars {
+ public:
+  struct Entry {
+    std::string key;
+    double value;
+    const StepScalar* declared;  // null: it was read from a file, and this program does not declare it
+  };
+
+  // The declaration must outlive it.
+  void set(const StepScalar& declared, double value) { set(declared.key, &declared, value); }
+  // Of a key in a file.
+  void set(const std::string& key, double value);
+  // All that `others` have replace those of the same keys.
+  void update(const StepScalars& others);
+  std::optional<double> get(std::string_view key) const;
+  std::optional<double> get(const StepScalar& declared) const { return get(declared.key); }
+
+  // In the order of kStepScalars, then others by their keys.
+  const std::vector<Entry>& all() const { return entries_; }
+  // Those that are declared with a `Where` (StepScalar::tensorboard ...), by its place.
+  template <class Where>
+  std::vector<Entry> shown(std::optional<Where> StepScalar::*where) const;
+
+  bool operator==(const StepScalars& other) const;
+
+ private:
+  void set(const std::string& key, const StepScalar* declared, double value);
+
+  std::vector<Entry> entries_;
+};
+
+// The value as a text shows it, without label and unit.
+std::string format_value(const StepScalar::Text& text, double value);
+
+}  // namespace witan
