@@ -14,10 +14,10 @@
 #include "witan/base/files/file.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/corpus/sources.h"
-#include "witan/tokenizer/bpe_trainer.h"
-#include "witan/tokenizer/scanners.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_json.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

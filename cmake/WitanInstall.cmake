@@ -48,7 +48,7 @@ install(DIRECTORY examples DESTINATION ${docs})
 
 # Their headers, except those that only sources of the same folder include: they are of one processor, of CUDA or of Beast.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} witan/*.h)
-list(FILTER headers EXCLUDE REGEX "^witan/(cli/|kernels/[a-z0-9]+/cpu/|tokenizer/ascii_|serve/http_session|.*/(cuda|no_cuda|ucx|no_ucx)/)")
+list(FILTER headers EXCLUDE REGEX "^witan/(cli/|kernels/[a-z0-9]+/cpu/|tokenizer/text/ascii_|serve/http_session|.*/(cuda|no_cuda|ucx|no_ucx)/)")
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})

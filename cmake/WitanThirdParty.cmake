@@ -12,7 +12,7 @@ set(WITAN_THIRD_PARTY
     "PkgConfig::lz4|module liblz4|liblz4-dev"
     "PkgConfig::xxhash|module libxxhash|libxxhash-dev"
     "PkgConfig::simdjson|module simdjson|libsimdjson-dev"
-    # Unicode 9 or later: see witan/tokenizer/normalizer.h
+    # Unicode 9 or later: see witan/tokenizer/text/normalizer.h
     "PkgConfig::utf8proc|module libutf8proc>=2.0|libutf8proc-dev"
     "PkgConfig::oniguruma|module oniguruma>=6.9.8|libonig-dev"
     "PkgConfig::yaml-cpp|module yaml-cpp>=0.6|libyaml-cpp-dev"

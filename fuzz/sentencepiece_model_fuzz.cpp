@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/tokenizer/sentencepiece.h"
+#include "witan/tokenizer/models/sentencepiece.h"
 #include "witan/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/tokenizer/base64.h"
-#include "witan/tokenizer/tiktoken.h"
+#include "witan/tokenizer/files/base64.h"
+#include "witan/tokenizer/files/tiktoken.h"
 #include "witan/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

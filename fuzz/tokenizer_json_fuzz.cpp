@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -19,9 +19,9 @@
 #include "witan/data/parquet/parquet_reader.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/jsonl.h"
-#include "witan/tokenizer/tiktoken.h"
+#include "witan/tokenizer/files/tiktoken.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_json.h"
 #include "witan/train/run/config.h"
 
 namespace witan {

@@ -2,7 +2,7 @@
 
 #include "cli/cli_support.h"
 #include "support/message_of.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan::test {
 namespace {

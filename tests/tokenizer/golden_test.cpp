@@ -5,12 +5,12 @@
 
 #include "support/temp_folder.h"
 #include "witan/base/json.h"
-#include "witan/tokenizer/bpe_trainer.h"
-#include "witan/tokenizer/byte_alphabet.h"
-#include "witan/tokenizer/normalizer.h"
-#include "witan/tokenizer/pretokenizer.h"
+#include "witan/tokenizer/text/byte_alphabet.h"
+#include "witan/tokenizer/text/normalizer.h"
+#include "witan/tokenizer/text/pretokenizer.h"
+#include "witan/tokenizer/text/unicode.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/unicode.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

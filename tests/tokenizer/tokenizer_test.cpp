@@ -9,8 +9,8 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/tokenizer/bpe_trainer.h"
-#include "witan/tokenizer/scanners.h"
+#include "witan/tokenizer/text/scanners.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
-#include "witan/tokenizer/added_tokens.h"
-#include "witan/tokenizer/tokenizer_spec.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
+#include "witan/tokenizer/text/added_tokens.h"
 
 namespace witan {
 

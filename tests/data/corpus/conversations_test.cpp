@@ -9,8 +9,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/prepare/text_encoder.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan {
 namespace {

@@ -10,7 +10,7 @@
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/text_encoder.h"
 #include "witan/data/text/quarantine.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

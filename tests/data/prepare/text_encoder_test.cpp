@@ -2,8 +2,8 @@
 
 #include "data/data_support.h"
 #include "witan/data/prepare/prepare.h"
-#include "witan/tokenizer/bpe_trainer.h"
 #include "witan/tokenizer/tokenizer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-"""Makes steps.json of tests/tokenizer/steps_test.cpp: what Hugging Face tokenizers makes of the parts of tokenizer.json
+"""Makes steps.json of tests/tokenizer/files/steps_test.cpp: what Hugging Face tokenizers makes of the parts of tokenizer.json
 around the model, alone and one after the other, and of the models of words.
 
 Made with Python 3.11, tokenizers 0.23.3:

@@ -9,7 +9,7 @@
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "witan/base/error.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/run/run_data.h"
 
 namespace witan {

@@ -13,7 +13,7 @@
 #include "witan/data/corpus/sources.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/report/events/metrics.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/run/interval_samples.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/run/saved_config.h"

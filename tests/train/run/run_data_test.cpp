@@ -14,7 +14,7 @@
 #include "witan/data/batches/loader.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/stats/bigram.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/run/mixture_data.h"
 
 namespace witan {

@@ -14,7 +14,7 @@
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/topk.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/run/run_data.h"
 
 namespace witan {

@@ -17,7 +17,7 @@
 #include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/model/config.h"
-#include "witan/tokenizer/tokenizer_files.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 
 namespace witan::cli {
 namespace {

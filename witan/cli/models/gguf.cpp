@@ -12,10 +12,10 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
-#include "witan/tokenizer/gguf_vocabulary.h"
+#include "witan/tokenizer/files/gguf_vocabulary.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_files.h"
-#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan::cli {
 namespace {

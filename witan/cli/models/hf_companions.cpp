@@ -14,8 +14,8 @@
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/model_function.h"
 #include "witan/tokenizer/chat/chat_template.h"
+#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/tokenizer_json.h"
 
 namespace witan::cli {
 namespace {

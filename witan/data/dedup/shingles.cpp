@@ -6,7 +6,7 @@
 #include <string>
 
 #include "witan/data/dedup/words.h"
-#include "witan/tokenizer/characters.h"
+#include "witan/tokenizer/text/characters.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "witan/tokenizer/unicode.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

@@ -7,8 +7,8 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/files/vocab_and_merges.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/vocab_and_merges.h"
 
 namespace witan {
 namespace {

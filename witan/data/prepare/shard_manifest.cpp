@@ -14,7 +14,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/datasets/conversation_dataset.h"
-#include "witan/tokenizer/vocabulary_match.h"
+#include "witan/tokenizer/models/vocabulary_match.h"
 
 namespace witan {
 namespace {

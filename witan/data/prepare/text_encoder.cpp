@@ -1,8 +1,8 @@
 #include "witan/data/prepare/text_encoder.h"
 
 #include "witan/base/error.h"
+#include "witan/tokenizer/models/vocabulary_match.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/tokenizer/vocabulary_match.h"
 
 namespace witan {
 

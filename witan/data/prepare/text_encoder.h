@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/tokenizer/added_tokens.h"
+#include "witan/tokenizer/text/added_tokens.h"
 
 namespace witan {
 

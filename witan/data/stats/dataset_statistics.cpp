@@ -14,7 +14,7 @@
 #include "witan/data/corpus/parallel_documents.h"
 #include "witan/data/dedup/shingles.h"
 #include "witan/data/dedup/words.h"
-#include "witan/tokenizer/unicode.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

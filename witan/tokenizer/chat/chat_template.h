@@ -14,7 +14,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/tokenizer/added_tokens.h"
+#include "witan/tokenizer/text/added_tokens.h"
 
 namespace witan {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/tokenizer/added_tokens.h"
+#include "witan/tokenizer/text/added_tokens.h"
 
 namespace witan::jinja {
 

@@ -7,7 +7,7 @@
 #include "witan/model/config.h"
 #include "witan/optim/config.h"
 #include "witan/parallel/config.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 

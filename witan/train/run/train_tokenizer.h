@@ -3,7 +3,7 @@
 
 #include "witan/data/corpus/corpus.h"
 #include "witan/report/progress/progress.h"
-#include "witan/tokenizer/bpe_trainer.h"
+#include "witan/tokenizer/training/bpe_trainer.h"
 
 namespace witan {
 

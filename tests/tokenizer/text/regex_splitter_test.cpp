@@ -1,0 +1,50 @@
+#include "witan/tokenizer/text/regex_splitter.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <regex.h>
+
+#include <string>
+
+#include "witan/base/error.h"
+
+namespace witan {
+namespace {
+
+// Oniguruma's library exports functions of the same names that take another regex_t.
+TEST(RegexSplitter, LeavesPosixRegularExpressionsToTheCLibrary) {
+  for (void* function : {reinterpret_cast<void*>(&::regcomp), reinterpret_cast<void*>(&::regexec)}) {
+    Dl_info info;
+    ASSERT_NE(::dladdr(function, &info), 0);
+    EXPECT_EQ(std::string(info.dli_fname).find("onig"), std::string::npos) << info.dli_fname;
+  }
+}
+
+// Oniguruma gives up at so many retries of one match that this takes seconds, for each of several matches, and counts a
+// retry of 500 steps as one of a single step.
+TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
+  const auto message = [](const std::string& pattern, const std::string& text) {
+    try {
+      RegexSplitter(pattern).split(text, [](std::string_view) {});
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("(?:a?){500}a{500}b", std::string(3000, 'a')),
+              ::testing::HasSubstr("the tokenizer's pattern \"(?:a?){500}a{500}b\" gave up at byte 0"));
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += std::string(24, 'a') + "!";
+  EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "all matches together";
+  EXPECT_THAT(message("(?:a?){500}(?:[a{2}]{50}){10}b(?!c)", std::string(3000, 'a') + "bc"),
+              ::testing::HasSubstr("gave up"));
+  words.clear();
+  for (int i = 0; i < 5'000; ++i) words += std::string(16, 'a') + "!";
+  EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("gave up")) << "many matches of little each";
+  EXPECT_EQ(message("a{500}b", std::string(1 << 14, 'a')), "") << "steps that no retry repeats";
+  EXPECT_EQ(message("c(?=d)|b", std::string(1 << 20, 'c')), "") << "the budget grows with the text";
+}
+
+}  // namespace
+}  // namespace witan

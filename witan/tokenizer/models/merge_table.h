@@ -1,0 +1,44 @@
+// The merges of byte-pair encoding by their pairs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "witan/tokenizer/models/tokenizer_spec.h"
+
+namespace witan {
+
+// Merges by rank: (left, right) -> (rank, result). Open addressing, at most half full.
+class MergeTable {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Entry {
+    int32_t left = -1, right = -1;
+    uint32_t rank = kNone;
+    int32_t result = -1;
+  };
+
+  // Of equal pairs the last one counts, as in Hugging Face's reader. `ranks` are those of the merges, or empty: their
+  // places.
+  MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks);
+  // The entry of the pair, or one with rank kNone.
+  const Entry& find(int32_t left, int32_t right) const { return entries_[place(left, right, hash_of(left, right))]; }
+
+ private:
+  static uint64_t hash_of(int32_t left, int32_t right) {
+    const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+    return (key * 0x9E3779B97F4A7C15u) >> 32;
+  }
+  size_t place(int32_t left, int32_t right, uint64_t hash) const {
+    const size_t mask = entries_.size() - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+      const Entry& entry = entries_[i];
+      if (entry.rank == kNone || (entry.left == left && entry.right == right)) return i;
+    }
+  }
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace witan

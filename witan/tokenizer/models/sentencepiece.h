@@ -1,0 +1,77 @@
+// Encodes text as SentencePiece does with a model of its own (https://arxiv.org/abs/1808.06226): normalises, then
+// segments by BPE or the unigram model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/tokenizer/models/bpe.h"
+#include "witan/tokenizer/models/byte_trie.h"
+#include "witan/tokenizer/models/sentencepiece_model.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
+#include "witan/tokenizer/models/unigram.h"
+#include "witan/tokenizer/text/charsmap.h"
+
+namespace witan {
+
+// Immutable: encode() may be called from several threads.
+class SentencePiece {
+ public:
+  // Throws CorruptionError for a damaged character map.
+  explicit SentencePiece(SentencePieceModel model);
+
+  // Appends the ids of `text`. A byte that is not valid UTF-8 counts as U+FFFD, as in SentencePiece. Once `out` has
+  // more than `most`, the rest may be left out.
+  void encode(std::string_view text, std::vector<int32_t>& out, size_t most = std::string_view::npos) const;
+
+  // What the model sees of a text.
+  std::string normalize(std::string_view text) const;
+
+  const SentencePieceModel& model() const { return model_; }
+
+  // The merges of a BPE model, by rank.
+  std::vector<Merge> merges() const;
+
+ private:
+  struct Replaced {
+    std::string_view text;
+    size_t length;  // of what it stands for
+  };
+  Replaced next_of(std::string_view text) const;
+  size_t user_defined_length(std::string_view text) const {
+    return user_defined_ ? user_defined_->longest_beginning(text) : 0;
+  }
+  void prepare_pieces();
+  void prepare_bpe();
+  void prepare_unigram();
+  // A beginning of a normalised text that is sure to have more than `most` tokens, if it has one.
+  std::string_view beginning_beyond(std::string_view text, size_t most) const;
+  void encode_bpe(std::string_view text, std::vector<int32_t>& out, size_t most) const;
+  void encode_unigram(std::string_view text, std::vector<int32_t>& out) const;
+  // Of a text without a piece: its bytes' pieces, or the unknown piece, once for neighbours.
+  void put_unknown(std::string_view text, bool behind_unknown, std::vector<int32_t>& out) const;
+
+  SentencePieceModel model_;
+  std::optional<Charsmap> charsmap_;
+  std::vector<int32_t> byte_ids_;  // of the 256 bytes, or unknown
+  size_t most_bytes_ = 0;          // of a normalised text that become one token; 0: there is no limit
+  std::optional<ByteTrie> user_defined_;
+  std::unique_ptr<Unigram> unigram_;
+  // For BPE: the pieces that merges give, then characters that occur in pieces and are none themselves.
+  TokenizerSpec merging_;
+  std::unique_ptr<TokenMap> symbols_;
+  std::unique_ptr<Bpe> bpe_;
+};
+
+// What Hugging Face tokenizers needs to encode as the model does, which it does except where its rules differ: with
+// the model's bytes kept, so that Witan reads back the model itself.
+TokenizerSpec hugging_face_form(const TokenizerSpec& spec);
+
+// The tokenizer of a .model file. `source` names it in messages. Throws as parse_sentencepiece_model() does.
+TokenizerSpec sentencepiece_spec(std::string bytes, std::string_view source);
+
+}  // namespace witan

@@ -1,0 +1,44 @@
+// The unigram language model (Kudo 2018, https://arxiv.org/abs/1804.10959): the segmentation of a text into tokens of
+// the greatest sum of log probabilities, by Viterbi's algorithm.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/tokenizer/models/byte_trie.h"
+
+namespace witan {
+
+// Whose arithmetic decides between segmentations of nearly equal scores: Hugging Face adds float64. SentencePiece adds
+// float32, and since its release 0.2.3 begins anew at 0 where a sum passes 100,000, so that long texts stay exact.
+enum class ScoreType { f64, f32 };
+
+// Immutable: segment() may be called from several threads.
+class Unigram {
+ public:
+  struct Piece {
+    int32_t id;  // -1: a character that has no token
+    std::string_view text;
+  };
+
+  // `tokens[id]` with `scores[id]`; those that are not `usable` are never found. An unknown character has the score
+  // `unknown_score`.
+  Unigram(const std::vector<std::string>& tokens, const std::vector<double>& scores, const std::vector<bool>& usable,
+          double unknown_score, ScoreType type);
+
+  // The best segmentation of `text`, appended to `out`. Takes O(n · the longest token).
+  void segment(std::string_view text, std::vector<Piece>& out) const;
+
+ private:
+  template <class Score>
+  void segment_as(std::string_view text, std::vector<Piece>& out) const;
+
+  ByteTrie trie_;
+  std::vector<double> scores_;
+  double unknown_score_;
+  ScoreType type_;
+};
+
+}  // namespace witan

@@ -1,0 +1,166 @@
+#include "witan/tokenizer/text/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/tokenizer/text/characters.h"
+
+namespace witan {
+namespace {
+
+// What the reference reads as a byte: also <0x0a>, and <0x+a>, as Rust reads numbers.
+std::optional<char> byte_in(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  std::string_view digits = token.substr(3, 2);
+  if (digits[0] == '+') digits.remove_prefix(1);
+  int value = 0;
+  for (const char c : digits) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) return std::nullopt;
+    value = value * 16 + digit;
+  }
+  return static_cast<char>(value);
+}
+
+// Runs of bytes become a text each, or characters of replacement where they are not one.
+std::vector<std::string> fall_back_to_bytes(const std::vector<std::string>& tokens) {
+  std::vector<std::string> out;
+  std::string bytes;
+  const auto flush = [&] {
+    if (bytes.empty()) return;
+    if (find_invalid_utf8(bytes) == std::string::npos)
+      out.push_back(bytes);
+    else
+      out.insert(out.end(), bytes.size(), "\uFFFD");
+    bytes.clear();
+  };
+  for (const std::string& token : tokens) {
+    if (const auto byte = byte_in(token)) {
+      bytes += *byte;
+      continue;
+    }
+    flush();
+    out.push_back(token);
+  }
+  flush();
+  return out;
+}
+
+std::string stripped(std::string_view token, const DecoderStep& step) {
+  for (int64_t i = 0; i < step.start && token.starts_with(step.pattern); ++i) token.remove_prefix(step.pattern.size());
+  for (int64_t i = 0; i < step.stop && token.ends_with(step.pattern); ++i) token.remove_suffix(step.pattern.size());
+  return std::string(token);
+}
+
+// What tokenizing English text has put spaces before.
+std::string cleaned(std::string text) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {{{" .", "."},
+                                                                                            {" ?", "?"},
+                                                                                            {" !", "!"},
+                                                                                            {" ,", ","},
+                                                                                            {" ' ", "'"},
+                                                                                            {" n't", "n't"},
+                                                                                            {" 'm", "'m"},
+                                                                                            {" do not", " don't"},
+                                                                                            {" 's", "'s"},
+                                                                                            {" 've", "'ve"},
+                                                                                            {" 're", "'re"}}};
+  for (const auto& [from, to] : kRules) text = replace_all(text, from, to);
+  return text;
+}
+
+std::string concatenated(const std::vector<std::string>& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  return text;
+}
+
+bool looks_at_one_token(const DecoderStep& step) {
+  return step.kind != DecoderStep::Kind::byte_fallback && step.kind != DecoderStep::Kind::fuse;
+}
+
+// A space before a token for a byte makes text of it that is no byte.
+bool sets_tokens_apart(const DecoderStep& step) {
+  return step.kind == DecoderStep::Kind::word_piece || step.kind == DecoderStep::Kind::join;
+}
+
+}  // namespace
+
+std::string Decoder::Step::apply(std::string_view token, bool first) const {
+  switch (step.kind) {
+    case DecoderStep::Kind::replace: {
+      if (!regex) return replace_all(token, step.pattern, step.content);
+      std::string out;
+      regex->each(token, [&](std::string_view part, bool matches) { out += matches ? step.content : part; });
+      return out;
+    }
+    case DecoderStep::Kind::strip:
+      return stripped(token, step);
+    case DecoderStep::Kind::metaspace:  // before the text, every one was put there
+      return replace_all(token, step.pattern, first && step.prepends ? "" : " ");
+    case DecoderStep::Kind::word_piece: {
+      std::string out(token);
+      if (!first)
+        out = token.starts_with(step.pattern) ? std::string(token.substr(step.pattern.size())) : cat(" ", token);
+      return step.cleanup ? cleaned(std::move(out)) : out;
+    }
+    case DecoderStep::Kind::join:
+      return first ? std::string(token) : cat(" ", token);
+    default:
+      return std::string(token);
+  }
+}
+
+Decoder::Decoder(const std::vector<DecoderStep>& steps) {
+  for (const DecoderStep& step : steps) {
+    std::shared_ptr<const RegexSplitter> regex;
+    if (step.kind == DecoderStep::Kind::replace && step.regex)
+      regex = std::make_shared<const RegexSplitter>(step.pattern);
+    steps_.push_back({step, std::move(regex)});
+  }
+  auto at = std::find_if_not(steps.begin(), steps.end(), looks_at_one_token);
+  if (at != steps.end() && at->kind == DecoderStep::Kind::byte_fallback &&
+      std::none_of(steps.begin(), at, sets_tokens_apart))
+    ++at;
+  if (at != steps.end() && at->kind == DecoderStep::Kind::fuse) {
+    ++at;
+    if (at != steps.end() && at->kind == DecoderStep::Kind::strip && at->pattern == " " && at->stop == 0) {
+      leading_spaces_ = static_cast<size_t>(at->start);
+      ++at;
+    }
+  }
+  by_token_ = at == steps.end();
+}
+
+std::string Decoder::piece(std::string_view token, bool first) const {
+  std::string text(token);
+  for (const Step& step : steps_) {
+    if (step.step.kind == DecoderStep::Kind::fuse) break;
+    if (step.step.kind != DecoderStep::Kind::byte_fallback)
+      text = step.apply(text, first);
+    else if (const auto byte = byte_in(text))
+      text = *byte;
+  }
+  return text;
+}
+
+std::string Decoder::text_of(std::vector<std::string> tokens) const {
+  for (const Step& step : steps_) {
+    if (step.step.kind == DecoderStep::Kind::byte_fallback)
+      tokens = fall_back_to_bytes(tokens);
+    else if (step.step.kind == DecoderStep::Kind::fuse)
+      tokens = {concatenated(tokens)};
+    else
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = step.apply(tokens[i], i == 0);
+  }
+  return concatenated(tokens);
+}
+
+}  // namespace witan
