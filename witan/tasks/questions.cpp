@@ -8,7 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/tasks/python_literal.h"
 #include "witan/tasks/python_random.h"
-#include "witan/tokenizer/chat/text_template.h"
+#include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan {
 namespace {

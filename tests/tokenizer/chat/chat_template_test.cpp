@@ -307,5 +307,28 @@ TEST(ChatTemplate, AJoinCostsWhatItWrites) {
   EXPECT_NE(refusal("{% set x = (['b'] * 9999) | join('a' * 100000) %}").find(much), std::string::npos);
 }
 
+std::string rendered_text(const std::string& source, const std::string& row) {
+  return TextTemplate(source, "t").render(*jinja::from_json(row, "row").entries());
+}
+
+// As Jinja renders them with keep_trailing_newline, and neither trim_blocks nor lstrip_blocks.
+TEST(TextTemplates, WhiteSpaceStandsAsItIs) {
+  EXPECT_EQ(rendered_text("a\n", "{}"), "a\n");
+  EXPECT_EQ(rendered_text("  {% if x %}\nb\n  {% endif %}\nc", R"({"x": 1})"), "  \nb\n  \nc");
+  EXPECT_EQ(rendered_text("  {%- if x -%}\nb\n  {%- endif %}\nc", R"({"x": 1})"), "b\nc");
+  EXPECT_EQ(rendered_text("{# c #}\nd", "{}"), "\nd");
+}
+
+TEST(TextTemplates, FieldsAreNames) {
+  EXPECT_EQ(rendered_text("{{q}}: {{c.label.index(a)}} {{c.text}}", R"({"q": "é", "a": "B", "c": {"text": ["x", "it's"],
+                     "label": ["A", "B"]}})"),
+            "é: 1 ['x', \"it's\"]");
+}
+
+TEST(TextTemplates, WhatIsUndefinedIsNotPrinted) {
+  EXPECT_EQ(test::message_of<DataError>([] { rendered_text("a\n{{qq}}", R"({"q": 1})"); }), "t:2: qq is undefined");
+  EXPECT_EQ(rendered_text("{% if qq is defined %}a{% endif %}{{qq | default('b')}}", R"({"q": 1})"), "b");
+}
+
 }  // namespace
 }  // namespace witan

@@ -1,11 +1,10 @@
 // Trees of expressions, as Jinja 3.1.6 parses them (jinja2.Environment().parse), written as lists.
-#include "witan/tokenizer/chat/expression_parser.h"
-
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/tokenizer/chat/lexer.h"
+#include "witan/tokenizer/chat/parser.h"
 
 namespace witan::jinja {
 namespace {

@@ -1,8 +1,6 @@
-#include "witan/tokenizer/chat/access.h"
-
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/chat/methods.h"
+#include "witan/tokenizer/chat/builtins.h"
 #include "witan/tokenizer/chat/strings.h"
 
 namespace witan::jinja {

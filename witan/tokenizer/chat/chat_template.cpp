@@ -17,8 +17,10 @@ namespace {
 
 using jinja::Value;
 
-// What a template may do, what it may do for every byte that it is given, and what it may do at all: seconds.
+// The budget of a chat template: a base, an addition per byte of its input, and an upper bound, which takes seconds.
 constexpr uint64_t kWork = uint64_t{1} << 24, kWorkPerByte = 256, kMostWork = uint64_t{1} << 28;
+// The budget of a text template: the same base, and an addition per unit of its fields' weight (weight_of()).
+constexpr uint64_t kWorkPerUnit = 2048;
 
 Value checked_text(const std::string& text, const char* what) {
   require<DataError>(find_invalid_utf8(text) == std::string::npos, "a message's ", what, " is not UTF-8");
@@ -88,6 +90,26 @@ RenderedChat ChatTemplate::render_chat(std::span<const ChatMessage> messages,
     for (const auto& [name, value] : *variables.entries()) rendering.define(*name.string(), given(value));
   }
   return rendering.run(program_->parsed.block);
+}
+
+struct TextTemplate::Program {
+  std::string name;
+  jinja::Parsed parsed;
+};
+
+TextTemplate::TextTemplate(std::string source, std::string name) {
+  const jinja::Whitespace as_it_stands{false, false, true};
+  jinja::Parsed parsed = jinja::parse(source, name, as_it_stands);
+  program_ = std::make_shared<const Program>(Program{std::move(name), std::move(parsed)});
+}
+
+std::string TextTemplate::render(const jinja::Entries& fields) const {
+  uint64_t weight = 0;
+  for (const auto& [name, value] : fields) weight += weight_of(value);
+  jinja::Rendering rendering(program_->name, kWork + kWorkPerUnit * weight, std::nullopt,
+                             jinja::Rendering::Missing::is_an_error);
+  for (const auto& [name, value] : fields) rendering.define(str(name), value);
+  return rendering.run(program_->parsed.block).text;
 }
 
 }  // namespace witan

@@ -14,6 +14,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
+#include "witan/tokenizer/chat/value.h"
 #include "witan/tokenizer/text/added_tokens.h"
 
 namespace witan {
@@ -83,5 +84,22 @@ std::optional<FoundChatTemplate> find_chat_template(const fs::path& folder);
 
 // Likewise of a file: a template, or a JSON file with a "chat_template". The tokens are those of the folder it lies in.
 FoundChatTemplate read_chat_template(const fs::path& file);
+
+// A template of a row's fields, as lm-evaluation-harness has them in its tasks. Unlike chat templates it keeps white
+// space as written, and printing an undefined name is an error (lm_eval/utils.py:
+// Environment(undefined=StrictUndefined, keep_trailing_newline=True)). Immutable and cheap to copy; may be used from
+// several threads.
+class TextTemplate {
+ public:
+  // Throws DataError("NAME:LINE: ...") for text that is not a template or goes beyond the supported part of Jinja.
+  TextTemplate(std::string source, std::string name);
+
+  // Throws DataError naming the template and the line.
+  std::string render(const jinja::Entries& fields) const;
+
+ private:
+  struct Program;
+  std::shared_ptr<const Program> program_;
+};
 
 }  // namespace witan

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/chat/expression_parser.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -7,8 +5,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/chat/filters.h"
-#include "witan/tokenizer/chat/value_tests.h"
+#include "witan/tokenizer/chat/builtins.h"
+#include "witan/tokenizer/chat/parser.h"
 
 namespace witan::jinja {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/chat/filters.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,11 +11,8 @@
 #include <span>
 #include <utility>
 
-#include "witan/tokenizer/chat/access.h"
-#include "witan/tokenizer/chat/formatting.h"
-#include "witan/tokenizer/chat/operators.h"
+#include "witan/tokenizer/chat/builtins.h"
 #include "witan/tokenizer/chat/strings.h"
-#include "witan/tokenizer/chat/value_tests.h"
 
 namespace witan::jinja {
 namespace {

@@ -1,11 +1,9 @@
-#include "witan/tokenizer/chat/formatting.h"
-
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cmath>
 
-#include "witan/tokenizer/chat/access.h"
+#include "witan/tokenizer/chat/builtins.h"
 
 namespace witan::jinja {
 namespace {

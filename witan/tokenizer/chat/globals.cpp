@@ -1,10 +1,9 @@
-#include "witan/tokenizer/chat/globals.h"
-
 #include <algorithm>
 #include <ctime>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/chat/builtins.h"
 
 namespace witan::jinja {
 

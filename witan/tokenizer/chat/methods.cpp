@@ -1,12 +1,10 @@
-#include "witan/tokenizer/chat/methods.h"
-
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
 #include <utility>
 
-#include "witan/tokenizer/chat/formatting.h"
+#include "witan/tokenizer/chat/builtins.h"
 #include "witan/tokenizer/chat/strings.h"
 
 namespace witan::jinja {

@@ -1,11 +1,8 @@
-#include "witan/tokenizer/chat/operators.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "witan/base/error.h"
-#include "witan/tokenizer/chat/formatting.h"
-#include "witan/tokenizer/chat/value_tests.h"
+#include "witan/tokenizer/chat/builtins.h"
 
 namespace witan::jinja {
 namespace {

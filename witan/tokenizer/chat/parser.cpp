@@ -5,9 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/chat/expression_parser.h"
 #include "witan/tokenizer/chat/lexer.h"
-#include "witan/tokenizer/chat/token_cursor.h"
 
 namespace witan::jinja {
 namespace {

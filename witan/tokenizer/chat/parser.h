@@ -1,6 +1,6 @@
-// Parses a template: its statements, and by expression_parser.h the expressions in them. What lies beyond the supported
-// part of Jinja is refused here, by name and line: statements, filters and tests that are not known, macros within
-// macros or loops, and nesting without end.
+// Parses a template: its statements (parser.cpp) and, by recursive descent from the operators that bind least, the
+// expressions in them (expression_parser.cpp). What lies beyond the supported part of Jinja is refused here, with the
+// template's name and line: unknown statements, filters and tests, macros within macros or loops, unbounded nesting.
 #pragma once
 
 #include <string>
@@ -11,12 +11,21 @@
 
 namespace witan::jinja {
 
+// All functions throw DataError("NAME:LINE: ...").
+
 struct Parsed {
   Block block;
-  bool has_generation = false;  // blocks of {% generation %}
+  bool has_generation = false;  // contains {% generation %} blocks
 };
-
-// Throws DataError("NAME:LINE: ...").
 Parsed parse(std::string_view source, const std::string& name, const Whitespace& whitespace = {});
+
+// Each of these consumes its tokens from the cursor.
+ExpressionPtr parse_expression(TokenCursor& cursor);
+// One expression, or several separated by commas.
+ExpressionPtr parse_tuple(TokenCursor& cursor);
+// Likewise, but the expressions have no `if`: one that follows belongs to the loop or starts the next branch.
+ExpressionPtr parse_tuple_without_condition(TokenCursor& cursor);
+// The name of a filter and its arguments, applied to `value`; nullptr: applied to the statement's body.
+ExpressionPtr parse_filter(TokenCursor& cursor, ExpressionPtr value);
 
 }  // namespace witan::jinja

@@ -2,12 +2,7 @@
 
 #include <algorithm>
 
-#include "witan/tokenizer/chat/access.h"
-#include "witan/tokenizer/chat/filters.h"
-#include "witan/tokenizer/chat/globals.h"
-#include "witan/tokenizer/chat/methods.h"
-#include "witan/tokenizer/chat/operators.h"
-#include "witan/tokenizer/chat/value_tests.h"
+#include "witan/tokenizer/chat/builtins.h"
 
 namespace witan::jinja {
 namespace {

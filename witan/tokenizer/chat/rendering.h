@@ -9,7 +9,6 @@
 #include "witan/tokenizer/chat/arguments.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/chat/syntax.h"
-#include "witan/tokenizer/chat/work.h"
 
 namespace witan::jinja {
 

@@ -1,9 +1,8 @@
-#include "witan/tokenizer/chat/value_tests.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
 
+#include "witan/tokenizer/chat/builtins.h"
 #include "witan/tokenizer/chat/strings.h"
 #include "witan/tokenizer/chat/syntax.h"
 
