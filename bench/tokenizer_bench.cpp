@@ -14,6 +14,7 @@
 #include "witan/base/files/file.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/corpus/sources.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"

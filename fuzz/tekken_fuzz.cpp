@@ -1,6 +1,6 @@
 // A tekken.json is a tokenizer or an error of ours.
 #include "fuzz/support.h"
-#include "witan/tokenizer/files/tekken.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

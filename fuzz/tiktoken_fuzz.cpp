@@ -4,7 +4,7 @@
 
 #include "fuzz/support.h"
 #include "witan/tokenizer/files/base64.h"
-#include "witan/tokenizer/files/tiktoken.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,6 +1,4 @@
 // Vocabularies of GGUF files encode as the tokenizers that they are made of.
-#include "witan/tokenizer/files/gguf_vocabulary.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
 #include "witan/base/json.h"
+#include "witan/formats/gguf.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"

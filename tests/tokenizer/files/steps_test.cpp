@@ -8,7 +8,7 @@
 #include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/streaming_decoder.h"
 #include "witan/tokenizer/text/normalizer.h"
 #include "witan/tokenizer/text/pretokenizer.h"

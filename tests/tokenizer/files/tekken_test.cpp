@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tekken.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

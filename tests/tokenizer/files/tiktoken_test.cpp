@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tiktoken.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
@@ -7,6 +5,7 @@
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/tokenizer/files/base64.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
 

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tokenizer_json.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/text/byte_alphabet.h"
 #include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"

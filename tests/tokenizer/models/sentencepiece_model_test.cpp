@@ -1,5 +1,3 @@
-#include "witan/tokenizer/models/sentencepiece_model.h"
-
 #include <gtest/gtest.h>
 
 #include <array>

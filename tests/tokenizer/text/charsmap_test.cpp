@@ -7,6 +7,7 @@
 #include "support/message_of.h"
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
+#include "witan/tokenizer/models/sentencepiece.h"
 #include "witan/tokenizer/models/sentencepiece_model.h"
 
 namespace witan {

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/text/regex_translation.h"
-
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"

@@ -12,9 +12,8 @@
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
-#include "witan/tokenizer/files/gguf_vocabulary.h"
+#include "witan/formats/gguf.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::cli {

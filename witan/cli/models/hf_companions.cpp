@@ -14,7 +14,7 @@
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/model_function.h"
 #include "witan/tokenizer/chat/chat_template.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::cli {

@@ -18,7 +18,6 @@
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_folder.h"

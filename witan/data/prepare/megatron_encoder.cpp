@@ -7,7 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/files/vocab_and_merges.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

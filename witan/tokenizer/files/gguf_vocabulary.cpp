@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/gguf_vocabulary.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,10 +8,10 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/files/post_processor.h"
+#include "witan/formats/gguf.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/models/bpe.h"
 #include "witan/tokenizer/models/sentencepiece.h"
-#include "witan/tokenizer/models/sentencepiece_model.h"
 #include "witan/tokenizer/text/byte_alphabet.h"
 #include "witan/tokenizer/text/scanners.h"
 

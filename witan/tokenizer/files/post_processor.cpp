@@ -1,7 +1,8 @@
-#include "witan/tokenizer/files/post_processor.h"
-
 #include <string>
 #include <vector>
+
+#include "witan/tokenizer/files/tokenizer_files.h"
+#include "witan/tokenizer/files/tokenizer_json_parts.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tekken.h"
-
 #include <simdjson.h>
 
 #include <algorithm>
@@ -12,7 +10,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/files/base64.h"
-#include "witan/tokenizer/files/tiktoken.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tiktoken.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,7 +8,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/files/base64.h"
-#include "witan/tokenizer/models/vocabulary_merges.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
+#include "witan/tokenizer/models/merge_table.h"
 #include "witan/tokenizer/text/scanners.h"
 
 namespace witan {

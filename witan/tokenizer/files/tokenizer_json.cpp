@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/tokenizer_json.h"
-
 #include <simdjson.h>
 
 #include <algorithm>
@@ -12,10 +10,9 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/files/json_node.h"
-#include "witan/tokenizer/files/post_processor.h"
 #include "witan/tokenizer/files/serde_number.h"
-#include "witan/tokenizer/files/tokenizer_json_steps.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
+#include "witan/tokenizer/files/tokenizer_json_parts.h"
 #include "witan/tokenizer/models/sentencepiece.h"
 #include "witan/tokenizer/models/token_map.h"
 #include "witan/tokenizer/text/byte_alphabet.h"

@@ -1,9 +1,8 @@
-#include "witan/tokenizer/files/tokenizer_json_steps.h"
-
 #include <map>
 #include <vector>
 
 #include "witan/tokenizer/files/base64.h"
+#include "witan/tokenizer/files/tokenizer_json_parts.h"
 #include "witan/tokenizer/text/characters.h"
 #include "witan/tokenizer/text/scanners.h"
 

@@ -6,7 +6,7 @@
 #include "witan/base/json.h"
 #include "witan/tokenizer/files/base64.h"
 #include "witan/tokenizer/files/serde_number.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/models/sentencepiece.h"
 #include "witan/tokenizer/text/byte_alphabet.h"
 #include "witan/tokenizer/text/scanners.h"

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/files/vocab_and_merges.h"
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -8,8 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/files/tiktoken.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 
 namespace witan {
 namespace {

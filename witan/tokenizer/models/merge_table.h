@@ -1,10 +1,11 @@
-// The merges of byte-pair encoding by their pairs.
+// The merges of byte-pair encoding: found by their pairs, and derived for vocabularies that list none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "witan/tokenizer/models/token_map.h"
 #include "witan/tokenizer/models/tokenizer_spec.h"
 
 namespace witan {
@@ -40,5 +41,12 @@ class MergeTable {
 
   std::vector<Entry> entries_;
 };
+
+// Fills spec.merges and spec.merge_ranks for vocabularies that list no merges, SentencePiece's and tiktoken's: two
+// neighbours merge whenever their joined text is a token, the token of the lowest rank first. For each token in `ids`
+// this adds every pair of tokens in `known` that spells it, with rank `rank_of[id]`. Pairs are cut between bytes, or
+// between characters if `characters`. Throws DataError for a token of more than 1,024 bytes.
+void add_merges(TokenizerSpec& spec, const std::vector<int32_t>& ids, const TokenMap& known,
+                const std::vector<uint32_t>& rank_of, bool characters);
 
 }  // namespace witan

@@ -8,7 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
-#include "witan/tokenizer/models/vocabulary_merges.h"
+#include "witan/tokenizer/models/merge_table.h"
 #include "witan/tokenizer/text/characters.h"
 
 namespace witan {

@@ -1,5 +1,3 @@
-#include "witan/tokenizer/models/sentencepiece_model.h"
-
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -7,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/models/sentencepiece.h"
 
 namespace witan {
 namespace {

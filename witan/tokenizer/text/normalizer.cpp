@@ -10,7 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/text/ascii_words.h"
+#include "witan/tokenizer/text/ascii_block.h"
 #include "witan/tokenizer/text/bert.h"
 #include "witan/tokenizer/text/characters.h"
 #include "witan/tokenizer/text/charsmap.h"

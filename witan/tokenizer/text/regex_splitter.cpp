@@ -11,7 +11,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/text/regex_translation.h"
 
 namespace witan {
 namespace {

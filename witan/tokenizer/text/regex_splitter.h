@@ -1,5 +1,5 @@
 // Splits text with a regular expression that has no scanner: with Oniguruma, as in Hugging Face tokenizers, with
-// Witan's own Unicode tables (regex_translation.h), bounded in time and memory.
+// Witan's own Unicode tables (with_own_unicode()), bounded in time and memory.
 #pragma once
 
 #include <functional>
@@ -32,5 +32,11 @@ class RegexSplitter {
   std::string regex_;
   std::unique_ptr<Code> code_;
 };
+
+// Rewrites a regular expression of a tokenizer.json so that its matches depend neither on the version of Oniguruma on
+// this system nor on its Unicode tables: \p{...}, \w, \d, \s, \b and POSIX brackets are replaced by their characters
+// (unicode.h). Throws DataError naming the construct and its replacement if another version of Oniguruma might read the
+// expression differently, or if the tables do not contain a property. Other mistakes are left to Oniguruma to report.
+std::string with_own_unicode(std::string_view regex);
 
 }  // namespace witan

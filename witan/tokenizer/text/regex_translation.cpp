@@ -1,5 +1,3 @@
-#include "witan/tokenizer/text/regex_translation.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -12,6 +10,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/text/regex_splitter.h"
 #include "witan/tokenizer/text/unicode.h"
 
 namespace witan {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "witan/tokenizer/text/ascii_block.h"
 #include "witan/tokenizer/text/ascii_pieces.h"
-#include "witan/tokenizer/text/ascii_words.h"
 #include "witan/tokenizer/text/unicode.h"
 
 namespace witan {

@@ -8,7 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
+#include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_start.h"

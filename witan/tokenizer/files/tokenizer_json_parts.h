@@ -1,4 +1,5 @@
-// A value of a tokenizer.json with its place in the file, for messages.
+// Reads the parts of a tokenizer.json around its model, from JSON values that know their place in the file.
+// docs/formats/tokenizer_json.md lists what is supported.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 
 namespace witan {
 
@@ -75,5 +77,20 @@ class JsonNode {
   const Json* value_;
   std::string source_, path_;
 };
+
+// The bytes that a base64 string stands for.
+std::string bytes_in(const JsonNode& node);
+
+// Each reads one part into `spec`. They throw CorruptionError for values that are wrong in themselves, DataError for
+// values that Witan does not support.
+void read_normalizer(const JsonNode& node, TokenizerSpec& spec);
+// Sets spec.byte_level if ByteLevel is the last step. `bytes_expected`: the decoder requires that.
+void read_pretokenizer(const JsonNode& node, bool bytes_expected, TokenizerSpec& spec);
+// Whether the decoder is that of a byte-level vocabulary.
+bool decodes_bytes(const JsonNode& node);
+void read_decoder(const JsonNode& node, TokenizerSpec& spec);
+// `spec` must have its vocabulary already. Refuses post-processors that may add other tokens than Hugging Face
+// tokenizers would.
+void read_post_processor(const JsonNode& node, TokenizerSpec& spec);
 
 }  // namespace witan
