@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "witan/tokenizer/text/added_tokens.h"
+#include "witan/tokenizer/text/decoder.h"
+#include "witan/tokenizer/text/normalizer.h"
+#include "witan/tokenizer/text/pretokenizer.h"
 
 namespace witan {
 
@@ -13,83 +17,6 @@ namespace witan {
 struct Merge {
   int32_t left, right, result;
   bool operator==(const Merge&) const = default;
-};
-
-// A token that is matched in the text before it is split into pre-tokens.
-struct AddedToken {
-  int32_t id = 0;
-  std::string text;
-  bool special = true;       // recognised in a text only on request
-  bool normalized = false;   // matched after normalisation instead of before
-  bool in_model = true;      // the model's vocabulary lists it too
-  bool single_word = false;  // matched only where no letter, digit or underscore touches it
-  bool lstrip = false;       // swallows the white space before it
-  bool rstrip = false;       // and behind it
-};
-
-// One step of the normalizer, in Hugging Face's terms.
-struct NormalizerStep {
-  enum class Kind { nfc, nfd, nfkc, nfkd, lowercase, strip, prepend, replace, precompiled, strip_accents, bert };
-  Kind kind = Kind::nfc;
-  std::string pattern = {};        // replace: a text, or a regular expression
-  std::string content = {};        // prepend, replace: the new text; precompiled: the character map (charsmap.h)
-  bool regex = false;              // replace: what `pattern` is
-  bool left = true, right = true;  // strip: which ends
-  // bert: removes control characters, puts spaces around Chinese characters, removes accents, writes lower case
-  bool clean = false, chinese = false, accents = false, lower = false;
-  bool operator==(const NormalizerStep&) const = default;
-};
-
-// What becomes of the matches of a split pattern: a piece each, nothing, one piece with the matches next to it, or a
-// part of the piece before or behind it.
-enum class SplitBehavior { isolated, removed, contiguous, merged_with_previous, merged_with_next };
-enum class PrependScheme { always, first, never };
-
-// One step of the pre-tokenizer. Metaspace writes `pattern` for every space, puts one before the text (`prepend`:
-// before every part between added tokens, or only before the first) and cuts before each (`cut`).
-struct SplitStep {
-  // punctuation, words (runs of word characters and of others that are not white space), bert: white space removed and
-  // punctuation isolated
-  enum class Kind { regex, literal, metaspace, punctuation, words, bert };
-
-  SplitStep(std::string regex) : pattern(std::move(regex)) {}  // NOLINT(google-explicit-constructor): isolated matches
-  SplitStep(const char* regex) : pattern(regex) {}             // NOLINT(google-explicit-constructor)
-  static SplitStep metaspace(std::string replacement, PrependScheme prepend, bool cut) {
-    SplitStep step(std::move(replacement));
-    step.kind = Kind::metaspace;
-    step.prepend = prepend;
-    step.cut = cut;
-    return step;
-  }
-
-  static SplitStep of(Kind kind) {
-    SplitStep step("");
-    step.kind = kind;
-    return step;
-  }
-
-  std::string pattern;
-  Kind kind = Kind::regex;
-  SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;  // what stands between the matches is what counts as matched
-  PrependScheme prepend = PrependScheme::always;
-  bool cut = true;
-  bool operator==(const SplitStep&) const = default;
-};
-
-// One step of what makes text of tokens where the vocabulary is one of characters.
-struct DecoderStep {
-  // replace `pattern` by `content`; strip up to `start` and `stop` times `pattern` from the ends of each token;
-  // metaspace: `pattern` stands for a space; word_piece: the prefix `pattern` marks tokens within a word;
-  // byte_fallback: <0x0A> is the byte 10; fuse: all tokens become one; join: a space between tokens
-  enum class Kind { replace, strip, metaspace, word_piece, byte_fallback, fuse, join };
-  Kind kind = Kind::fuse;
-  std::string pattern = {}, content = {};
-  bool regex = false;     // replace: what `pattern` is
-  bool prepends = false;  // metaspace: encoding puts one before the text
-  bool cleanup = false;   // word_piece: no spaces before punctuation
-  int64_t start = 0, stop = 0;
-  bool operator==(const DecoderStep&) const = default;
 };
 
 struct TokenizerSpec {

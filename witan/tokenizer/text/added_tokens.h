@@ -10,9 +10,19 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/tokenizer/models/tokenizer_spec.h"
-
 namespace witan {
+
+// A token that is matched in the text before it is split into pre-tokens.
+struct AddedToken {
+  int32_t id = 0;
+  std::string text;
+  bool special = true;       // recognised in a text only on request
+  bool normalized = false;   // matched after normalisation instead of before
+  bool in_model = true;      // the model's vocabulary lists it too
+  bool single_word = false;  // matched only where no letter, digit or underscore touches it
+  bool lstrip = false;       // swallows the white space before it
+  bool rstrip = false;       // and behind it
+};
 
 // Bytes [begin, end) of a text.
 struct TextSpan {

@@ -7,10 +7,24 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/text/regex_splitter.h"
 
 namespace witan {
+
+// One step of what makes text of tokens where the vocabulary is one of characters.
+struct DecoderStep {
+  // replace `pattern` by `content`; strip up to `start` and `stop` times `pattern` from the ends of each token;
+  // metaspace: `pattern` stands for a space; word_piece: the prefix `pattern` marks tokens within a word;
+  // byte_fallback: <0x0A> is the byte 10; fuse: all tokens become one; join: a space between tokens
+  enum class Kind { replace, strip, metaspace, word_piece, byte_fallback, fuse, join };
+  Kind kind = Kind::fuse;
+  std::string pattern = {}, content = {};
+  bool regex = false;     // replace: what `pattern` is
+  bool prepends = false;  // metaspace: encoding puts one before the text
+  bool cleanup = false;   // word_piece: no spaces before punctuation
+  int64_t start = 0, stop = 0;
+  bool operator==(const DecoderStep&) const = default;
+};
 
 // Immutable: its methods may be called from several threads.
 class Decoder {

@@ -1,14 +1,24 @@
 // What a tokenizer does to a text before it splits it: the normalizers of Hugging Face's tokenizers.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "witan/tokenizer/models/tokenizer_spec.h"
-
 namespace witan {
+
+// One step of the normalizer, in Hugging Face's terms.
+struct NormalizerStep {
+  enum class Kind { nfc, nfd, nfkc, nfkd, lowercase, strip, prepend, replace, precompiled, strip_accents, bert };
+  Kind kind = Kind::nfc;
+  std::string pattern = {};        // replace: a text, or a regular expression
+  std::string content = {};        // prepend, replace: the new text; precompiled: the character map (charsmap.h)
+  bool regex = false;              // replace: what `pattern` is
+  bool left = true, right = true;  // strip: which ends
+  // bert: removes control characters, puts spaces around Chinese characters, removes accents, writes lower case
+  bool clean = false, chinese = false, accents = false, lower = false;
+  bool operator==(const NormalizerStep&) const = default;
+};
 
 // The steps of a normalizer, one after the other. Immutable: its methods may be called from several threads.
 class Normalizer {

@@ -5,16 +5,53 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/text/bert.h"
 #include "witan/tokenizer/text/pieces.h"
 #include "witan/tokenizer/text/regex_splitter.h"
 #include "witan/tokenizer/text/scanners.h"
 
 namespace witan {
+
+// What becomes of the matches of a split pattern: a piece each, nothing, one piece with the matches next to it, or a
+// part of the piece before or behind it.
+enum class SplitBehavior { isolated, removed, contiguous, merged_with_previous, merged_with_next };
+enum class PrependScheme { always, first, never };
+
+// One step of the pre-tokenizer. Metaspace writes `pattern` for every space, puts one before the text (`prepend`:
+// before every part between added tokens, or only before the first) and cuts before each (`cut`).
+struct SplitStep {
+  // punctuation, words (runs of word characters and of others that are not white space), bert: white space removed and
+  // punctuation isolated
+  enum class Kind { regex, literal, metaspace, punctuation, words, bert };
+
+  SplitStep(std::string regex) : pattern(std::move(regex)) {}  // NOLINT(google-explicit-constructor): isolated matches
+  SplitStep(const char* regex) : pattern(regex) {}             // NOLINT(google-explicit-constructor)
+  static SplitStep metaspace(std::string replacement, PrependScheme prepend, bool cut) {
+    SplitStep step(std::move(replacement));
+    step.kind = Kind::metaspace;
+    step.prepend = prepend;
+    step.cut = cut;
+    return step;
+  }
+
+  static SplitStep of(Kind kind) {
+    SplitStep step("");
+    step.kind = kind;
+    return step;
+  }
+
+  std::string pattern;
+  Kind kind = Kind::regex;
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;  // what stands between the matches is what counts as matched
+  PrependScheme prepend = PrependScheme::always;
+  bool cut = true;
+  bool operator==(const SplitStep&) const = default;
+};
 
 // A chain of steps: each splits the pieces left by the previous one, and sees nothing outside the piece. Known patterns
 // run as linear scanners, others with Oniguruma. Without steps the whole text is one pre-token. Immutable: split() may
