@@ -15,7 +15,6 @@
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/text/scanners.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/tokenizer/training/bpe_trainer.h"

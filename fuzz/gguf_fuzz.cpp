@@ -5,7 +5,6 @@
 #include "fuzz/support.h"
 #include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/formats/gguf.h"
-#include "witan/tokenizer/files/gguf_vocabulary.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
 

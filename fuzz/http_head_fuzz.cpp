@@ -1,6 +1,6 @@
 // The lines of an answer's head: how long to wait, which page follows, where a redirect leads.
 #include "fuzz/support.h"
-#include "witan/fetch/hub_answers.h"
+#include "witan/fetch/hub.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -1,7 +1,7 @@
 // The hub's answers: the first byte says whether the input describes a repository or lists files. What is accepted has
 // names that stay below their folder, and digests that can be some.
 #include "fuzz/support.h"
-#include "witan/fetch/hub_answers.h"
+#include "witan/fetch/hub.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -1,6 +1,6 @@
 // A task is read, or refused in words; what its templates print is read as a list, or refused.
 #include "fuzz/support.h"
-#include "witan/tasks/python_literal.h"
+#include "witan/tasks/python.h"
 #include "witan/tasks/task_config.h"
 #include "witan/tasks/yaml_file.h"
 

@@ -19,9 +19,7 @@
 #include "witan/data/parquet/parquet_reader.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/jsonl.h"
-#include "witan/tokenizer/files/tiktoken.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/config.h"
 

@@ -7,7 +7,6 @@
 
 #include "fetch/fetch_support.h"
 #include "witan/base/error.h"
-#include "witan/fetch/presets.h"
 
 namespace witan::fetch {
 namespace {

@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "fetch/fetch_support.h"
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/glob.h"
+#include "witan/base/json.h"
 
 namespace witan::fetch {
 namespace {
@@ -217,6 +222,59 @@ TEST_F(HubEnvironment, GivesEndpointAndToken) {
   const std::string message = message_of<UsageError>([] { with("http://mirror.example", "hf_x"); });
   EXPECT_NE(message.find("unset HF_TOKEN"), std::string::npos);
   EXPECT_EQ(message.find("hf_x"), std::string::npos);
+}
+
+std::string file_with(const std::string& members) {
+  return R"([{"type": "file", "path": "a", "oid": ")" + std::string(40, 'a') + "\", " + members + "}]";
+}
+
+TEST(HubAnswers, ListFilesAndSayTheirSize) {
+  const auto files = parse_files(file_with("\"size\": 7"), "page");
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_TRUE(files[0] == (HubFile{"a", 7, {DigestKind::git_blob, std::string(40, 'a')}}));
+  EXPECT_TRUE(parse_files(R"([{"type": "directory", "path": "../x"}])", "page").empty());
+}
+
+TEST(HubAnswers, RefuseSizesThatAreNoWholeNumbers) {
+  for (const char* size : {"1.5", "1e300", "\"7\"", "null", "[7]"})
+    EXPECT_EQ(
+        message_of<DataError>([&] { parse_files(file_with(std::string("\"size\": ") + size), "page"); }).substr(0, 40),
+        "page: a: \"size\" is not as it should be: ")
+        << size;
+}
+
+TEST(HubAnswers, NameTheNextPage) {
+  HttpResult result;
+  EXPECT_EQ(next_page(result), "");
+  result.take_header("Link: <https://a/b?cursor=x>; rel=\"next\"");
+  EXPECT_EQ(next_page(result), "https://a/b?cursor=x");
+  result.take_header("HTTP/1.1 200 OK");
+  result.take_header("Link: <https://a/first>; rel=first, <https://a/2>; rel=next");
+  EXPECT_EQ(next_page(result), "https://a/2");
+}
+
+// Names as huggingface_hub has them (tests/golden/fetch/make_names.py).
+Json golden_names() {
+  const fs::path path = fs::path(WITAN_SOURCE_DIR) / "tests/golden/fetch/names.json";
+  return parse_json(read_file(path), path.string());
+}
+
+TEST(FetchNames, AddressesAreThoseOfTheHubsOwnLibrary) {
+  const Json names = golden_names();
+  for (const Json& place : names["urls"]) {
+    const auto kind = place["kind"] == "dataset" ? RepositoryKind::dataset : RepositoryKind::model;
+    EXPECT_EQ(file_url({}, {kind, place["name"]}, place["revision"], place["path"]), place["url"].get<std::string>());
+  }
+}
+
+TEST(FetchNames, PatternsChooseWhatTheHubsOwnLibraryChooses) {
+  const Json names = golden_names();
+  for (const Json& item : names["chosen"]) {
+    std::vector<std::string> chosen;
+    for (const std::string path : names["files"])
+      if (matches_any({item["pattern"].get<std::string>()}, path)) chosen.push_back(path);
+    EXPECT_EQ(chosen, item["chosen"].get<std::vector<std::string>>()) << item["pattern"];
+  }
 }
 
 }  // namespace

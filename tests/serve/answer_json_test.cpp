@@ -1,10 +1,9 @@
-#include "witan/serve/answer_json.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "serve/parrot.h"
+#include "witan/serve/answer.h"
 
 namespace witan {
 namespace {

@@ -47,4 +47,14 @@ Listing list_files(const FetchOptions& options);
 // before, where there is not enough room, UsageError while another process fetches to the folder, and as download().
 FetchSummary fetch_files(const FetchOptions& options, const Listing& listing, const FetchHooks& hooks);
 
+struct FetchPreset {
+  std::string name, repository, subset;
+  std::vector<std::string> include;
+};
+
+const std::vector<FetchPreset>& fetch_presets();
+
+// Throws UsageError for a name that none has.
+const FetchPreset& fetch_preset(const std::string& name);
+
 }  // namespace witan::fetch

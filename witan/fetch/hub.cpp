@@ -9,7 +9,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/fetch/hub_answers.h"
 
 namespace witan::fetch {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/fetch/digest.h"
@@ -82,5 +83,14 @@ void check_file_name(const std::string& path);
 
 // What a failed request comes to, in words: what was asked, what came, why, and the way out.
 std::string describe_failure(const HubOptions& options, const Repository& repository, const HttpResult& result);
+
+// Parse what the hub answers (hub_answers.cpp). Each throws DataError naming `where` for an answer that is malformed.
+
+// The description of a repository at a revision.
+RepositoryState parse_state(std::string_view text, const std::string& where);
+// A page of the list of files, without folders. The paths are safe to use below a folder of one's own.
+std::vector<HubFile> parse_files(std::string_view text, const std::string& where);
+// The address of the next page, from a Link header (RFC 8288) such as <https://...>; rel="next"; "" without one.
+std::string next_page(const HttpResult& result);
 
 }  // namespace witan::fetch

@@ -1,5 +1,3 @@
-#include "witan/fetch/hub_answers.h"
-
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <type_traits>
@@ -7,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
+#include "witan/fetch/hub.h"
 
 namespace witan::fetch {
 namespace {

@@ -1,10 +1,9 @@
-#include "witan/serve/answer_json.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 
 #include "witan/base/text.h"
+#include "witan/serve/answer.h"
 
 namespace witan::serve {
 namespace {

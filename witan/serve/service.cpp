@@ -7,9 +7,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/serve/access.h"
 #include "witan/serve/answer.h"
-#include "witan/serve/own_host.h"
-#include "witan/serve/secret.h"
 
 namespace witan::serve {
 namespace {

@@ -17,7 +17,7 @@ namespace witan::serve {
 
 struct ServiceOptions {
   // What requests must show as "Authorization: Bearer KEY". Empty: nothing, but requests of web pages are refused
-  // (own_host.h), and `host` is the name that the server listens at.
+  // (access.h), and `host` is the name that the server listens at.
   std::string api_key = {}, host = {};
   int64_t waiting = 256;  // sequences that may wait
 };

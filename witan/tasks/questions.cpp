@@ -6,8 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tasks/python_literal.h"
-#include "witan/tasks/python_random.h"
+#include "witan/tasks/python.h"
 #include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "witan/tasks/task_config.h"
-#include "witan/tasks/task_rows.h"
 
 namespace witan {
 

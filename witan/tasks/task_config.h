@@ -50,4 +50,14 @@ struct TaskConfig {
 // Throws DataError naming the file, the key and the way out for what is missing, not understood or of the wrong kind.
 TaskConfig parse_task(const jinja::Entries& keys, const fs::path& file);
 
+// A row: its columns and their values. All rows of a split have the same columns; what a row of JSON lacks is none.
+using TaskRow = jinja::Entries;
+
+// The rows of a split. dataset_path is "json", "parquet" or "arrow", with the files in data_files, or a folder, such as
+// `witan data fetch` makes: of dataset_name's folder in it, if there is one, the files and folders called after the
+// split ("test.jsonl", "test-00000-of-00001.parquet", "data/test/..."). Paths are relative to the task's file, or to
+// the current folder. Throws DataError naming the task's file and the way out, and for a row that cannot be read;
+// CorruptionError, IoError.
+std::vector<TaskRow> read_split(const TaskConfig& task, const std::string& split);
+
 }  // namespace witan

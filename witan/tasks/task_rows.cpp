@@ -1,11 +1,10 @@
-#include "witan/tasks/task_rows.h"
-
 #include <algorithm>
 #include <set>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/data/rows/row_reader.h"
+#include "witan/tasks/task_config.h"
 
 namespace witan {
 namespace {

@@ -10,7 +10,6 @@
 #include "witan/base/text.h"
 #include "witan/data/prepare/text_encoder.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

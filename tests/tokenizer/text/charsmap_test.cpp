@@ -8,7 +8,6 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/tokenizer/models/sentencepiece.h"
-#include "witan/tokenizer/models/sentencepiece_model.h"
 
 namespace witan {
 namespace {

@@ -9,7 +9,6 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/fetch/presets.h"
 #include "witan/report/progress/progress.h"
 
 namespace witan::cli {

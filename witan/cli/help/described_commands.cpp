@@ -7,7 +7,7 @@
 
 #include "witan/cli/args/recipes.h"
 #include "witan/cli/presets.h"
-#include "witan/fetch/presets.h"
+#include "witan/fetch/fetch.h"
 
 namespace witan::cli {
 namespace {

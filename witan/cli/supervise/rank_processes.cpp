@@ -17,7 +17,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/processes/launch.h"
-#include "witan/serve/secret.h"
+#include "witan/serve/access.h"
 #include "witan/train/signals/signals.h"
 
 namespace witan::cli {

@@ -10,7 +10,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/watch/watch_service.h"
-#include "witan/serve/secret.h"
+#include "witan/serve/access.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_lock.h"
 #include "witan/train/signals/signals.h"

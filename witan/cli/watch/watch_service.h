@@ -14,7 +14,7 @@ class WatchService {
   WatchService(Dashboard& dashboard, std::string secret) : dashboard_(dashboard), secret_(std::move(secret)) {}
 
   // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Requests of
-  // other sites' pages are refused with 403 (serve/own_host.h). Large answers are compressed for clients that take
+  // other sites' pages are refused with 403 (serve/access.h). Large answers are compressed for clients that take
   // gzip. HEAD is answered as GET; the server leaves the body out.
   serve::HttpResponse answer(const serve::HttpRequest& request);
 

@@ -9,12 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/formats/gguf.h"
-#include "witan/tokenizer/files/gguf_vocabulary.h"
-#include "witan/tokenizer/files/post_processor.h"
-#include "witan/tokenizer/files/tekken.h"
-#include "witan/tokenizer/files/tiktoken.h"
-#include "witan/tokenizer/files/tokenizer_json.h"
-#include "witan/tokenizer/files/vocab_and_merges.h"
+#include "witan/tokenizer/files/tokenizer_json_parts.h"
 #include "witan/tokenizer/models/sentencepiece.h"
 
 namespace witan {

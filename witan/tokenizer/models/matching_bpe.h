@@ -17,11 +17,11 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/tokenizer/models/interleaved.h"
 #include "witan/tokenizer/models/merge_table.h"
 #include "witan/tokenizer/models/pair_ranks.h"
 #include "witan/tokenizer/models/token_trie.h"
 #include "witan/tokenizer/models/tokenizer_spec.h"
-#include "witan/tokenizer/models/turns.h"
 #include "witan/tokenizer/models/word_batch.h"
 
 namespace witan {

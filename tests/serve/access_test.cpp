@@ -1,4 +1,4 @@
-#include "witan/serve/secret.h"
+#include "witan/serve/access.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,9 @@
-#include "witan/serve/own_host.h"
+#include "witan/serve/access.h"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
+#include <openssl/crypto.h>
+#include <sys/random.h>
 
 #include <algorithm>
 
@@ -30,6 +33,18 @@ bool is_own(const std::string& host, const std::string& name) {
 }
 
 }  // namespace
+
+bool same_secret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string new_secret() {
+  unsigned char bytes[16];
+  require<IoError>(::getrandom(bytes, sizeof bytes, 0) == sizeof bytes, "the system gives no random numbers");
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
 
 std::optional<std::string> foreign_request(const HttpRequest& request, const std::string& name) {
   const std::string host = lower_case(request.host);
