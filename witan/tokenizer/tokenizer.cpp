@@ -329,7 +329,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
     for (const int32_t id : ids) {
       if (has_token(id)) tokens.push_back(spec().tokens[static_cast<size_t>(id)]);
     }
-    return tables_->decoder.text_of(std::move(tokens));
+    return tables_->decoder.decode(std::move(tokens));
   }
   std::string text;
   bool first = true;

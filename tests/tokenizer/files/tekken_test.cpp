@@ -39,7 +39,7 @@ TEST(Tekken, SpecialTokensComeFirst) {
 TEST(Tekken, NamesWhatIsBroken) {
   EXPECT_EQ(message("/config", 3), "t.json: not a tekken.json: it must be an object with a \"config\"");
   EXPECT_EQ(message("/config/pattern", 3),
-            "t.json: config.pattern is missing or of the wrong type; get the file again");
+            "t.json: config.pattern is missing or of the wrong type; download the file again");
   EXPECT_EQ(message("/config/default_num_special_tokens", 376),
             "t.json: config.default_vocab_size is 375 and config.default_num_special_tokens 376");
   EXPECT_EQ(message("/config/default_num_special_tokens", 19),

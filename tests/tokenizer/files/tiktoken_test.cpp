@@ -43,7 +43,7 @@ TEST(Tiktoken, NamesWhatIsBroken) {
   EXPECT_TRUE(looks_like_ranks(ranks_of({})));
   EXPECT_FALSE(looks_like_ranks("{\"a\": 1}"));
   EXPECT_FALSE(looks_like_ranks(""));
-  const std::string end = "is not a token in base64, a space and an id from 0 to 16777215: get the file again";
+  const std::string end = "is not a token in base64, a space and an id from 0 to 16777215: download the file again";
   EXPECT_EQ(message("YQ== 0\nYg=\n"), "r.tiktoken: line 2, \"Yg=\", " + end);
   EXPECT_EQ(message("YQ== 16777216\n"), "r.tiktoken: line 1, \"YQ== 16777216\", " + end);
   EXPECT_EQ(message("YQ== -1\n"), "r.tiktoken: line 1, \"YQ== -1\", " + end);
@@ -51,7 +51,7 @@ TEST(Tiktoken, NamesWhatIsBroken) {
   EXPECT_EQ(message("= 1\nYg== 1\n"), "r.tiktoken: line 2 gives the id 1 again");
   EXPECT_EQ(message("= 1\n= 2\n"), "r.tiktoken: line 2 gives the empty token again");
   EXPECT_EQ(message("YQ== 0\nYg== 70000\n"),
-            "r.tiktoken: line 2 gives the id 70000 in a file of 3 lines: get the file again");
+            "r.tiktoken: line 2 gives the id 70000 in a file of 3 lines: download the file again");
   EXPECT_EQ(message("YQ== 1\nYQ== 2\n"), "r.tiktoken: the token 2, \"a\", appears twice");
   EXPECT_NE(message(ranks_of({std::string(1025, 'a')})).find("has 1025 bytes, more than 1024"), std::string::npos);
 }

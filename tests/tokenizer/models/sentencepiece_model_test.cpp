@@ -45,12 +45,12 @@ TEST(SentencePieceModel, NamesWhatIsBroken) {
   const std::string broken = "m.model: not a SentencePiece model, or a damaged one: ";
   EXPECT_EQ(message(""), broken + "no piece is of type unknown");
   EXPECT_EQ(message("\x0A\x7F"),
-            broken + "field 1 says that it has 127 bytes, of 0 left at byte 2; get the file again");
-  EXPECT_EQ(message("\x0B"), broken + "field 1 has the wire type 3 at byte 1; get the file again");
+            broken + "field 1 declares 127 bytes, but only 0 are left at byte 2; download the file again");
+  EXPECT_EQ(message("\x0B"), broken + "field 1 has the wire type 3 at byte 1; download the file again");
   EXPECT_EQ(message(std::string(11, '\xFF')),
-            broken + "a number has more than ten bytes at byte 10; get the file again");
-  EXPECT_EQ(message(piece("a", 7)), broken + "a piece has the type 7 at byte 7; get the file again");
-  EXPECT_EQ(message(field(1, "")), broken + "a piece is empty at byte 2; get the file again");
+            broken + "a number has more than ten bytes at byte 10; download the file again");
+  EXPECT_EQ(message(piece("a", 7)), broken + "a piece has the type 7 at byte 7; download the file again");
+  EXPECT_EQ(message(field(1, "")), broken + "a piece is empty at byte 2; download the file again");
   EXPECT_EQ(message(piece("u", 2) + piece("a", 1) + piece("a", 1)), "m.model: the piece \"a\" appears twice (id 2)");
   EXPECT_NE(message(piece("u", 2) + piece("a", 1)).find("ends before the settings"), std::string::npos);
   EXPECT_EQ(message(piece("u", 2) + piece("v", 2)), "m.model: the pieces 0 and 1 are both of type unknown");

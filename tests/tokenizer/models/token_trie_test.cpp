@@ -31,16 +31,16 @@ TEST(TokenTrie, FindsTheLongestBeginning) {
     for (const int32_t id : ids)
       if (const std::string& token = tokens[static_cast<size_t>(id)]; given.starts_with(token))
         if (longest < 0 || token.size() > tokens[static_cast<size_t>(longest)].size()) longest = id;
-    ASSERT_EQ(trie.longest_beginning(given), longest) << i;
+    ASSERT_EQ(trie.longest_prefix(given), longest) << i;
   }
-  EXPECT_EQ(trie.longest_beginning(""), -1);
-  EXPECT_EQ(TokenTrie().longest_beginning(std::string_view("\0", 1)), -1);
+  EXPECT_EQ(trie.longest_prefix(""), -1);
+  EXPECT_EQ(TokenTrie().longest_prefix(std::string_view("\0", 1)), -1);
 }
 
 TEST(TokenTrie, RefusesTooManyNodes) {
   TokenTrie trie;
   EXPECT_FALSE(trie.build({std::string(1 << 24, 'a'), "b"}, {0, 1}));
-  EXPECT_EQ(trie.longest_beginning("b"), -1);
+  EXPECT_EQ(trie.longest_prefix("b"), -1);
 }
 
 }  // namespace

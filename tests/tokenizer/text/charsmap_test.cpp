@@ -20,11 +20,11 @@ std::string charsmap_bytes() {
 
 TEST(Charsmap, FindsTheRules) {
   const Charsmap map(charsmap_bytes());
-  EXPECT_EQ(map.longest("\u00A0x")->becomes, " ");
+  EXPECT_EQ(map.longest("\u00A0x")->replacement, " ");
   EXPECT_EQ(map.longest("\u00A0x")->length, 2u);
-  EXPECT_EQ(map.longest("\uFB01")->becomes, "fi");
-  EXPECT_EQ(map.longest("e\u0301x")->becomes, "\u00E9");
-  EXPECT_EQ(map.longest("\x1F")->becomes, "");
+  EXPECT_EQ(map.longest("\uFB01")->replacement, "fi");
+  EXPECT_EQ(map.longest("e\u0301x")->replacement, "\u00E9");
+  EXPECT_EQ(map.longest("\x1F")->replacement, "");
   EXPECT_FALSE(map.longest("e"));
   EXPECT_FALSE(map.longest(""));
   EXPECT_EQ(map.normalize_graphemes("e\u0301\uFB01 x\u3000"), "\u00E9fi x ");
@@ -32,9 +32,9 @@ TEST(Charsmap, FindsTheRules) {
 
 TEST(Charsmap, NamesWhatIsBroken) {
   EXPECT_EQ(test::message_of<CorruptionError>([] { Charsmap("abcd"); }),
-            "the compiled character map has 4 bytes, too few for one: get the tokenizer's file again");
+            "the compiled character map has 4 bytes, too few for its header: download the tokenizer file again");
   EXPECT_EQ(test::message_of<CorruptionError>([] { Charsmap(std::string("\x05\0\0\0ab", 6)); }),
-            "the compiled character map says that its trie has 5 bytes, of 2: get the tokenizer's file again");
+            "the compiled character map declares a trie of 5 bytes, but has only 2: download the tokenizer file again");
 }
 
 TEST(Charsmap, DamagedTriesStayInside) {

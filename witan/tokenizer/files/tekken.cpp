@@ -46,7 +46,7 @@ template <class Value>
 Value value_at(const JsonElement& object, const char* key, std::string_view source, const std::string& where) {
   Value value{};
   require<CorruptionError>(object[key].get(value) == simdjson::SUCCESS, source, ": ", where, key,
-                           " is missing or of the wrong type; get the file again");
+                           " is missing or of the wrong type; download the file again");
   return value;
 }
 

@@ -230,10 +230,10 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
     auto rank = parse_rank(line);
     require<CorruptionError>(rank.has_value(), source, ": line ", number, ", \"", clipped(line),
                              "\", is not a token in base64, a space and an id from 0 to ", kMostRanks - 1,
-                             ": get the file again");
+                             ": download the file again");
     const auto id = static_cast<size_t>(rank->second);
     require<CorruptionError>(id < most, source, ": line ", number, " gives the id ", id, " in a file of ", lines,
-                             " lines: get the file again");
+                             " lines: download the file again");
     if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
     require<CorruptionError>(spec.tokens[id].empty() && rank->second != spec.empty_token, source, ": line ", number,
                              " gives the id ", id, " again");

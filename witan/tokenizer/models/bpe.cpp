@@ -11,12 +11,12 @@
 namespace witan {
 namespace {
 
-// Up to here looking for the lowest rank among all pairs beats a heap.
+// Up to this length a linear scan for the lowest rank is faster than a heap.
 constexpr size_t kShortWord = 48;
 
 constexpr std::string_view kMetaspace = "\u2581";  // ▁, which stands for a space
 
-// Ids that a word may become: those of the model's vocabulary, but no special token.
+// The ids that words may be encoded to: the model's vocabulary without special tokens.
 std::vector<bool> word_tokens(const TokenizerSpec& spec) {
   std::vector<bool> usable(spec.tokens.size());
   for (size_t id = 0; id < usable.size(); ++id) usable[id] = !spec.tokens[id].empty();
@@ -25,7 +25,7 @@ std::vector<bool> word_tokens(const TokenizerSpec& spec) {
   return usable;
 }
 
-// Whether no merge reaches over the beginning of a run of ▁, so that each run begins a word of its own.
+// Whether no merge crosses the start of a run of ▁, so that each run starts a word of its own.
 bool metaspace_begins_words(const TokenizerSpec& spec) {
   return std::none_of(spec.merges.begin(), spec.merges.end(), [&](const Merge& merge) {
     const std::string_view text = spec.tokens[static_cast<size_t>(merge.result)];
@@ -117,7 +117,7 @@ void Bpe::encode_words(const Pieces& words, std::vector<int32_t>& out) const {
   }
 }
 
-// Many words at once, if they can be matched; else one by one.
+// Encodes words together if matching applies, else one by one.
 void Bpe::encode_new(std::span<NewWord> words) const {
   if (words.empty()) return;
   if (const MatchingBpe* matching = this->matching()) {
@@ -159,8 +159,8 @@ void Bpe::merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) 
       symbols.size(), [&](size_t i) { return symbols[i]; }, out);
 }
 
-// Without a pre-tokenizer a word is a whole document. Where nothing merges over the beginning of a run of ▁, its parts
-// give the same tokens as the whole, from tables that stay in the cache.
+// Without a pre-tokenizer a word is a whole document. If no merge crosses the start of a run of ▁, encoding its parts
+// gives the same tokens, and the working set stays in the cache.
 void Bpe::encode_characters(std::string_view word, std::vector<int32_t>& out) const {
   if (!cuts_) return encode_part(word, out);
   size_t begin = 0;
@@ -180,7 +180,7 @@ void Bpe::encode_characters(std::string_view word, std::vector<int32_t>& out) co
 void Bpe::encode_part(std::string_view part, std::vector<int32_t>& out) const {
   std::vector<int32_t> symbols;
   symbols.reserve(part.size());
-  bool unknown = false;  // stands behind the bytes of characters that follow it, as in Hugging Face tokenizers
+  bool unknown = false;  // pending: goes after the bytes of characters that follow it, as in Hugging Face tokenizers
   const auto put_unknown = [&] {
     if (unknown) symbols.push_back(*spec_->unk);
     unknown = false;
@@ -215,8 +215,8 @@ void Bpe::merge_any(size_t n, First first, std::vector<int32_t>& out) const {
 template <class First>
 void Bpe::merge_short(size_t n, First first, std::vector<int32_t>& out) const {
   std::array<int32_t, kShortWord> id;      // the symbols
-  std::array<uint32_t, kShortWord> rank;   // of the pair (i, i+1)
-  std::array<int32_t, kShortWord> result;  // what that pair becomes
+  std::array<uint32_t, kShortWord> rank;   // of the pair (i, i + 1)
+  std::array<int32_t, kShortWord> result;  // what the pair merges to
   const auto look_up = [&](size_t i) {
     const MergeTable::Entry& merge = merges_.find(id[i], id[i + 1]);
     rank[i] = merge.rank;
@@ -242,18 +242,17 @@ void Bpe::merge_short(size_t n, First first, std::vector<int32_t>& out) const {
   out.insert(out.end(), id.begin(), id.begin() + static_cast<ptrdiff_t>(n));
 }
 
-// A linked list of symbols, each with the merge that it and its right neighbour allow, and a heap of those merges. What
-// a merge made obsolete stays in the heap and is recognised, when it comes up, by a rank that is no longer the
-// symbol's. The heap's entries are eight bytes, rank and position: on a long word its misses of the cache are what
-// takes the time.
+// A linked list of symbols, each with the merge that it allows with its right neighbour, and a heap of those merges.
+// Obsolete entries stay in the heap; when popped, they are recognised by a rank that is no longer the symbol's. Entries
+// are eight bytes, rank and position, because cache misses in the heap dominate the time for long words.
 template <class First>
 void Bpe::merge_long(size_t count, First first, std::vector<int32_t>& out) const {
   require<DataError>(count < INT32_MAX, "a pre-token of ", count,
                      " bytes is too long to encode; the limit is 2 GiB: break the text into shorter documents");
   struct Symbol {
-    int32_t id, previous, next;         // next is the word's length at the end
-    uint32_t rank = MergeTable::kNone;  // of the pair (this, next); none once merged into the left neighbour
-    int32_t result = -1;                // what that pair becomes
+    int32_t id, previous, next;         // at the end of the word, next is its length
+    uint32_t rank = MergeTable::kNone;  // of the pair (this, next); kNone once merged into the left neighbour
+    int32_t result = -1;                // what the pair merges to
   };
   const auto n = static_cast<int32_t>(count);
   std::vector<Symbol> symbols(count);

@@ -1,5 +1,5 @@
-// Byte-pair encoding of single pre-tokens, here called words (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909;
-// on bytes, as in GPT-2, or on characters, as in SentencePiece).
+// Byte-pair encoding of pre-tokens, called words here (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909): on
+// bytes, as in GPT-2, or on characters, as in SentencePiece.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ namespace witan {
 // Applies the merges of a tokenizer. Immutable: its methods may be called from several threads.
 class Bpe {
  public:
-  // `spec` must outlive it. Throws DataError if a byte has no token in a vocabulary of bytes, unless no character of
-  // Unicode has that byte in UTF-8 (those of the planes 4 to 11 are not assigned): some published vocabularies lack
-  // these, and a word that holds them is encoded without them.
+  // `spec` must outlive this. Throws DataError if a byte-level vocabulary has no token for a byte, unless no assigned
+  // character has that byte in UTF-8 (planes 4 to 11 are unassigned): some published vocabularies lack those bytes,
+  // which encoding then drops.
   explicit Bpe(const TokenizerSpec& spec);
   explicit Bpe(TokenizerSpec&& spec) = delete;
 
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
-  // applies. Takes O(n log n) for n bytes. Throws DataError for a word of 2 GiB or more.
+  // applies. Takes O(n log n) time for n bytes. Throws DataError for a word of 2 GiB or more.
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
-  // The same of several words.
+  // The same for several words.
   void encode_words(const Pieces& words, std::vector<int32_t>& out) const;
 
-  // The same of symbols, which are token ids; -1 merges with nothing.
+  // The same for symbols, which are token ids; -1 never merges.
   void merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const;
 
-  // Of a vocabulary of characters: whether no merge reaches over the beginning of a run of ▁, so that each run begins a
-  // part of the text that can be merged on its own.
+  // For a character-level vocabulary: whether no merge crosses the start of a run of ▁, so that each run starts a part
+  // of the text that can be merged on its own.
   bool runs_of_metaspace_begin_words() const { return runs_begin_words_; }
 
  private:
@@ -58,19 +58,19 @@ class Bpe {
   void encode_characters(std::string_view word, std::vector<int32_t>& out) const;
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
 
-  // For words of bytes; made when it is first needed.
+  // For byte-level words; created on first use.
   struct Matching {
     std::once_flag once;
     std::optional<MatchingBpe> bpe;
   };
-  const MatchingBpe* matching() const;  // nullptr where words must be merged
+  const MatchingBpe* matching() const;  // nullptr if words must be merged
 
   const TokenizerSpec* spec_;
   MergeTable merges_;
-  int32_t byte_token_[256];  // of a vocabulary of characters: those of byte_fallback, or -1
+  int32_t byte_token_[256];  // in a character-level vocabulary: the byte_fallback tokens, or -1
   ShortTokens short_;        // words that are a single token
-  TokenMap whole_;           // those that neither short_ nor matching() gives
-  TokenMap characters_;      // of a vocabulary of characters: those with a token
+  TokenMap whole_;           // the other words that are a single token
+  TokenMap characters_;      // in a character-level vocabulary: characters with a token
   std::unique_ptr<Matching> matching_ = std::make_unique<Matching>();
   uint32_t owner_ = WordCache::new_owner();
   bool runs_begin_words_ = false, cuts_ = false, lacks_bytes_ = false;

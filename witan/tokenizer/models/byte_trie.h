@@ -1,4 +1,4 @@
-// A trie of byte strings with an id each: which of them a text begins with.
+// A trie of byte strings with ids, to find which of them a text starts with.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace witan {
 
-// Its edges lie in one table with open addressing, at most half full. Reading is thread-safe.
+// The edges are in one hash table with open addressing, at most half full. Reading is thread-safe.
 class ByteTrie {
  public:
-  static constexpr uint32_t kRoot = 0;  // no edge leads to it, so that it also says "no such child"
+  static constexpr uint32_t kRoot = 0;  // no edge leads to it, so it also means "no such child"
 
-  // Of equal texts the last one counts.
+  // The last id counts if a text is added twice.
   void add(std::string_view text, int32_t id) {
     uint32_t node = kRoot;
     for (const char c : text) {
@@ -30,11 +30,11 @@ class ByteTrie {
   }
 
   uint32_t child(uint32_t node, unsigned char byte) const { return edges_[place(node, byte)].to; }
-  // The id of the text that ends at the node, or -1.
+  // The id of the text that ends at this node, or -1.
   int32_t id(uint32_t node) const { return ids_[node]; }
 
-  // Bytes of the longest text that `text` begins with; 0: none.
-  size_t longest_beginning(std::string_view text) const {
+  // The length of the longest added text that is a prefix of `text`; 0 if there is none.
+  size_t longest_prefix(std::string_view text) const {
     size_t longest = 0;
     uint32_t node = kRoot;
     for (size_t i = 0; i < text.size(); ++i) {

@@ -29,7 +29,7 @@ std::optional<MatchingBpe> MatchingBpe::make(const TokenizerSpec& spec, const Me
   return made;
 }
 
-// By rank, so that a merge comes behind those that make its parts.
+// In the order of ranks, so that a merge comes after the merges of its parts.
 bool MatchingBpe::derive(const TokenizerSpec& spec) {
   std::vector<uint32_t> order(spec.merges.size());
   std::iota(order.begin(), order.end(), 0);
@@ -43,10 +43,10 @@ bool MatchingBpe::derive(const TokenizerSpec& spec) {
     if (made.length > 0 || token(left).length == 0 || token(right).length == 0) continue;
     const uint32_t rank = rank_of_merge(spec, i);
     if (comes_early(spec.merges[i], rank)) continue;
-    const Neighbours before = parts(left, right);
+    const Neighbours before = check_neighbours(left, right);
     if (before == Neighbours::merge) continue;
     const MergeTable::Entry& entry = merges_->find(left, right);
-    if (entry.rank != rank || entry.result != result) continue;  // another merge of the same pair counts
+    if (entry.rank != rank || entry.result != result) continue;  // a later merge of the same pair takes precedence
     const size_t left_size = text(left).size();
     if (text(result).substr(0, left_size) != text(left) || text(result).substr(left_size) != text(right)) return false;
     made.left_id = static_cast<uint32_t>(left);
@@ -65,14 +65,14 @@ bool MatchingBpe::index_tokens(const TokenizerSpec& spec) {
   if (!trie_.build(spec.tokens, ids)) return false;
   for (const int32_t id : ids) {
     const std::string_view text = spec.tokens[static_cast<size_t>(id)];
-    if (const int32_t shorter = trie_.longest_beginning(text.substr(0, token(id).length - 1)); shorter >= 0)
+    if (const int32_t shorter = trie_.longest_prefix(text.substr(0, token(id).length - 1)); shorter >= 0)
       tokens_[static_cast<size_t>(id)].shorter_id = static_cast<uint32_t>(shorter);
   }
   return true;
 }
 
 bool MatchingBpe::index_pairs(const TokenizerSpec& spec) {
-  constexpr size_t kAhead = 16;  // so many pairs are on their way from memory
+  constexpr size_t kAhead = 16;  // number of pairs that are prefetched
   pairs_ = PairRanks(spec.merges.size(), tokens_.size());
   for (size_t i = 0; i < spec.merges.size(); ++i) {
     if (i + kAhead < spec.merges.size())
@@ -93,16 +93,15 @@ void MatchingBpe::mark_early_merges(const TokenizerSpec& spec) {
   }
 }
 
-// Whether the merge has a lower rank than one that makes a part of it, and no other merge makes the result. (Where
-// another one does, that text is always merged so, and the two parts never stand beside each other.)
+// Whether the merge has a lower rank than a merge that produces one of its parts, and no other merge produces its
+// result. (If another merge does, the text is always merged that way, and the two parts never become neighbours.)
 bool MatchingBpe::comes_early(const Merge& merge, uint32_t rank) const {
   return std::max(token(merge.left).time, token(merge.right).time) > rank && token(merge.result).length == 0;
 }
 
-// Undoes the merges that make the two tokens, the last one first, and looks each time at the two parts that touch:
-// whether they would rather merge with each other, before the merge that was undone. Of equal ranks the left one goes
-// first.
-MatchingBpe::Neighbours MatchingBpe::parts(int32_t left, int32_t right) const {
+// Undoes the merges that produced the two tokens, the last one first, and checks each time whether the two parts that
+// touch would have merged with each other before the undone merge. Of equal ranks the left merge comes first.
+MatchingBpe::Neighbours MatchingBpe::check_neighbours(int32_t left, int32_t right) const {
   Neighbours found = Neighbours::stay;
   for (;;) {
     const Token &l = token(left), &r = token(right);
@@ -122,20 +121,20 @@ MatchingBpe::Neighbours MatchingBpe::parts(int32_t left, int32_t right) const {
 
 void MatchingBpe::encode(std::span<NewWord> words) const {
   size_t next = 0;
-  std::array<Turns, kAtOnce> all;
-  const std::span<Turns> parts = std::span(all).first(std::min(words.size(), kAtOnce));
-  for (Turns& part : parts) part = encode_in_turns(words, next);
-  take_turns(parts);
+  std::array<Interleaved, kAtOnce> all;
+  const std::span<Interleaved> tasks = std::span(all).first(std::min(words.size(), kAtOnce));
+  for (Interleaved& task : tasks) task = encode_interleaved(words, next);
+  run_interleaved(tasks);
 }
 
-// Each of the functions above once more, in one, because a coroutine can only wait itself.
-Turns MatchingBpe::encode_in_turns(std::span<NewWord> words, size_t& next) const {
-  constexpr size_t kHotBytes = 4;  // so many bytes of a token lead to nodes that stay in the cache
+// Repeats the logic of the functions above in one body, because only the coroutine itself can co_await.
+Interleaved MatchingBpe::encode_interleaved(std::span<NewWord> words, size_t& next) const {
+  constexpr size_t kHotBytes = 4;  // the trie's nodes of this many first bytes stay in the cache
   while (next < words.size()) {
     NewWord& word = words[next++];
     if (word.is_encoded) continue;
     const std::string_view text = word.text;
-    std::vector<bool> dead;  // places from which no token leads on; most words have none
+    std::vector<bool> dead;  // positions from which no token leads on; most words have none
     size_t at = 0;
     int32_t id = -1;
     while (at < text.size()) {
@@ -157,7 +156,7 @@ Turns MatchingBpe::encode_in_turns(std::span<NewWord> words, size_t& next) const
       if (token(id).in_order == 0) found = Neighbours::unknown;
       if (found == Neighbours::stay && word.count > 0) {
         int32_t left = word.tokens[word.count - 1], right = id;
-        uint64_t time = UINT64_MAX;  // of the merge that was undone, and one more where a merge of its rank goes first
+        uint64_t time = UINT64_MAX;  // of the undone merge, plus one if a merge of equal rank comes first
         for (;;) {
           if (pairs_.may_have(left, right)) {
             co_await fetch(pairs_.place_of(left, right));

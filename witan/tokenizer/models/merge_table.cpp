@@ -12,7 +12,7 @@
 namespace witan {
 namespace {
 
-constexpr size_t kLongestToken = 1024;  // of published vocabularies: below 256. Bounds the work on a hostile one
+constexpr size_t kLongestToken = 1024;  // published vocabularies stay below 256; bounds the work for a hostile file
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// Merges by rank: (left, right) -> (rank, result). Open addressing, at most half full.
+// Maps (left, right) to (rank, result). Open addressing, at most half full.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -20,10 +20,10 @@ class MergeTable {
     int32_t result = -1;
   };
 
-  // Of equal pairs the last one counts, as in Hugging Face's reader. `ranks` are those of the merges, or empty: their
-  // places.
+  // The last merge of a pair counts, as in Hugging Face tokenizers. `ranks` are the ranks of the merges; empty: their
+  // positions.
   MergeTable(const std::vector<Merge>& merges, const std::vector<uint32_t>& ranks);
-  // The entry of the pair, or one with rank kNone.
+  // The pair's entry, or one with rank kNone.
   const Entry& find(int32_t left, int32_t right) const { return entries_[place(left, right, hash_of(left, right))]; }
 
  private:

@@ -1,4 +1,4 @@
-// The ranks of merges by their pairs, in as few lines of the processor's cache as possible.
+// The ranks of merges by their pairs, packed to touch as few cache lines as possible.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace witan {
 
-// A pair and its rank are one number: a line holds eight of them, and most pairs are in the line where they belong.
+// A pair and its rank share one 64-bit number: a cache line holds eight, and most pairs are in their home line.
 class PairRanks {
  public:
   static constexpr uint64_t kNone = UINT64_MAX;
 
-  // For so many pairs of tokens below `tokens`.
+  // Has room for `pairs` pairs of token ids below `tokens`.
   PairRanks(size_t pairs, size_t tokens)
       : token_bits_(std::bit_width(tokens)),
         rank_bits_(64 - 2 * token_bits_),
@@ -24,29 +24,29 @@ class PairRanks {
         filter_(std::bit_ceil(pairs / 12 + 1)) {}
   PairRanks() : PairRanks(0, 1) {}
 
-  // Whether pairs with this rank can be put.
+  // Whether this rank fits beside a pair.
   bool has_room_for(uint64_t rank) const { return rank_bits_ > 0 && rank < (uint64_t{1} << rank_bits_) - 1; }
-  // Of a pair that was put before, the new rank counts.
+  // Replaces the rank of a pair that is already there.
   void put(int32_t left, int32_t right, uint64_t rank) {
     const uint64_t at = hash(left, right);
     filter_[filter_word(at)] |= uint64_t{1} << (at & 63);
     *slot_of(left, right) = key(left, right) << rank_bits_ | rank;
   }
 
-  // The rank, or kNone.
+  // The rank of the pair, or kNone.
   uint64_t find(int32_t left, int32_t right) const {
     const uint64_t slot = *slot_of(left, right);
     return slot == kNone ? kNone : slot & ((uint64_t{1} << rank_bits_) - 1);
   }
-  // Where find() begins to look.
+  // Where find() starts, for prefetching.
   const void* place_of(int32_t left, int32_t right) const { return &lines_[hash(left, right) & (lines_.size() - 1)]; }
 
-  // False: the pair is certainly not there. Looks at a bit, in a table much smaller than that of the pairs.
+  // False if the pair is certainly absent. Reads one bit of a Bloom filter much smaller than the table of pairs.
   bool may_have(int32_t left, int32_t right) const {
     const uint64_t at = hash(left, right);
     return (filter_[filter_word(at)] >> (at & 63) & 1) != 0;
   }
-  // Where may_have() looks.
+  // What may_have() reads, for prefetching.
   const void* filter_of(int32_t left, int32_t right) const { return &filter_[filter_word(hash(left, right))]; }
 
  private:
@@ -64,7 +64,8 @@ class PairRanks {
     return product ^ product >> 32;
   }
   size_t filter_word(uint64_t at) const { return at >> 6 & (filter_.size() - 1); }
-  // The slot of the pair, or the free one for it: from any slot of a line to the one before it, then in the next line.
+  // The pair's slot, or the free one for it. Probes the slots of a line in an order that depends on the hash, then the
+  // next line.
   const uint64_t* slot_of(int32_t left, int32_t right) const {
     const uint64_t at = hash(left, right), wanted = key(left, right);
     for (size_t line = at;; ++line)

@@ -16,17 +16,17 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\u2581";
 constexpr std::string_view kReplacement = "\uFFFD";
-constexpr float kUnknownPenalty = 10;  // an unknown character is so much worse than the worst piece
+constexpr float kUnknownPenalty = 10;  // how much lower an unknown character scores than the worst piece
 
 using Piece = SentencePieceModel::Piece;
 using Type = SentencePieceModel::Type;
 
-// Pieces that a text can become by itself.
+// Pieces that plain text can be encoded to.
 bool is_text(const Piece& piece) {
   return piece.type == Type::normal || piece.type == Type::user_defined;
 }
 
-// Of each piece its place by score, equal for equal scores.
+// The rank of each piece by score; equal scores have equal ranks.
 std::vector<uint32_t> ranks_by_score(const std::vector<Piece>& pieces) {
   std::vector<size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -59,14 +59,14 @@ void SentencePiece::prepare_pieces() {
     if (!user_defined_) user_defined_.emplace();
     user_defined_->add(piece.text, static_cast<int32_t>(id));
   }
-  if (!model_.byte_fallback) most_bytes_ = 0;  // of unknown characters any number become one token
+  if (!model_.byte_fallback) most_bytes_ = 0;  // any number of unknown characters become one token
 }
 
-// Symbols are pieces, and characters that only occur inside of pieces: those have ids behind the pieces', so that they
-// can merge, and become unknown if they do not.
+// Symbols are pieces, and characters that occur only inside of pieces: their ids follow those of the pieces, so that
+// they can merge; if they do not, they become unknown.
 void SentencePiece::prepare_bpe() {
   merging_.byte_level = false;
-  merging_.ignore_merges = true;  // no word is asked for
+  merging_.ignore_merges = true;  // only merge() is used, never whole words
   std::vector<int32_t> ids;
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
     const bool merges = model_.pieces[id].type == Type::normal;
@@ -88,7 +88,8 @@ void SentencePiece::prepare_bpe() {
 
   symbols_ = std::make_unique<TokenMap>(merging_.tokens);
   for (size_t id = 0; id < merging_.tokens.size(); ++id)
-    if (!merging_.tokens[id].empty()) symbols_->insert(static_cast<int32_t>(id));  // of equal ones the piece stays
+    if (!merging_.tokens[id].empty())
+      symbols_->insert(static_cast<int32_t>(id));  // a character that is also a piece stays the piece
   add_merges(merging_, ids, *symbols_, ranks_by_score(model_.pieces), true);
   bpe_ = std::make_unique<Bpe>(merging_);
 }
@@ -107,18 +108,18 @@ void SentencePiece::prepare_unigram() {
     const Piece& piece = model_.pieces[id];
     tokens[id] = piece.text;
     usable[id] = is_text(piece);
-    // A user-defined piece is better than anything else that its bytes can be.
+    // A user-defined piece beats any other segmentation of its bytes.
     scores[id] = piece.type == Type::user_defined ? 0.1 * (static_cast<double>(piece.text.size()) - 1)
                                                   : static_cast<double>(piece.score);
   }
   unigram_ = std::make_unique<Unigram>(tokens, scores, usable, least - kUnknownPenalty, ScoreType::f32);
 }
 
-// The first part of the text that is replaced as a whole, and by what.
+// The first part of the text that is replaced as a unit, and its replacement.
 SentencePiece::Replaced SentencePiece::next_of(std::string_view text) const {
   if (const size_t length = user_defined_length(text); length > 0) return {text.substr(0, length), length};
   if (charsmap_)
-    if (const auto rule = charsmap_->longest(text)) return {rule->becomes, rule->length};
+    if (const auto rule = charsmap_->longest(text)) return {rule->replacement, rule->length};
   const size_t length = character_length(text);
   if (length == 1 && (text[0] & 0x80)) return {kReplacement, 1};
   return {text.substr(0, length), length};
@@ -136,11 +137,11 @@ std::string SentencePiece::normalize(std::string_view text) const {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   if (!model_.whitespace_as_suffix && model_.add_dummy_prefix) out += space;
-  bool behind_space = trims;
+  bool after_space = trims;
   while (!text.empty()) {
     Replaced next = next_of(text);
     text.remove_prefix(next.length);
-    while (behind_space && next.text.starts_with(' ')) next.text.remove_prefix(1);
+    while (after_space && next.text.starts_with(' ')) next.text.remove_prefix(1);
     if (!next.text.empty()) {
       for (const char c : next.text) {
         if (c == ' ')
@@ -148,9 +149,9 @@ std::string SentencePiece::normalize(std::string_view text) const {
         else
           out += c;
       }
-      behind_space = next.text.ends_with(' ');
+      after_space = next.text.ends_with(' ');
     }
-    if (!trims) behind_space = false;
+    if (!trims) after_space = false;
   }
   while (trims && out.ends_with(space)) out.erase(out.size() - space.size());
   if (model_.whitespace_as_suffix && model_.add_dummy_prefix) out += space;
@@ -159,29 +160,29 @@ std::string SentencePiece::normalize(std::string_view text) const {
 
 void SentencePiece::encode(std::string_view text, std::vector<int32_t>& out, size_t most) const {
   const std::string normalized = normalize(text);
-  const std::string_view beginning = beginning_beyond(normalized, most);
+  const std::string_view prefix = prefix_beyond(normalized, most);
   if (bpe_)
-    encode_bpe(beginning, out, most);
+    encode_bpe(prefix, out, most);
   else
-    encode_unigram(beginning, out);
+    encode_unigram(prefix, out);
 }
 
-std::string_view SentencePiece::beginning_beyond(std::string_view text, size_t most) const {
+std::string_view SentencePiece::prefix_beyond(std::string_view text, size_t most) const {
   if (most_bytes_ == 0 || text.size() / most_bytes_ <= most) return text;
   size_t end = (most + 1) * most_bytes_;
   while (end < text.size() && (text[end] & 0xC0) == 0x80) ++end;  // whole characters
   return text.substr(0, end);
 }
 
-void SentencePiece::put_unknown(std::string_view text, bool behind_unknown, std::vector<int32_t>& out) const {
+void SentencePiece::put_unknown(std::string_view text, bool after_unknown, std::vector<int32_t>& out) const {
   if (model_.byte_fallback)
     for (const char byte : text) out.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
-  else if (!behind_unknown)
+  else if (!after_unknown)
     out.push_back(model_.unk);
 }
 
-// User-defined pieces merge with nothing, so that they divide the text. What lies between them is merged word by word
-// where no merge reaches over the beginning of a run of spaces.
+// User-defined pieces never merge, so they divide the text. The text between them is merged word by word if no merge
+// crosses the start of a run of spaces.
 void SentencePiece::encode_bpe(std::string_view text, std::vector<int32_t>& out, size_t most) const {
   std::vector<int32_t> symbols, merged;
   bool unknown = false;
@@ -202,20 +203,20 @@ void SentencePiece::encode_bpe(std::string_view text, std::vector<int32_t>& out,
       begin += length;
     }
   };
-  bool behind_space = false;
+  bool after_space = false;
   while (at < text.size() && out.size() <= most) {
     if (const size_t length = user_defined_length(text.substr(at)); length > 0) {
       flush();
       out.push_back(symbols_->find(text.substr(at, length)));
       unknown = false;
       begin = at += length;
-      behind_space = false;
+      after_space = false;
       continue;
     }
     const std::string_view character = text.substr(at, character_length(text.substr(at)));
     const bool is_space = character == kSpaceSymbol;
-    if (is_space && !behind_space && bpe_->runs_of_metaspace_begin_words()) flush();
-    behind_space = is_space;
+    if (is_space && !after_space && bpe_->runs_of_metaspace_begin_words()) flush();
+    after_space = is_space;
     symbols.push_back(symbols_->find(character));
     at += character.size();
   }

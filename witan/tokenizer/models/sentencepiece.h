@@ -1,5 +1,5 @@
-// Encodes text as SentencePiece does with a model of its own (https://arxiv.org/abs/1808.06226): normalises, then
-// segments by BPE or the unigram model.
+// SentencePiece (https://arxiv.org/abs/1808.06226): reads .model files and encodes text as they prescribe: normalises
+// it, then segments it by BPE or the unigram model.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +32,18 @@ struct SentencePieceModel {
   std::vector<Piece> pieces;  // by id
   Algorithm algorithm = Algorithm::unigram;
   int32_t unk = 0;                       // the id of the piece of type unknown
-  std::string unk_surface = " \u2047 ";  // what it becomes in a decoded text
+  std::string unk_surface = " \u2047 ";  // the text it decodes to
   bool byte_fallback = false;
   bool whitespace_as_suffix = false;
-  std::string charsmap;  // compiled (charsmap.h), or empty
+  std::string charsmap;  // compiled character map (charsmap.h), or empty
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
-// `source` names the file in messages. Throws CorruptionError for bytes that are no such model or contradict
+// `source` names the file in messages. Throws CorruptionError for bytes that are not such a model or contradict
 // themselves, DataError for a model that Witan does not support.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view source);
 
-// Whether the bytes begin as a .model does: with two pieces, behind the settings in some files.
+// Whether the bytes start like a .model: with two pieces, after the settings in some files.
 bool looks_like_sentencepiece(std::string_view bytes);
 
 // Immutable: encode() may be called from several threads.
@@ -53,10 +53,10 @@ class SentencePiece {
   explicit SentencePiece(SentencePieceModel model);
 
   // Appends the ids of `text`. A byte that is not valid UTF-8 counts as U+FFFD, as in SentencePiece. Once `out` has
-  // more than `most`, the rest may be left out.
+  // more than `most` ids, the rest may be omitted.
   void encode(std::string_view text, std::vector<int32_t>& out, size_t most = std::string_view::npos) const;
 
-  // What the model sees of a text.
+  // The text that the model segments.
   std::string normalize(std::string_view text) const;
 
   const SentencePieceModel& model() const { return model_; }
@@ -67,36 +67,36 @@ class SentencePiece {
  private:
   struct Replaced {
     std::string_view text;
-    size_t length;  // of what it stands for
+    size_t length;  // of the text that was replaced
   };
   Replaced next_of(std::string_view text) const;
   size_t user_defined_length(std::string_view text) const {
-    return user_defined_ ? user_defined_->longest_beginning(text) : 0;
+    return user_defined_ ? user_defined_->longest_prefix(text) : 0;
   }
   void prepare_pieces();
   void prepare_bpe();
   void prepare_unigram();
-  // A beginning of a normalised text that is sure to have more than `most` tokens, if it has one.
-  std::string_view beginning_beyond(std::string_view text, size_t most) const;
+  // A prefix of a normalised text that certainly has more than `most` tokens; the whole text if no prefix is certain.
+  std::string_view prefix_beyond(std::string_view text, size_t most) const;
   void encode_bpe(std::string_view text, std::vector<int32_t>& out, size_t most) const;
   void encode_unigram(std::string_view text, std::vector<int32_t>& out) const;
-  // Of a text without a piece: its bytes' pieces, or the unknown piece, once for neighbours.
-  void put_unknown(std::string_view text, bool behind_unknown, std::vector<int32_t>& out) const;
+  // For text without a piece: the pieces of its bytes, or the unknown piece, once for adjacent text.
+  void put_unknown(std::string_view text, bool after_unknown, std::vector<int32_t>& out) const;
 
   SentencePieceModel model_;
   std::optional<Charsmap> charsmap_;
-  std::vector<int32_t> byte_ids_;  // of the 256 bytes, or unknown
-  size_t most_bytes_ = 0;          // of a normalised text that become one token; 0: there is no limit
+  std::vector<int32_t> byte_ids_;  // of the 256 bytes; the unknown piece for those without one
+  size_t most_bytes_ = 0;          // most bytes of normalised text in one token; 0: unlimited
   std::optional<ByteTrie> user_defined_;
   std::unique_ptr<Unigram> unigram_;
-  // For BPE: the pieces that merges give, then characters that occur in pieces and are none themselves.
+  // For BPE: the pieces, then the characters that occur in pieces without being pieces themselves.
   TokenizerSpec merging_;
   std::unique_ptr<TokenMap> symbols_;
   std::unique_ptr<Bpe> bpe_;
 };
 
-// What Hugging Face tokenizers needs to encode as the model does, which it does except where its rules differ: with
-// the model's bytes kept, so that Witan reads back the model itself.
+// Adds what Hugging Face tokenizers needs to encode like the model, as far as its rules allow. Keeps the model's bytes,
+// from which Witan restores the model itself.
 TokenizerSpec hugging_face_form(const TokenizerSpec& spec);
 
 // The tokenizer of a .model file. `source` names it in messages. Throws as parse_sentencepiece_model() does.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMostPieces = size_t{1} << 24;
 
-// Fields of a protobuf message, one after the other. A message inside of one is another Message over its bytes, so that
-// nothing nests deeper than the reader asks.
+// Iterates over the fields of a protobuf message. A nested message is another Message over its bytes, so nothing nests
+// deeper than the reader asks for.
 class Message {
  public:
   struct Field {
@@ -43,7 +43,7 @@ class Message {
       case 2: {
         const uint64_t length = varint();
         if (length > bytes_.size() - at_)
-          corrupt("field ", field.number, " says that it has ", length, " bytes, of ", bytes_.size() - at_, " left");
+          corrupt("field ", field.number, " declares ", length, " bytes, but only ", bytes_.size() - at_, " are left");
         field.bytes = bytes_.substr(at_, length);
         at_ += length;
         break;
@@ -81,7 +81,7 @@ class Message {
   template <class... Words>
   [[noreturn]] void corrupt(const Words&... words) const {
     throw CorruptionError(cat(source_, ": not a SentencePiece model, or a damaged one: ", words..., " at byte ",
-                              offset_ + at_, "; get the file again"));
+                              offset_ + at_, "; download the file again"));
   }
 
  private:
@@ -129,7 +129,7 @@ SentencePieceModel::Piece read_piece(Message message) {
   return piece;
 }
 
-// Returns how many pieces the trainer made.
+// Returns the number of pieces that were trained.
 uint64_t read_trainer(Message message, SentencePieceModel& model, std::string_view source) {
   uint64_t vocab_size = 0;
   while (const auto field = message.next()) {
@@ -138,7 +138,7 @@ uint64_t read_trainer(Message message, SentencePieceModel& model, std::string_vi
       require<DataError>(type == 1 || type == 2, source, ": a SentencePiece model of type ",
                          type == 3   ? "word"
                          : type == 4 ? "char"
-                                     : "that is not known",
+                                     : "unknown",
                          " is not supported: Witan reads BPE and unigram (spm_train --model_type)");
       model.algorithm = static_cast<SentencePieceModel::Algorithm>(type);
     } else if (field->number == 4) {
@@ -183,7 +183,7 @@ void check_pieces(SentencePieceModel& model, std::string_view source) {
   model.unk = *unk;
 }
 
-// The length of the settings, which stand before the pieces in some files: the fields 2 to 5.
+// The length of the settings (fields 2 to 5), which come before the pieces in some files.
 size_t settings_before_pieces(std::string_view bytes) {
   constexpr std::string_view kTags = "\x12\x1A\x22\x2A";
   size_t end = 0;
@@ -222,7 +222,8 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
     if (field->number == 3) read_normalizer(message.inside(*field), model);
   }
   check_pieces(model, source);
-  // A file that was cut off between two pieces would be another tokenizer. Most have their settings behind the pieces.
+  // A file that is cut off between two pieces would be a different tokenizer. Most have their settings after the
+  // pieces.
   if (!trainer || !normalizer) message.corrupt("it ends before the settings that it was trained with");
   if (pieces_last && model.pieces.size() < trained)
     message.corrupt("it ends after ", model.pieces.size(), " of the ", trained, " pieces that it was trained with");
@@ -231,7 +232,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
 
 bool looks_like_sentencepiece(std::string_view bytes) {
   bytes.remove_prefix(settings_before_pieces(bytes));
-  // Two times field 1, a message of `length` bytes, whose first field is 1, a text.
+  // Twice field 1: a message of `length` bytes that starts with field 1, a string.
   for (int piece = 0; piece < 2; ++piece) {
     if (bytes.size() < 4 || bytes[0] != 0x0A || bytes[2] != 0x0A) return false;
     const auto length = static_cast<unsigned char>(bytes[1]);

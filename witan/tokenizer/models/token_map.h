@@ -1,4 +1,4 @@
-// Maps bytes to token ids: a hash table over tokens that are stored elsewhere.
+// Maps bytes to token ids: a hash table of tokens that are stored elsewhere.
 #pragma once
 
 #include <bit>
@@ -15,10 +15,10 @@ template <class Text>
 class TextMap {
  public:
   explicit TextMap(const std::vector<Text>& tokens) : TextMap(tokens, tokens.size()) {}
-  // For at most so many of the tokens.
+  // Has room for `most` of the tokens.
   TextMap(const std::vector<Text>& tokens, size_t most) : tokens_(&tokens), slots_(std::bit_ceil(2 * most + 2)) {}
 
-  // Adds tokens[id]; of equal tokens the first one stays, and later ones return false.
+  // Adds tokens[id]. Returns false and changes nothing if an equal token is there already.
   bool insert(int32_t id) {
     const std::string_view token = (*tokens_)[static_cast<size_t>(id)];
     const uint64_t hash = hash_of(token);
@@ -33,7 +33,7 @@ class TextMap {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // the other half of the hash, so that most mismatches need no comparison
+    uint32_t tag = 0;  // the upper half of the hash, so that most mismatches need no comparison of texts
     int32_t id = -1;
   };
 
@@ -60,7 +60,7 @@ class TextMap {
     return mix(hash, load<uint8_t>(p) << 16 | load<uint8_t>(p + n / 2) << 8 | load<uint8_t>(p + n - 1));
   }
 
-  // The slot with these bytes, or the free one for them.
+  // The slot with these bytes, or the free slot for them.
   size_t place(std::string_view bytes, uint64_t hash) const {
     const size_t mask = slots_.size() - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {

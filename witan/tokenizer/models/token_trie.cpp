@@ -11,18 +11,18 @@ namespace witan {
 namespace {
 
 constexpr uint32_t kBlock = 256;
-constexpr uint32_t kLeaf = 1;      // the base of all nodes without children, and of no other
-constexpr int kMostFailures = 20;  // a block in which so many nodes found no place is left as it is
+constexpr uint32_t kLeaf = 1;      // the base of all nodes without children, and of no other node
+constexpr int kMostFailures = 20;  // a block that had no room for so many nodes is not tried any more
 constexpr uint32_t kMostNodes = 1 << 24;
 
 }  // namespace
 
-// Gives each node a base with which all of its children are free.
+// Finds a base for each node at which the places of all its children are free.
 class TokenTrie::Builder {
  public:
   Builder(TokenTrie& trie, const std::vector<std::string>& tokens) : trie_(trie), tokens_(tokens) {}
 
-  // Stops where they are too many.
+  // Stops once there are too many nodes.
   void build(std::vector<int32_t> ids) {
     trie_.nodes_.clear();
     add_block();
@@ -36,7 +36,7 @@ class TokenTrie::Builder {
   }
 
  private:
-  // The tokens behind a node, and how many bytes they share.
+  // The tokens below a node, and the length of their common prefix.
   struct Task {
     std::span<int32_t> ids;
     size_t depth;
@@ -54,7 +54,7 @@ class TokenTrie::Builder {
     return static_cast<unsigned char>(tokens_[static_cast<size_t>(id)][depth]);
   }
 
-  // Returns their base.
+  // Returns the base of the new nodes.
   uint32_t put_below(const Task& task) {
     const auto label = [&](int32_t id) { return label_of(id, task.depth); };
     std::sort(task.ids.begin(), task.ids.end(), [&](int32_t a, int32_t b) { return label(a) < label(b); });
@@ -85,7 +85,7 @@ class TokenTrie::Builder {
     if (!below.ids.empty()) tasks_.emplace_back(below, at);
   }
 
-  // A base for children with labels_, whose places it takes.
+  // Finds a base for children with labels_ and takes their places.
   uint32_t take_base() {
     for (size_t i = 0; i < open_.size(); ++i) {
       if (const uint32_t base = base_in(open_[i]); base != 0) return base;
@@ -94,7 +94,7 @@ class TokenTrie::Builder {
     add_block();
     return base_in(open_.back());
   }
-  // 0: there is none in the block.
+  // Returns 0 if the block has no such base.
   uint32_t base_in(Block& block) {
     for (uint32_t part = 0; part < block.free.size(); ++part)
       for (uint64_t places = block.free[part]; places != 0; places &= places - 1) {
@@ -117,7 +117,7 @@ class TokenTrie::Builder {
 
   TokenTrie& trie_;
   const std::vector<std::string>& tokens_;
-  std::vector<std::pair<Task, uint32_t>> tasks_;  // and the node
+  std::vector<std::pair<Task, uint32_t>> tasks_;  // with their nodes
   std::vector<unsigned char> labels_;
   std::vector<Block> open_;
 };

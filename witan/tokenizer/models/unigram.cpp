@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kGreatestSum = 100'000;  // SentencePiece's kScoreResetThreshold
 
-constexpr double kPenaltyOfUnknown = 10;  // an unknown character is so much worse than the worst token
+constexpr double kPenaltyOfUnknown = 10;  // how much lower an unknown character scores than the worst token
 
 std::vector<bool> text_tokens(const TokenizerSpec& spec) {
   std::vector<bool> usable(spec.tokens.size());
@@ -47,13 +47,13 @@ void Unigram::segment(std::string_view text, std::vector<Piece>& out) const {
 
 template <class Score>
 void Unigram::segment_as(std::string_view text, std::vector<Piece>& out) const {
-  struct Best {  // of the segmentations that end here
+  struct Best {  // the best segmentation that ends here
     Score score = 0;
     int32_t id = -1;
-    int64_t begin = -1;  // of the last piece; -1: none ends here
+    int64_t begin = -1;  // of its last piece; -1: there is none
   };
   std::vector<Best> best(text.size() + 1);
-  size_t reached = 0;  // the last end of a piece so far
+  size_t reached = 0;  // the furthest end of a piece so far
   const auto offer = [&](size_t begin, size_t end, double score, int32_t id) {
     Best& target = best[end];
     reached = std::max(reached, end);
@@ -100,7 +100,7 @@ UnigramModel::UnigramModel(const TokenizerSpec& spec)
   }
 }
 
-// Neighbouring characters without a token become one token.
+// Adjacent characters without a token become one token.
 void UnigramModel::encode(std::string_view word, std::vector<int32_t>& out) const {
   std::vector<Unigram::Piece> pieces;
   unigram_.segment(word, pieces);
@@ -125,7 +125,7 @@ void UnigramModel::put_unknown(std::string_view text, std::vector<int32_t>& out)
                      "\" have no token, and the tokenizer has no unknown token (model.unk_id) for them: use a "
                      "tokenizer with one, or remove them from the text");
   const auto id_of = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)]; };
-  if (const int32_t id = known_.find(text); id >= 0)  // together they may be one
+  if (const int32_t id = known_.find(text); id >= 0)  // together they may be a token
     out.push_back(id);
   else if (!byte_ids_.empty() && std::all_of(text.begin(), text.end(), [&](char byte) { return id_of(byte) >= 0; }))
     for (const char byte : text) out.push_back(id_of(byte));

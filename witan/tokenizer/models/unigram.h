@@ -1,5 +1,5 @@
-// The unigram language model (Kudo 2018, https://arxiv.org/abs/1804.10959): the segmentation of a text into tokens of
-// the greatest sum of log probabilities, by Viterbi's algorithm.
+// The unigram language model (Kudo 2018, https://arxiv.org/abs/1804.10959): segments a text into the tokens with the
+// greatest sum of log probabilities, by Viterbi's algorithm.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace witan {
 
-// Whose arithmetic decides between segmentations of nearly equal scores: Hugging Face adds float64. SentencePiece adds
-// float32, and since its release 0.2.3 begins anew at 0 where a sum passes 100,000, so that long texts stay exact.
+// The precision of sums decides between segmentations of nearly equal scores. Hugging Face sums in float64.
+// SentencePiece sums in float32 and, since release 0.2.3, restarts at 0 when a sum exceeds 100,000, so that long texts
+// stay exact.
 enum class ScoreType { f64, f32 };
 
 // Immutable: segment() may be called from several threads.
 class Unigram {
  public:
   struct Piece {
-    int32_t id;  // -1: a character that has no token
+    int32_t id;  // -1: a character without a token
     std::string_view text;
   };
 
-  // `tokens[id]` with `scores[id]`; those that are not `usable` are never found. An unknown character has the score
-  // `unknown_score`.
+  // tokens[id] has the score scores[id] and is found only if usable[id]. An unknown character has `unknown_score`.
   Unigram(const std::vector<std::string>& tokens, const std::vector<double>& scores, const std::vector<bool>& usable,
           double unknown_score, ScoreType type);
 
-  // The best segmentation of `text`, appended to `out`. Takes O(n · the longest token).
+  // Appends the best segmentation of `text`. Takes O(n · longest token) time.
   void segment(std::string_view text, std::vector<Piece>& out) const;
 
  private:
@@ -47,7 +47,7 @@ class Unigram {
 // called from several threads.
 class UnigramModel {
  public:
-  // `spec` must outlive it.
+  // `spec` must outlive this.
   explicit UnigramModel(const TokenizerSpec& spec);
 
   // Appends the tokens of one word. Throws DataError for a character without a token if there is no unknown token.
@@ -59,7 +59,7 @@ class UnigramModel {
   const TokenizerSpec* spec_;
   Unigram unigram_;
   TokenMap known_;
-  std::vector<int32_t> byte_ids_;  // of the 256 bytes; empty if one of them has no token or there is no byte_fallback
+  std::vector<int32_t> byte_ids_;  // of the 256 bytes, -1 for those without a token; empty without byte_fallback
 };
 
 }  // namespace witan

@@ -15,14 +15,14 @@ std::vector<bool> added_ids(const TokenizerSpec& spec, size_t ids) {
   return added;
 }
 
-constexpr size_t kStretch = 64;  // ids
-constexpr size_t kDigits = 8;    // of a stretch
+constexpr size_t kBlockIds = 64;
+constexpr size_t kDigits = 8;  // of a block
 
-// Of the tokens [begin, end).
+// The digest of the tokens [begin, end).
 std::string digest_of(const TokenizerSpec& spec, size_t begin, size_t end) {
   Hasher hasher;
   for (size_t id = begin; id < end; ++id) {
-    const uint64_t size = spec.tokens[id].size();  // lengths keep neighbours apart
+    const uint64_t size = spec.tokens[id].size();  // separates adjacent texts
     hasher.update(&size, sizeof size);
     hasher.update(spec.tokens[id].data(), spec.tokens[id].size());
   }
@@ -51,15 +51,15 @@ VocabularyMatch match_vocabularies(const TokenizerSpec& a, const TokenizerSpec& 
 
 std::string vocabulary_digest(const TokenizerSpec& spec) {
   std::string digest;
-  for (size_t begin = 0; begin < spec.tokens.size(); begin += kStretch)
-    digest += digest_of(spec, begin, std::min(begin + kStretch, spec.tokens.size()));
+  for (size_t begin = 0; begin < spec.tokens.size(); begin += kBlockIds)
+    digest += digest_of(spec, begin, std::min(begin + kBlockIds, spec.tokens.size()));
   return digest;
 }
 
 DigestMatch match_digest(const std::string& digest, int64_t ids, const TokenizerSpec& spec) {
   DigestMatch match;
-  for (size_t begin = 0, at = 0; begin < static_cast<size_t>(ids); begin += kStretch, at += kDigits) {
-    const size_t end = std::min(begin + kStretch, static_cast<size_t>(ids));
+  for (size_t begin = 0, at = 0; begin < static_cast<size_t>(ids); begin += kBlockIds, at += kDigits) {
+    const size_t end = std::min(begin + kBlockIds, static_cast<size_t>(ids));
     if (end > spec.tokens.size() || at + kDigits > digest.size()) break;
     ++match.common;
     if (digest.compare(at, kDigits, digest_of(spec, begin, end)) != 0) ++match.different;

@@ -12,7 +12,7 @@ std::span<NewWord> WordBatch::look_up(const Pieces& words, const ShortTokens& to
   return new_;
 }
 
-// Each step asks the memory for what the next one needs.
+// Each step prefetches what the next one reads.
 void WordBatch::look_up_short(const Pieces& words, const ShortTokens& tokens) {
   count_ = missing_count_ = 0;
   words.each([&](std::string_view text) {
@@ -103,7 +103,8 @@ void WordBatch::append_to(std::vector<int32_t>& out) {
       ++next_missing;
       std::copy_n(word.ids, word.count, to);
     } else {
-      std::memcpy(to, word.ids, kMostShort * sizeof *to);  // of fixed size: those behind the last one do not count
+      std::memcpy(to, word.ids,
+                  kMostShort * sizeof *to);  // a copy of fixed size is faster; ids beyond the last are overwritten
     }
     to += word.count;
   }

@@ -1,4 +1,4 @@
-// Words that are encoded together, so that what is looked up for one comes from memory while others are.
+// Encodes words together, so that memory latency of one lookup overlaps with other lookups.
 #pragma once
 
 #include <array>
@@ -14,27 +14,27 @@
 
 namespace witan {
 
-// A word without known tokens, and room for as many as it has bytes.
+// A word that is not in the cache, with room for as many tokens as it has bytes.
 struct NewWord {
   std::string_view text;
   int32_t* tokens;
-  size_t count = 0;         // of the tokens
-  bool is_encoded = false;  // whether they are there
+  size_t count = 0;         // number of tokens
+  bool is_encoded = false;  // the tokens are known
 };
 
-// For one thread.
+// Not thread-safe.
 class WordBatch {
  public:
   static constexpr size_t kMost = 1024;
 
-  // With the words of `owner` in `cache`.
+  // Uses the words of `owner` in `cache`.
   WordBatch(WordCache& cache, uint32_t owner) : cache_(&cache), owner_(owner) {}
 
-  // Looks up each word, of kMost at most, in the cache and among the tokens. Returns those that are in neither, to be
+  // Looks up the words, at most kMost, in the cache and among the tokens. Returns those found in neither, which must be
   // encoded before append_to().
   std::span<NewWord> look_up(const Pieces& words, const ShortTokens& tokens);
 
-  // Appends the tokens of all words in their order, and keeps the new ones in the cache.
+  // Appends the tokens of all words in order and adds the new words to the cache.
   void append_to(std::vector<int32_t>& out);
 
  private:
@@ -43,17 +43,17 @@ class WordBatch {
   struct Word {
     ShortKey key;
     size_t place;        // in the cache
-    const int32_t* ids;  // in the cache or in room_; three can be read
+    const int32_t* ids;  // in the cache or in room_; at least three can be read
     size_t count;
   };
-  // One that is not among the short words of the cache.
+  // A word that is not among the cache's short words.
   struct Missing {
     size_t index;
     std::string_view text;
     LongKey key;
     size_t place;
-    size_t new_word;  // its place in new_, or kNone
-    int32_t id;       // where the word is one token
+    size_t new_word;  // its index in new_, or kNone
+    int32_t id;       // if the word is a token, else -1
   };
   static constexpr size_t kNone = SIZE_MAX;
 

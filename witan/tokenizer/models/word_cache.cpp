@@ -17,7 +17,7 @@ uint32_t WordCache::new_owner() {
 
 ShortTokens::ShortTokens(const std::vector<std::string>& tokens, const std::vector<int32_t>& ids)
     : shift_(64 - std::bit_width(2 * ids.size() + 1)), entries_(size_t{1} << (64 - shift_)) {
-  constexpr size_t kAhead = 16;  // so many tokens are on their way from memory
+  constexpr size_t kAhead = 16;  // number of tokens that are prefetched
   std::array<Entry, kAhead> next;
   size_t count = 0;
   const auto put = [&] {

@@ -1,4 +1,4 @@
-// Words with their tokens: those that a thread has encoded before, and those that are a token.
+// Tables from words to tokens: words that a thread has encoded before, and words that are a single token.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,12 +18,12 @@
 
 namespace witan {
 
-// The bytes of a word, zeros, and its length: to compare, and to hash, 8 bytes at a time.
+// The bytes of a word, padded with zeros, and its length, to be compared and hashed 8 bytes at a time.
 template <size_t kNumbers>
 struct WordKey {
   static constexpr size_t kLongest = 8 * kNumbers - 1;  // bytes
 
-  // Of a word of at most kLongest bytes; `readable` bytes from its first may be read.
+  // The key of a word of at most kLongest bytes; `readable` bytes from its first one on may be read.
   static WordKey of(std::string_view word, size_t readable) {
     WordKey key;
     if (readable >= sizeof key) {
@@ -69,8 +69,8 @@ struct WordKey {
   }
 };
 
-// A table of fixed size in which a word takes the place of others that were there longer: most of a text is made of few
-// words. Its words are those of several owners (tokenizers).
+// A table of fixed size in which new words replace the oldest of their bucket: few distinct words make up most of a
+// text. Several owners (tokenizers) share it.
 template <size_t kNumbers, int kBits>
 class WordTable {
  public:
@@ -86,21 +86,21 @@ class WordTable {
   };
   static_assert(sizeof(Entry) == 16 * kNumbers);
 
-  // The place of a word; fetch() brings it into the processor's cache.
+  // The bucket of a word; fetch() prefetches it.
   size_t place(const Key& key) const { return key.hash() >> (64 - kBits) & ~size_t{1}; }
   void fetch(size_t place) const {
     __builtin_prefetch(&entries_[place]);
     if constexpr (sizeof(Entry) > 32) __builtin_prefetch(&entries_[place + 1]);
   }
 
-  // nullptr: it is not there.
+  // Returns nullptr if the word is not there.
   const Entry* find(size_t place, const Key& key, uint32_t owner) const {
     const Entry* const entry = &entries_[place];
     const auto is = [&](const Entry& one) { return one.key == key && one.owner_and_count >> 4 == owner; };
     if (is(entry[0])) return entry;
     return is(entry[1]) ? entry + 1 : nullptr;
   }
-  // For 1 to kMostTokens tokens.
+  // `ids` must hold 1 to kMostTokens tokens.
   void put(size_t place, const Key& key, uint32_t owner, std::span<const int32_t> ids) {
     Entry* const entry = &entries_[place];
     entry[1] = entry[0];
@@ -110,7 +110,7 @@ class WordTable {
   }
 
  private:
-  // Pages that no word was put in take no memory, and those of a thread that ends are the system's at once.
+  // mmap: untouched pages take no memory, and the pages of a thread that ends are returned at once.
   static constexpr size_t kBytes = sizeof(Entry) << kBits;
   struct Unmap {
     void operator()(Entry* entries) const { ::munmap(entries, kBytes); }
@@ -118,29 +118,29 @@ class WordTable {
   static Entry* map_zeros() {
     void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
-    return static_cast<Entry*>(memory);  // zeros are an entry that nobody owns
+    return static_cast<Entry*>(memory);  // a zeroed entry belongs to no owner
   }
   std::unique_ptr<Entry[], Unmap> entries_{map_zeros()};
 };
 
-// What a thread keeps: 3 MiB at most.
+// One thread's cache, at most 3 MiB.
 struct WordCache {
   static WordCache& of_this_thread();
-  // What tells tokenizers apart: of 28 bits, and not 0.
+  // A number that identifies a tokenizer: 28 bits, not 0.
   static uint32_t new_owner();
 
-  WordTable<2, 16> short_words;  // of up to 15 bytes and 3 tokens
-  WordTable<4, 14> long_words;   // of up to 31 bytes and 7 tokens
+  WordTable<2, 16> short_words;  // up to 15 bytes and 3 tokens
+  WordTable<4, 14> long_words;   // up to 31 bytes and 7 tokens
 };
 
-// Words of up to 15 bytes that are a token. Immutable.
+// Words of up to 15 bytes that are a single token. Immutable.
 class ShortTokens {
  public:
   using Key = WordKey<2>;
 
-  // Of the tokens with these ids whose bytes are at most 15.
+  // Holds those tokens with these ids that have at most 15 bytes.
   ShortTokens(const std::vector<std::string>& tokens, const std::vector<int32_t>& ids);
-  // The id, or -1.
+  // The id of the token, or -1.
   int32_t find(const Key& key) const { return entries_[place(key)].id; }
   void fetch(const Key& key) const { __builtin_prefetch(&entries_[key.hash() >> shift_]); }
 

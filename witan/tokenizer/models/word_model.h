@@ -1,5 +1,5 @@
-// The models WordPiece, whose words become the longest tokens from left to right, and WordLevel, whose words are
-// tokens.
+// The models WordPiece, which splits a word into its longest tokens from left to right, and WordLevel, in which each
+// word is a token.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace witan {
 // Immutable: encode() may be called from several threads.
 class WordModel {
  public:
-  // `spec` must outlive it.
+  // `spec` must outlive this.
   explicit WordModel(const TokenizerSpec& spec);
   explicit WordModel(TokenizerSpec&& spec) = delete;
 
-  // Appends the tokens of a word, or the unknown token for a word that is not all tokens. Throws DataError for one if
-  // there is no unknown token.
+  // Appends the tokens of a word, or the unknown token if the word cannot be split into tokens. Throws DataError if
+  // there is no unknown token either.
   void encode(std::string_view word, std::vector<int32_t>& out) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-// The last character of a text that has one.
+// The last character of a non-empty text.
 int32_t last_character(std::string_view text) {
   size_t begin = text.size() - 1;
   while (begin > 0 && text.size() - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
@@ -20,7 +20,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
          (end == text.size() || !is_word_character(first_character(text.substr(end))));
 }
 
-size_t before_white_space(std::string_view text, size_t begin, size_t from) {
+size_t skip_white_space_before(std::string_view text, size_t begin, size_t from) {
   while (begin > from) {
     size_t previous = begin - 1;
     while (previous > from && (static_cast<unsigned char>(text[previous]) & 0xC0) == 0x80) --previous;
@@ -30,7 +30,7 @@ size_t before_white_space(std::string_view text, size_t begin, size_t from) {
   return begin;
 }
 
-size_t behind_white_space(std::string_view text, size_t end) {
+size_t skip_white_space_after(std::string_view text, size_t end) {
   while (end < text.size() && is_white_space(first_character(text.substr(end))))
     end += character_length(text.substr(end));
   return end;
@@ -38,7 +38,7 @@ size_t behind_white_space(std::string_view text, size_t end) {
 
 enum class Overlap { none, part, all };
 
-// How much of [begin, end) lies in the spans.
+// How much of [begin, end) the spans cover.
 Overlap overlap_of(size_t begin, size_t end, std::span<const TextSpan> spans) {
   const auto span = std::ranges::upper_bound(spans, begin, {}, &TextSpan::end);
   if (span == spans.end() || span->begin >= end) return Overlap::none;
@@ -66,7 +66,7 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
                                                                 bool allow_special,
                                                                 std::span<const TextSpan> literal) const {
   if (!any_ordinary_ && !(any_special_ && allow_special)) return std::nullopt;
-  // Nearly all vocabularies have tokens with one first byte, which the C library finds faster than any loop.
+  // In nearly all vocabularies all added tokens start with the same byte, which memchr finds faster than any loop.
   const auto next = [&](size_t at) {
     if (first_bytes_.size() == 1) return text.find(first_bytes_[0], at);
     while (at < text.size() && by_first_byte_[static_cast<uint8_t>(text[at])].empty()) ++at;
@@ -79,14 +79,14 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
       if (text.substr(i, token.text.size()) != token.text) continue;
       const size_t end = i + token.text.size();
       const Overlap overlap = token.special ? overlap_of(i, end, literal) : Overlap::none;
-      if (overlap == Overlap::part) continue;  // a shorter one may end before the literal text
+      if (overlap == Overlap::part) continue;  // a shorter token may end before the literal text
       if ((token.special && (!allow_special || overlap == Overlap::all)) ||
           (token.single_word && !stands_alone(text, i, end))) {
-        i = end - 1;  // the reference, too, looks for nothing else inside of it
+        i = end - 1;  // like the reference, skips all tokens inside the match
         break;
       }
-      const size_t first = token.lstrip ? before_white_space(text, i, done) : i;
-      return Match{first, token.rstrip ? behind_white_space(text, end) : end, end, token.id};
+      const size_t first = token.lstrip ? skip_white_space_before(text, i, done) : i;
+      return Match{first, token.rstrip ? skip_white_space_after(text, end) : end, end, token.id};
     }
   }
   return std::nullopt;

@@ -13,12 +13,13 @@
 
 namespace witan {
 
-// Of each byte the highest bit says whether it is in the class; the other bits are 0.
+// The functions for words return one word: the highest bit of each byte tells whether that byte is in the class, and
+// the other bits are 0.
 inline constexpr uint64_t kHighBits = 0x8080808080808080u;
 
 constexpr uint64_t ascii_between(uint64_t bytes, uint8_t first, uint8_t last) {
   constexpr uint64_t kOnes = 0x0101010101010101u;
-  const uint64_t low = bytes & ~kHighBits;  // sums with less than 0x81 do not reach the next byte
+  const uint64_t low = bytes & ~kHighBits;  // adding less than 0x81 does not carry into the next byte
   return ((low + kOnes * (0x80u - first)) ^ (low + kOnes * (0x7Fu - last))) & ~bytes & kHighBits;
 }
 
@@ -35,7 +36,7 @@ constexpr uint64_t ascii_but_digits(uint64_t bytes) {
   return ascii(bytes) & ~ascii_between(bytes, '0', '9');
 }
 
-// The first byte from p on that is not in the class, or one of the last seven bytes of the text.
+// Returns the first byte from p on that is not in the class, or stops at one of the last seven bytes of the text.
 template <class Class>
 inline const char* skip_ascii(const char* p, const char* end, Class in_class) {
   if constexpr (std::endian::native != std::endian::little) return p;
@@ -94,18 +95,18 @@ class AsciiBlock {
     const __m128i from_first = _mm_sub_epi8(bytes, _mm_set1_epi8(first));
     return _mm_cmpeq_epi8(_mm_min_epu8(from_first, _mm_set1_epi8(static_cast<char>(last - first))), from_first);
   }
-  template <class Of>
-  uint64_t mask(Of of) const {
+  template <class Test>
+  uint64_t mask(Test test) const {
     uint64_t bits = 0;
     for (int i = 0; i < 4; ++i)
-      bits |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(of(bytes_[i])))) << (16 * i);
+      bits |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(test(bytes_[i])))) << (16 * i);
     return bits;
   }
 
   __m128i bytes_[4];
 };
 
-#else  // byte by byte
+#else  // portable
 
 class AsciiBlock {
  public:
@@ -120,10 +121,10 @@ class AsciiBlock {
   }
 
  private:
-  template <class In>
-  uint64_t mask(In in) const {
+  template <class Test>
+  uint64_t mask(Test test) const {
     uint64_t bits = 0;
-    for (int i = 0; i < 64; ++i) bits |= uint64_t{in(bytes_[i])} << i;
+    for (int i = 0; i < 64; ++i) bits |= uint64_t{test(bytes_[i])} << i;
     return bits;
   }
 

@@ -1,5 +1,5 @@
-// Where the pieces of ASCII text end, 64 bytes at a time: what the split patterns of published tokenizers say of
-// letters, digits, spaces and symbols, as operations on bits.
+// Splits ASCII text 64 bytes at a time: the rules of published split patterns for letters, digits, spaces and symbols,
+// expressed as operations on 64-bit masks.
 #pragma once
 
 #include <bit>
@@ -12,25 +12,26 @@ namespace witan {
 
 enum class Contractions {
   none,
-  exact,    // 's 't 're 've 'm 'll 'd are pieces, in small letters
-  folded,   // in capitals, too
-  endings,  // folded, and parts of the word before them
+  exact,    // 's 't 're 've 'm 'll 'd are pieces, in lower case
+  folded,   // also in upper case
+  endings,  // folded, and part of the preceding word
 };
 
-// What a pattern does with ASCII characters. Letters, digits, white space and symbols (all others) form runs, each a
-// piece; before that: symbols take a space before them along; of a run of white space the last character is apart.
+// How a pattern splits ASCII characters. Runs of letters, digits, white space and symbols (all other characters) are
+// pieces, except that a symbol piece includes a space before it, and that the last character of a run of white space is
+// a piece of its own.
 struct AsciiRules {
-  bool letters_take_any = false;      // a space or symbol before letters is of their piece; else only ' '
-  bool capitals_begin_words = false;  // behind small letters
-  int digits = 0;                     // in a piece; 0: any number, and a space before them
-  bool digits_end_texts = false;      // which changes what white space before them is
-  bool newlines_are_apart = false;    // they end runs of white space, and symbols take those behind them along
-  bool slashes_follow = false;        // symbols take slashes among those newlines along, too
-  bool splits_controls = false;       // whether control characters are like symbols; else these rules do not know them
+  bool letters_take_any = false;      // a letter piece includes any space or symbol before it; else only ' '
+  bool capitals_begin_words = false;  // a capital after a lower-case letter starts a piece
+  int digits = 0;                     // most digits of a piece; 0: unlimited, and with a space before them
+  bool digits_end_texts = false;      // the text ends at a digit, which affects white space before it
+  bool newlines_are_apart = false;    // newlines end runs of white space, and a symbol piece includes those after it
+  bool slashes_follow = false;        // a symbol piece includes slashes among those newlines
+  bool splits_controls = false;       // control characters count as symbols; else these rules stop at them
   Contractions contractions = Contractions::none;
 };
 
-// The length of the contraction at p, which is an apostrophe, or 0. At least two bytes behind it can be read.
+// The length of the contraction at the apostrophe p, or 0. At least two bytes after p must be readable.
 template <AsciiRules kRules>
 inline int ascii_contraction(const char* p) {
   const auto letter = [&](int i) {
@@ -43,7 +44,7 @@ inline int ascii_contraction(const char* p) {
   return first == 'l' && second == 'l' ? 3 : 0;
 }
 
-// The bits of `runs` from one of `from` on, up to the end of the run.
+// The bits of `runs` from each bit of `from` to the end of its run.
 inline uint64_t rest_of_runs(uint64_t from, uint64_t runs) {
   uint64_t rest = from & runs;
   for (int step = 1; step < 64; step *= 2) {
@@ -53,7 +54,7 @@ inline uint64_t rest_of_runs(uint64_t from, uint64_t runs) {
   return rest;
 }
 
-// The bits of those places among `from`, where a run of `runs` begins, behind whose run there is none of `others`.
+// Of the bits `from`, at each of which a run of `runs` starts: those whose run no bit of `others` follows.
 inline uint64_t runs_not_before(uint64_t others, uint64_t from, uint64_t runs) {
   if ((((runs + from) & ~runs) & others) == 0) return from;
   uint64_t found = 0;
@@ -64,11 +65,11 @@ inline uint64_t runs_not_before(uint64_t others, uint64_t from, uint64_t runs) {
   return found;
 }
 
-// What becomes of the places where pieces begin with the contractions at those apostrophes that begin one.
+// The starts of pieces `pieces`, corrected for those `apostrophes` that start a contraction.
 template <AsciiRules kRules>
 uint64_t with_contractions(const char* p, uint64_t apostrophes, uint64_t pieces) {
   constexpr bool kEndings = kRules.contractions == Contractions::endings;
-  int end = -1;  // of the last one; right behind an ending stands none that belongs to the same word
+  int end = -1;  // of the last contraction: another one right after it does not belong to the same word
   for (; apostrophes != 0; apostrophes &= apostrophes - 1) {
     const int at = std::countr_zero(apostrophes);
     const int length = kEndings && at == end ? 0 : ascii_contraction<kRules>(p + at);
@@ -80,8 +81,9 @@ uint64_t with_contractions(const char* p, uint64_t apostrophes, uint64_t pieces)
   return pieces;
 }
 
-// A bit for each place from p + 1 to p + 63 at which a piece begins, if one begins at p. Only where the bytes behind
-// that place could not change it, and none where these rules do not apply. 64 bytes can be read.
+// A bit for each position from p + 1 to p + 63 at which a piece starts, provided that one starts at p. Omits positions
+// that depend on bytes beyond the block, and all from the first byte on that the rules do not cover. 64 bytes must be
+// readable.
 template <AsciiRules kRules>
 uint64_t ascii_pieces(const char* p) {
   const AsciiBlock block(p);
@@ -90,7 +92,7 @@ uint64_t ascii_pieces(const char* p) {
   const uint64_t known = ~unknown & (unknown - 1);  // the bytes before the first unknown one
   const uint64_t space = block.equal(' ');
   const uint64_t white = (space | block.between('\t', '\r')) & known;
-  // A run of white space is known together with what stands behind it; of other places the next two bytes matter.
+  // A run of white space is decided by what follows it; any other position by the next two bytes.
   const int count = std::countr_one(known);
   if (count == 0) return 0;
   const int certain = count - std::countl_one(white << (64 - count)) - 2;
@@ -99,13 +101,13 @@ uint64_t ascii_pieces(const char* p) {
   const uint64_t letters = block.letters() & known, digits = block.between('0', '9') & known;
   const uint64_t symbols_or_taken = known & ~(letters | digits | white);
   const uint64_t newlines = kRules.newlines_are_apart ? (block.equal('\n') | block.equal('\r')) & white : 0;
-  uint64_t taken = newlines & (symbols_or_taken << 1);  // by the symbols before them
+  uint64_t taken = newlines & (symbols_or_taken << 1);  // into the piece of the symbols before them
   if (taken != 0) taken = rest_of_runs(taken, kRules.slashes_follow ? newlines | block.equal('/') : newlines);
   const uint64_t symbols = symbols_or_taken & ~taken;
   const uint64_t blanks = white & ~taken, lines = newlines & ~taken;
 
   const auto starts = [](uint64_t runs) { return runs & ~(runs << 1); };
-  const uint64_t symbol_pieces = starts(symbols) & ~(space << 1);  // those that no space begins
+  const uint64_t symbol_pieces = starts(symbols) & ~(space << 1);  // those without a space before them
   uint64_t before_letters = space;
   if constexpr (kRules.letters_take_any) before_letters = (white & ~newlines) | symbol_pieces;
   uint64_t pieces = symbol_pieces | (starts(letters) & ~(before_letters << 1));
@@ -117,13 +119,13 @@ uint64_t ascii_pieces(const char* p) {
     for (uint64_t begin = starts(digits); begin != 0; begin = (begin << 3) & digits & (digits << 1) & (digits << 2))
       pieces |= begin;
 
-  // Of white space up to its last newline is a piece, and the rest but for its last character.
+  // White space is a piece up to its last newline; of the rest, all but the last character.
   uint64_t last = blanks & ~(blanks >> 1) & ~lines;
   if constexpr (kRules.digits_end_texts) last &= ~(digits >> 1);
   pieces |= starts(blanks) | last;
   if constexpr (kRules.newlines_are_apart)
-    if (const uint64_t behind_lines = blanks & ~lines & (lines << 1); behind_lines != 0)
-      pieces |= runs_not_before(lines, behind_lines, blanks & ~lines);
+    if (const uint64_t after_lines = blanks & ~lines & (lines << 1); after_lines != 0)
+      pieces |= runs_not_before(lines, after_lines, blanks & ~lines);
 
   const uint64_t sure = (uint64_t{1} << certain) - 1;
   if constexpr (kRules.contractions != Contractions::none) {

@@ -13,7 +13,7 @@ namespace {
 
 using Range = std::pair<int32_t, int32_t>;
 
-// Punctuation, nonspacing marks and controls that Unicode 9.0 added.
+// Punctuation, nonspacing marks and control characters that Unicode 9.0 added.
 constexpr std::array<Range, 35> kSinceUnicode9 = {{{0x8D4, 0x8E2},
                                                    {0x1885, 0x1886},
                                                    {0x1DFB, 0x1DFB},
@@ -44,7 +44,7 @@ constexpr std::array<Range, 35> kSinceUnicode9 = {{{0x8D4, 0x8E2},
                                                    {0x1E026, 0x1E02A},
                                                    {0x1E944, 0x1E94A},
                                                    {0x1E95E, 0x1E95F},
-                                                   // These had another category.
+                                                   // These had another category in Unicode 8.0.
                                                    {0x166D, 0x166D},
                                                    {0x1734, 0x1734},
                                                    {0x1171E, 0x1171E},
@@ -56,7 +56,7 @@ bool within(const auto& ranges, int32_t c) {
                      [&](const Range& range) { return range.first <= c && c <= range.second; });
 }
 
-// The characters of these properties that Unicode 8.0 (or 9.0) had, and `more`.
+// The characters with one of these properties in Unicode 8.0 (or 9.0), and `more`.
 std::vector<bool> table_of_old(std::initializer_list<std::string_view> properties, bool unicode_8,
                                std::vector<int32_t> more) {
   std::vector<bool> table(kCodePoints);
@@ -91,7 +91,7 @@ bool is_dropped_control(int32_t c) {
   return table[static_cast<size_t>(c)] && c != '\t' && c != '\n' && c != '\r';
 }
 
-// As in the reference, which begins the sixth range at 2B920 instead of 2B820.
+// As in the reference, whose sixth range begins at 2B920 instead of 2B820.
 bool is_chinese(int32_t c) {
   static constexpr std::array<Range, 8> kRanges = {{{0x4E00, 0x9FFF},
                                                     {0x3400, 0x4DBF},
@@ -104,7 +104,7 @@ bool is_chinese(int32_t c) {
   return c >= 0x3400 && within(kRanges, c);
 }
 
-// Calls `each(character, its bytes)`; a byte that is not valid UTF-8 is no character (-1).
+// Calls `each(character, its bytes)`; for a byte that is not valid UTF-8 the character is -1.
 template <class Each>
 void each_character(std::string_view text, Each each) {
   for (size_t at = 0; at < text.size();) {
@@ -140,7 +140,7 @@ void match_each(std::string_view text, Matches matches, const MatchSink& sink) {
 
 }  // namespace
 
-std::string without_controls(std::string_view text) {
+std::string clean_text(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   each_character(text, [&](int32_t c, std::string_view bytes) {
@@ -150,7 +150,7 @@ std::string without_controls(std::string_view text) {
   return out;
 }
 
-std::string with_chinese_apart(std::string_view text) {
+std::string pad_chinese_characters(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   each_character(text, [&](int32_t c, std::string_view bytes) {
@@ -162,11 +162,11 @@ std::string with_chinese_apart(std::string_view text) {
   return out;
 }
 
-std::string without_nonspacing_marks(std::string_view text) {
+std::string strip_nonspacing_marks(std::string_view text) {
   return kept(text, is_nonspacing_mark);
 }
 
-std::string without_marks(std::string_view text) {
+std::string strip_marks(std::string_view text) {
   return kept(text, is_mark);
 }
 

@@ -1,4 +1,4 @@
-// Characters of UTF-8 text, as vocabularies of characters see them.
+// Characters of UTF-8 text, for character-level vocabularies.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace witan {
 
-// Bytes of the character that `text` begins with; 1 where they are not valid UTF-8, 0 for an empty text.
+// Length in bytes of the first character of `text`; 1 if it is not valid UTF-8, 0 for an empty text.
 size_t character_length(std::string_view text);
 
-// The character itself, of a text that begins with a valid one.
+// The code point of the first character; `text` must start with a valid one.
 int32_t first_character(std::string_view text);
 
-// The byte of a token written <0x0A>, of two capital hexadecimal digits; nullopt for every other text.
+// The byte that a token such as <0x0A> stands for (two upper-case hexadecimal digits); nullopt for any other text.
 std::optional<uint8_t> byte_of_token(std::string_view text);
 std::string byte_token_text(uint8_t byte);
 
@@ -24,7 +24,7 @@ void append_character(std::string& out, int32_t character);
 // `text` with every `from` replaced. `from` must not be empty.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
-// Unicode's White_Space, and what Rust's regular expressions call \w: as added tokens of Hugging Face use them.
+// Unicode's White_Space, and \w of Rust's regular expressions, which Hugging Face's added tokens use.
 bool is_white_space(int32_t character);
 bool is_word_character(int32_t character);
 

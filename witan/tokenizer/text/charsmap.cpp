@@ -11,10 +11,10 @@
 namespace witan {
 namespace {
 
-constexpr size_t kLongestReplacement = 512;  // Unicode's own have at most 33; bounds how much a text can grow
-constexpr size_t kMostRules = 32;            // SentencePiece looks at so many beginnings of a text
+constexpr size_t kLongestReplacement = 512;  // Unicode needs at most 33; bounds how much a text can grow
+constexpr size_t kMostRules = 32;            // SentencePiece tries at most this many prefixes
 
-// Darts: 31 bits of value in a leaf; else a label, whether a leaf follows, and the place of the children.
+// A unit of Darts: in a leaf a value of 31 bits; else a label, whether a leaf follows, and the offset of the children.
 uint32_t label_of(uint32_t unit) {
   return unit & (uint32_t{1} << 31 | 0xFF);
 }
@@ -30,11 +30,11 @@ uint32_t offset_of(uint32_t unit) {
 Charsmap::Charsmap(std::string_view bytes) {
   uint32_t trie = 0;
   require<CorruptionError>(bytes.size() > sizeof trie, "the compiled character map has ", bytes.size(),
-                           " bytes, too few for one: get the tokenizer's file again");
+                           " bytes, too few for its header: download the tokenizer file again");
   std::memcpy(&trie, bytes.data(), sizeof trie);
   require<CorruptionError>(trie > 0 && trie % sizeof(uint32_t) == 0 && trie < bytes.size() - sizeof trie,
-                           "the compiled character map says that its trie has ", trie, " bytes, of ",
-                           bytes.size() - sizeof trie, ": get the tokenizer's file again");
+                           "the compiled character map declares a trie of ", trie, " bytes, but has only ",
+                           bytes.size() - sizeof trie, ": download the tokenizer file again");
   units_.resize(trie / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof trie, trie);
   replacements_ = bytes.substr(sizeof trie + trie);
@@ -86,13 +86,13 @@ std::string Charsmap::normalize_graphemes(std::string_view text) const {
     const std::string_view grapheme = text.substr(at, end - at);
     at = end;
     if (const auto rule = grapheme.size() < 6 ? shortest(grapheme) : std::nullopt) {
-      out += rule->becomes;
+      out += rule->replacement;
       continue;
     }
     for (size_t i = 0; i < grapheme.size();) {
       const std::string_view character = grapheme.substr(i, character_length(grapheme.substr(i)));
       const auto rule = shortest(character);
-      out += rule ? rule->becomes : character;
+      out += rule ? rule->replacement : character;
       i += character.size();
     }
   }

@@ -12,7 +12,7 @@
 namespace witan {
 namespace {
 
-// What the reference reads as a byte: also <0x0a>, and <0x+a>, as Rust reads numbers.
+// The byte that a token stands for. Like the reference it accepts <0x0a>, and <0x+a>, as Rust parses numbers.
 std::optional<char> byte_in(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   std::string_view digits = token.substr(3, 2);
@@ -29,7 +29,7 @@ std::optional<char> byte_in(std::string_view token) {
   return static_cast<char>(value);
 }
 
-// Runs of bytes become a text each, or characters of replacement where they are not one.
+// Converts each run of byte tokens to text, or to replacement characters if the bytes are not valid UTF-8.
 std::vector<std::string> fall_back_to_bytes(const std::vector<std::string>& tokens) {
   std::vector<std::string> out;
   std::string bytes;
@@ -59,8 +59,8 @@ std::string stripped(std::string_view token, const DecoderStep& step) {
   return std::string(token);
 }
 
-// What tokenizing English text has put spaces before.
-std::string cleaned(std::string text) {
+// Removes the spaces that tokenizing puts before English punctuation and contractions.
+std::string clean_up(std::string text) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRules = {{{" .", "."},
                                                                                             {" ?", "?"},
                                                                                             {" !", "!"},
@@ -82,12 +82,12 @@ std::string concatenated(const std::vector<std::string>& tokens) {
   return text;
 }
 
-bool looks_at_one_token(const DecoderStep& step) {
+bool acts_on_one_token(const DecoderStep& step) {
   return step.kind != DecoderStep::Kind::byte_fallback && step.kind != DecoderStep::Kind::fuse;
 }
 
-// A space before a token for a byte makes text of it that is no byte.
-bool sets_tokens_apart(const DecoderStep& step) {
+// A token with a space before it no longer stands for a byte.
+bool separates_tokens(const DecoderStep& step) {
   return step.kind == DecoderStep::Kind::word_piece || step.kind == DecoderStep::Kind::join;
 }
 
@@ -103,13 +103,13 @@ std::string Decoder::Step::apply(std::string_view token, bool first) const {
     }
     case DecoderStep::Kind::strip:
       return stripped(token, step);
-    case DecoderStep::Kind::metaspace:  // before the text, every one was put there
+    case DecoderStep::Kind::metaspace:  // in the first token, encoding put it there
       return replace_all(token, step.pattern, first && step.prepends ? "" : " ");
     case DecoderStep::Kind::word_piece: {
       std::string out(token);
       if (!first)
         out = token.starts_with(step.pattern) ? std::string(token.substr(step.pattern.size())) : cat(" ", token);
-      return step.cleanup ? cleaned(std::move(out)) : out;
+      return step.cleanup ? clean_up(std::move(out)) : out;
     }
     case DecoderStep::Kind::join:
       return first ? std::string(token) : cat(" ", token);
@@ -125,9 +125,9 @@ Decoder::Decoder(const std::vector<DecoderStep>& steps) {
       regex = std::make_shared<const RegexSplitter>(step.pattern);
     steps_.push_back({step, std::move(regex)});
   }
-  auto at = std::find_if_not(steps.begin(), steps.end(), looks_at_one_token);
+  auto at = std::find_if_not(steps.begin(), steps.end(), acts_on_one_token);
   if (at != steps.end() && at->kind == DecoderStep::Kind::byte_fallback &&
-      std::none_of(steps.begin(), at, sets_tokens_apart))
+      std::none_of(steps.begin(), at, separates_tokens))
     ++at;
   if (at != steps.end() && at->kind == DecoderStep::Kind::fuse) {
     ++at;
@@ -151,7 +151,7 @@ std::string Decoder::piece(std::string_view token, bool first) const {
   return text;
 }
 
-std::string Decoder::text_of(std::vector<std::string> tokens) const {
+std::string Decoder::decode(std::vector<std::string> tokens) const {
   for (const Step& step : steps_) {
     if (step.step.kind == DecoderStep::Kind::byte_fallback)
       tokens = fall_back_to_bytes(tokens);

@@ -1,4 +1,4 @@
-// Makes text of tokens whose vocabulary is one of characters: the decoder of a tokenizer.json, its steps in order.
+// Converts tokens of a character-level vocabulary to text: the decoder of a tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace witan {
 
-// One step of what makes text of tokens where the vocabulary is one of characters.
+// One step of the decoder of a character-level vocabulary, in the terms of a tokenizer.json.
 struct DecoderStep {
-  // replace `pattern` by `content`; strip up to `start` and `stop` times `pattern` from the ends of each token;
-  // metaspace: `pattern` stands for a space; word_piece: the prefix `pattern` marks tokens within a word;
-  // byte_fallback: <0x0A> is the byte 10; fuse: all tokens become one; join: a space between tokens
+  // replace: `pattern` by `content`. strip: up to `start` and `stop` times `pattern` from the ends of each token.
+  // metaspace: `pattern` stands for a space. word_piece: the prefix `pattern` marks tokens within a word.
+  // byte_fallback: <0x0A> is the byte 10. fuse: joins all tokens. join: puts a space between tokens.
   enum class Kind { replace, strip, metaspace, word_piece, byte_fallback, fuse, join };
   Kind kind = Kind::fuse;
   std::string pattern = {}, content = {};
-  bool regex = false;     // replace: what `pattern` is
-  bool prepends = false;  // metaspace: encoding puts one before the text
+  bool regex = false;     // replace: `pattern` is a regular expression
+  bool prepends = false;  // metaspace: encoding put one before the text
   bool cleanup = false;   // word_piece: no spaces before punctuation
   int64_t start = 0, stop = 0;
   bool operator==(const DecoderStep&) const = default;
@@ -32,23 +32,23 @@ class Decoder {
   // Throws DataError for a regular expression that does not compile.
   explicit Decoder(const std::vector<DecoderStep>& steps);
 
-  // Whether the text is what every token becomes on its own, one after the other, without leading_spaces(). All
-  // decoders of published language models are of this kind. Text of others is known only with all tokens: where tokens
-  // of bytes are set apart, whether a byte is a character depends on whether any other stands beside it.
+  // Whether each token can be decoded on its own: the text is the concatenation of piece() of all tokens, without
+  // leading_spaces(). This holds for the decoders of all published language models. Others need all tokens at once: for
+  // example, if tokens are joined by spaces, a byte token is a character only without a neighbour.
   bool by_token() const { return by_token_; }
-  // The bytes of one token of such a text; `first`: no token stands before it. Of another: about what it adds to it.
+  // The bytes of one token, where by_token(); `first`: it is the first token of the text. Otherwise an approximation.
   std::string piece(std::string_view token, bool first) const;
-  // At most so many spaces at the beginning of such a text are not part of it.
+  // Where by_token(): how many leading spaces are removed from the text, if it has as many.
   size_t leading_spaces() const { return leading_spaces_; }
 
-  // The text of tokens, whatever the steps. Bytes of ByteFallback that are not valid UTF-8 become U+FFFD each.
-  std::string text_of(std::vector<std::string> tokens) const;
+  // Decodes all tokens of a text, whatever the steps. Each byte of ByteFallback that is not valid UTF-8 becomes U+FFFD.
+  std::string decode(std::vector<std::string> tokens) const;
 
  private:
   struct Step {
     DecoderStep step;
     std::shared_ptr<const RegexSplitter> regex;
-    std::string apply(std::string_view token, bool first) const;  // of the kinds that look at one token at a time
+    std::string apply(std::string_view token, bool first) const;  // for kinds that act on one token at a time
   };
 
   std::vector<Step> steps_;

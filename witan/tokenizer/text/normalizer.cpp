@@ -26,7 +26,7 @@ int combining_class(utf8proc_int32_t c) {
   return utf8proc_get_property(c)->combining_class;
 }
 
-// The canonical ordering algorithm. utf8proc's own takes quadratic time on a long run of marks.
+// The canonical ordering algorithm; utf8proc's own takes quadratic time on a long run of marks.
 void order_marks(CodePoints& text) {
   for (auto run = text.begin(); run != text.end();) {
     const auto is_starter = [](utf8proc_int32_t c) { return combining_class(c) == 0; };
@@ -39,7 +39,8 @@ void order_marks(CodePoints& text) {
 
 using Form = NormalizerStep::Kind;
 
-// Bounds for hostile files: a chain of steps may double a text each. Compatibility decomposition makes 11 bytes of one.
+// Bounds for hostile files, in which each of many steps might double the text. Compatibility decomposition alone can
+// turn one byte into 11.
 constexpr size_t kLongestContent = 64;
 constexpr size_t kMostGrowth = 16;
 constexpr size_t kGrowthOfShortTexts = 64 << 10;
@@ -51,7 +52,7 @@ bool composes(Form form) {
   return form == Form::nfc || form == Form::nfkc;
 }
 
-// Appends decomposed characters in canonical order, composed if `form` says so; leaves none of them.
+// Appends the decomposed characters in canonical order, composed if `form` requires it, and clears them.
 void put_normalized(CodePoints& decomposed, Form form, std::string& out) {
   order_marks(decomposed);
   auto count = static_cast<utf8proc_ssize_t>(decomposed.size());
@@ -61,9 +62,9 @@ void put_normalized(CodePoints& decomposed, Form form, std::string& out) {
   decomposed.clear();
 }
 
-// A character that the reference does not know has no decomposition, no place among marks and no composition to it: it
-// stands for itself, and what is before and behind it is normalised on its own. Of those it knows, Unicode promises
-// that no later version normalises them otherwise. Text that is not valid UTF-8 is returned unchanged.
+// A character unknown to the reference is neither decomposed, reordered nor composed: it stays as it is, and the text
+// before and after it is normalised separately. Unicode guarantees that later versions normalise known characters in
+// the same way. Text that is not valid UTF-8 is returned unchanged.
 std::string to_form(std::string_view text, Form form) {
   std::string out;
   out.reserve(text.size());
@@ -78,7 +79,7 @@ std::string to_form(std::string_view text, Form form) {
     if (bytes <= 0) return std::string(text);
     p += bytes;
     left -= bytes;
-    // utf8proc (2.8) takes U+11A7 for a trailing consonant of Hangul, which begin behind it, and swallows it.
+    // utf8proc (2.8) mistakes U+11A7 for a trailing consonant of Hangul (they start at U+11A8) and drops it.
     if (c >= 0x80 && (!is_in_unicode_9(c) || c == 0x11A7)) {
       put_normalized(decomposed, form, out);
       append_character(out, c);
@@ -93,8 +94,8 @@ std::string to_form(std::string_view text, Form form) {
   return out;
 }
 
-// Lower case of characters that are newer than the oldest utf8proc that is supported (Unicode 14), and of the one that
-// has two: first and last upper-case letter, and the first of the lower-case ones. In step 0 each maps to the same.
+// Lower case of characters that are newer than the oldest supported utf8proc (Unicode 14), as ranges: the first and the
+// last upper-case letter, and the lower-case letter of the first.
 constexpr std::array<std::array<int32_t, 3>, 9> kLowerCaseSinceUnicode15 = {{{0xA7CB, 0xA7CB, 0x0264},
                                                                              {0xA7CC, 0xA7CC, 0xA7CD},
                                                                              {0xA7CE, 0xA7CE, 0xA7CF},
@@ -145,10 +146,10 @@ std::string_view stripped(std::string_view text, bool left, bool right) {
   return text;
 }
 
-// Of a character that form C leaves as it is its combining class; else kMayChange: those that it decomposes, and those
-// that may become one with the character before them. From here on no character of Unicode 9 is one of either.
-constexpr int32_t kCharactersUnderNfc = 0x30000;
-constexpr uint8_t kMayChange = 255;  // no character's combining class
+// For each character its combining class, or kMayChange if form C may decompose it or compose it with the character
+// before it.
+constexpr int32_t kCharactersUnderNfc = 0x30000;  // form C changes no character of Unicode 9 from here on
+constexpr uint8_t kMayChange = 255;               // not a combining class of any character
 
 std::vector<uint8_t> make_orders_under_nfc() {
   std::vector<uint8_t> orders(kCharactersUnderNfc);
@@ -201,8 +202,8 @@ std::string to_nfc(std::string_view text) {
 struct Normalizer::Step {
   explicit Step(NormalizerStep given) : step(std::move(given)) {
     require<DataError>(step.kind == Form::precompiled || step.content.size() <= kLongestContent,
-                       "the normalizer puts a text of ", step.content.size(), " bytes, \"", clipped(step.content),
-                       "\", into other texts; the limit is ", kLongestContent, ": shorten it in the tokenizer.json");
+                       "the normalizer inserts a text of ", step.content.size(), " bytes, \"", clipped(step.content),
+                       "\"; the limit is ", kLongestContent, ": shorten it in the tokenizer.json");
     if (step.kind == Form::replace && step.regex) regex.emplace(step.pattern);
     if (step.kind == Form::precompiled) charsmap.emplace(step.content);
   }
@@ -226,7 +227,7 @@ struct Normalizer::Step {
       case Form::precompiled:
         return charsmap->normalize_graphemes(text);
       case Form::strip_accents:
-        return without_marks(text);
+        return strip_marks(text);
       case Form::bert:
         return as_bert(text);
     }
@@ -235,13 +236,13 @@ struct Normalizer::Step {
 
   std::string as_bert(std::string_view given) const {
     std::string text(given);
-    if (step.clean) text = without_controls(text);
-    if (step.chinese) text = with_chinese_apart(text);
-    if (step.accents) text = without_nonspacing_marks(to_form(text, Form::nfd));
+    if (step.clean) text = clean_text(text);
+    if (step.chinese) text = pad_chinese_characters(text);
+    if (step.accents) text = strip_nonspacing_marks(to_form(text, Form::nfd));
     return step.lower ? to_lower_case(text) : text;
   }
 
-  // How many bytes of `out` = apply(text) come from the first `beginning` ones of the text.
+  // How many bytes of `out` = apply(text) come from the first `beginning` bytes of the text.
   size_t beginning_of(std::string_view text, std::string_view out, size_t beginning) const {
     if (beginning == 0 || out.empty()) return 0;
     if (step.kind == Form::prepend) return step.content.size() + beginning;
@@ -250,7 +251,7 @@ struct Normalizer::Step {
       return beginning - std::min(beginning, removed);
     }
     if (step.kind == Form::replace) return beginning_of_replaced(text, beginning);
-    // A first character that is removed altogether leaves its place to the next one in a character map alone.
+    // If the first character vanishes, the next one takes its place, but only in a character map.
     const std::string first = apply(text.substr(0, beginning));
     size_t characters = step.kind == Form::precompiled && first.empty() ? 1 : 0, bytes = 0;
     for (size_t at = 0; at < first.size(); at += character_length(std::string_view(first).substr(at))) ++characters;
@@ -258,9 +259,9 @@ struct Normalizer::Step {
     return bytes;
   }
 
-  // What replaces a match has the place of the match's last byte.
+  // A replacement counts as being where the last byte of its match was.
   size_t beginning_of_replaced(std::string_view text, size_t beginning) const {
-    if (!regex) text = text.substr(0, beginning + step.pattern.size());  // no match that counts reaches further
+    if (!regex) text = text.substr(0, beginning + step.pattern.size());  // no relevant match extends beyond this
     size_t at = 0, bytes = 0;
     bool ended = false;
     each_match(text, [&](std::string_view part, bool matches) {
@@ -322,8 +323,8 @@ std::string Normalizer::operator()(std::string_view text, size_t& beginning) con
     std::string changed = step.apply(out);
     beginning = step.beginning_of(out, changed, beginning);
     out = std::move(changed);
-    require<DataError>(out.size() <= kMostGrowth * text.size() + kGrowthOfShortTexts, "the normalizer makes ",
-                       out.size(), " bytes of a text of ", text.size(), ", more than ", kMostGrowth,
+    require<DataError>(out.size() <= kMostGrowth * text.size() + kGrowthOfShortTexts, "the normalizer turns a text of ",
+                       text.size(), " bytes into ", out.size(), " bytes, more than ", kMostGrowth,
                        " times as many: remove steps that lengthen the text from the tokenizer.json");
   }
   return out;

@@ -1,4 +1,4 @@
-// What a tokenizer does to a text before it splits it: the normalizers of Hugging Face's tokenizers.
+// Normalizers: what a tokenizer does to a text before splitting it, as in Hugging Face tokenizers.
 #pragma once
 
 #include <string>
@@ -7,20 +7,20 @@
 
 namespace witan {
 
-// One step of the normalizer, in Hugging Face's terms.
+// One step of a normalizer, in the terms of a tokenizer.json.
 struct NormalizerStep {
   enum class Kind { nfc, nfd, nfkc, nfkd, lowercase, strip, prepend, replace, precompiled, strip_accents, bert };
   Kind kind = Kind::nfc;
-  std::string pattern = {};        // replace: a text, or a regular expression
-  std::string content = {};        // prepend, replace: the new text; precompiled: the character map (charsmap.h)
-  bool regex = false;              // replace: what `pattern` is
-  bool left = true, right = true;  // strip: which ends
-  // bert: removes control characters, puts spaces around Chinese characters, removes accents, writes lower case
+  std::string pattern = {};  // replace: the text or regular expression to match
+  std::string content = {};  // prepend, replace: the new text; precompiled: the compiled character map (charsmap.h)
+  bool regex = false;        // replace: `pattern` is a regular expression
+  bool left = true, right = true;  // strip: at which ends
+  // bert: removes control characters, puts spaces around Chinese characters, strips accents, converts to lower case
   bool clean = false, chinese = false, accents = false, lower = false;
   bool operator==(const NormalizerStep&) const = default;
 };
 
-// The steps of a normalizer, one after the other. Immutable: its methods may be called from several threads.
+// Applies the steps in order. Immutable: its methods may be called from several threads.
 class Normalizer {
  public:
   // Throws DataError for a regular expression that does not compile, and CorruptionError for a damaged character map.
@@ -28,11 +28,11 @@ class Normalizer {
   ~Normalizer();
   Normalizer(Normalizer&&) noexcept;
 
-  // False if a quick check shows that the text stays as it is.
+  // False if a quick check shows that the text is already normalised.
   bool may_change(std::string_view text) const;
   std::string operator()(std::string_view text) const;
-  // Also turns `beginning`, how many bytes of the text belong to its first character, into how many of the result come
-  // from that.
+  // Also maps `beginning`, the number of bytes of the text that belong to its first character, to the number of bytes
+  // of the result that come from that character.
   std::string operator()(std::string_view text, size_t& beginning) const;
 
  private:
@@ -40,8 +40,8 @@ class Normalizer {
   std::vector<Step> steps_;
 };
 
-// Unicode normalization form C (UAX #15, https://unicode.org/reports/tr15), through utf8proc, for the characters of
-// Unicode 9.0: Hugging Face tokenizers leaves all newer characters unchanged.
+// Unicode normalization form C (UAX #15, https://unicode.org/reports/tr15) of the characters of Unicode 9.0, through
+// utf8proc. Newer characters stay unchanged, as in Hugging Face tokenizers.
 
 // False if a quick check shows that `text` is already normalized (UAX #15, section 9).
 bool may_change_under_nfc(std::string_view text);

@@ -1,4 +1,4 @@
-// What a text is split into.
+// The pieces that a text is split into.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 
 namespace witan {
 
-// Neighbours: each begins where the one before it ends.
+// Consecutive pieces: each starts where the previous one ends.
 struct Pieces {
-  const char* begin;                  // of the first
-  std::span<const char* const> ends;  // of each
-  const char* readable_end;           // up to here bytes may be read
+  const char* begin;                  // of the first piece
+  std::span<const char* const> ends;  // of each piece
+  const char* readable_end;           // bytes before this may be read
 
   template <class Sink>
   void each(Sink sink) const {
@@ -23,8 +23,7 @@ struct Pieces {
   }
 };
 
-// Receive the pieces of a text, in order, one by one or several at once. Every byte of the text is in exactly one
-// piece.
+// Receive the pieces of a text in order, one or several at a time. Every byte of the text is in exactly one piece.
 using PieceSink = std::function<void(std::string_view piece)>;
 using PiecesSink = std::function<void(const Pieces& pieces)>;
 

@@ -9,10 +9,10 @@
 namespace witan {
 namespace {
 
-// Merges neighbours as a behavior says; `matches` is what becomes of the first piece that `piece` may join.
-class Merging {
+// Merges adjacent pieces as a SplitBehavior prescribes.
+class PieceMerger {
  public:
-  explicit Merging(SplitBehavior behavior) : behavior_(behavior) {}
+  explicit PieceMerger(SplitBehavior behavior) : behavior_(behavior) {}
 
   void put(std::string_view piece, bool matches) {
     const bool previous = std::exchange(previous_, matches);
@@ -34,7 +34,7 @@ class Merging {
         return matches == previous;
       case SplitBehavior::merged_with_previous:
         return matches && !previous;
-      case SplitBehavior::merged_with_next:  // not behind a match that another match follows
+      case SplitBehavior::merged_with_next:  // not if another match follows the match
         return previous && !matches;
       default:
         return false;
@@ -46,7 +46,7 @@ class Merging {
   std::vector<std::string_view> pieces_;
 };
 
-// Pieces that a scanner finds at once: enough to forget the calls, few enough to stay in the first cache.
+// Pieces per call of a scanner: enough to amortise the call, few enough to stay in the L1 cache.
 constexpr size_t kPiecesAtOnce = 1024;
 
 template <class Sink>
@@ -71,7 +71,7 @@ void each_literal(std::string_view text, std::string_view pattern, Sink sink) {
   if (done < text.size()) sink(text.substr(done), false);
 }
 
-// The scanner of three steps in one, or nullptr.
+// The scanner that does the first three steps at once, or nullptr.
 Scanner scanner_of_steps(std::span<const SplitStep> steps) {
   const auto isolates = [](const SplitStep& step) {
     return step.kind == SplitStep::Kind::regex && step.behavior == SplitBehavior::isolated;
@@ -83,8 +83,8 @@ Scanner scanner_of_steps(std::span<const SplitStep> steps) {
 }  // namespace
 
 void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) const {
-  Merging merging(step.behavior);
-  const auto put = [&](std::string_view piece, bool matches) { merging.put(piece, matches != step.invert); };
+  PieceMerger merger(step.behavior);
+  const auto put = [&](std::string_view piece, bool matches) { merger.put(piece, matches != step.invert); };
   if (match)
     match(text, put);
   else if (const auto* scanner = std::get_if<Scanner>(&regex))
@@ -94,7 +94,7 @@ void Pretokenizer::Matcher::split(std::string_view text, const PieceSink& sink) 
     any->each(text, put);
   else
     each_literal(text, step.pattern, put);
-  merging.flush(sink);
+  merger.flush(sink);
 }
 
 void Pretokenizer::Metaspace::split(std::string_view text, size_t beginning,
@@ -140,7 +140,7 @@ Pretokenizer::Pretokenizer(const std::vector<SplitStep>& steps) {
     if (step.kind != SplitStep::Kind::regex && step.kind != SplitStep::Kind::literal) continue;
     const bool literal = step.kind == SplitStep::Kind::literal;
     const Scanner scanner = literal ? nullptr : scanner_for(step.pattern);
-    // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
+    // If the matches cover the whole text, there is nothing between them to remove.
     const bool covers = scanner && step.pattern.ends_with("|\\s+");
     const bool keeps_matches =
         step.behavior == SplitBehavior::isolated || (step.behavior == SplitBehavior::removed && step.invert && covers);

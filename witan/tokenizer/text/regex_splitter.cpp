@@ -15,14 +15,14 @@
 namespace witan {
 namespace {
 
-// A match may take as many retries as in the reference, and a text as many as take about a second, and more for each of
-// its bytes. A pattern of which a retry takes more than kStepsOfRetry steps may take fewer.
+// A match may take as many retries as in the reference; a text as many as run for about a second, plus some per byte. A
+// pattern whose retries take more than kStepsOfRetry steps gets proportionally fewer.
 constexpr unsigned long kRetriesOfMatch = 10'000'000, kRetriesOfText = 10'000'000, kRetriesOfByte = 16;
 constexpr unsigned long kStepsOfRetry = 8, kMostSteps = 1'000'000'000;
-// Oniguruma does not say how many retries a search took. Therefore a search begins with this bound and is repeated with
-// four times as many, and only the bounds that were not enough count.
+// Oniguruma does not report how many retries a search took. A search therefore starts with this limit and is repeated
+// with four times as many; only the limits that did not suffice are charged to the budget.
 constexpr unsigned long kRetriesOfSearch = 128;
-constexpr unsigned kStackOfMatch = 6'000'000;  // places to return to: 300 MiB
+constexpr unsigned kStackOfMatch = 6'000'000;  // backtracking points: 300 MiB
 
 const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
@@ -47,7 +47,7 @@ Pointer allocated(Pointer p) {
   return p;
 }
 
-// The text with control characters in place of bytes that are not valid UTF-8; every byte stays where it is.
+// Replaces bytes that are not valid UTF-8 by control characters; no byte changes its position.
 std::string with_control_characters(std::string_view text, size_t bad) {
   std::string out(text);
   while (bad < out.size()) {
@@ -64,7 +64,7 @@ size_t length_of_character(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// The length of a repetition's bounds at the beginning of `text`, or 0, and how often it repeats at least.
+// The length of the repetition {...} at the beginning of `text`, or 0, and its least number of repeats.
 std::pair<size_t, unsigned long> repetition(std::string_view text) {
   const size_t end = text.find_first_not_of("0123456789,", 1);
   if (end == std::string_view::npos || end == 1 || text[end] != '}') return {0, 1};
@@ -73,11 +73,12 @@ std::pair<size_t, unsigned long> repetition(std::string_view text) {
   return {end + 1, std::clamp(times, 1UL, kMostSteps)};
 }
 
-// About the most steps of a match between two places to return to, of an expression that with_own_unicode() gave: what
-// is optional leaves such a place, and what is repeated {n} times need not. Each place takes one retry at most.
+// Estimates the most steps that a match takes between two backtracking points, for an expression from
+// with_own_unicode(): an optional part leaves such a point, a part repeated {n} times need not. Each point causes one
+// retry at most.
 unsigned long steps_of_retry(std::string_view regex) {
   struct Group {
-    unsigned long longest = 0, branch = 0, last = 0;  // of its branches; of this one, and of the last part of it
+    unsigned long longest = 0, branch = 0, last = 0;  // branch; current branch; and its last part
     void add(unsigned long steps) { branch = std::min(branch + (last = steps), kMostSteps); }
     void end_branch() { longest = std::max(longest, std::exchange(branch, 0)), last = 0; }
   };
@@ -121,10 +122,10 @@ unsigned long steps_of_retry(std::string_view regex) {
   return groups.front().longest;
 }
 
-// Searches of one text, within a budget that is the same on every machine.
+// Searches one text within a budget that is the same on every machine.
 class BoundedSearch {
  public:
-  // `cost`: of a retry, by which the budget is divided.
+  // The budget is divided by `cost`, the cost of a retry.
   BoundedSearch(size_t bytes, unsigned long cost)
       : first_(kRetriesOfSearch / cost + 2), left_(kRetriesOfText / cost + (kRetriesOfByte / cost + 2) * bytes) {
     onig_initialize_match_param(limits_.get());
@@ -189,18 +190,19 @@ void RegexSplitter::each(std::string_view text,
   BoundedSearch search(subject.size(), code_->cost);
   const std::unique_ptr<OnigRegion, FreeRegion> region(allocated(onig_region_new()));
 
-  size_t done = 0;                             // pieces reach up to here
+  size_t done = 0;                             // end of the last piece
   size_t last_match = std::string_view::npos;  // the end of the last match
   for (size_t from = 0; from <= subject.size();) {
     const int found = search.find(code_->compiled, subject, from, region.get());
     if (found == ONIG_MISMATCH) break;
-    require<DataError>(found >= 0, "the tokenizer's pattern \"", clipped(regex_, 200), "\" gave up at byte ", from,
-                       " of a text of ", text.size(), " bytes: ", message_of(found),
+    require<DataError>(found >= 0, "the tokenizer's pattern \"", clipped(regex_, 200),
+                       "\" exceeded its limits at byte ", from, " of a text of ", text.size(),
+                       " bytes: ", message_of(found),
                        "; break the text into shorter documents, or use a tokenizer with a simpler pattern");
     const auto first = static_cast<size_t>(region->beg[0]), last = static_cast<size_t>(region->end[0]);
     require<DataError>(first >= done && last >= first, "the tokenizer's pattern \"", clipped(regex_, 200),
                        "\" matches backwards (\\K in a lookaround), which is not supported");
-    if (first == last && last == last_match) {  // an empty match right behind a match: look one character further
+    if (first == last && last == last_match) {  // an empty match right after a match: continue one character further
       if (last == subject.size()) break;
       from = last + length_of_character(subject[last]);
       continue;

@@ -1,5 +1,5 @@
-// Splits text with a regular expression that has no scanner: with Oniguruma, as in Hugging Face tokenizers, with
-// Witan's own Unicode tables (with_own_unicode()), bounded in time and memory.
+// Splits text by a regular expression for which there is no scanner: on Oniguruma, as Hugging Face tokenizers does, but
+// with Witan's own Unicode tables (with_own_unicode()) and bounded in time and memory.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ namespace witan {
 // Immutable: split() may be called from several threads.
 class RegexSplitter {
  public:
-  // Throws DataError for an expression that does not compile or may mean something else in Hugging Face tokenizers.
+  // Throws DataError for an expression that does not compile or may differ in meaning from Hugging Face tokenizers.
   explicit RegexSplitter(std::string regex);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;
 
-  // Both matches and the text between them are pieces (Hugging Face's behavior "Isolated"); an empty match also splits.
-  // A byte that is not part of valid UTF-8 counts as a control character. Throws DataError if a match exceeds the
-  // bounds of time or memory.
+  // Matches and the text between them are pieces (Hugging Face's behavior "Isolated"); an empty match also splits. A
+  // byte that is not part of valid UTF-8 counts as a control character. Throws DataError if a match exceeds the limits
+  // of time or memory.
   void split(std::string_view text, const PieceSink& sink) const;
 
-  // The matches and what stands between them, in order, with which of both a piece is; matches may be empty.
+  // Passes the matches and the text between them, in order; `matches` tells them apart. Matches may be empty.
   void each(std::string_view text, const std::function<void(std::string_view piece, bool matches)>& sink) const;
 
  private:

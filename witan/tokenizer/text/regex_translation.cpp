@@ -19,10 +19,10 @@ namespace {
 constexpr size_t kRegexLimit = 64 << 10;      // published patterns are below 1 KiB
 constexpr size_t kTranslatedLimit = 8 << 20;  // some 500 properties as large as \p{L}
 
-// What [[:word:]], and \w inside brackets, lack of \w: Oniguruma looks Latin-1 up in a table of its own there.
+// Characters of \w that [[:word:]], and \w inside brackets, lack: there Oniguruma uses a table of its own for Latin-1.
 constexpr std::array<std::pair<int32_t, int32_t>, 3> kNoWordInBrackets = {{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}}};
 
-constexpr std::array<std::pair<int32_t, int32_t>, 1> kSurrogates = {{{0xD800, 0xDFFF}}};  // no UTF-8 spells them
+constexpr std::array<std::pair<int32_t, int32_t>, 1> kSurrogates = {{{0xD800, 0xDFFF}}};  // not encodable in UTF-8
 
 CharacterRanges without(const CharacterRanges& from, std::span<const std::pair<int32_t, int32_t>> taken) {
   CharacterRanges out;
@@ -52,7 +52,7 @@ std::string characters(const CharacterRanges& ranges) {
   return out;
 }
 
-// One pass over the expression. It knows escapes, brackets and groups, no more: the rest is copied.
+// One pass over the expression. It interprets escapes, brackets and groups only, and copies the rest.
 class Translation {
  public:
   explicit Translation(std::string_view regex) : in_(regex) {}
@@ -70,10 +70,9 @@ class Translation {
 
  private:
   [[noreturn]] void refuse(std::string_view what, std::string_view way_out) const {
-    throw DataError(
-        cat("the tokenizer's pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
-            ", which is not supported because it may not mean the same here as in Hugging Face tokenizers: ", way_out,
-            " in the tokenizer.json"));
+    throw DataError(cat("the tokenizer's pattern \"", clipped(in_, 200), "\" has ", what, " at byte ", at_,
+                        ", which is not supported because its meaning may differ from Hugging Face tokenizers: ",
+                        way_out, " in the tokenizer.json"));
   }
 
   char peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
@@ -230,7 +229,7 @@ class Translation {
     return place->second;
   }
 
-  // Letters of one case: folding adds the other, by tables that are not ours.
+  // Whether these are letters of one case: folding would add the other case from tables that are not ours.
   bool has_one_case(const CharacterRanges& ranges) const {
     const auto has = [&](int32_t c) {
       return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.first <= c && c <= r.second; });
@@ -238,13 +237,13 @@ class Translation {
     return has('a') != has('A');
   }
 
-  // Stands for what reaches up to `end` in the expression.
+  // Writes the property in place of the expression up to `end`.
   void put_property(size_t end, std::string_view name, bool inverted) {
     const CharacterRanges& ranges = ranges_of(name);
     if (in_brackets()) {
-      const bool behind_range = at_ > brackets_.back() + 1 && in_[at_ - 1] == '-' && !ends_with_escaped_hyphen();
+      const bool after_range = at_ > brackets_.back() + 1 && in_[at_ - 1] == '-' && !ends_with_escaped_hyphen();
       const bool before_range = end + 1 < in_.size() && in_[end] == '-' && in_[end + 1] != ']';
-      if (behind_range || before_range) refuse("a range that starts or ends with a class of characters", "write \\-");
+      if (after_range || before_range) refuse("a range that starts or ends with a class of characters", "write \\-");
       if (folded() && has_one_case(ranges))
         refuse("a class of upper- or lower-case letters in a case-insensitive group", "put it outside of (?i)");
     }
@@ -263,7 +262,7 @@ class Translation {
     if (std::string_view("*+?{").find(peek(2)) != std::string_view::npos)
       refuse("a repeated word boundary", "remove the repetition");
     const std::string word = cat("[", characters(ranges_of("word")), "]");
-    const std::string_view is = inverted ? "!" : "=";  // on the right, where the left is a word's
+    const std::string_view is = inverted ? "!" : "=";  // the lookahead after a word character
     const std::string_view is_not = inverted ? "=" : "!";
     out_ += cat("(?:(?<=", word, ")(?", is_not, word, ")|(?<!", word, ")(?", is, word, "))");
     at_ += 2;
@@ -272,8 +271,8 @@ class Translation {
   std::string_view in_;
   size_t at_ = 0;
   std::string out_;
-  std::vector<size_t> brackets_;        // where the first member of each open one may stand
-  std::vector<bool> folded_ = {false};  // whether case counts in each open group
+  std::vector<size_t> brackets_;        // position of the first member of each open bracket
+  std::vector<bool> folded_ = {false};  // whether each open group is case-insensitive
   std::map<std::string, CharacterRanges, std::less<>> known_;
 };
 

@@ -15,14 +15,14 @@
 namespace witan {
 namespace {
 
-// What the patterns can tell apart, as a set of bits.
-enum Kind : uint16_t {
-  // Every character is one of these four.
+// The classes of characters that the patterns distinguish, as bits.
+enum CharacterKind : uint16_t {
+  // Each character is in exactly one of these four classes.
   kLetter = 1,
   kNumber = 2,
   kSpace = 4,
   kOther = 8,
-  // And some of these.
+  // It may be in any of these.
   kNewline = 1 << 4,    // \r or \n
   kMark = 1 << 5,       // \p{M}
   kSymbol = 1 << 6,     // \p{P} or \p{S}
@@ -38,10 +38,10 @@ enum Kind : uint16_t {
 };
 using Kinds = uint16_t;
 
-// Digits that Rust's char::is_numeric knows, and thereby Hugging Face's Digits, and \p{N} does not.
+// Digits for Rust's char::is_numeric, and thus for Hugging Face's Digits, that are not in \p{N}.
 constexpr std::pair<int32_t, int32_t> kDigitsSinceUnicode17[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
 
-// Of every character what the properties in the patterns say.
+// The classes of every character, from the properties in the patterns.
 std::vector<Kinds> make_kinds() {
   std::vector<Kinds> kinds(kCodePoints, kOther | kNoMark);
   const auto change = [&](const CharacterRanges& ranges, auto apply) {
@@ -51,7 +51,7 @@ std::vector<Kinds> make_kinds() {
   const auto set = [&](std::string_view property, int bits) {
     change(characters_with(property).value(), [&](Kinds) { return static_cast<Kinds>(bits); });
   };
-  const auto add = [&](const CharacterRanges& ranges, Kind bit) {
+  const auto add = [&](const CharacterRanges& ranges, CharacterKind bit) {
     change(ranges, [&](Kinds kind) { return static_cast<Kinds>(kind | bit); });
   };
   set("Lu", kLetter | kUpper);
@@ -96,7 +96,7 @@ constexpr std::array<Kinds, 128> make_ascii_kinds() {
 constexpr std::array<Kinds, 128> kAsciiKinds = make_ascii_kinds();
 
 struct Character {
-  Kinds kind;      // 0 at the end of the text, together with the length
+  Kinds kind;      // 0 at the end of the text, as is the length
   uint8_t length;  // in bytes
 };
 
@@ -104,7 +104,7 @@ constexpr bool continues(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
-// Of two and three bytes, which nearly all are; else through the library.
+// Decodes two and three bytes itself, which covers nearly all characters, and others through utf8proc.
 inline Character character_beyond_ascii(const char* p, const char* end) {
   const auto first = static_cast<uint8_t>(*p);
   if (first >= 0xE0 && first < 0xF0 && end - p >= 3 && continues(p[1]) && continues(p[2])) {
@@ -119,7 +119,7 @@ inline Character character_beyond_ascii(const char* p, const char* end) {
   return {kinds_of_characters()[c], static_cast<uint8_t>(length)};
 }
 
-// A character of kEnds is not of the text, but ends it.
+// The character at p. A character of the classes kEnds counts as the end of the text.
 template <int kEnds = 0>
 inline Character character(const char* p, const char* end) {
   if (p == end) return {0, 0};
@@ -128,9 +128,9 @@ inline Character character(const char* p, const char* end) {
   return (c.kind & kEnds) != 0 ? Character{0, 0} : c;
 }
 
-// Behind the ASCII characters of `kinds` at p, or some of the last ones: eight bytes at a time, where that is quick.
+// Skips ASCII characters of kKinds at p eight bytes at a time, where that is fast; may stop early.
 template <int kKinds>
-const char* behind_ascii(const char* p, const char* end) {
+const char* skip_ascii_run(const char* p, const char* end) {
   if constexpr ((kKinds & kLetter) == kLetter)
     return skip_ascii(p, end, ascii_letters);
   else if constexpr ((kKinds & kLower) != 0)
@@ -139,18 +139,18 @@ const char* behind_ascii(const char* p, const char* end) {
     return p;
 }
 
-// The end of the run of characters of kKinds that starts at p.
+// The end of the run of characters of the classes kKinds that starts at p.
 template <int kKinds, int kEnds = 0>
 const char* run(const char* p, const char* end) {
   for (;;) {
-    if constexpr ((kEnds & kNoCjk) == 0) p = behind_ascii<kKinds>(p, end);
+    if constexpr ((kEnds & kNoCjk) == 0) p = skip_ascii_run<kKinds>(p, end);
     const Character c = character<kEnds>(p, end);
     if (!(c.kind & kKinds)) return p;
     p += c.length;
   }
 }
 
-// The same of at most `limit` characters.
+// The same, for at most `limit` characters.
 template <int kKinds>
 const char* short_run(const char* p, const char* end, int64_t limit) {
   for (; limit > 0; --limit) {
@@ -163,7 +163,7 @@ const char* short_run(const char* p, const char* end, int64_t limit) {
 
 enum class Case { exact, folded };
 
-// 's|'t|'re|'ve|'m|'ll|'d at p, which is an apostrophe: its length, or 0. Folded, ſ (U+017F) is an s.
+// The length of the contraction 's|'t|'re|'ve|'m|'ll|'d at the apostrophe p, or 0. Folded, ſ (U+017F) counts as s.
 size_t contraction(const char* p, const char* end, Case letters) {
   const auto letter = [&](ptrdiff_t i) -> char {
     if (end - p <= i) return '\0';
@@ -178,8 +178,8 @@ size_t contraction(const char* p, const char* end, Case letters) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ at p: the whole run where the text ends with it, else all but its last character, which is left for the
-// word behind it, unless it is the only one.
+// \s+(?!\S)|\s+ at p: the whole run if the text ends with it, else all but its last character, which is left for the
+// word that follows, unless it is the only one.
 template <int kEnds = 0>
 const char* white_space(const char* p, const char* end) {
   const char* last = p;  // start of the run's last character
@@ -192,15 +192,15 @@ const char* white_space(const char* p, const char* end) {
   return c.kind == 0 || last == p ? q : last;
 }
 
-// \s*[\r\n]+ at p: behind the last newline of the run of spaces, or p where there is none.
+// \s*[\r\n]+ at p: the end of the last newline in the run of white space, or p if there is none.
 template <int kEnds = 0>
 const char* lines(const char* p, const char* end) {
-  const char* behind = p;
+  const char* after = p;
   for (Character c = character<kEnds>(p, end); c.kind & kSpace; c = character<kEnds>(p, end)) {
     p += c.length;
-    if (c.kind & kNewline) behind = p;
+    if (c.kind & kNewline) after = p;
   }
-  return behind;
+  return after;
 }
 
 struct Gpt2 {
@@ -239,13 +239,14 @@ struct Cl100k {
     if ((second.kind & kWord) && !(c.kind & kNewline)) return run<kWord>(p + c.length, end);
     if ((c.kind & kRest) || (*p == ' ' && (second.kind & kRest)))
       return run<kNewline>(run<kRest>(p + c.length, end), end);
-    const char* behind = lines(p, end);
-    return behind != p ? behind : white_space(p, end);
+    const char* after = lines(p, end);
+    return after != p ? after : white_space(p, end);
   }
 };
 
-// The family of o200k: words of capitals and then small letters, each with the character before it that is neither
-// letter, number nor newline. Kimi's words hold no Chinese characters, which are words of their own.
+// The family of o200k: words are capitals followed by lower-case letters, with any one character before them that is
+// neither letter, number nor newline. In Kimi's pattern Chinese characters are not part of these words but form their
+// own.
 enum class Endings { none, contractions };
 enum class Han { as_letters, apart };
 template <Endings kEndings, int kMaxDigits, bool kSlashes, Han kHanWords>
@@ -262,19 +263,19 @@ struct Cased {
   static const char* next(const char* p, const char* end) {
     const Character c = character(p, end);
     if (kHanWords == Han::apart && (c.kind & kHan)) return run<kHan>(p + c.length, end);
-    const char* const behind = p + c.length;
+    const char* const after = p + c.length;
     const bool prefix = !(c.kind & (kLetter | kNumber | kNewline));
-    const char* q = prefix ? mixed(behind, end) : nullptr;
+    const char* q = prefix ? mixed(after, end) : nullptr;
     if (!q) q = mixed(p, end);
-    if (!q && prefix) q = capitals(behind, end);
+    if (!q && prefix) q = capitals(after, end);
     if (!q) q = capitals(p, end);
     if (q) {
       if (kEndings == Endings::contractions && q != end && *q == '\'') q += contraction(q, end, Case::folded);
       return q;
     }
     if (c.kind & kNumber) return short_run<kNumber>(p, end, kMaxDigits);
-    if ((c.kind & kOther) || (*p == ' ' && (character(behind, end).kind & kOther))) {
-      q = run<kOther>(behind, end);
+    if ((c.kind & kOther) || (*p == ' ' && (character(after, end).kind & kOther))) {
+      q = run<kOther>(after, end);
       while (q != end && (*q == '\r' || *q == '\n' || (kSlashes && *q == '/'))) ++q;
       return q;
     }
@@ -285,8 +286,8 @@ struct Cased {
  private:
   static constexpr int kFree = kHanWords == Han::apart ? kNoHan : kCaseless;
 
-  // [upper, caseless]*[lower, caseless]+ at p: its end, or nullptr. Where no small letter follows the first run, that
-  // gives back what is behind its last caseless character.
+  // [upper, caseless]*[lower, caseless]+ at p: its end, or nullptr. If no lower-case letter follows the first run, the
+  // match ends with the last caseless character of the run.
   static const char* mixed(const char* p, const char* end) {
     const char* last = nullptr;
     Character c = character(p, end);
@@ -297,15 +298,15 @@ struct Cased {
     return c.kind & kLower ? run<kLower | kFree>(p, end) : last;
   }
 
-  // [upper, caseless]+ where mixed() found nothing.
+  // [upper, caseless]+, for use after mixed() found nothing.
   static const char* capitals(const char* p, const char* end) {
     const char* q = run<kUpper | kFree>(p, end);
     return q == p ? nullptr : q;
   }
 };
 
-// What `Word` finds, and what stands between, up to a character of kEnds. Word::match returns p where it finds nothing
-// there.
+// The matches of `Word` and the text between them, up to a character of kEnds. Word::match returns p if it does not
+// match there.
 template <class Word, int kEnds>
 struct Matches {
   static const char* next(const char* p, const char* end) {
@@ -318,28 +319,28 @@ struct Matches {
   }
 };
 
-// The last of DeepSeek's three patterns, in a text that a character of kEnds ends, too.
+// The last of DeepSeek's three patterns; a character of kEnds also ends the text.
 template <int kEnds>
 struct DeepSeek {
   static const char* match(const char* p, const char* end) {
     const Character c = character<kEnds>(p, end);
-    const char* const behind = p + c.length;
+    const char* const after = p + c.length;
     if ((c.kind & kSymbol) && static_cast<uint8_t>(*p) < 0x80) {
-      const char* q = behind;
+      const char* q = after;
       while (q != end && ((*q >= 'a' && *q <= 'z') || (*q >= 'A' && *q <= 'Z'))) ++q;
-      if (q != behind) return q;
+      if (q != after) return q;
     }
     if (!(c.kind & (kNewline | kLetter | kSymbol)))
-      if (const char* q = run<kLetter | kMark, kEnds>(behind, end); q != behind) return q;
-    if (c.kind & (kLetter | kMark)) return run<kLetter | kMark, kEnds>(behind, end);
-    if ((c.kind & kSymbol) || (c.kind && *p == ' ' && (character<kEnds>(behind, end).kind & kSymbol)))
-      return run<kNewline, kEnds>(run<kSymbol, kEnds>(behind, end), end);
+      if (const char* q = run<kLetter | kMark, kEnds>(after, end); q != after) return q;
+    if (c.kind & (kLetter | kMark)) return run<kLetter | kMark, kEnds>(after, end);
+    if ((c.kind & kSymbol) || (c.kind && *p == ' ' && (character<kEnds>(after, end).kind & kSymbol)))
+      return run<kNewline, kEnds>(run<kSymbol, kEnds>(after, end), end);
     if (const char* q = lines<kEnds>(p, end); q != p) return q;
     return c.kind & kSpace ? white_space<kEnds>(p, end) : p;
   }
 };
 
-// All three of them.
+// All three of DeepSeek's patterns.
 struct DeepSeekChain {
   static constexpr AsciiRules kAscii = {
       .letters_take_any = true, .digits = 3, .digits_end_texts = true, .newlines_are_apart = true};
@@ -351,7 +352,7 @@ struct DeepSeekChain {
   }
 };
 
-// Runs of 1 to kMost characters of kKinds, and what stands between.
+// Runs of 1 to kMost characters of kKinds, and the text between them.
 template <int kKinds, int64_t kMost>
 struct Runs {
   static const char* next(const char* p, const char* end) {
@@ -366,30 +367,30 @@ struct Runs {
   }
 };
 
-// Pieces of which no block of ASCII text is tried, behind one that held no end of a piece.
-constexpr int kBlockless = 3;
+// After a block in which no piece ends, this many pieces are scanned without trying another block.
+constexpr int kPiecesWithoutBlock = 3;
 
 template <class Pattern>
 size_t scan(const char* p, const char* end, std::span<const char*> ends) {
   size_t count = 0;
-  int blockless = 0;
+  int without_block = 0;
   while (p != end && count < ends.size()) {
     if constexpr (requires { Pattern::kAscii; }) {
-      if (blockless == 0 && end - p >= 64 && ends.size() - count >= 64) {
+      if (without_block == 0 && end - p >= 64 && ends.size() - count >= 64) {
         uint64_t pieces = ascii_pieces<Pattern::kAscii>(p);
         const char* const block = p;
         for (; pieces != 0; pieces &= pieces - 1) ends[count++] = p = block + std::countr_zero(pieces);
         if (p != block) continue;
-        blockless = kBlockless;
+        without_block = kPiecesWithoutBlock;
       }
-      blockless -= blockless > 0 ? 1 : 0;
+      without_block -= without_block > 0 ? 1 : 0;
     }
     ends[count++] = p = Pattern::next(p, end);
   }
   return count;
 }
 
-// Later releases of tiktoken write the same language with possessive quantifiers.
+// Later releases of tiktoken write the same pattern with possessive quantifiers.
 constexpr std::string_view kCl100kPossessive =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)"
     R"(|\s*[\r\n]|\s+(?!\S)|\s+)";

@@ -36,13 +36,13 @@ void check(const BpeTrainerConfig& config) {
                        config.special_tokens.size(), " special tokens) to ", kLargestVocabulary);
 }
 
-// The vocabulary as it grows.
+// The growing vocabulary.
 class Vocabulary {
  public:
   Vocabulary() {
     for (const uint8_t byte : byte_alphabet_order()) id_of(std::string(1, static_cast<char>(byte)));
   }
-  // The id of the token with these bytes, a new one if need be: two merges may lead to the same bytes.
+  // The id of the token with these bytes, which is new unless another merge produced the same bytes.
   int32_t id_of(const std::string& bytes) {
     const auto [place, added] = ids_.try_emplace(bytes, static_cast<int32_t>(tokens_.size()));
     if (added) tokens_.push_back(bytes);

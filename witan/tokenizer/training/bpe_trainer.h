@@ -1,5 +1,5 @@
-// Trains byte-level BPE: starting from the 256 bytes, the most frequent pair of neighbours becomes a token, until the
-// vocabulary is full (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
+// Trains byte-level BPE: starting from the 256 bytes, it repeatedly makes the most frequent pair of adjacent tokens a
+// new token, until the vocabulary is full (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace witan {
 struct BpeTrainerConfig {
   int64_t vocab_size = 4096;       // including the 256 bytes and the special tokens
   std::string pattern = "llama3";  // how text is split into pre-tokens: llama3, gpt2 or qwen2
-  int64_t min_frequency = 2;       // a rarer pair is not merged, even if the vocabulary stays smaller
+  int64_t min_frequency = 2;       // rarer pairs are not merged, even if the vocabulary stays smaller
   // They get the last ids, as in GPT-2 and Llama 3: a single <|endoftext|> is vocab_size - 1.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
 
@@ -27,23 +27,23 @@ struct BpeTrainerConfig {
   Fields fields();
 };
 
-// Ids are the bytes in the order of GPT-2's alphabet, then the merges by rank, then the special tokens. The result
-// depends only on the multiset of pre-tokens, not on the order of documents: of equally frequent pairs the one with the
-// smaller left id is merged first, then the one with the smaller right id.
+// Ids are assigned to the bytes in the order of GPT-2's alphabet, then to the merges by rank, then to the special
+// tokens. The result depends only on the multiset of pre-tokens, not on the order of documents: of equally frequent
+// pairs, the one with the smaller left id is merged first, then the one with the smaller right id.
 class BpeTrainer {
  public:
-  // merges done so far, merges wanted. Called after every merge; the callback decides how often to report.
+  // Called after every merge with the number of merges so far and in all; the callback decides how often to report.
   using Progress = std::function<void(int64_t done, int64_t wanted)>;
 
   // Throws ConfigError for a vocabulary too small or too large, an unknown pattern, or special tokens that are empty,
   // repeated or not valid UTF-8.
   explicit BpeTrainer(BpeTrainerConfig config);
 
-  // Counts the pre-tokens of one document. Memory grows with distinct pre-tokens, not with the text.
+  // Counts the pre-tokens of one document. Memory grows with the number of distinct pre-tokens, not with the text.
   void add(std::string_view document);
   int64_t distinct_words() const { return static_cast<int64_t>(words_.size()); }
 
-  // Throws DataError if the distinct pre-tokens hold 2 GiB or more.
+  // Throws DataError if the distinct pre-tokens have 2 GiB or more together.
   Tokenizer train(const Progress& progress = {}) const;
 
  private:

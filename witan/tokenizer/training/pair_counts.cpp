@@ -9,10 +9,10 @@ namespace witan {
 
 void PairCounts::add_word(std::string_view word, const std::array<int32_t, 256>& byte_id, int64_t count) {
   if (word.size() < 2) return;
-  require<DataError>(
-      symbols_.size() + word.size() < INT32_MAX,
-      "the distinct pre-tokens of this text take 2 GiB or more, which is too much to train a tokenizer on; "
-      "train it on a part of the text");
+  require<DataError>(symbols_.size() + word.size() < INT32_MAX,
+                     "the distinct pre-tokens of this text take 2 GiB or more, too much to train a tokenizer on: train "
+                     "it on a part of "
+                     "the text");
   const auto begin = static_cast<int32_t>(symbols_.size());
   const auto length = static_cast<int32_t>(word.size());
   for (int32_t i = 0; i < length; ++i)
@@ -42,7 +42,7 @@ std::optional<Pair> PairCounts::most_frequent() {
     const auto found = pairs_.find(top.pair);
     if (found == pairs_.end()) continue;
     if (found->second.count == top.count) return top.pair;
-    // A count that rose was pushed when it did; one that fell goes back to its place.
+    // A count that rose was pushed at that time; one that fell is pushed now.
     if (found->second.count < top.count) push(top.pair, found->second.count);
   }
   return std::nullopt;
@@ -61,7 +61,7 @@ void PairCounts::insert(Pair pair, int32_t place) {
 
 void PairCounts::merge(Pair pair, int32_t result) {
   std::vector<int32_t> places = std::move(pairs_[pair].places);
-  // Out of order only where two merges made the same token.
+  // Unsorted only if two merges produced the same token.
   if (!std::is_sorted(places.begin(), places.end())) std::sort(places.begin(), places.end());
   grown_.clear();
   Symbol* const symbols = symbols_.data();

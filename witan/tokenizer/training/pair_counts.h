@@ -1,5 +1,5 @@
-// The data structure of BPE training: how often each pair of neighbouring tokens occurs in the pre-tokens, updated by
-// each merge in time proportional to the pair's occurrences; the corpus is never scanned again.
+// The data structure of BPE training: counts how often each pair of adjacent tokens occurs in the pre-tokens. A merge
+// updates the counts in time proportional to the pair's occurrences, without another scan of the corpus.
 #pragma once
 
 #include <array>
@@ -23,14 +23,14 @@ class PairCounts {
  public:
   explicit PairCounts(int64_t min_count) : min_count_(min_count) {}
 
-  // A pre-token that occurs `count` times, as tokens byte_id[byte]. Throws DataError if all of them together reach 2
-  // GiB.
+  // Adds a pre-token that occurs `count` times, as tokens byte_id[byte]. Throws DataError if all pre-tokens together
+  // reach 2 GiB.
   void add_word(std::string_view word, const std::array<int32_t, 256>& byte_id, int64_t count);
   void start();
 
-  // The most frequent pair (of equals the smallest) with at least min_count occurrences.
+  // The most frequent pair (of equally frequent pairs the smallest) with at least min_count occurrences.
   std::optional<Pair> most_frequent();
-  // Replaces the pair by `result` everywhere, from left to right inside each pre-token.
+  // Replaces the pair by `result` everywhere, from left to right within each pre-token.
   void merge(Pair pair, int32_t result);
 
  private:
@@ -42,7 +42,7 @@ class PairCounts {
   };
   struct Occurrences {
     int64_t count = 0;
-    std::vector<int32_t> places;  // of left symbols; outdated ones are detected when they are used
+    std::vector<int32_t> places;  // of left symbols; outdated ones are detected on use
   };
   struct Candidate {
     int64_t count;
@@ -68,8 +68,8 @@ class PairCounts {
   std::vector<Symbol> symbols_;
   std::vector<int64_t> word_count_;
   std::unordered_map<Pair, Occurrences, PairHash> pairs_;
-  std::priority_queue<Candidate> candidates_;  // counts may have decreased since: checked at the top
-  std::vector<Pair> grown_;                    // pairs that the current merge made
+  std::priority_queue<Candidate> candidates_;  // counts may have decreased since, which is checked at the top
+  std::vector<Pair> grown_;                    // pairs that the current merge created
 };
 
 }  // namespace witan
