@@ -2,6 +2,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,9 +40,9 @@ class HttpClient {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
   }
-  // Nothing more is sent; answers are still read.
+  // Closes the sending side; answers are still received.
   void end_sending() { ::shutdown(socket_, SHUT_WR); }
-  // False: the server does not take it any more.
+  // Returns false if the server does not accept it any more.
   bool send(const std::string& bytes) {
     for (size_t sent = 0; sent < bytes.size();) {
       const ssize_t now = ::send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -50,7 +51,12 @@ class HttpClient {
     }
     return true;
   }
-  // More of what comes; false: the connection has ended.
+  // Whether the server sends something, or ends the connection, within this time.
+  bool is_answered_within(int milliseconds) const {
+    pollfd waiting{socket_, POLLIN, 0};
+    return ::poll(&waiting, 1, milliseconds) > 0;
+  }
+  // Receives more bytes; false: the connection has ended.
   bool receive() {
     char piece[4096];
     const ssize_t got = ::recv(socket_, piece, sizeof piece, 0);
@@ -63,7 +69,7 @@ class HttpClient {
       if (!receive()) return false;
     return true;
   }
-  // What stands before the next answer's body, which is all of an answer to HEAD.
+  // The head of the next answer, which is all of an answer to HEAD.
   HttpAnswer head() {
     if (!receive_until("\r\n\r\n")) return {};
     HttpAnswer out;

@@ -1,4 +1,4 @@
-"""Makes the golden files of tests/tokenizer/kinds_test.cpp: a tiny tokenizer of every kind and what its own library makes
+"""Makes the golden files of tests/tokenizer/files/tokenizer_files_test.cpp: a tiny tokenizer of every kind and what its own library makes
 of some texts.
 
 Made with Python 3.11, tokenizers 0.23.3, sentencepiece 0.2.3, tiktoken 0.14.0:
