@@ -9,7 +9,7 @@ namespace witan::fetch {
 namespace {
 
 Digest digest_of(DigestKind kind, const std::string& text) {
-  DigestOf digest(kind, text.size());
+  DigestStream digest(kind, text.size());
   digest.update(text.substr(0, text.size() / 2));
   digest.update(text.substr(text.size() / 2));
   return digest.finish();

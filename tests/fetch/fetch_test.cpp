@@ -140,7 +140,7 @@ TEST_F(FetchTest, AsksAgainAfterErrorsThatPass) {
 
 TEST_F(FetchTest, ErrorsThatDoNotPassEndIt) {
   fail_content([](const HubRequest&) { return HubFault{.status = 503}; });
-  expect_piece(refusal(), "answers 503: the hub is not well");
+  expect_piece(refusal(), "answers 503: the hub is temporarily unavailable");
   EXPECT_LE(server_.content_requests(), 2 * 4 * 5 + 4);  // each of four connections asked at most five times
   fail_content([](const HubRequest&) { return HubFault{.status = 403}; });
   expect_piece(refusal(), "answers 403");
@@ -177,14 +177,14 @@ TEST_F(FetchTest, WrongBytesAreFetchedAgainOnce) {
   });
   const Fetched fetched = fetch_all(options_);
   ASSERT_EQ(fetched.notes.size(), 1u);
-  expect_piece(fetched.notes[0], "data/a.jsonl: what came has another hash than the hub lists");
+  expect_piece(fetched.notes[0], "data/a.jsonl: the downloaded file has a different hash than the hub lists");
   expect_files(options_.to, corpus().files);
 }
 
 TEST_F(FetchTest, WrongHashesEndIt) {
   fail_content([](const HubRequest&) { return HubFault{.wrong_byte = true}; });
   const std::string message = refusal();
-  expect_piece(message, "what came has the hash");
+  expect_piece(message, "the downloaded file has the hash");
   expect_piece(message, "2 times");
   EXPECT_FALSE(fs::exists(options_.to / "data/a.jsonl"));
   server_.set_fault({});
@@ -198,9 +198,9 @@ TEST_F(FetchTest, WrongSizesEndIt) {
   fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1, .ignores_ranges = true}; });
   expect_piece(refusal(), "but " + server_.content_endpoint());
   fail_content([](const HubRequest&) { return HubFault{.wrong_range = true}; });
-  expect_piece(refusal(), "another range than was asked for");
+  expect_piece(refusal(), "a different range than requested");
   fail_content([](const HubRequest&) { return HubFault{.endless = true, .ignores_ranges = true}; });
-  expect_piece(refusal(), "more bytes come than the");
+  expect_piece(refusal(), "the server sent more than the");
   fail_content([](const HubRequest&) { return HubFault{.status = 416}; });
   expect_piece(refusal(), "has fewer");
   for (const auto& [path, content] : corpus().files)
@@ -301,7 +301,7 @@ TEST_F(FetchTest, OneProcessAtATimeFetchesToAFolder) {
 TEST_F(FetchTest, ChecksForRoomBefore) {
   Listing listing = list_files(options_);
   listing.files[0].size = uint64_t{1} << 49;
-  expect_piece(message_of<DiskFullError>([&] { fetch_files(options_, listing, {}); }), "512 TiB are to be fetched");
+  expect_piece(message_of<DiskFullError>([&] { fetch_files(options_, listing, {}); }), "512 TiB must be downloaded");
   EXPECT_EQ(server_.content_requests(), 0);
 }
 

@@ -79,7 +79,7 @@ TEST_F(HubTest, ReadsTheSubsetsOfACard) {
 
 TEST_F(HubTest, SaysTheWayOutOfEachRefusal) {
   expect_pieces(refusal({RepositoryKind::dataset, "owner/none"}),
-                {"dataset owner/none", "answers 401", "there is no such dataset, or not for everybody", "HF_TOKEN",
+                {"dataset owner/none", "answers 401", "there is no such dataset, or it is private", "HF_TOKEN",
                  "https://huggingface.co/datasets/owner/none"});
   expect_pieces(refusal({RepositoryKind::model, "owner/corpus"}),
                 {"model owner/corpus", "https://huggingface.co/owner"});
@@ -88,7 +88,7 @@ TEST_F(HubTest, SaysTheWayOutOfEachRefusal) {
   gated.token = "hf_right";
   server_.add(gated);
   expect_pieces(refusal({RepositoryKind::dataset, "owner/corpus"}),
-                {"\"Access is restricted\"", "not open to everybody", "accept its terms", "set HF_TOKEN"});
+                {"\"Access is restricted\"", "gated or private", "accept its terms", "set HF_TOKEN"});
   options_.token = "hf_wrong";
   const std::string message = refusal({RepositoryKind::dataset, "owner/corpus"});
   expect_pieces(message, {"403", "check that HF_TOKEN is valid"});
@@ -130,7 +130,7 @@ TEST_F(HubTest, AsksAgainABoundedNumberOfTimes) {
     EXPECT_EQ(server_.requests().size(), 5u);  // the first, and four more
   }
   server_.set_fault([](const test::HubRequest&) { return test::HubFault{.cut_after = 3}; });
-  expect_pieces(refusal({RepositoryKind::dataset, "owner/corpus"}), {"no whole answer", "HF_ENDPOINT"});
+  expect_pieces(refusal({RepositoryKind::dataset, "owner/corpus"}), {"incomplete response", "HF_ENDPOINT"});
 }
 
 TEST_F(HubTest, RefusesHostileNames) {
@@ -140,7 +140,7 @@ TEST_F(HubTest, RefusesHostileNames) {
       {"/etc/passwd", "absolute"},
       {"a//b", "lead out"},
       {"a/./b", "lead out"},
-      {"", "no name"},
+      {"", "empty or too long"},
       {"a/", "lead out"},
       {"..", "lead out"},
       {"a\nb", "control"},
@@ -151,7 +151,7 @@ TEST_F(HubTest, RefusesHostileNames) {
     test::HubRepository repository = corpus();
     repository.more_listed.push_back({{"type", "file"}, {"path", name}, {"size", 1}, {"oid", std::string(40, 'a')}});
     server_.add(repository);
-    expect_pieces(message_of<DataError>([&] { files(); }), {why, "it is not fetched"});
+    expect_pieces(message_of<DataError>([&] { files(); }), {why, "nothing of this repository is fetched"});
   }
   expect_pieces(message_of<DataError>([] { check_file_name("a\xff"); }), {"UTF-8"});
   expect_pieces(message_of<DataError>([] { check_file_name(std::string(256, 'a')); }), {"too long"});
@@ -165,7 +165,7 @@ TEST_F(HubTest, RefusesListsThatAreNone) {
       {R"({"type": "file", "path": "x", "oid": "0123456789012345678901234567890123456789"})", "\"size\" is missing"},
       {R"({"type": "file", "path": "x", "size": 1, "oid": "0123456789012345678901234567890123456789", "xetHash": "f"})",
        "listed without the SHA-256 of its content"},
-      {R"({"type": "file", "path": 7})", "\"path\" is not as it should be"},
+      {R"({"type": "file", "path": 7})", "\"path\" must be a string"},
       {R"({"type": "file", "path": "README.md", "size": 1, "oid": "0123456789012345678901234567890123456789"})",
        "README.md twice"},
       {R"(7)", "\"type\" is missing"},
@@ -239,7 +239,7 @@ TEST(HubAnswers, RefuseSizesThatAreNoWholeNumbers) {
   for (const char* size : {"1.5", "1e300", "\"7\"", "null", "[7]"})
     EXPECT_EQ(
         message_of<DataError>([&] { parse_files(file_with(std::string("\"size\": ") + size), "page"); }).substr(0, 40),
-        "page: a: \"size\" is not as it should be: ")
+        "page: a: \"size\" must be an integer, but ")
         << size;
 }
 

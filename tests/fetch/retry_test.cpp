@@ -70,7 +70,7 @@ TEST(Retries, WaitTwiceAsLongEachTimeUpToABound) {
 }
 
 TEST(Retries, AreTold) {
-  EXPECT_EQ(retry_note(answered(503), 2, 1, {}), "https://hub/x: answer 503; again in 2 s (1 of 8)");
+  EXPECT_EQ(retry_note(answered(503), 2, 1, {}), "https://hub/x: status 503; retrying in 2 s (1 of 8)");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ std::string refusal_of_literal(const std::string& text) {
   return test::message_of<DataError>([&] { parse_python_literal(text, "doc_to_choice"); });
 }
 
-// What str() of a value writes is read as that value.
+// Parsing the output of str() gives the value again.
 TEST(PythonLiteral, ReadsWhatTemplatesPrint) {
   for (const char* text : {"['a', 'b']", "[\"it's\", 'say \"so\"']", "[]", "['é', '東京', '\\n\\t\\\\']",
                            "[1, -2, 2.5]", "[True, False, None]", "[['a'], ('b', 'c')]", "('a',)", "'x'"})
@@ -29,14 +29,14 @@ TEST(PythonLiteral, ReadsOtherSpellingsOfTheSame) {
   EXPECT_EQ(again("'\\x41\\u00e9\\U0001F600\\q\\''"), "\"Aé😀\\\\q'\"");
 }
 
-TEST(PythonLiteral, RefusesAllElse) {
+TEST(PythonLiteral, RefusesOtherText) {
   EXPECT_EQ(refusal_of_literal("[a]"),
             "doc_to_choice gives [a], which is not a list of choices: byte 1: a string must stand in quotes");
   EXPECT_THAT(refusal_of_literal("['a'"), HasSubstr("byte 4: expected a comma or the list's end"));
   EXPECT_THAT(refusal_of_literal("['a"), HasSubstr("a string is not closed"));
   EXPECT_THAT(refusal_of_literal("['a'] b"), HasSubstr("text follows the value"));
   EXPECT_THAT(refusal_of_literal("'\\u12'"), HasSubstr("an escape is cut short"));
-  EXPECT_THAT(refusal_of_literal("'\\ud800'"), HasSubstr("an escape is no character"));
+  EXPECT_THAT(refusal_of_literal("'\\ud800'"), HasSubstr("an escape is not a valid character"));
   EXPECT_THAT(refusal_of_literal(std::string(100, '[')), HasSubstr("lists are nested too deeply"));
   EXPECT_THAT(refusal_of_literal(""), HasSubstr("a string must stand in quotes"));
 }
@@ -55,7 +55,7 @@ TEST(PythonRandom, SamplesAsPython) {
   EXPECT_EQ(PythonRandom(0).sample(100000, 3), (Numbers{50494, 99346, 55125}));
 }
 
-TEST(PythonRandom, GoesOnBehindTheFirstStateOfTheGenerator) {
+TEST(PythonRandom, RefillsItsState) {
   PythonRandom seven(7);
   Numbers last;
   for (int i = 0; i < 300; ++i) last = seven.sample(30, 5);

@@ -56,7 +56,7 @@ TEST_F(TaskConfigTest, ExamplesHaveSettingsOfTheirOwn) {
 TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(refusal("process_docs: !function utils.process_docs\n"),
               HasSubstr("t.yaml: process_docs: !function utils.process_docs is Python code, which Witan does not run: "
-                        "write what it makes into the rows of the data"));
+                        "write its results into the rows of the data"));
   EXPECT_THAT(refusal("filter_list: [{name: x}]\n"), HasSubstr("filter_list: filters work on generated text"));
   EXPECT_THAT(refusal("output_type: generate_until\n"),
               HasSubstr("run such a task with lm-evaluation-harness against"));
@@ -74,7 +74,7 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(refusal("fewshot_config: {process_docs: !function f}\n"), HasSubstr("is Python code"));
   EXPECT_THAT(refusal("dataset_kwargs: {data_dir: x}\n"), HasSubstr("dataset_kwargs: data_dir: Witan does not know"));
   EXPECT_THAT(refusal("repeats: 3\n"), HasSubstr("repeats: must be 1"));
-  EXPECT_THAT(refusal("doc_to_text: 0\n"), HasSubstr("an index of a choice are not supported"));
+  EXPECT_THAT(refusal("doc_to_text: 0\n"), HasSubstr("an index of a choice as question is not supported"));
   // Before it is missed under its right name.
   std::string misspelt = small_task("small");
   misspelt.replace(misspelt.find("test_split"), 10, "test_spilt");
@@ -90,7 +90,7 @@ TEST_F(TaskConfigTest, WhatIsMissingIsNamed) {
     text.erase(line, text.find('\n', line) + 1 - line);
     return testing::refusal_of_task(folder_ / "t.yaml", text);
   };
-  EXPECT_THAT(without("dataset_path"), HasSubstr("dataset_path: the data of the task are missing"));
+  EXPECT_THAT(without("dataset_path"), HasSubstr("dataset_path: is missing"));
   EXPECT_THAT(without("test_split"), HasSubstr("give test_split or validation_split"));
   EXPECT_THAT(without("doc_to_text"), HasSubstr("doc_to_text: is missing"));
   EXPECT_THAT(without("doc_to_target"), HasSubstr("doc_to_target: is missing"));

@@ -54,7 +54,7 @@ TEST_F(TaskSets, AGroupNamesTasksGroupsAndTags) {
 TEST_F(TaskSets, RefusalsSayWhereAndWhatToDo) {
   const auto refusal = [&](const std::string& text) { return testing::refusal_of_task(folder_ / "g.yaml", text); };
   EXPECT_THAT(refusal("group: g\ntask: [sience]\n"), HasSubstr("g.yaml: task: there is no task, group or tag sience"));
-  EXPECT_THAT(refusal("group: g\ntask: [g]\n"), HasSubstr("groups are in one another more than 16 deep"));
+  EXPECT_THAT(refusal("group: g\ntask: [g]\n"), HasSubstr("groups are nested more than 16 deep"));
   EXPECT_THAT(refusal("group: g\ntask: []\n"), HasSubstr("the group g has no tasks"));
   put(folder_ / "a.yaml", small_task("same"));
   put(folder_ / "b.yaml", small_task("same"));

@@ -11,7 +11,7 @@
 
 namespace witan::fetch {
 
-struct DigestOf::State {
+struct DigestStream::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   ~State() { EVP_MD_CTX_free(context); }
 };
@@ -21,21 +21,21 @@ bool is_digest(DigestKind kind, std::string_view hex) {
          hex.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-DigestOf::DigestOf(DigestKind kind, uint64_t size) : kind_(kind), state_(std::make_unique<State>()) {
+DigestStream::DigestStream(DigestKind kind, uint64_t size) : kind_(kind), state_(std::make_unique<State>()) {
   const EVP_MD* algorithm = kind == DigestKind::sha256 ? EVP_sha256() : EVP_sha1();
   require<DeviceError>(state_->context != nullptr && EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1,
                        "libcrypto does not compute ", kind == DigestKind::sha256 ? "SHA-256" : "SHA-1");
   if (kind == DigestKind::git_blob) update(cat("blob ", size, '\0'));
 }
 
-DigestOf::~DigestOf() = default;
+DigestStream::~DigestStream() = default;
 
-void DigestOf::update(std::string_view bytes) {
+void DigestStream::update(std::string_view bytes) {
   require<DeviceError>(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1,
                        "libcrypto cannot continue a digest");
 }
 
-Digest DigestOf::finish() {
+Digest DigestStream::finish() {
   static constexpr std::string_view kDigits = "0123456789abcdef";
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
   unsigned count = 0;
@@ -50,7 +50,7 @@ Digest digest_of_file(const fs::path& path, DigestKind kind) {
   constexpr size_t kBytes = 1 << 20;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   require<IoError>(file.good(), "cannot read ", path.string());
-  DigestOf digest(kind, static_cast<uint64_t>(file.tellg()));
+  DigestStream digest(kind, static_cast<uint64_t>(file.tellg()));
   file.seekg(0);
   std::vector<char> buffer(kBytes);
   while (file.read(buffer.data(), static_cast<std::streamsize>(kBytes)) || file.gcount() > 0)

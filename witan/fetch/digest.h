@@ -1,5 +1,5 @@
-// What the hub lists of a file's content: SHA-256 of large files (Git LFS), the name of a Git blob of the others, which
-// is SHA-1 of "blob SIZE\0" and the content (git-scm.com/book/en/v2/Git-Internals-Git-Objects).
+// Digests of files as the hub lists them: SHA-256 for large files (Git LFS), the Git blob name for others, which is the
+// SHA-1 of "blob SIZE\0" and the content (git-scm.com/book/en/v2/Git-Internals-Git-Objects).
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct Digest {
   bool operator==(const Digest&) const = default;
 };
 
-// Whether `hex` can be a digest of this kind.
+// Whether `hex` has the form of a digest of this kind.
 bool is_digest(DigestKind kind, std::string_view hex);
 
-// Computes a digest as content comes. Throws DeviceError when libcrypto refuses the algorithm.
-class DigestOf {
+// Computes a digest incrementally. Throws DeviceError if libcrypto refuses the algorithm.
+class DigestStream {
  public:
-  DigestOf(DigestKind kind, uint64_t size);
-  ~DigestOf();
+  DigestStream(DigestKind kind, uint64_t size);
+  ~DigestStream();
   void update(std::string_view bytes);
   Digest finish();
 
@@ -36,7 +36,7 @@ class DigestOf {
   std::unique_ptr<State> state_;
 };
 
-// Of a file that is there. Throws IoError.
+// The digest of an existing file. Throws IoError.
 Digest digest_of_file(const fs::path& path, DigestKind kind);
 
 }  // namespace witan::fetch

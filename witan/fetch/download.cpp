@@ -18,27 +18,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kContentAttempts = 2;  // of a file whose hash is wrong
+constexpr int kContentAttempts = 2;  // downloads of a file whose hash is wrong
 
-// A file that is being fetched. Apart from `part`, which is thread-safe, the downloader's mutex guards it.
-struct FileInWork {
-  FileInWork(const HubFile& of, const fs::path& parts) : file(of), part(parts, part_name(of), of.size) {}
+// A file being downloaded. The downloader's mutex guards it, except for `part`, which is thread-safe.
+struct ActiveFile {
+  ActiveFile(const HubFile& of, const fs::path& parts) : file(of), part(parts, part_name(of), of.size) {}
 
   HubFile file;
   PartFile part;
   std::deque<ByteRange> pending;
   int in_flight = 0, wrong = 0;
-  bool whole = false;  // the server gives no ranges: one connection fetches all of it
+  bool whole = false;  // the server ignores ranges: one connection downloads all of it
 };
 
 struct Segment {
-  FileInWork* of = nullptr;
+  ActiveFile* of = nullptr;
   ByteRange range;
-  uint64_t at = 0, recorded = 0;  // where it stands, and what is in the journal by now
-  bool dropped = false;           // another connection fetches it
+  uint64_t at = 0, recorded = 0;  // position, and how far the journal records it
+  bool dropped = false;           // another connection downloads it
 };
 
-// "bytes 0-99/1234" (RFC 9110, section 14.4); nothing for other text.
+// Parses "bytes 0-99/1234" (RFC 9110, section 14.4); nullopt for other text.
 struct ContentRange {
   ByteRange range;
   std::optional<uint64_t> total;
@@ -96,11 +96,11 @@ class Downloader {
     }
   }
 
-  // A segment of a file that is begun, or of the next one; nothing when all are taken.
+  // A segment of a started file, or of the next file; nullopt once all are taken.
   std::optional<Segment> next() {
     const MutexLock lock(mutex_);
     if (stop_) return std::nullopt;
-    auto found = std::ranges::find_if(begun_, [](const FileInWork& file) { return !file.pending.empty(); });
+    auto found = std::ranges::find_if(begun_, [](const ActiveFile& file) { return !file.pending.empty(); });
     if (found == begun_.end()) {
       if (next_file_ == files_.size()) return std::nullopt;
       begun_.emplace_back(files_[next_file_++], job_.parts);
@@ -108,7 +108,7 @@ class Downloader {
       queue_missing(*found);
     }
     ++found->in_flight;
-    ByteRange range;  // empty where all of it is there, and only the hash was not compared
+    ByteRange range;  // stays empty if the file is complete and only its hash is unverified
     if (!found->pending.empty()) {
       range = found->pending.front();
       found->pending.pop_front();
@@ -116,7 +116,7 @@ class Downloader {
     return Segment{&*found, range, range.begin, range.begin, false};
   }
 
-  void queue_missing(FileInWork& file) WITAN_REQUIRES(mutex_) {
+  void queue_missing(ActiveFile& file) WITAN_REQUIRES(mutex_) {
     for (ByteRange missing : file.part.missing())
       for (; missing.size() > 0; missing.begin = file.pending.back().end)
         file.pending.push_back({missing.begin, std::min(missing.end, missing.begin + options_.segment_bytes)});
@@ -132,15 +132,15 @@ class Downloader {
     return stop_;
   }
 
-  // Whether another connection fetches the whole file.
+  // Whether another connection downloads the whole file.
   bool is_superseded(const Segment& segment) {
     const MutexLock lock(mutex_);
     return segment.of->whole && segment.range.size() < segment.of->file.size;
   }
 
-  // Asks until the segment is there.
+  // Sends requests until the segment is complete.
   void fetch(HttpClient& client, std::mt19937& random, Segment& segment) {
-    const FileInWork& of = *segment.of;
+    const ActiveFile& of = *segment.of;
     const std::string url = file_url(job_.hub, job_.repository, job_.commit, of.file.path);
     uint64_t best = segment.at;
     for (int failures = 0;;) {
@@ -151,13 +151,13 @@ class Downloader {
       if (segment.dropped || stopped() || segment.at == segment.range.end) return;
       failures = segment.at > best ? 1 : failures + 1;
       best = std::max(best, segment.at);
-      again_or_throw(result, segment, failures, random);
+      retry_or_throw(result, segment, failures, random);
     }
   }
 
   HttpResult ask(HttpClient& client, const std::string& url, Segment& segment) {
-    const FileInWork& of = *segment.of;
-    const bool all = segment.range.size() == of.file.size;  // asked as a whole, and from its beginning if it was cut
+    const ActiveFile& of = *segment.of;
+    const bool all = segment.range.size() == of.file.size;  // without a range, and from the beginning if it was cut off
     const bool whole = all && (segment.at == 0 || is_whole(of));
     if (whole) segment.at = segment.recorded = 0;
     std::optional<ByteRange> range;
@@ -167,7 +167,7 @@ class Downloader {
                        [&](std::string_view bytes) { return write(bytes, segment); }});
   }
 
-  bool is_whole(const FileInWork& file) {
+  bool is_whole(const ActiveFile& file) {
     const MutexLock lock(mutex_);
     return file.whole;
   }
@@ -178,7 +178,7 @@ class Downloader {
     if (head.status == 206) {
       const auto range = content_range(head.header("content-range"));
       require<DataError>(range && asked && range->range.begin == asked->begin, file.path, ": ", head.url,
-                         " answers with another range than was asked for: \"", head.header("content-range"), "\"");
+                         " sent a different range than requested: \"", head.header("content-range"), "\"");
       require_size(head, file, range->total.value_or(file.size));
       return true;
     }
@@ -191,10 +191,10 @@ class Downloader {
 
   static void require_size(const HttpResult& head, const HubFile& file, uint64_t size) {
     require<DataError>(size == file.size, file.path, ": the hub lists ", file.size, " bytes, but ", head.url, " has ",
-                       size, ": a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
+                       size, ": a mirror or proxy serves a different file; check HF_ENDPOINT and https_proxy");
   }
 
-  // Compares size and hash in the redirect to a large file with the hub's list. Not every mirror sends them.
+  // Compares the size and hash in the redirect to a large file with the hub's list. Not every mirror sends them.
   void require_linked(const HttpResult& head, const HubFile& file) const {
     uint64_t size = file.size;
     const std::string text = head.header("x-linked-size");
@@ -205,13 +205,13 @@ class Downloader {
     const bool same_hash = !is_digest(file.digest.kind, hash) || hash == file.digest.hex;
     require<DataError>(size == file.size && same_hash, file.path, ": the hub lists ", file.size,
                        " bytes with the hash ", file.digest.hex, ", but redirects to ", size, " bytes with the hash ",
-                       hash, ": it changed meanwhile, or a mirror mixes revisions; run the same command again");
+                       hash, ": the file changed meanwhile, or a mirror mixes revisions; run the same command again");
   }
 
-  // The server ignores ranges: the first connection that finds out fetches the whole file, the others leave it.
+  // The server ignores ranges: the first connection to notice downloads the whole file, the others drop it.
   bool take_whole(Segment& segment) {
     const MutexLock lock(mutex_);
-    FileInWork& of = *segment.of;
+    ActiveFile& of = *segment.of;
     if (of.whole && segment.range.size() < of.file.size) {
       segment.dropped = true;
       return false;
@@ -224,11 +224,11 @@ class Downloader {
   }
 
   bool write(std::string_view bytes, Segment& segment) {
-    FileInWork& of = *segment.of;
-    require<DataError>(bytes.size() <= segment.range.end - segment.at, of.file.path, ": more bytes come than the ",
-                       segment.range.size(),
-                       " that were asked for: a mirror or a "
-                       "proxy gives another file; check HF_ENDPOINT and https_proxy");
+    ActiveFile& of = *segment.of;
+    require<DataError>(
+        bytes.size() <= segment.range.end - segment.at, of.file.path, ": the server sent more than the ",
+        segment.range.size(),
+        " bytes requested: a mirror or proxy serves a different file; check HF_ENDPOINT and https_proxy");
     if (stopped()) return false;
     of.part.write(segment.at, bytes);
     segment.at += bytes.size();
@@ -240,11 +240,11 @@ class Downloader {
     return true;
   }
 
-  // After a request that did not bring the whole segment: waits, or throws where waiting does not help.
-  void again_or_throw(HttpResult result, const Segment& segment, int failures, std::mt19937& random) {
+  // After a request that did not complete the segment: waits for a retry, or throws if a retry cannot help.
+  void retry_or_throw(HttpResult result, const Segment& segment, int failures, std::mt19937& random) {
     const HubFile& file = segment.of->file;
     require<DataError>(result.status != 416, file.path, ": the hub lists ", file.size, " bytes, but ", result.url,
-                       " has fewer: a mirror or a proxy gives another file; check HF_ENDPOINT and https_proxy");
+                       " has fewer: a mirror or proxy serves a different file; check HF_ENDPOINT and https_proxy");
     if (result.failure.empty() && (result.status == 200 || result.status == 206))
       result.failure = cat("the answer ended ", segment.range.end - segment.at, " bytes too early");
     const RetryOptions& retry = job_.hub.retry;
@@ -257,7 +257,7 @@ class Downloader {
     wait_until(end);
   }
 
-  // Too many requests are too many of all connections together.
+  // The hub limits requests of all connections together, so a 429 pauses all of them.
   void pause(Clock::time_point end) {
     const MutexLock lock(mutex_);
     paused_until_ = std::max(paused_until_, end);
@@ -267,15 +267,15 @@ class Downloader {
     return paused_until_;
   }
 
-  // False: an error ended it.
+  // Returns false if an error ended the download.
   bool wait_until(Clock::time_point end) {
     MutexLock lock(mutex_);
     while (!stop_ && Clock::now() < end) changed_.wait_until(lock, end);
     return !stop_;
   }
 
-  // All bytes are there: they are compared with the hash that the hub lists, and the file gets its name.
-  void complete(FileInWork& of) {
+  // Verifies the complete file against the hash that the hub lists, and gives it its final name.
+  void complete(ActiveFile& of) {
     const HubFile& file = of.file;
     const Digest digest = digest_of_file(of.part.path(), file.digest.kind);
     if (digest == file.digest) {
@@ -284,14 +284,16 @@ class Downloader {
       of.part.finish(target);
       if (hooks_.finished) hooks_.finished(file);
       const MutexLock lock(mutex_);
-      begun_.remove_if([&](const FileInWork& other) { return &other == &of; });
+      begun_.remove_if([&](const ActiveFile& other) { return &other == &of; });
       return;
     }
     of.part.clear();
-    require<DataError>(++of.wrong < kContentAttempts, file.path, ": what came has the hash ", digest.hex,
+    require<DataError>(++of.wrong < kContentAttempts, file.path, ": the downloaded file has the hash ", digest.hex,
                        ", but the hub lists ", file.digest.hex, ", ", kContentAttempts,
-                       " times: a mirror or a proxy changes the file; check HF_ENDPOINT and https_proxy");
-    if (hooks_.note) hooks_.note(cat(file.path, ": what came has another hash than the hub lists; fetched again"));
+                       " times: a mirror or proxy alters the file; check HF_ENDPOINT and https_proxy");
+    if (hooks_.note)
+      hooks_.note(
+          cat(file.path, ": the downloaded file has a different hash than the hub lists; downloading it again"));
     const MutexLock lock(mutex_);
     of.whole = false;
     queue_missing(of);
@@ -304,7 +306,7 @@ class Downloader {
 
   Mutex mutex_;
   CondVar changed_;
-  std::list<FileInWork> begun_ WITAN_GUARDED_BY(mutex_);
+  std::list<ActiveFile> begun_ WITAN_GUARDED_BY(mutex_);
   size_t next_file_ WITAN_GUARDED_BY(mutex_) = 0;
   Clock::time_point paused_until_ WITAN_GUARDED_BY(mutex_);
   bool stop_ WITAN_GUARDED_BY(mutex_) = false;

@@ -19,7 +19,7 @@
 namespace witan::fetch {
 namespace {
 
-constexpr uint64_t kSpareBytes = uint64_t{64} << 20;  // for journals, the manifest and others who write
+constexpr uint64_t kSpareBytes = uint64_t{64} << 20;  // for journals, the manifest and other processes
 
 // One process at a time fetches to a folder.
 class FolderLock {
@@ -145,7 +145,7 @@ void note_others(const FetchOptions& options, const Listing& listing, const Mani
 void require_room(const fs::path& folder, uint64_t bytes) {
   const uint64_t free = free_disk_bytes(folder);
   require<DiskFullError>(bytes + kSpareBytes <= free, format_bytes(static_cast<double>(bytes)),
-                         " are to be fetched, and there is room for ", format_bytes(static_cast<double>(free)), " in ",
+                         " must be downloaded, but only ", format_bytes(static_cast<double>(free)), " are free in ",
                          folder.string(),
                          ": free some space, choose less (--subset, --include), or fetch to another "
                          "disk (--to)");
@@ -183,20 +183,20 @@ FetchSummary fetch_files(const FetchOptions& options, const Listing& listing, co
   Manifest manifest(options.to, options.repository);
   FetchSummary summary;
   std::vector<HubFile> wanted;
-  uint64_t bytes = 0;  // that are not there
+  uint64_t bytes = 0;  // still to be downloaded
   Comparison comparison(options, listing.commit, manifest);
   for (const HubFile& file : listing.files) {
     const Presence presence = comparison.of(file);
     require<UsageError>(presence != Presence::foreign, (options.to / file.path).string(),
-                        " is there, was not fetched by witan, and is not the ", kind_name(options.repository.kind),
-                        "'s: move it away, or fetch to another folder (--to)");
+                        " exists, was not fetched by witan, and differs from the file of the ",
+                        kind_name(options.repository.kind), ": move it away, or fetch to another folder (--to)");
     if (presence == Presence::same) {
       ++summary.there;
       summary.there_bytes += file.size;
       continue;
     }
     if (presence == Presence::changed && hooks.note)
-      hooks.note(cat((options.to / file.path).string(), " is not as the hub lists it now: it is fetched again"));
+      hooks.note(cat((options.to / file.path).string(), " differs from the hub's current list: downloading it again"));
     bytes += file.size - PartFile::bytes_there(parts, part_name(file), file.size);
     wanted.push_back(file);
   }
@@ -210,13 +210,13 @@ FetchSummary fetch_files(const FetchOptions& options, const Listing& listing, co
   during.received = [&](uint64_t more) {
     const MutexLock held(mutex);
     received += more;
-    if (hooks.progress) hooks.progress(std::min(received, bytes));  // what is asked for again counts once
+    if (hooks.progress) hooks.progress(std::min(received, bytes));  // bytes that are downloaded twice count once
   };
   during.finished = [&](const HubFile& file) {
     manifest.add({file, listing.commit, modified_time(options.to / file.path)});
   };
   download({options.hub, options.repository, listing.commit, options.to, parts}, wanted, options.download, during);
-  std::error_code ignored;  // parts of other files may be there
+  std::error_code ignored;  // not empty if it holds parts of other files
   fs::remove(parts, ignored);
   summary.fetched = static_cast<int64_t>(wanted.size());
   for (const HubFile& file : wanted) summary.fetched_bytes += file.size;

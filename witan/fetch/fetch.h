@@ -1,4 +1,4 @@
-// Files of a repository of the hub in a folder: what is chosen, what is there already, and the rest fetched.
+// Fetches files of a repository of the hub to a folder: selects them, skips those already there, downloads the rest.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@ namespace witan::fetch {
 
 struct FetchOptions {
   Repository repository;
-  std::string subset;  // of a dataset's card; empty: not chosen by it
+  std::string subset;  // declared in a dataset's card; empty: no subset
   // Patterns (base/files/glob.h). Without include all files are fetched, or those of a model that Witan reads.
   std::vector<std::string> include, exclude;
   fs::path to;
-  bool verify = false;  // compare what is there by its hash, though it is as it was left
+  bool verify = false;  // verify existing files by hash even if they look unchanged
   HubOptions hub;
   DownloadOptions download;
 };
 
 struct Listing {
   std::string commit;
-  std::vector<HubFile> files;  // chosen, by path
-  int64_t left_out = 0;        // files of a model that Witan does not read,
+  std::vector<HubFile> files;  // the selected files, by path
+  int64_t left_out = 0;        // files of a model that Witan does not read
   uint64_t left_out_bytes = 0;
 };
 
@@ -34,19 +34,20 @@ struct FetchSummary {
 };
 
 struct FetchHooks {
-  std::function<void(uint64_t bytes)> begin;     // so many bytes will be fetched
-  std::function<void(uint64_t bytes)> progress;  // so many of them are there; from any thread
+  std::function<void(uint64_t bytes)> begin;     // this many bytes will be downloaded
+  std::function<void(uint64_t bytes)> progress;  // this many of them have arrived; from any thread
   std::function<void(const std::string&)> note;  // from any thread
 };
 
-// Asks the hub. Throws UsageError where nothing is chosen, with what there is; otherwise as Hub does.
+// Queries the hub. Throws UsageError naming the available files if none is selected; otherwise throws as Hub does.
 Listing list_files(const FetchOptions& options);
 
-// Fetches what is not in the folder as the hub lists it. A file that is there and that nobody fetched is left alone,
-// which ends the command before anything is fetched (UsageError), unless it is the very same. Throws DiskFullError
-// before, where there is not enough room, UsageError while another process fetches to the folder, and as download().
+// Downloads the files that the folder lacks or that differ from the hub's list. Throws before any download: UsageError
+// for an existing file that was not fetched by Witan and has other content, or while another process fetches to the
+// folder; DiskFullError if space is short. Otherwise throws as download() does.
 FetchSummary fetch_files(const FetchOptions& options, const Listing& listing, const FetchHooks& hooks);
 
+// A named selection of a corpus: `witan data fetch --preset NAME`.
 struct FetchPreset {
   std::string name, repository, subset;
   std::vector<std::string> include;
@@ -54,7 +55,7 @@ struct FetchPreset {
 
 const std::vector<FetchPreset>& fetch_presets();
 
-// Throws UsageError for a name that none has.
+// Throws UsageError for an unknown name.
 const FetchPreset& fetch_preset(const std::string& name);
 
 }  // namespace witan::fetch

@@ -33,7 +33,7 @@ void set_option(void* curl, CURLoption option, T value) {
   require<IoError>(code == CURLE_OK, "libcurl does not take an option: ", ::curl_easy_strerror(code));
 }
 
-// A URL taken apart.
+// A parsed URL.
 class ParsedUrl {
  public:
   explicit ParsedUrl(const std::string& url) : handle_(::curl_url()) {
@@ -45,7 +45,8 @@ class ParsedUrl {
 
   bool valid() const { return valid_; }
   bool set(CURLUPart part, const char* value) {
-    return ::curl_url_set(handle_, part, value, CURLU_URLENCODE) == CURLUE_OK;  // blanks, as some servers send them
+    return ::curl_url_set(handle_, part, value, CURLU_URLENCODE) ==
+           CURLUE_OK;  // encodes blanks, which some servers send
   }
   std::string get(CURLUPart part, unsigned flags = 0) const {
     char* text = nullptr;
@@ -75,7 +76,7 @@ std::string without_query(const std::string& url) {
   return url.substr(0, url.find_first_of("?#"));
 }
 
-// Certificates beside the system's, as other programs of the hub are told of them.
+// A file of certificates besides the system's, from the variables that other clients of the hub use.
 const char* certificate_file() {
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
     if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
@@ -88,8 +89,8 @@ bool is_permanent(CURLcode code) {
   return std::ranges::find(kCodes, code) != kCodes.end();
 }
 
-// While it lives, writing to a connection that the other end has closed is an error of that call, and no signal that
-// ends the process: TLS libraries write as to a file. Of this thread alone, unlike what libcurl would do.
+// While in scope, writing to a connection that the peer has closed is an error instead of a SIGPIPE, which TLS
+// libraries would cause. Blocks the signal in this thread only, unlike libcurl's own handling.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -125,7 +126,7 @@ std::string HttpResult::header(const std::string& name) const {
 }
 
 void HttpResult::take_header(std::string_view line) {
-  if (line.starts_with("HTTP/")) {  // of a further answer, as after "100 Continue"
+  if (line.starts_with("HTTP/")) {  // the head of a further response, as after "100 Continue"
     headers.clear();
     return;
   }
@@ -137,18 +138,18 @@ void HttpResult::take_header(std::string_view line) {
   value = joined ? cat(value, ", ", trimmed(line.substr(colon + 1))) : std::string(trimmed(line.substr(colon + 1)));
 }
 
-// One request on its way: what libcurl calls back into.
+// The state of one request, for libcurl's callbacks.
 struct HttpClient::Transfer {
   void* curl;
   const HttpReceiver& receiver;
-  const std::map<std::string, std::string>& linked;  // what redirects before said of the file
+  const std::map<std::string, std::string>& linked;  // headers of earlier redirects that describe the file
   HttpResult result;
   bool begun = false;
   std::exception_ptr thrown;
 
   bool wants_body() const { return result.status == 200 || result.status == 206; }
 
-  // Tells the receiver of the answer, before its body and where that is empty.
+  // Announces the response to the receiver, before its body or if that is empty.
   bool begin() {
     if (begun) return true;
     begun = true;
@@ -166,7 +167,7 @@ struct HttpClient::Transfer {
     return result.said.size() < kMostSaid;
   }
 
-  // Nothing may be thrown through the library.
+  // Exceptions must not pass through libcurl.
   template <class Action>
   bool guarded(Action&& action) {
     try {
@@ -195,7 +196,7 @@ HttpClient::HttpClient(HttpOptions options) : options_(std::move(options)), curl
 }
 
 HttpClient::~HttpClient() {
-  const NoPipeSignal quiet;  // TLS says goodbye
+  const NoPipeSignal quiet;  // TLS sends a closing message
   ::curl_easy_cleanup(curl_);
 }
 
@@ -209,7 +210,7 @@ HttpResult HttpClient::get_once(const std::string& url, const std::optional<Byte
   set_option(curl_, CURLOPT_ERRORBUFFER, reason.data());
   set_option(curl_, CURLOPT_URL, url.c_str());
   set_option(curl_, CURLOPT_PROTOCOLS_STR, "http,https");
-  set_option(curl_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // its own flow control is TCP's
+  set_option(curl_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // uses TCP's flow control
   set_option(curl_, CURLOPT_NOSIGNAL, 1L);
   set_option(curl_, CURLOPT_USERAGENT, "witan");
   set_option(curl_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_seconds * 1e3));

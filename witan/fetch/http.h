@@ -1,7 +1,7 @@
 // HTTP GET over libcurl (https://curl.se/libcurl/c/): one connection at a time, kept open between requests.
 //
-// Redirects are followed here rather than by the library, so that every step is judged: only http and https, never from
-// https back to http, and the token goes to the origin that it is meant for and to no other.
+// Redirects are followed here rather than by libcurl, so that each step is checked: only http and https, never from
+// https to http, and the token is sent to its own origin only.
 #pragma once
 
 #include <cstdint>
@@ -21,36 +21,36 @@ struct ByteRange {  // [begin, end)
 
 struct HttpOptions {
   std::string token;         // sent as "Authorization: Bearer"; empty: none
-  std::string token_origin;  // an origin, as origin_of() writes it
+  std::string token_origin;  // as origin_of() returns it
   double connect_seconds = 15;
-  double stall_seconds = 30;  // a connection over which nothing comes for so long is given up
+  double stall_seconds = 30;  // gives up a connection that receives nothing for this long
 };
 
-// What came of a request.
+// The outcome of a request.
 struct HttpResult {
-  int status = 0;  // of the last answer; 0: none came
-  // The last answer's headers, names in lower case, with the headers of earlier redirects that describe their target
-  // (X-Linked-Size, X-Linked-Etag).
+  int status = 0;  // of the last response; 0: there was none
+  // The last response's headers, with names in lower case, and those headers of earlier redirects that describe the
+  // target (X-Linked-Size, X-Linked-Etag).
   std::map<std::string, std::string> headers;
-  std::string url;         // asked last, without its query, which may hold a signature
-  std::string failure;     // why the answer did not come whole; empty: it did
-  bool permanent = false;  // with a failure: asking again does not help
-  bool stopped = false;    // the receiver wanted no more
-  std::string said;        // the beginning of an answer that is neither 200 nor 206
+  std::string url;         // of the last request, without its query, which may contain a signature
+  std::string failure;     // why the response is incomplete; empty: it is complete
+  bool permanent = false;  // with a failure: a retry cannot help
+  bool stopped = false;    // the receiver ended the transfer
+  std::string said;        // the beginning of the body if the status is neither 200 nor 206
 
   std::string header(const std::string& name) const;
-  // A line of an answer's head. Of a name that comes twice the last value counts, but for lists (Link), whose items are
-  // joined; very many names are passed over.
+  // Adds a line of the response's head. The last value of a repeated name counts, except for lists (Link), whose items
+  // are joined. Names beyond a limit are ignored.
   void take_header(std::string_view line);
 };
 
-// Takes the body of an answer of status 200 or 206. Each returns false for no more; what they throw, get() throws.
+// Receives the body of a response of status 200 or 206. Returning false ends the transfer; get() rethrows exceptions.
 struct HttpReceiver {
   std::function<bool(const HttpResult& head)> begin;
   std::function<bool(std::string_view bytes)> write;
 };
 
-// One request at a time; a thread has a client of its own. Throws IoError where the library does not work.
+// Sends one request at a time; each thread needs its own client. Throws IoError if libcurl cannot be used.
 class HttpClient {
  public:
   explicit HttpClient(HttpOptions options);
@@ -58,7 +58,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Asks for the whole body, or for a range of its bytes, which a server may ignore (status 200).
+  // Requests the whole body, or a range of its bytes, which a server may ignore (status 200).
   HttpResult get(const std::string& url, const std::optional<ByteRange>& range, const HttpReceiver& receiver);
 
  private:
@@ -70,16 +70,15 @@ class HttpClient {
   void* curl_;  // CURL*
 };
 
-// "https://huggingface.co:443": scheme, host in lower case and port; "" of what is no URL of http or https.
+// Scheme, lower-case host and port, such as "https://huggingface.co:443"; "" if `url` is not an http or https URL.
 std::string origin_of(const std::string& url);
-// Whether the host of a URL is this machine itself.
+// Whether the host of a URL is this machine.
 bool is_loopback(const std::string& url);
-// `url` as seen from `base`: an absolute one stays itself.
+// Resolves `url` relative to `base`; an absolute URL stays as it is.
 std::string resolve_url(const std::string& base, const std::string& url);
-// Where a redirect of `url` leads to; "" where it is not safe to follow: to what is no URL of http or https, or from
-// https back to http.
+// The target of a redirect of `url`; "" if it is unsafe to follow: not an http or https URL, or from https to http.
 std::string redirect_target(const std::string& url, const std::string& location);
-// Everything but letters, digits and "-._~" as %XX (RFC 3986), and "/" where it is kept.
+// Percent-encodes everything except letters, digits and "-._~" (RFC 3986), and "/" if `keep_slashes`.
 std::string percent_encoded(std::string_view text, bool keep_slashes);
 
 }  // namespace witan::fetch

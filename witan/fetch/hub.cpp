@@ -21,7 +21,7 @@ std::string api_url(const HubOptions& options, const Repository& repository) {
   return cat(options.endpoint, "/api/", kind_name(repository.kind), "s/", repository.name);
 }
 
-// Mirrors pass the hub's own addresses on: the same page is asked of the mirror.
+// Mirrors pass on the hub's own URLs; this requests the same page from the mirror.
 std::string at_endpoint(const HubOptions& options, const std::string& url) {
   const bool of_hub = url.starts_with(cat(kHub, "/"));
   return of_hub && options.endpoint != kHub ? options.endpoint + url.substr(kHub.size()) : url;
@@ -53,16 +53,17 @@ HubOptions hub_options_of_environment() {
     options.endpoint = endpoint;
     while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
     require<UsageError>(!origin_of(options.endpoint).empty(), "HF_ENDPOINT = ", clipped(options.endpoint),
-                        " is not a URL of http or https: give the mirror's address, such as https://mirror.example");
+                        " is not an http or https URL: give the mirror's address, such as https://mirror.example");
   }
   if (const char* token = std::getenv("HF_TOKEN"); token != nullptr) options.token = token;
   while (!options.token.empty() && std::string_view(" \t\r\n").find(options.token.back()) != std::string_view::npos)
     options.token.pop_back();
-  require<UsageError>(std::ranges::all_of(options.token, [](char c) { return c > ' ' && c < 127; }),
-                      "HF_TOKEN holds characters that no token has, such as blanks or line ends: copy it again");
+  require<UsageError>(
+      std::ranges::all_of(options.token, [](char c) { return c > ' ' && c < 127; }),
+      "HF_TOKEN contains characters that tokens never have, such as blanks or line ends: copy it again");
   require<UsageError>(options.token.empty() || options.endpoint.starts_with("https:") || is_loopback(options.endpoint),
                       "HF_ENDPOINT = ", options.endpoint,
-                      " is not encrypted, and HF_TOKEN would be readable on its way: use https, or unset HF_TOKEN");
+                      " is not encrypted, so HF_TOKEN would be sent in the clear: use https, or unset HF_TOKEN");
   return options;
 }
 
@@ -88,9 +89,9 @@ void check_repository(const Repository& repository) {
 void check_file_name(const std::string& path) {
   const auto refuse = [&](const char* why) {
     throw DataError(cat("the hub lists a file named \"", clipped(path), "\", which ", why,
-                        ": it is not fetched, nor is anything else of this repository; tell its owner"));
+                        ": nothing of this repository is fetched; tell its owner"));
   };
-  if (path.empty() || path.size() > 2048) refuse("is no name");
+  if (path.empty() || path.size() > 2048) refuse("is empty or too long");
   if (path.starts_with('/')) refuse("is absolute");
   if (find_invalid_utf8(path) != std::string::npos) refuse("is not UTF-8");
   if (std::ranges::any_of(path, [](unsigned char c) { return c < 32 || c == 127; })) refuse("has control characters");
@@ -108,7 +109,7 @@ std::string describe_failure(const HubOptions& options, const Repository& reposi
   const std::string what = cat(kind_name(repository.kind), " ", repository.name), url = result.url;
   if (!result.failure.empty()) {
     const bool certificate = result.permanent && result.failure.find("ertificate") != std::string::npos;
-    return cat(what, ": no whole answer of ", url, ": ", result.failure,
+    return cat(what, ": incomplete response from ", url, ": ", result.failure,
                certificate ? "; where a proxy or mirror has a certificate of its own, name its file in SSL_CERT_FILE"
                            : "; check the network, the proxy (https_proxy) and HF_ENDPOINT, and run the same command "
                              "again: it continues where it stopped");
@@ -124,13 +125,14 @@ std::string describe_failure(const HubOptions& options, const Repository& reposi
   if (code == "RevisionNotFound")
     return cat(answered, ": it has no revision \"", clipped(repository.revision), "\": see --revision");
   if (result.status == 403 || code == "GatedRepo")
-    return cat(answered, ": it is not open to everybody: ", ways_in(options, repository));
+    return cat(answered, ": it is gated or private: ", ways_in(options, repository));
   if (result.status == 401)
-    return cat(answered, ": there is no such ", kind_name(repository.kind), ", or not for everybody: check the name; ",
+    return cat(answered, ": there is no such ", kind_name(repository.kind), ", or it is private: check the name; ",
                ways_in(options, repository));
-  if (code == "EntryNotFound") return cat(answered, ": it has no such file or folder");
+  if (code == "EntryNotFound") return cat(answered, ": the repository has no such file or folder");
   if (result.status == 404)
-    return cat(answered, ": there is no such ", kind_name(repository.kind), ": check the name, its capitals too (",
+    return cat(answered, ": there is no such ", kind_name(repository.kind),
+               ": check the name, including its capitals (",
                repository.kind == RepositoryKind::dataset ? "a model is fetched with --model"
                                                           : "a dataset is fetched without --model",
                ")");
@@ -139,8 +141,9 @@ std::string describe_failure(const HubOptions& options, const Repository& reposi
                ": too many requests; wait, use fewer --connections, or set HF_TOKEN, which raises the limit; "
                "the same command continues where it stopped");
   if (is_transient(result))
-    return cat(answered, ": the hub is not well; run the same command again later: it continues where it stopped");
-  return cat(answered, ", which is not an answer of the hub: check HF_ENDPOINT");
+    return cat(answered,
+               ": the hub is temporarily unavailable; run the same command again later: it continues where it stopped");
+  return cat(answered, ", which is not a response of the hub: check HF_ENDPOINT");
 }
 
 Hub::Hub(HubOptions options) : options_(std::move(options)), client_(http_options(options_)) {}
@@ -155,7 +158,7 @@ std::string Hub::get(const Repository& repository, const std::string& url, std::
                                      return body.size() <= kMostAnswerBytes;
                                    }};
     const HttpResult result = client_.get(url, std::nullopt, receiver);
-    require<DataError>(body.size() <= kMostAnswerBytes, result.url, ": the answer is longer than ",
+    require<DataError>(body.size() <= kMostAnswerBytes, result.url, ": the response is longer than ",
                        format_bytes(static_cast<double>(kMostAnswerBytes)), ": this is not the hub; check HF_ENDPOINT");
     if (result.status == 200 && result.failure.empty()) {
       if (next != nullptr) *next = next_page(result);

@@ -1,4 +1,4 @@
-// The hub's interface (huggingface.co/docs/hub/api): what a repository is at a revision, and which files it has.
+// Client of the hub's API (huggingface.co/docs/hub/api): a repository's state at a revision, and its files.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace witan::fetch {
 
-// Below the folder that files are fetched to: the manifest, and what is not whole yet. Witan reads no text from there.
+// Subfolder of the destination with the manifest and incomplete files. Witan reads no text from it.
 inline constexpr const char* kFetchFolder = ".witan-fetch";
 
 enum class RepositoryKind : uint8_t { dataset, model };
@@ -29,11 +29,11 @@ struct HubOptions {
   std::string token;
   double connect_seconds = 15, stall_seconds = 30;
   RetryOptions retry;
-  std::function<void(const std::string&)> note;  // told of each request that is made again; from any thread
+  std::function<void(const std::string&)> note;  // called for each retried request; from any thread
 };
 
-// The endpoint of HF_ENDPOINT, if there is one, and the token of HF_TOKEN. Throws UsageError for an endpoint that is no
-// URL, for a token that cannot be one, and for a token that would travel unencrypted.
+// Takes the endpoint from HF_ENDPOINT, if set, and the token from HF_TOKEN. Throws UsageError for an endpoint that is
+// not a URL, for a malformed token, and for a token that would be sent unencrypted.
 HubOptions hub_options_of_environment();
 
 HttpOptions http_options(const HubOptions& options);
@@ -44,9 +44,9 @@ struct Subset {
 };
 
 struct RepositoryState {
-  std::string name;             // of the repository now: it may have been renamed; empty: not said
-  std::string commit;           // what the revision is now
-  std::vector<Subset> subsets;  // that the dataset's card declares
+  std::string name;             // current name: the repository may have been renamed; empty: unknown
+  std::string commit;           // of the revision
+  std::vector<Subset> subsets;  // declared in the dataset's card
 };
 
 struct HubFile {
@@ -56,17 +56,17 @@ struct HubFile {
   bool operator==(const HubFile&) const = default;
 };
 
-// Throws DataError: what the hub refuses, with the way out, and answers that are not as they should be.
+// Throws DataError for refusals of the hub, naming the way out, and for malformed responses.
 class Hub {
  public:
   explicit Hub(HubOptions options);
 
   RepositoryState state(const Repository& repository);
-  // All files below a folder of it ("" for all), sorted by path. The names are safe to use below a folder of one's own.
+  // All files below one of its folders ("" for all), sorted by path. The paths are safe to use below a local folder.
   std::vector<HubFile> files(const Repository& repository, const std::string& commit, const std::string& folder);
 
  private:
-  // The whole body; `next` is the page that follows.
+  // Returns the whole body; sets `next` to the URL of the next page.
   std::string get(const Repository& repository, const std::string& url, std::string* next);
 
   HubOptions options_;
@@ -76,19 +76,19 @@ class Hub {
 std::string file_url(const HubOptions& options, const Repository& repository, const std::string& commit,
                      const std::string& path);
 
-// Throws UsageError for a name that no repository can have.
+// Throws UsageError for a name that a repository cannot have.
 void check_repository(const Repository& repository);
-// Throws DataError for the name of a file that would not lie within the folder it is fetched to.
+// Throws DataError for a path that would leave the destination folder or cannot be a file name.
 void check_file_name(const std::string& path);
 
-// What a failed request comes to, in words: what was asked, what came, why, and the way out.
+// Describes a failed request: what was requested, the response, the likely cause and the way out.
 std::string describe_failure(const HubOptions& options, const Repository& repository, const HttpResult& result);
 
-// Parse what the hub answers (hub_answers.cpp). Each throws DataError naming `where` for an answer that is malformed.
+// Parsers of the hub's responses (hub_answers.cpp). Each throws DataError naming `where` for a malformed response.
 
 // The description of a repository at a revision.
 RepositoryState parse_state(std::string_view text, const std::string& where);
-// A page of the list of files, without folders. The paths are safe to use below a folder of one's own.
+// A page of the list of files, without folders. The paths are safe to use below a local folder.
 std::vector<HubFile> parse_files(std::string_view text, const std::string& where);
 // The address of the next page, from a Link header (RFC 8288) such as <https://...>; rel="next"; "" without one.
 std::string next_page(const HttpResult& result);

@@ -10,17 +10,18 @@
 namespace witan::fetch {
 namespace {
 
-// A member that must be there, of its type: a text, or a whole number.
+// A required member of the type T: a string or an integer.
 template <class T>
 T member(const Json& object, const char* name, const std::string& where) {
   const auto found = object.find(name);
   require<DataError>(found != object.end(), where, ": \"", name, "\" is missing");
   const bool fits = std::is_same_v<T, std::string> ? found->is_string() : found->is_number_integer();
-  require<DataError>(fits, where, ": \"", name, "\" is not as it should be: ", clipped(found->dump()));
+  require<DataError>(fits, where, ": \"", name, "\" must be ",
+                     std::is_same_v<T, std::string> ? "a string" : "an integer", ", but is ", clipped(found->dump()));
   return found->get<T>();
 }
 
-// Paths of data_files: a text, a list of texts, or a list of {"split", "path"}, whose path is either of them.
+// Paths in data_files: a string, a list of strings, or a list of {"split", "path"} with either of them as path.
 void add_patterns(std::vector<std::string>& patterns, const Json& files) {
   if (files.is_string())
     patterns.push_back(files.get<std::string>());
@@ -69,7 +70,7 @@ HubFile file_of(const Json& item, const std::string& where) {
 
 RepositoryState parse_state(std::string_view text, const std::string& where) {
   const Json state = parse_json(text, where);
-  require<DataError>(state.is_object(), where, ": the answer is no description of a repository; check HF_ENDPOINT");
+  require<DataError>(state.is_object(), where, ": the response does not describe a repository; check HF_ENDPOINT");
   RepositoryState out{{}, member<std::string>(state, "sha", where), subsets_of(state)};
   if (state.contains("id") && state["id"].is_string()) out.name = state["id"].get<std::string>();
   require<DataError>(is_digest(DigestKind::git_blob, out.commit), where, ": \"", clipped(out.commit),
@@ -79,7 +80,7 @@ RepositoryState parse_state(std::string_view text, const std::string& where) {
 
 std::vector<HubFile> parse_files(std::string_view text, const std::string& where) {
   const Json page = parse_json(text, where);
-  require<DataError>(page.is_array(), where, ": the answer is no list of files; check HF_ENDPOINT");
+  require<DataError>(page.is_array(), where, ": the response is not a list of files; check HF_ENDPOINT");
   std::vector<HubFile> files;
   for (const Json& item : page)
     if (member<std::string>(item, "type", where) == "file") files.push_back(file_of(item, where));

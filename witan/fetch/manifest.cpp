@@ -55,11 +55,11 @@ void Manifest::read(const Repository& repository, const fs::path& folder) {
                           repository.name, " to another folder (--to)");
     } catch (const Json::exception&) {
       throw CorruptionError(cat(where,
-                                ": this is no line of a manifest: remove the file, and run the same command "
-                                "again, which compares what was fetched by its hash"));
+                                ": not a line of a manifest: remove the file, and run the same command again, which "
+                                "verifies the fetched files by hash"));
     }
   }
-  file_.cut(begin);  // what a full disk or a power failure left of a line
+  file_.cut(begin);  // removes a line that a full disk or a power failure cut off
 }
 
 std::optional<FetchedFile> Manifest::find(const std::string& path) const {

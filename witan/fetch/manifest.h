@@ -1,5 +1,5 @@
-// What was fetched to a folder: .witan-fetch/manifest.jsonl, a line of JSON for the repository and one for each file,
-// appended when it is whole and verified. Of a path that stands there twice, the last line counts.
+// The record of files fetched to a folder, .witan-fetch/manifest.jsonl: a line of JSON for the repository and one per
+// file, appended once the file is complete and verified. The last line for a path counts.
 #pragma once
 
 #include <map>
@@ -15,19 +15,19 @@ namespace witan::fetch {
 
 struct FetchedFile {
   HubFile file;
-  std::string commit;    // of the repository, that it was fetched at
-  int64_t modified = 0;  // its time of modification then, in ns since 1970
+  std::string commit;    // of the repository at the time
+  int64_t modified = 0;  // modification time after the download, in ns since 1970
 };
 
-// Thread-safe. Throws UsageError where the folder has another repository's files, CorruptionError for a line that is
-// none of its own, and IoError.
+// Thread-safe. Throws UsageError if the folder has files of another repository, CorruptionError for a malformed line,
+// and IoError.
 class Manifest {
  public:
-  // Opens that of `folder`, or begins one.
+  // Opens the manifest of `folder`, or creates it.
   Manifest(const fs::path& folder, const Repository& repository);
 
   std::optional<FetchedFile> find(const std::string& path) const;
-  std::vector<std::string> paths() const;  // of all files
+  std::vector<std::string> paths() const;  // of all recorded files
   void add(const FetchedFile& fetched);
 
  private:
@@ -38,7 +38,7 @@ class Manifest {
   std::map<std::string, FetchedFile> fetched_ WITAN_GUARDED_BY(mutex_);
 };
 
-// The time of modification of a file that is there, in ns since 1970. Throws IoError.
+// The modification time of an existing file, in ns since 1970. Throws IoError.
 int64_t modified_time(const fs::path& path);
 
 }  // namespace witan::fetch

@@ -23,7 +23,7 @@ fs::path ranges_path(const fs::path& folder, const std::string& name) {
   return folder / (name + ".ranges");
 }
 
-// Adds a range to others that are apart and in order.
+// Adds a range to sorted, disjoint ranges.
 void add_range(std::vector<ByteRange>& ranges, ByteRange range) {
   if (range.begin >= range.end) return;
   std::vector<ByteRange> out;
@@ -36,7 +36,7 @@ void add_range(std::vector<ByteRange>& ranges, ByteRange range) {
   ranges = std::move(out);
 }
 
-// "BEGIN END"; nothing for other text, as it is there after a power failure.
+// Parses "BEGIN END"; nullopt for other text, which a power failure may leave.
 std::optional<ByteRange> range_of(std::string_view line) {
   ByteRange range;
   const char* end = line.data() + line.size();
@@ -47,7 +47,7 @@ std::optional<ByteRange> range_of(std::string_view line) {
   return range;
 }
 
-// The recorded ranges; none where the journal is missing or speaks of what cannot be.
+// The recorded ranges; none if the journal is missing or inconsistent.
 std::vector<ByteRange> recorded_ranges(const fs::path& journal, uint64_t size) {
   std::vector<ByteRange> ranges;
   if (!fs::exists(journal)) return ranges;
@@ -77,7 +77,7 @@ PartFile::PartFile(const fs::path& folder, const std::string& name, uint64_t siz
   const MutexLock lock(mutex_);
   journal_.emplace(journal_path_);
   if (usable) done_ = recorded_ranges(journal_path_, size);
-  // Up to the end of the last whole line: behind a torn one, further lines would not be read.
+  // Cuts the journal after its last complete line: lines after a torn one would not be read.
   journal_->cut(done_.empty() ? 0 : read_file(journal_path_).rfind('\n') + 1);
   if (!usable && ::ftruncate(file_.fd(), static_cast<off_t>(size)) != 0)
     throw_io_error("cannot make room for", path_, errno);

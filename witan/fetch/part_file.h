@@ -1,7 +1,7 @@
-// A file that is not whole yet. NAME.part has its final size, with every byte at its final offset, and NAME.ranges says
-// which of them are there: a line "BEGIN END" for each range, appended after its bytes were written. A process that is
-// killed loses what it had not recorded, and nothing else. Whether the bytes are right is for the digest to say, which
-// also finds what a power failure left unwritten.
+// An incomplete file. NAME.part has the final size, with every byte at its final offset, and NAME.ranges records which
+// bytes are there: a line "BEGIN END" per range, appended after its bytes are written. A killed process loses only what
+// it had not recorded. Whether the bytes are correct is checked by digest, which also detects bytes that a power
+// failure left unwritten.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@
 
 namespace witan::fetch {
 
-// Thread-safe: ranges are written and recorded by any thread. Throws IoError, or DiskFullError when there is no room.
+// Thread-safe: ranges are written and recorded by any thread. Throws IoError, or DiskFullError if the disk is full.
 class PartFile {
  public:
-  // Opens NAME.part in `folder`, or creates it. What belongs to a file of another size is begun again.
+  // Opens NAME.part in `folder`, or creates it. Discards the part of a file of another size.
   PartFile(const fs::path& folder, const std::string& name, uint64_t size);
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;

@@ -54,8 +54,8 @@ double wait_seconds(const RetryOptions& options, int failures, const HttpResult&
 }
 
 std::string retry_note(const HttpResult& result, double seconds, int failures, const RetryOptions& options) {
-  return cat(result.url, ": ", result.failure.empty() ? cat("answer ", result.status) : result.failure, "; again in ",
-             format_duration(seconds), " (", failures, " of ", options.retries, ")");
+  return cat(result.url, ": ", result.failure.empty() ? cat("status ", result.status) : result.failure,
+             "; retrying in ", format_duration(seconds), " (", failures, " of ", options.retries, ")");
 }
 
 }  // namespace witan::fetch

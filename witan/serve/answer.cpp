@@ -53,11 +53,11 @@ class Answer::Choice : public QueuedSequence {
   }
   const std::vector<ToolCall>& calls() const { return calls_; }
   std::string call_id() const { return fmt::format("call-{}-{}", answer_.id_, index_); }
-  // The log probability of a token, on average; 0 of none.
+  // The mean log probability of a token; 0 without tokens.
   double mean_logprob() const { return scored_ > 0 ? logprob_ / static_cast<double>(scored_) : 0; }
   bool begun() const { return begun_; }
   const std::vector<PlacedToken>& tokens() const { return tokens_; }
-  // Of those, the ones whose text was shown since the last call; all that are left if it was the last of the text.
+  // The tokens whose text was sent since the last call; with `all`, all that remain.
   std::vector<PlacedToken> take_shown(bool all);
 
  private:
@@ -71,14 +71,14 @@ class Answer::Choice : public QueuedSequence {
   TextStream stream_;
   std::optional<ToolCallReader> tools_;
   std::vector<ToolCall> calls_;
-  // Characters: of the echo, of the text that was generated, and of it what was shown: calls of tools are not.
+  // Numbers of characters: in the echo; in the generated text; and in what was sent of it, which excludes tool calls.
   int64_t before_, released_ = 0, shown_ = 0;
   double logprob_ = 0;
   int64_t scored_ = 0;
   std::string text_;
   std::vector<PlacedToken> tokens_;  // if log probabilities are wanted
   size_t taken_ = 0;
-  bool begun_ = false;  // something was sent
+  bool begun_ = false;  // a piece was sent
   Finish finish_ = Finish::length;
 };
 
@@ -103,7 +103,7 @@ void Answer::Choice::show(const std::string& text, bool last) {
   begun_ = true;
 }
 
-// A stop string ends the tokens where it ends the text.
+// A stop string cuts off the tokens where it cuts off the text.
 void Answer::Choice::end(Generation generation) {
   take(stream_.flush());
   finish_ = stream_.stopped() ? Finish::stop : generation.finish;
@@ -169,7 +169,8 @@ Answer::Json Answer::envelope(const char* object) const {
   return json;
 }
 
-// In the order of their prompts; of several for a prompt the likeliest is the first, where not all are given.
+// The choices to return, in the order of prompts. If not all samples of a prompt are returned, the likeliest come
+// first.
 std::vector<const Answer::Choice*> Answer::best() const {
   std::vector<const Choice*> all;
   for (size_t first = 0; first < choices_.size(); first += sampled_) {

@@ -1,5 +1,5 @@
-// The answer to one request while its choices grow, each a sequence in the queue: whole at the end, or as server-sent
-// events as they come.
+// The answer to one request. Its choices, each a sequence in the queue, are sent whole at the end or streamed as
+// server-sent events.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,26 @@ namespace witan::serve {
 // The JSON of answers (answer_json.cpp), as OpenAI's API has it: completions, chat completions, and the chunks of both
 // when they are streamed (platform.openai.com/docs/api-reference).
 
-// A token of the answer, or of an echoed prompt, and how many characters of the choice's text precede it.
+// A token of the answer or of an echoed prompt, with the number of characters of the choice's text before it.
 struct PlacedToken {
   GeneratedToken token;
   int64_t offset = 0;
 };
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}: of a completion. A token whose bytes are no whole
+// For a completion: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. A token whose bytes are not complete
 // characters is written as "bytes:\xe2\x80".
 nlohmann::json completion_logprobs(const Tokenizer& tokenizer, const std::vector<PlacedToken>& tokens,
                                    int64_t top_logprobs);
-// {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}: of a chat completion.
+// For a chat completion: {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}.
 nlohmann::json chat_logprobs(const Tokenizer& tokenizer, const std::vector<PlacedToken>& tokens);
 
-// [{"id", "type", "function": {"name", "arguments"}}]: of a chat completion; of a chunk with an "index" each. Ids begin
-// with `id`.
+// For a chat completion: [{"id", "type", "function": {"name", "arguments"}}], each with an "index" if `chunk`. Ids
+// start with `id`.
 nlohmann::json tool_calls_json(const std::vector<ToolCall>& calls, const std::string& id, bool chunk);
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompt, that were not computed again
+  int64_t cached_tokens = 0;  // of the prompt, served from the cache
   nlohmann::json json() const;
 };
 
@@ -51,21 +51,21 @@ enum class AnswerKind : uint8_t { completion, chat };
 // What one choice continues.
 struct ChoiceStart {
   GenerationRequest request;
-  std::string echo;  // the text before it that the answer repeats
+  std::string echo;  // the prompt's text, which the answer repeats
 };
 
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
-  // `starts` are request.best_of for each prompt. `prompt_tokens` are those of the request's prompts, each counted
-  // once. `tools` are the names of those that an answer may call, none: its text is text. `model` must outlive the
-  // answer.
+  // `starts` has request.best_of entries per prompt. `prompt_tokens` counts each prompt of the request once. `tools`
+  // are the names of the tools that the answer may call; if empty, its text is never parsed for calls. `model` must
+  // outlive the answer.
   Answer(AnswerKind kind, const SamplingRequest& request, const ServedModel& model, std::shared_ptr<Reply> reply,
          std::vector<ChoiceStart> starts, int64_t prompt_tokens, const std::set<std::string>& tools = {});
   ~Answer();
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
-  // Its choices, for the queue, which keep it alive.
+  // The choices for the queue, which keep the answer alive.
   std::vector<std::shared_ptr<QueuedSequence>> sequences();
 
  private:

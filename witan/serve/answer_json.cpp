@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// JSON has no infinity; clients know this number from OpenAI's servers.
+// JSON has no infinity; OpenAI's servers use this number instead.
 double finite_logprob(float logprob) {
   return std::max(static_cast<double>(logprob), -9999.0);
 }

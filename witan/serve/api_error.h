@@ -1,5 +1,5 @@
-// A request that is refused, as OpenAI's API says it: an HTTP status and a JSON object with message, type, param and
-// code (platform.openai.com/docs/guides/error-codes).
+// The error of a refused request in the form of OpenAI's API: an HTTP status and a JSON object with message, type,
+// param and code (platform.openai.com/docs/guides/error-codes).
 #pragma once
 
 #include <stdexcept>
@@ -9,7 +9,7 @@ namespace witan::serve {
 
 class ApiError : public std::runtime_error {
  public:
-  // `param` names the member of the request that is at fault, `code` is a word for programs; either may be empty.
+  // `param` names the offending member of the request, `code` is a machine-readable word; either may be empty.
   ApiError(int status, const std::string& message, std::string param = {}, std::string code = {})
       : std::runtime_error(message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
 

@@ -1,5 +1,4 @@
-// The memory that the bodies of all requests may take together, from the first byte that is received to the end of
-// their handling.
+// The memory that the bodies of all requests may take together, from the first byte received until they are handled.
 #pragma once
 
 #include <malloc.h>
@@ -16,7 +15,7 @@ class BodyBudget {
 
   int64_t used() const { return used_; }
 
-  // One body's part of the budget, which its end gives back.
+  // One body's share of the budget, returned on destruction.
   class Share {
    public:
     explicit Share(BodyBudget& budget) : budget_(budget) {}
@@ -24,7 +23,7 @@ class BodyBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // False: there is not so much left.
+    // Returns false if the budget does not allow it.
     bool grow_to(int64_t bytes) {
       if (bytes <= bytes_) return true;
       if (!budget_.take(bytes - bytes_)) return false;
@@ -38,7 +37,7 @@ class BodyBudget {
   };
 
  private:
-  // Below it, what the allocator keeps for the next bodies does not matter.
+  // Below this peak, memory that the allocator keeps does not matter.
   static constexpr int64_t kWorthTrimming = 16 << 20;
 
   bool take(int64_t bytes) {
@@ -51,7 +50,7 @@ class BodyBudget {
     }
     return true;
   }
-  // The allocator would keep the pages of bodies that came at once until the program ends.
+  // Otherwise the allocator would keep the pages of simultaneous bodies until the program ends.
   void give_back(int64_t bytes) {
     if ((used_ -= bytes) > 0 || peak_ < kWorthTrimming) return;
     peak_ = 0;

@@ -25,7 +25,7 @@ int64_t GenerationQueue::waiting() const {
 }
 
 void GenerationQueue::stop() {
-  std::deque<Sequence> dropped;  // destroyed after the lock is released: their ends may do anything
+  std::deque<Sequence> dropped;  // destroyed after the lock is released, since their destructors may do anything
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
@@ -48,7 +48,7 @@ void GenerationQueue::work() {
       admit();
       compute();
     } catch (const std::exception& error) {
-      engine_.reset();  // what it holds is of no use, and the next one needs its memory
+      engine_.reset();  // its state is useless, and the next engine needs its memory
       fail_all(error.what());
     }
   }
@@ -56,7 +56,7 @@ void GenerationQueue::work() {
   engine_.reset();
 }
 
-// The first that waits, if it is short enough; null: none.
+// The first waiting sequence, if its prompt is short enough; else nullptr.
 GenerationQueue::Sequence GenerationQueue::next(int64_t prompt_tokens_left, bool any_length) {
   const MutexLock lock(mutex_);
   if (waiting_.empty()) return nullptr;
@@ -75,7 +75,7 @@ void GenerationQueue::admit() {
     if (!sequence->wanted()) continue;
     try {
       running_.emplace(engine_->admit(sequence->request()), sequence);
-    } catch (const std::exception& error) {  // this one cannot be computed; the others can
+    } catch (const std::exception& error) {  // only this sequence cannot be computed
       sequence->fail(error.what());
       continue;
     }

@@ -1,5 +1,5 @@
-// Sequences that wait for the model, and the thread that runs it: they join the batch that is computed as soon as there
-// is room, and leave it as they end.
+// The queue of sequences to generate, and the thread that runs the model: sequences join the running batch as soon as
+// there is room, and leave it when they end (continuous batching).
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@
 
 namespace witan::serve {
 
-// What computes sequences together; of witan/generate/generation_batch.h, whose methods these are.
+// Generates sequences in a batch; the interface of generate/generation_batch.h.
 class BatchEngine {
  public:
   using OnToken = std::function<bool(size_t number, const GeneratedToken& token)>;
@@ -30,42 +30,43 @@ class BatchEngine {
 };
 using MakeEngine = std::function<std::unique_ptr<BatchEngine>()>;
 
-// One sequence to generate, and who wants it. Its methods are called on the queue's thread, end() or fail() last.
+// One sequence to generate, and its recipient. All methods are called on the queue's thread, end() or fail() last.
 class QueuedSequence {
  public:
   virtual ~QueuedSequence() = default;
   virtual const GenerationRequest& request() const = 0;
-  // Asked before it is computed: one that nobody wants any more is dropped without a word.
+  // Checked before it is computed: an unwanted sequence is dropped silently.
   virtual bool wanted() const = 0;
-  // A new token; false: no more are wanted.
+  // Takes a new token; returns false if no more are wanted.
   virtual bool on_token(const GeneratedToken& token) = 0;
   virtual void end(Generation generation) = 0;
-  // The model could not compute it.
+  // The model failed to compute the sequence.
   virtual void fail(const std::string& message) = 0;
 };
 
 class GenerationQueue {
  public:
-  // At most `waiting` sequences wait. In one step prompts of at most `prompt_tokens` together are begun, or one longer
-  // one. `make` is called on the queue's thread, again after a step that failed, when the engine before is gone.
+  // At most `waiting` sequences wait. A step starts prompts of at most `prompt_tokens` tokens in total, or a single
+  // longer one. `make` is called on the queue's thread, and again after a failed step, once the previous engine is
+  // destroyed.
   GenerationQueue(MakeEngine make, int64_t waiting, int64_t prompt_tokens);
   ~GenerationQueue() { stop(); }
   GenerationQueue(const GenerationQueue&) = delete;
   GenerationQueue& operator=(const GenerationQueue&) = delete;
 
-  // All of them or, where there is no room for all, none: false. A request may have more sequences than may wait if
-  // nothing else does. Nothing is taken any more after stop().
+  // Queues all sequences, or returns false and queues none if there is no room for all. A request may exceed the limit
+  // if nothing else waits. Returns false after stop().
   bool submit(const std::vector<std::shared_ptr<QueuedSequence>>& sequences);
-  // Sequences that wait to be computed.
+  // The number of waiting sequences.
   int64_t waiting() const;
-  // Drops what waits, ends what is computed with this step, and waits for that. Nobody is told.
+  // Drops waiting sequences, ends running ones after the current step, and waits for that. Does not notify recipients.
   void stop();
 
  private:
   using Sequence = std::shared_ptr<QueuedSequence>;
 
   void work();
-  bool wait_for_work();  // false: the end
+  bool wait_for_work();  // false: the queue is stopping
   Sequence next(int64_t prompt_tokens_left, bool any_length);
   void admit();
   void compute();
@@ -74,7 +75,7 @@ class GenerationQueue {
   const MakeEngine make_;
   const size_t most_waiting_;
   const int64_t prompt_tokens_;
-  std::unique_ptr<BatchEngine> engine_;  // of the queue's thread, as is the next
+  std::unique_ptr<BatchEngine> engine_;  // used by the queue's thread only, like running_
   std::map<size_t, Sequence> running_;   // by the engine's numbers
   mutable Mutex mutex_;
   CondVar changed_;

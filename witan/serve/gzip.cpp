@@ -14,7 +14,7 @@ namespace witan::serve {
 
 namespace {
 
-// What stands before the next `separator`, without blanks around it; it goes from `text`.
+// Consumes `text` up to the next `separator`, and returns it without surrounding blanks.
 std::string_view next_piece(std::string_view& text, char separator) {
   std::string_view piece = text.substr(0, text.find(separator));
   text.remove_prefix(std::min(piece.size() + 1, text.size()));
@@ -57,7 +57,7 @@ std::string gzip(std::string_view text) {
   stream.avail_in = static_cast<uInt>(text.size());
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);  // there is room for all of it
+  deflate(&stream, Z_FINISH);  // deflateBound() leaves room for all of it
   out.resize(stream.total_out);
   deflateEnd(&stream);
   return out;

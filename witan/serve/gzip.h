@@ -1,4 +1,4 @@
-// Answers that are compressed for clients that can read them so (RFC 9110, sections 8.4.1.3 and 12.5.3).
+// Compression of answers for clients that accept it (RFC 9110, sections 8.4.1.3 and 12.5.3).
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace witan::serve {
 
-// Whether a client that sent this Accept-Encoding takes gzip: it is named, or else `*` is, with a quality above 0.
+// Whether this Accept-Encoding accepts gzip: it lists gzip, or else `*`, with a quality above 0.
 bool accepts_gzip(std::string_view accept_encoding);
 
 // The text as one gzip member (RFC 1952), compressed fast rather than well.

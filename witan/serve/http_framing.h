@@ -1,6 +1,6 @@
-// Where a request ends and the next one begins: the rules of RFC 9112 by which servers and proxies on the way agree on
-// it. What breaks them is refused, never repaired, because a request that two programs divide differently lets one
-// client speak in another's name (request smuggling). Knows no sockets.
+// Determines where a request ends and the next one begins, by the rules of RFC 9112 on which servers and proxies must
+// agree. Violations are refused, never repaired: a request that two programs divide differently lets one client act for
+// another (request smuggling). Independent of sockets.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace witan::serve {
 
-// Finds the end of a request's head in bytes as they come. Lines end with CRLF alone (section 2.2), no line is folded
+// Finds the end of a request's head incrementally. Lines must end with CRLF (section 2.2), no line is folded
 // (5.2), and there are no control characters; empty lines before the request are skipped (2.2).
 class HeadScanner {
  public:
   enum class State { more, complete, malformed };
 
-  // `bytes`: all that has come since the end of the last request.
+  // `bytes` is everything received since the end of the last request.
   State scan(std::string_view bytes);
 
   size_t begin() const { return begin_; }  // of the request line
@@ -30,13 +30,13 @@ class HeadScanner {
     return State::malformed;
   }
 
-  size_t begin_ = 0, done_ = 0;  // `done_`: bytes that were looked at
-  size_t line_ = 0;              // where the present line begins
+  size_t begin_ = 0, done_ = 0;  // `done_`: bytes scanned so far
+  size_t line_ = 0;              // start of the current line
   bool after_cr_ = false;
   const char* error_ = "";
 };
 
-// The lines of a head that decide how long its body is and whom it is for, each as it was sent.
+// The header lines that determine the length of the body and the addressed host, as sent.
 struct FramingLines {
   bool is_1_0 = false;  // HTTP/1.0
   std::vector<std::string_view> hosts = {}, lengths = {}, encodings = {};
@@ -47,14 +47,14 @@ struct Refusal {
   std::string message;
 };
 
-// Whether the head must be refused, after which the connection must be closed (sections 3.2, 6.1, 6.3). Bodies have one
-// Content-Length, or the transfer coding `chunked` alone, or are empty.
+// Returns why the head must be refused, if so; the connection must then be closed (sections 3.2, 6.1, 6.3). A body has
+// one Content-Length, or the transfer coding `chunked` only, or is empty.
 std::optional<Refusal> framing_error(const FramingLines& lines);
 
 // Splits a request target into its parts (sections 3.2.1, 3.2.2 and 3.2.4). Returns nothing for any other form.
 struct RequestTarget {
   std::string_view path, query;
-  std::optional<std::string_view> host;  // of a target that is a whole URL, where it stands for the Host line
+  std::optional<std::string_view> host;  // of a target that is a whole URL; replaces the Host line
 };
 std::optional<RequestTarget> split_target(std::string_view target);
 

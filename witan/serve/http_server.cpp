@@ -12,7 +12,7 @@ namespace witan::serve {
 namespace {
 
 constexpr int kHandlerThreads = 2;
-constexpr size_t kLongBody = 256 << 10;  // reading one takes its handler long enough to be noticed by others
+constexpr size_t kLongBody = 256 << 10;  // parsing a longer body takes noticeable time
 
 tcp::resolver::results_type resolve_host(net::io_context& io, const std::string& host, int port) {
   NetError error;
@@ -70,7 +70,7 @@ struct HttpServer::Impl {
       if (error == net::error::operation_aborted) return;
       if (error) return on_accept_error();
       NetError ignored;
-      socket.set_option(tcp::no_delay(true), ignored);  // events are small, and each is waited for
+      socket.set_option(tcp::no_delay(true), ignored);  // events are small and must not be delayed
       while (host.open >= host.limits.connections && make_room()) {
       }
       const bool full = host.open >= host.limits.connections;
@@ -83,7 +83,7 @@ struct HttpServer::Impl {
     });
   }
 
-  // Closes a connection that has not asked anything yet; false: all have.
+  // Closes a connection without a complete request; returns false if there is none.
   bool make_room() {
     if (host.dispensable.empty()) return false;
     host.dispensable.begin()->second->disconnect();

@@ -1,9 +1,9 @@
-// HTTP/1.1 over TCP: receives whole requests within limits, hands them on, and sends answers, whole or as server-sent
-// events. What the requests mean is the handler's affair.
+// HTTP/1.1 over TCP: receives complete requests within limits, passes them to a handler, and sends answers, whole or as
+// server-sent events.
 //
-// Boost.Beast does the protocol (RFC 9112) of each connection (http_session.h) behind the checks of http_framing.h. One
-// thread moves all bytes and a few others run the handler, one of them for long bodies alone, so that a slow client or
-// a long prompt delays nobody else.
+// Boost.Beast implements the protocol (RFC 9112) of each connection (http_session.h) after the checks of
+// http_framing.h. One I/O thread serves all sockets and a few others run the handler, one of them only for long bodies,
+// so that a slow client or a long prompt delays no other.
 #pragma once
 
 #include <atomic>
@@ -22,25 +22,25 @@ struct HttpLimits {
   using Seconds = std::chrono::duration<double>;
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = 8 << 20;
-  int64_t all_bodies_bytes = 64 << 20;  // of all requests that are received or wait for the handler
-  // Beyond it the connection that has waited longest for a whole head is closed, else the one whose body has been
-  // coming longest; where all have asked and wait for their answers, the new one is refused with 503.
+  int64_t all_bodies_bytes = 64 << 20;  // of all requests being received or waiting for the handler
+  // At this limit a new connection replaces the one that has waited longest for a complete head, else the one that has
+  // been receiving a body longest. If all others wait for answers, the new one is refused with 503.
   int64_t connections = 256;
-  int64_t unsent_bytes = 4 << 20;  // of an answer that a client reads too slowly
-  Seconds idle{60};                // before a request of a connection
+  int64_t unsent_bytes = 4 << 20;  // of a streamed answer that the client reads too slowly
+  Seconds idle{60};                // between requests of a connection
   Seconds head{10};                // from a request's first byte to the end of its head
-  Seconds receive{30};             // from there to its last byte
-  Seconds answer{600};             // from there to the answer's last
-  Seconds send{30};                // for a piece of an answer to be taken
+  Seconds receive{30};             // from there to the request's last byte
+  Seconds answer{600};             // from there to the answer's last byte
+  Seconds send{30};                // for the client to accept a piece of an answer
 };
 
 struct HttpRequest {
   std::string method = {}, path = {};  // the path without its query
   std::string authorization = {}, content_type = {};
   std::string body = {};
-  std::string query = {};   // what stands behind the path's "?"
-  std::string host = {};    // the header, as the client sent it
-  std::string origin = {};  // likewise; empty: there is none
+  std::string query = {};   // after the path's "?"
+  std::string host = {};    // the header as sent
+  std::string origin = {};  // the header as sent; empty: absent
   std::string accept_encoding = {};
 };
 
@@ -48,46 +48,46 @@ struct HttpResponse {
   int status = 200;
   std::string body = {};
   std::string content_type = "application/json";
-  std::string allow = {};                                         // with 405: the methods that there are
-  std::vector<std::pair<std::string, std::string>> headers = {};  // others, by name
+  std::string allow = {};                                         // with 405: the allowed methods
+  std::vector<std::pair<std::string, std::string>> headers = {};  // further headers by name
 };
 
-// Where a request's answer goes; of the answer to HEAD, only what stands before its body (RFC 9110, section 9.3.2).
-// Every method may be called from any thread, and does nothing once the client is gone.
+// Sends the answer to a request; for HEAD only its head (RFC 9110, section 9.3.2). Every method may be called from any
+// thread and does nothing once the client is gone.
 class Reply {
  public:
   virtual ~Reply() = default;
-  // The whole answer; or else begin_events(), any number of event(), end_events().
+  // Sends a whole answer. Alternatively: begin_events(), any number of event(), end_events().
   virtual void send(HttpResponse response) = 0;
   virtual void begin_events() = 0;
   virtual void event(const std::string& data) = 0;  // without a line break
   virtual void end_events() = 0;
-  // Whether nobody waits for the answer any more: the client left, or the time for it is over.
+  // Whether nobody waits for the answer any more: the client left, or the time limit has passed.
   virtual bool gone() const = 0;
 };
 
 class HttpServer {
  public:
-  // Called on a thread of the server's; it may return before the request is answered.
+  // Called on one of the server's threads; may return before the request is answered.
   using Handler = std::function<void(const HttpRequest& request, std::shared_ptr<Reply> reply)>;
-  // What the server itself answers to a request that it cannot hand on: too large, malformed, too slow.
+  // The body of answers that the server itself gives to requests that are too large, malformed or too slow.
   using ErrorBody = std::function<std::string(int status, const std::string& message)>;
-  // Called with a request's head before its body is received. An answer refuses the body, and the handler is not
-  // called. It runs on the thread that moves all bytes, so that it must be short.
+  // Called with a request's head before its body is received. A returned response refuses the body, and the handler is
+  // not called. Runs on the I/O thread, so it must be fast.
   using OnHead = std::function<std::optional<HttpResponse>(const HttpRequest& head)>;
 
-  // Listens at `host` (a name or an address) and `port` (0: a free one). Throws UsageError if that cannot be.
+  // Listens at `host` (a name or an address) and `port` (0: any free port). Throws UsageError if that fails.
   HttpServer(const std::string& host, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body,
              OnHead on_head = {});
-  // Closes all connections. There must be no Reply left with others.
+  // Closes all connections. Nobody may hold a Reply any more.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const;
-  // Requests that are being handled or answered now.
+  // The number of requests being handled or answered.
   int64_t busy() const;
-  // What the bodies take that are being received or handled now.
+  // The memory taken by bodies being received or handled.
   int64_t body_bytes() const;
 
  private:
@@ -95,8 +95,8 @@ class HttpServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether only this machine can reach a server that listens there: 127.0.0.0/8, ::1, or a name of only such.
-// Throws UsageError for a name that is not known.
+// Whether a server listening at `host` is reachable from this machine only: 127.0.0.0/8, ::1, or a name that resolves
+// only to these. Throws UsageError for an unknown name.
 bool is_loopback(const std::string& host);
 
 }  // namespace witan::serve

@@ -12,11 +12,11 @@
 namespace witan::serve {
 namespace {
 
-constexpr size_t kPiece = 64 << 10;  // of a body, received at once
+constexpr size_t kPiece = 64 << 10;  // of a body, per read
 constexpr const char* kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-constexpr double kLingerSeconds = 2;  // for what a refused client is still sending
+constexpr double kLingerSeconds = 2;  // to drain what a refused client is still sending
 
-// One request's answer, of whichever thread: what is said is said again on the session's.
+// The reply to one request: forwards calls from any thread to the session's I/O thread.
 class SessionReply : public Reply {
  public:
   SessionReply(std::shared_ptr<HttpSession> session, SessionHost& host, uint64_t request,
@@ -83,7 +83,7 @@ void HttpSession::set_dispensable(std::optional<Dispensable> kind) {
 void HttpSession::wait_for_request() {
   timed_out_ = head_only_ = keep_alive_ = false;
   set_dispensable(Dispensable::without_head);
-  if (buffer_.size() > 0) return receive_head();  // the next request came with the last
+  if (buffer_.size() > 0) return receive_head();  // the next request arrived together with the last
   buffer_.shrink_to_fit();
   arm(host_.limits.idle, &HttpSession::disconnect);
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](NetError error) {
@@ -137,7 +137,7 @@ void HttpSession::on_head() {
   receive_body();
 }
 
-// The head that the parser has; a refusal of it.
+// Reads the parsed head; returns why it must be refused, if so.
 std::optional<Refusal> HttpSession::read_request() {
   const auto& head = parser_->get();
   version_ = head.version();
@@ -166,7 +166,7 @@ std::optional<Refusal> HttpSession::read_request() {
   return {};
 }
 
-// Those that wait to be told that their head is good (RFC 9110, section 10.1.1).
+// Sends 100 Continue to clients that wait for it (RFC 9110, section 10.1.1).
 void HttpSession::invite_body() {
   if (version_ >= 11 && boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) write(kContinue);
 }
@@ -183,7 +183,7 @@ void HttpSession::receive_body() {
   });
 }
 
-// Ends the operation that is under way, which then answers.
+// Cancels the pending operation, whose handler then answers.
 void HttpSession::on_receive_late() {
   timed_out_ = true;
   NetError ignored;
@@ -210,7 +210,7 @@ void HttpSession::set_answer(Answer answer) {
   answer_ = answer;
 }
 
-// Of a body that is still to come nothing is read.
+// A body that is still to come is not read.
 void HttpSession::answer_at_head(const HttpResponse& response) {
   if (!parser_->is_done()) keep_alive_ = false;
   parser_.reset();
@@ -233,7 +233,7 @@ void HttpSession::dispatch() {
                  std::make_shared<SessionReply>(shared_from_this(), host_, request_, gone_));
 }
 
-// A client that leaves while it waits is noticed by the end of what it sends, or of the connection.
+// Detects a client that leaves while waiting: its sending side or the connection ends.
 void HttpSession::watch() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(), request = request_](NetError error) {
     if (error || request != self->request_ || self->answer_ == Answer::none) return;
@@ -245,7 +245,7 @@ void HttpSession::watch() {
   });
 }
 
-// Once at a time: where the client sends its next requests early, no error ends the wait for one.
+// Only one such wait at a time: if the client pipelines its next requests, no error ends the wait.
 void HttpSession::watch_for_reset() {
   if (!socket_.is_open() || std::exchange(watches_for_reset_, true)) return;
   socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](NetError error) {
@@ -254,9 +254,10 @@ void HttpSession::watch_for_reset() {
   });
 }
 
-// A client that sends nothing more may still wait for its answer, and looks the same as one that left. The latter's
-// system answers whatever is sent by a reset: here something that clients pass over (RFC 9110, section 15.2; comments
-// of server-sent events). To those of HTTP/1.0 nothing can be sent before an answer, which they get whole.
+// A client that has only closed its sending side still waits for the answer, but looks like one that left. To tell them
+// apart this sends something that clients ignore (RFC 9110, section 15.2; comments of server-sent events): the system
+// of a client that left replies with a reset. HTTP/1.0 allows nothing before the answer, which such clients get in
+// full.
 void HttpSession::on_half_closed() {
   if (answer_ == Answer::waited_for && version_ >= 11) write(kContinue);
   if (answer_ == Answer::streaming && !head_only_) write(piece(":\n\n"));
@@ -317,7 +318,7 @@ void HttpSession::event(uint64_t request, const std::string& data) {
   write(piece("data: " + data + "\n\n"));
 }
 
-// Of a stream's body, as a chunk where the client knows chunks.
+// A piece of a stream's body, as a chunk if the client supports chunks.
 std::string HttpSession::piece(const std::string& text) const {
   if (version_ < 11) return text;
   std::ostringstream size;
@@ -338,7 +339,7 @@ void HttpSession::abandoned(uint64_t request) {
 
 void HttpSession::write(const std::string& bytes) {
   unsent_ += bytes;
-  // An answer that was made whole is as long as it is; one that grows must be read as it does.
+  // Whole answers may have any length; a stream must be read about as fast as it grows.
   if (answer_ == Answer::streaming && static_cast<int64_t>(unsent_.size()) > host_.limits.unsent_bytes)
     return disconnect();
   flush();
@@ -369,7 +370,7 @@ void HttpSession::end_request() {
   wait_for_request();
 }
 
-// An answer that the server gives by itself is the connection's last.
+// An error answer of the server itself ends the connection.
 void HttpSession::fail(int status, const std::string& message) {
   keep_alive_ = false;
   parser_.reset();
@@ -380,7 +381,7 @@ void HttpSession::fail(int status, const std::string& message) {
   write(whole({status, host_.error_body(status, message)}));
 }
 
-// A socket that is closed while the client still sends would take the answer with it.
+// Closing a socket while the client still sends would discard the answer.
 void HttpSession::close_slowly() {
   NetError ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);

@@ -1,5 +1,5 @@
-// One connection of the server: receives requests within limits, and sends answers. Boost.Beast does the protocol, and
-// is included only by those who include this.
+// One connection of the server: receives requests within limits and sends answers. Only this header includes
+// Boost.Beast, which implements the protocol.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@ using NetError = boost::system::error_code;
 class HttpSession;
 using BodyShare = std::shared_ptr<BodyBudget::Share>;
 
-// What a connection is doing that may be closed in favour of a new one: the first kind goes first.
+// The states in which a connection may be closed in favour of a new one, in the order of preference.
 enum class Dispensable : uint8_t { closing, without_head, without_body };
 
-// What the sessions of a server share.
+// The state shared by the sessions of a server.
 struct SessionHost {
   explicit SessionHost(const HttpLimits& given) : limits(given), bodies(given.all_bodies_bytes) {}
 
@@ -38,14 +38,14 @@ struct SessionHost {
   std::function<void(HttpRequest request, BodyShare share, std::shared_ptr<Reply> reply)> dispatch;  // to other threads
   BodyBudget bodies;
   std::atomic<int64_t> busy = 0;
-  int64_t open = 0;  // connections; this and the next belong to the thread that moves bytes
+  int64_t open = 0;  // connections; this and the following members belong to the I/O thread
   uint64_t places = 0;
-  std::map<std::pair<Dispensable, uint64_t>, HttpSession*> dispensable;  // of a kind, the longest there is the first
-  net::io_context io{1};  // last: its end is that of the sessions, which count
+  std::map<std::pair<Dispensable, uint64_t>, HttpSession*> dispensable;  // within a state, the oldest comes first
+  net::io_context io{1};  // last: destroys the sessions, which use the other members
 };
 
-// One connection. Every method runs on the thread that moves bytes. A session lives as long as an operation of its is
-// under way, or somebody may still answer its request.
+// One connection. Every method runs on the I/O thread. A session lives while one of its operations is pending or its
+// request may still be answered.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(tcp::socket socket, SessionHost& host);
@@ -57,7 +57,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void refuse(int status, const std::string& message) { fail(status, message); }
   void disconnect();
 
-  // These are of the request with this number: what comes too late for it is dropped.
+  // For the request with this number; ignored if that request is over.
   void send(uint64_t request, const HttpResponse& response);
   void begin_events(uint64_t request);
   void event(uint64_t request, const std::string& data);
@@ -97,7 +97,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void fail(int status, const std::string& message);
   void close_slowly();
   void discard();
-  // Calls `late` unless the alarm is set again, or off, before.
+  // Calls `late` after this time unless the timer is re-armed or disarmed before.
   void arm(HttpLimits::Seconds time, Late late);
   void disarm() { ++alarm_, timer_.cancel(); }
 
@@ -107,16 +107,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::beast::flat_buffer buffer_;
   HeadScanner scanner_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  HttpRequest incoming_;  // its head is read before its body, so that trailers change nothing
+  HttpRequest incoming_;  // head fields are copied before the body is received, so that trailers cannot change them
   BodyShare body_share_;
-  std::optional<std::pair<Dispensable, uint64_t>> place_;  // in the host's list
+  std::optional<std::pair<Dispensable, uint64_t>> place_;  // in host_.dispensable
   uint64_t request_ = 0, alarm_ = 0;
   std::chrono::steady_clock::time_point answer_by_;
-  std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // of the present request
+  std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);  // of the current request
   Answer answer_ = Answer::none;
   unsigned version_ = 11;
   bool keep_alive_ = false, head_only_ = false, timed_out_ = false, sending_ = false, watches_for_reset_ = false;
-  std::string unsent_, sent_;  // what waits, and what is being sent
+  std::string unsent_, sent_;  // queued bytes, and bytes being sent
 };
 
 }  // namespace witan::serve

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
-// A string, a list of strings.
+// A string or a list of strings.
 std::vector<std::string> parse_stop(RequestMembers& members) {
   const json* value = members.any("stop");
   std::vector<std::string> stops;
@@ -44,7 +44,7 @@ bool parse_include_usage(RequestMembers& members) {
   return usage != options->end() && usage->get<bool>();
 }
 
-// {"TOKEN": BIAS}, as OpenAI's API bounds it.
+// {"TOKEN": BIAS}, within the bounds of OpenAI's API.
 std::map<int32_t, double> parse_logit_bias(RequestMembers& members) {
   const json* value = members.any("logit_bias");
   std::map<int32_t, double> biases;
@@ -68,7 +68,7 @@ std::map<int32_t, double> parse_logit_bias(RequestMembers& members) {
   return biases;
 }
 
-// What changes nothing.
+// Members that do not affect the answer.
 void ignore_information(RequestMembers& members) {
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"})
     members.ignore(name);
@@ -79,14 +79,14 @@ void parse_sampling(RequestMembers& members, SamplingRequest& request) {
   request.max_tokens = members.integer("max_tokens", 0, kMost);
   request.temperature = members.number("temperature", 0, 100);
   request.top_p = members.number("top_p", 0, 1);
-  if (request.top_p == 0.0) request.top_p = std::numeric_limits<double>::min();  // the likeliest token alone
+  if (request.top_p == 0.0) request.top_p = std::numeric_limits<double>::min();  // only the likeliest token
   request.min_p = members.number("min_p", 0, 1);
   request.repetition_penalty = members.number("repetition_penalty", 0.01, 100);
   request.presence_penalty = members.number("presence_penalty", -2, 2).value_or(0);
   request.frequency_penalty = members.number("frequency_penalty", -2, 2).value_or(0);
   request.logit_bias = parse_logit_bias(members);
   request.top_k = members.integer("top_k", -1, kMost);
-  if (request.top_k == -1) request.top_k = 0;  // as others say: all
+  if (request.top_k == -1) request.top_k = 0;  // other servers' way to say "all tokens"
   if (const auto seed =
           members.integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()))
     request.seed = static_cast<uint64_t>(*seed);
@@ -136,7 +136,7 @@ using jinja::Value;
   throw ApiError(400, message, member, "invalid_value");
 }
 
-// The member of an object; null where there is none.
+// The member of an object; nullptr if it is absent or none.
 const Value* member_of(const Value& object, const char* name) {
   const Value* found = object.entries() ? jinja::find(*object.entries(), name) : nullptr;
   return found && !found->is_none() ? found : nullptr;
@@ -147,7 +147,7 @@ const std::string* text_of(const Value& object, const char* name) {
   return found ? found->string() : nullptr;
 }
 
-// What chat templates do with calls is theirs; a client's are OpenAI's.
+// Chat templates accept calls in many forms, but clients must use OpenAI's.
 void check_calls(const Value& calls, const std::string& where) {
   for (const Value& call : *calls.sequence()->items) {
     const Value* function = member_of(call, "function");
@@ -187,7 +187,7 @@ void parse_messages(RequestMembers& members, ChatRequest& request) {
     request.messages.push_back({{}, {}, to_json(parse_message(all[i], cat("messages[", i, "]"), request))});
 }
 
-// With tool_choice = "none" there are none.
+// tool_choice = "none" drops the tools.
 void parse_tools(RequestMembers& members, ChatRequest& request) {
   const Value given = members.for_template("tools");
   members.neutral("tool_choice", {"none", "auto"}, "the model itself decides whether to call a tool");
@@ -214,7 +214,7 @@ void parse_tools(RequestMembers& members, ChatRequest& request) {
   request.speaks_of_tools = true;
 }
 
-// Names of a template that are not for requests to set.
+// Refuses variables of a template that requests must not set.
 void parse_template_variables(RequestMembers& members, ChatRequest& request) {
   constexpr const char* kName = "chat_template_kwargs";
   const Value variables = members.for_template(kName);

@@ -13,7 +13,7 @@ nlohmann::json parse_body(std::string_view body) {
   try {
     nlohmann::json parsed = parse_json(body, "the request's body", 32);
     if (!parsed.is_object())
-      throw ApiError(400, cat("the request's body must be a JSON object, and is ", parsed.type_name()), {},
+      throw ApiError(400, cat("the request's body must be a JSON object, but is ", parsed.type_name()), {},
                      "invalid_json");
     return parsed;
   } catch (const CorruptionError& error) {
@@ -21,7 +21,7 @@ nlohmann::json parse_body(std::string_view body) {
   }
 }
 
-// As a message shows a value that may be long.
+// Shortens a value for a message.
 std::string shown(const nlohmann::json& value) {
   return clipped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -1,4 +1,4 @@
-// The members of a request's JSON object, each read once by its name and type; what is left over is refused.
+// Reads the members of a request's JSON object by name and type, and refuses members that nobody read.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,15 @@ class RequestMembers {
   // The body must outlive it. Throws ApiError (400) unless it is one JSON object.
   explicit RequestMembers(std::string_view body);
 
-  // Each throws ApiError (400) naming the member for a value of another type or outside the bounds. Null is the same as
-  // absent.
+  // Each throws ApiError (400) naming the member for a wrong type or a value out of bounds. Null counts as absent.
   std::optional<double> number(const char* name, double least, double most);
   std::optional<int64_t> integer(const char* name, int64_t least, int64_t most);
   std::optional<bool> boolean(const char* name);
   std::optional<std::string> text(const char* name);
-  const nlohmann::json* any(const char* name);  // null: absent
-  // The same as chat templates see it: with its keys in their order, and integers of any size; undefined: absent.
+  const nlohmann::json* any(const char* name);  // nullptr: absent
+  // The member as chat templates see it, with keys in order and integers of any size; undefined: absent.
   jinja::Value for_template(const char* name);
-  // A member that this server can only take with a value that changes nothing.
+  // Accepts a member only with one of these values, which have no effect; `why` explains the refusal of others.
   void neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why);
   void ignore(const char* name) { any(name); }
   // Throws ApiError (400) for the first member that nobody read.
@@ -37,7 +36,7 @@ class RequestMembers {
  private:
   std::string_view body_;
   nlohmann::json json_;
-  jinja::Value exact_;  // the whole, once it was asked for
+  jinja::Value exact_;  // the whole body, parsed on demand
   std::set<std::string, std::less<>> read_;
 };
 

@@ -1,4 +1,4 @@
-// What a server serves: a model behind a function, its tokenizer, and what applies where a request says nothing.
+// The model that a server serves: its engine, its tokenizer, and the defaults for requests.
 #pragma once
 
 #include <functional>
@@ -15,15 +15,16 @@
 namespace witan::serve {
 
 struct ServedModel {
-  std::string name;  // as requests call it
+  std::string name;  // the name used in requests
   Tokenizer tokenizer;
-  // A conversation as the model's chat template writes it, up to where the answer begins, in tokens; nothing if there
-  // are surely more than `most_tokens`. Throws DataError for what the template refuses. Empty: there is no template.
+  // Renders a conversation by the model's chat template, up to the start of the answer, and encodes it; nullopt if it
+  // certainly has more than `most_tokens` tokens. Throws DataError if the template refuses it. Empty without a
+  // template.
   std::function<std::optional<std::vector<int32_t>>(const ChatRequest& request, int64_t most_tokens)> encode_chat;
-  std::string no_chat;                    // without a template: why, and the way out
-  std::optional<ToolFormat> tool_format;  // how it calls tools; nothing: not in a way that can be read
-  GenerationConfig defaults;              // and the tokens that end a text
-  int64_t most_tokens = 0;                // of a prompt and what follows it
+  std::string no_chat;                    // without a template: the reason and the way out
+  std::optional<ToolFormat> tool_format;  // how the model writes tool calls; nullopt: in no supported format
+  GenerationConfig defaults;              // includes the tokens that end a text
+  int64_t most_tokens = 0;                // of a prompt and its answer together
   MakeEngine make_engine;
 };
 

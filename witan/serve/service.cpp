@@ -19,15 +19,15 @@ constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kHealth = "/health";
 constexpr int64_t kCompletionTokens = 16;           // OpenAI's default of max_tokens
 constexpr int64_t kMostSequences = 1024;            // prompts times choices
-constexpr uint64_t kNextSeed = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio: seeds that lie apart
+constexpr uint64_t kNextSeed = 0x9E3779B97F4A7C15;  // 2^64 / golden ratio, to spread seeds
 
-// Pages of other sites may send forms and plain text to a server on this machine, but not this type.
+// Browsers let pages of other sites send forms and plain text to this server, but not this type.
 void check_type(const HttpRequest& request) {
   const std::string type = request.content_type.substr(0, request.content_type.find(';'));
   if (type != "application/json") throw ApiError(415, "the request's Content-Type must be application/json");
 }
 
-// What stands behind the scheme, which has no case (RFC 9110, section 11.1); empty: this is another scheme.
+// The token after the case-insensitive scheme (RFC 9110, section 11.1); empty for any other scheme.
 std::string_view bearer_token(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
   const std::string_view scheme = authorization.substr(0, kScheme.size());
@@ -88,7 +88,7 @@ void Service::handle(const HttpRequest& request, const std::shared_ptr<Reply>& r
       complete(request, reply);
   } catch (const ApiError& error) {
     reply->send({error.status(), error.body()});
-  } catch (const DataError& error) {  // of the tokenizer or the chat template: they do not take this text
+  } catch (const DataError& error) {  // the tokenizer or the chat template refuses this text
     reply->send({400, ApiError(400, error.what()).body()});
   }
 }
@@ -149,7 +149,7 @@ std::vector<int32_t> Service::encode(const CompletionRequest::Prompt& prompt, bo
     if (!tokenizer.fits(*text, model_.most_tokens, true)) refuse_long("prompt");
     // lm-eval begins texts with "<|endoftext|>" or the like.
     auto tokens = add_special_tokens ? tokenizer.encode_prompt(*text, true) : tokenizer.encode(*text, true);
-    // What follows an end of text is the beginning of another.
+    // Generation without a prompt starts after an end of text.
     if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt", "invalid_value");
     return tokens;
@@ -200,13 +200,13 @@ GenerationRequest Service::generation(const SamplingRequest& request, std::vecto
         400, cat("logit_bias: there is no token ", last->first, ": the model has ", model_.tokenizer.vocab_size()),
         "logit_bias", "invalid_value");
   out.top_logprobs = std::min(request.top_logprobs, model_.tokenizer.vocab_size());
-  if (request.best_of > request.n) out.top_logprobs = std::max<int64_t>(out.top_logprobs, 0);  // they are compared
+  if (request.best_of > request.n) out.top_logprobs = std::max<int64_t>(out.top_logprobs, 0);  // for the comparison
   return out;
 }
 
 namespace {
 
-// Each prompt's choices draw from seeds of their own; the first draws as the only one would.
+// Gives each choice of a prompt its own seed; the first draws as it would alone.
 void add_choices(std::vector<ChoiceStart>& starts, ChoiceStart start, int64_t n, uint64_t seed) {
   for (int64_t choice = 0; choice < n; ++choice) {
     start.request.options.sampler.seed = seed + static_cast<uint64_t>(choice) * kNextSeed;
@@ -262,7 +262,7 @@ void Service::chat(const HttpRequest& http, const std::shared_ptr<Reply>& reply)
   auto encoded = model_.encode_chat(request, model_.most_tokens);
   if (!encoded) refuse_long("messages");
   auto& tokens = *encoded;
-  // Beside what the template writes, which is why they must be asked for.
+  // In addition to what the template writes, so only on request.
   const std::vector<int32_t>& before = model_.tokenizer.spec().before;
   if (request.add_special_tokens) tokens.insert(tokens.begin(), before.begin(), before.end());
   if (tokens.empty()) throw ApiError(400, "the messages have no tokens", "messages", "invalid_value");

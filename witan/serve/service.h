@@ -16,25 +16,25 @@
 namespace witan::serve {
 
 struct ServiceOptions {
-  // What requests must show as "Authorization: Bearer KEY". Empty: nothing, but requests of web pages are refused
+  // What requests must show as "Authorization: Bearer KEY". Empty: no key, but requests of web pages are refused
   // (access.h), and `host` is the name that the server listens at.
   std::string api_key = {}, host = {};
-  int64_t waiting = 256;  // sequences that may wait
+  int64_t waiting = 256;  // most sequences that wait
 };
 
 class Service {
  public:
   Service(ServedModel model, ServiceOptions options);
 
-  // Answers what needs no body, refusals among it. Thread-safe, as is the next.
+  // Answers requests that need no body, or refuses them. Thread-safe, like handle().
   std::optional<HttpResponse> answer_head(const HttpRequest& head) const;
-  // Of requests that answer_head() has let through: answers, or queues what will answer.
+  // Handles requests that answer_head() has accepted: answers them, or queues sequences that will.
   void handle(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
-  // From now on /health and requests for text are answered with 503; those that were queued go on.
+  // Answers /health and new generation requests with 503 from now on; queued ones continue.
   void refuse_new() { refusing_ = true; }
-  // Texts that wait for room in the batch.
+  // The number of sequences that wait for room in the batch.
   int64_t waiting() const { return queue_.waiting(); }
-  // Ends all that is left, without an answer.
+  // Ends all remaining requests without an answer.
   void stop();
 
  private:
@@ -47,7 +47,7 @@ class Service {
   void complete(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
   void chat(const HttpRequest& request, const std::shared_ptr<Reply>& reply);
 
-  [[noreturn]] void refuse_long(const char* member) const;  // a prompt that was not tokenized to its end
+  [[noreturn]] void refuse_long(const char* member) const;  // for a prompt that was not tokenized completely
   std::vector<int32_t> encode(const CompletionRequest::Prompt& prompt, bool add_special_tokens) const;
   GenerationRequest generation(const SamplingRequest& request, std::vector<int32_t> prompt, int64_t max_tokens) const;
   int64_t tokens_to_generate(const SamplingRequest& request, int64_t prompt_tokens, int64_t otherwise) const;

@@ -24,7 +24,7 @@ std::string_view without_space(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
-// {"name": …, ARGUMENTS: {…}} and nothing else.
+// Parses {"name": ..., ARGUMENTS: {...}} without further members.
 std::optional<ToolCall> parse_call(std::string_view text, const char* arguments) {
   text = without_space(text);
   try {
@@ -39,7 +39,7 @@ std::optional<ToolCall> parse_call(std::string_view text, const char* arguments)
   return ToolCall{call["name"], call[arguments].dump()};
 }
 
-// Nothing unless the whole text is calls.
+// Returns no calls unless the whole text consists of calls.
 std::vector<ToolCall> parse_hermes(std::string_view text) {
   std::vector<ToolCall> calls;
   for (text = without_space(text); !text.empty(); text = without_space(text)) {
@@ -77,7 +77,7 @@ bool is_probe(const std::vector<ToolCall>& calls) {
   return calls.size() == 1 && calls[0].name == kProbe && calls[0].arguments == R"({"number":12345})";
 }
 
-// What the template wrote from the last `begin` to the last `end`: instructions before it may have them too.
+// The text from the last `begin` to the last `end`, since instructions before may contain them, too.
 std::string_view between_last(std::string_view text, std::string_view begin, std::string_view end) {
   const size_t from = text.rfind(begin), to = text.rfind(end);
   if (from == std::string_view::npos || to == std::string_view::npos || to < from) return {};
@@ -100,7 +100,7 @@ std::optional<ToolFormat> find_tool_format(const RenderChat& render) {
     const std::string text = render(called, tools);
     if (is_probe(parse_hermes(between_last(text, kBegin, kEnd)))) return ToolFormat::hermes;
     if (is_probe(parse_llama3(between_last(text, R"({"name")", "}")))) return ToolFormat::llama3;
-  } catch (const DataError&) {  // it takes no tools
+  } catch (const DataError&) {  // the template does not support tools
   }
   return {};
 }

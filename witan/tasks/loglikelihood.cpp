@@ -11,17 +11,17 @@
 namespace witan {
 namespace {
 
-// Logits of a large vocabulary are many.
+// Bounds the memory of logits.
 constexpr size_t kScoredAtOnce = 256;
 
 int64_t tokens_read(const TokenPair& pair) {
-  return static_cast<int64_t>(pair.tokens.size()) - 1;  // the last one is only predicted
+  return static_cast<int64_t>(pair.tokens.size()) - 1;  // the last token is only predicted
 }
 
-// Rows of the residual stream whose next tokens are continuations, and these.
+// The rows of the residual stream that predict tokens of continuations, and these tokens.
 struct ScoredRows {
   std::vector<int32_t> rows, targets;
-  std::vector<size_t> pairs;  // whose they are
+  std::vector<size_t> pairs;  // index of each row's pair
 };
 
 class PairScorer {
@@ -96,7 +96,7 @@ std::vector<Loglikelihood> loglikelihoods(Stream& stream, Transformer& model, st
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return tokens_read(pairs[a]) > tokens_read(pairs[b]); });
   PairScorer scorer(stream, model, pairs, options);
-  // A dry run takes the memory of each kind of batch once.
+  // A dry run runs each shape of batch once.
   std::set<std::vector<std::pair<int64_t, int64_t>>> rehearsed;
   const auto most = static_cast<size_t>(options.batch_size);
   for (size_t begin = 0; begin < order.size(); begin += most) {

@@ -1,4 +1,4 @@
-// Log-likelihoods of continuations, many at a time.
+// Batched log-likelihoods of continuations.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@
 namespace witan {
 
 struct Loglikelihood {
-  double nats = 0;      // of the continuation, summed over its tokens
-  bool greedy = false;  // each of them is the likeliest
+  double nats = 0;      // log-likelihood of the continuation, summed over its tokens
+  bool greedy = false;  // greedy decoding would produce the continuation
 };
 
 struct LoglikelihoodOptions {
-  int64_t batch_size = 8;  // pairs at a time
-  // As of generation (generate/generation_batch.h): on a GPU the bits do not depend on what is beside a pair. On a CPU
-  // they never do.
+  int64_t batch_size = 8;  // pairs per batch
+  // As for generation (generate/generation_batch.h): on a GPU the bits do not depend on the other pairs of a batch. On
+  // a CPU they never do.
   bool repeatable = false;
 };
 
-// Of each pair, in their order. The longest come first, so that memory runs short at once or never. `progress` gets the
-// number of pairs that are done. On the meta device it takes the memory that it will take.
+// The log-likelihood of each pair, in the order of `pairs`. Computes the longest pairs first, so that memory runs out
+// at once or never. `progress` gets the number of finished pairs. On the meta device it allocates what a real run
+// would.
 std::vector<Loglikelihood> loglikelihoods(Stream& stream, Transformer& model, std::span<const TokenPair> pairs,
                                           const LoglikelihoodOptions& options,
                                           const std::function<void(size_t done)>& progress = {});

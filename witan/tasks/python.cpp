@@ -64,7 +64,7 @@ class LiteralParser {
     return Value::list(std::move(items), end == ')');
   }
 
-  // Strings one behind the other are one string.
+  // Adjacent strings are one string, as in Python.
   Value read_strings() {
     std::string text;
     while (now() == '\'' || now() == '"') {
@@ -109,7 +109,7 @@ class LiteralParser {
   }
 
   void append_code(std::string& out, uint32_t code) const {
-    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape is no character");
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape is not a valid character");
     const auto byte = [&](uint32_t value) { out += static_cast<char>(value); };
     if (code < 0x80) return byte(code);
     if (code < 0x800) {
@@ -168,7 +168,7 @@ PythonRandom::PythonRandom(uint32_t seed) {
     state_[0] = state_[kWords - 1];
     i = 1;
   };
-  // The key has one word, the seed.
+  // The key is one word, the seed.
   for (size_t k = 0; k < kWords; ++k, advance())
     state_[i] = (state_[i] ^ ((state_[i - 1] ^ (state_[i - 1] >> 30)) * 1664525U)) + seed;
   for (size_t k = 1; k < kWords; ++k, advance())
@@ -202,7 +202,7 @@ size_t PythonRandom::below(size_t bound) {
 
 std::vector<size_t> PythonRandom::sample(size_t size, size_t count) {
   assert(count <= size);
-  // Up to this size a list of all is less than a set of those chosen.
+  // CPython's estimate: up to this size a list of all takes less memory than a set of the chosen.
   size_t set_size = 21;
   if (count > 5)
     set_size += static_cast<size_t>(std::pow(4, std::ceil(std::log(static_cast<double>(count * 3)) / std::log(4.0))));

@@ -19,14 +19,14 @@ bool is_digits(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// A column's value, or a template's text.
+// The value of a column, or the text of a template.
 class RowField {
  public:
   RowField() = default;
   // `setting`: the column's name or the template.
   RowField(const std::string& setting, const std::string& where) : setting_(setting), where_(where) {}
 
-  // Templates are parsed where no column has their name.
+  // A setting is a template only if no column has its name.
   Value of(const TaskRow& row) {
     if (const Value* column = find(row, setting_)) return *column;
     if (!parsed_) parsed_ = std::make_shared<TextTemplate>(setting_, where_);
@@ -42,7 +42,7 @@ class RowField {
   bool rendered_ = false;
 };
 
-// What a TaskPrompt makes of rows.
+// Applies a TaskPrompt to rows.
 class PromptReader {
  public:
   PromptReader(const TaskPrompt& prompt, const std::string& file) : prompt_(prompt) {
@@ -58,7 +58,8 @@ class PromptReader {
     const Value value = text_.of(row);
     require<DataError>(value.string() != nullptr, text_.where(), " gives ", type_name(value), ", not a text");
     require<DataError>(!has_choices() || !text_.rendered() || !is_digits(*value.string()), text_.where(), " gives ",
-                       *value.string(), ", the index of a choice: such questions are not supported. Write their text");
+                       *value.string(),
+                       ", the index of a choice, which is not supported: write the text of the question");
     return *value.string();
   }
   bool has_choices() const { return !prompt_.choices.is_undefined(); }
@@ -90,10 +91,10 @@ class PromptReader {
     try {
       return parse_python_literal(text, target_.where());
     } catch (const DataError&) {
-      return value;  // a text in brackets
+      return value;  // text in brackets
     }
   }
-  // As an example has it behind its question.
+  // The answer that follows an example's question.
   std::string answer(const TaskRow& row) {
     Value value = target(row);
     if (value.sequence()) {
@@ -102,7 +103,7 @@ class PromptReader {
     }
     if (value.string()) return *value.string();
     require<DataError>(has_choices() && is_number(value) && !value.as<double>(), target_.where(), " gives ",
-                       type_name(value), ", which is no answer of an example");
+                       type_name(value), ", which is not the answer of an example");
     const int64_t index = integer_of(value, "an answer");
     const auto all = choices(row);
     require<DataError>(index >= 0 && index < static_cast<int64_t>(all.size()), target_.where(), " gives ", index,
@@ -129,7 +130,7 @@ std::vector<int64_t> gold_of(const Value& target, const std::vector<std::string>
   return gold;
 }
 
-// Chooses the examples of each question, in the order of questions.
+// Chooses the few-shot examples of each question, in the order of questions.
 class Examples {
  public:
   Examples(const TaskConfig& task, const QuestionOptions& options)
@@ -138,7 +139,7 @@ class Examples {
     if (count_ > 0) rows_ = rows_of_examples();
   }
 
-  // The text of those for a question, which is not among them where it could be.
+  // The examples before a question, which are never the question itself.
   std::string before(const TaskRow& question) {
     std::string text;
     if (count_ == 0) return text;
@@ -170,7 +171,7 @@ class Examples {
                         " rows to choose from: give fewer (--num-fewshot)"));
   }
   static bool same(const TaskRow& a, const TaskRow& b) { return equal(Value::dict(a), Value::dict(b)); }
-  // lm-evaluation-harness compares the names of the splits, both of which may be missing.
+  // As lm-evaluation-harness decides it: by the names of the splits, which may both be missing.
   bool may_be_question() const { return task_.fewshot.split == task_.test_split; }
 
   std::vector<const TaskRow*> without(const TaskRow& question, const std::vector<size_t>& numbers) const {
@@ -197,7 +198,7 @@ class Examples {
     }
     rows = without(question, numbers);
     if (rows.size() == count_) return rows;
-    // Copies of the question were drawn: once more, from all others.
+    // Copies of the question were drawn; draw again from all other rows.
     std::vector<const TaskRow*> others;
     for (const TaskRow& row : rows_)
       if (!same(row, question)) others.push_back(&row);

@@ -18,9 +18,9 @@ using jinja::Value;
 const char* const kGenerates =
     "Witan compares the probabilities of given answers and does not judge texts: run such a task with "
     "lm-evaluation-harness against `witan serve` (--model local-completions)";
-const char* const kPython = "is Python code, which Witan does not run: write what it makes into the rows of the data";
+const char* const kPython = "is Python code, which Witan does not run: write its results into the rows of the data";
 
-// Why a key of lm-evaluation-harness is not supported, and what to do.
+// For unsupported keys of lm-evaluation-harness: the reason and the way out.
 const std::map<std::string_view, std::string>& refused_keys() {
   static const std::map<std::string_view, std::string> all = {
       {"process_docs", cat("process_docs ", kPython)},
@@ -38,8 +38,7 @@ const std::map<std::string_view, std::string>& refused_keys() {
   return all;
 }
 
-// All that a task may say, whether it matters here or not: a key that is none of them is more likely misspelt than
-// what it was meant to be is missing.
+// All keys that a task may have. Other keys are reported before missing ones, since they are most likely misspelt.
 const std::vector<std::string>& task_keys() {
   static const std::vector<std::string> all = {"task",
                                                "task_alias",
@@ -69,7 +68,7 @@ const std::vector<std::string>& task_keys() {
   return all;
 }
 
-// The keys of a mapping, taken one by one; what is left at the end is not understood.
+// The keys of a mapping, taken one by one; keys left at the end are unsupported.
 class TaskKeys {
  public:
   TaskKeys(Entries entries, std::string where) : entries_(std::move(entries)), where_(std::move(where)) {
@@ -106,14 +105,14 @@ class TaskKeys {
     if (!value.as<bool>()) fail(key, cat("expected true or false, found ", type_name(value)));
     return *value.as<bool>();
   }
-  // A mapping; empty where the key is not there.
+  // A mapping; empty if the key is absent.
   Entries mapping(std::string_view key) {
     const Value value = take(key);
     if (value.is_undefined()) return {};
     if (!value.entries()) fail(key, cat("expected a mapping, found ", type_name(value)));
     return *value.entries();
   }
-  // A list; one value stands for a list of it.
+  // A list; a single value stands for a list of one.
   Items list(std::string_view key) {
     const Value value = take(key);
     if (value.is_undefined()) return {};
@@ -130,7 +129,7 @@ class TaskKeys {
       refuse_unknown(key, taken_);
     }
   }
-  // Keys that are neither `known` nor refused with a reason of their own.
+  // Refuses keys that are neither in `known` nor in refused_keys().
   void refuse_others(const std::vector<std::string>& known) const {
     for (const auto& [name, value] : entries_)
       if (const std::string& key = *name.string();
@@ -147,13 +146,14 @@ class TaskKeys {
   void refuse_code(std::string_view key, const Value& value) const {
     if (const Entries* inner = value.entries()) {
       for (const auto& [name, of] : *inner)
-        if (name.string()->starts_with('!') && of.string()) fail(key, cat(*name.string(), " ", clipped(*of.string()), " ", kPython));
+        if (name.string()->starts_with('!') && of.string())
+          fail(key, cat(*name.string(), " ", clipped(*of.string()), " ", kPython));
     }
   }
 
   Entries entries_;
   std::string where_;
-  std::vector<std::string> taken_;  // all that were asked for
+  std::vector<std::string> taken_;  // all keys asked for
 };
 
 void take_prompt(TaskKeys& keys, TaskPrompt& prompt) {
@@ -169,7 +169,7 @@ void take_prompt(TaskKeys& keys, TaskPrompt& prompt) {
     prompt.choices = Value::list(std::move(values));
   }
   if (prompt.text.as<int64_t>())
-    keys.fail("doc_to_text", "questions that are an index of a choice are not supported: write the question's text");
+    keys.fail("doc_to_text", "an index of a choice as question is not supported: write the question's text");
   if (!prompt.text.is_undefined() && !prompt.text.string())
     keys.fail("doc_to_text", cat("expected a column or a template, found ", type_name(prompt.text)));
   if (!prompt.choices.is_undefined() && !prompt.choices.string() && !prompt.choices.sequence())
@@ -201,7 +201,7 @@ void take_fewshot(TaskKeys& keys, TaskConfig& task) {
 
 void take_dataset(TaskKeys& keys, TaskConfig& task) {
   const auto path = keys.text("dataset_path");
-  if (!path) keys.fail("dataset_path", "the data of the task are missing: \"json\" with dataset_kwargs, or a folder");
+  if (!path) keys.fail("dataset_path", "is missing: give \"json\" with dataset_kwargs, or a folder");
   task.dataset_path = *path;
   task.dataset_name = keys.text("dataset_name").value_or("");
   TaskKeys own(keys.mapping("dataset_kwargs"), cat(keys.where(), ": dataset_kwargs"));

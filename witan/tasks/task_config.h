@@ -1,6 +1,6 @@
-// A benchmark's configuration, in the format of lm-evaluation-harness's tasks (docs/formats/tasks.md;
-// https://github.com/EleutherAI/lm-evaluation-harness/blob/main/docs/task_guide.md, version 0.4.13). What Witan does
-// not understand is refused by name.
+// The configuration of a benchmark and the rows of its dataset, in the format of lm-evaluation-harness's tasks
+// (docs/formats/tasks.md; https://github.com/EleutherAI/lm-evaluation-harness/blob/main/docs/task_guide.md, version
+// 0.4.13). Keys that Witan does not support are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace witan {
 
-// How a row becomes a question and its answer. Each is what the file gives: the name of a column, or a template, or
-// (`target`) the index of a choice, or (`choices`) a list; undefined: not given.
+// How a row becomes a question and its answer. Each setting is a column's name, a template, or for `target` the index
+// of a choice, for `choices` a list; undefined if the file does not set it.
 struct TaskPrompt {
   jinja::Value text, target, choices;
   std::string target_delimiter = " ";  // between the question and an answer
 };
 
 struct TaskFewshot {
-  TaskPrompt prompt;  // of examples
+  TaskPrompt prompt;  // of the examples
   std::string delimiter = "\n\n";
   std::optional<std::string> split;
-  std::optional<jinja::Items> samples;  // given in the file, instead of a split
-  bool first = false;                   // the first ones of the split, instead of a random choice for each question
+  std::optional<jinja::Items> samples;  // listed in the file, instead of a split
+  bool first = false;                   // the first rows of the split, instead of a random choice for each question
   int64_t count = 0;
 };
 
@@ -33,31 +33,32 @@ struct TaskConfig {
   enum class Output : uint8_t { multiple_choice, loglikelihood };
 
   std::string name;
-  fs::path file;  // where it stands, for messages; paths in it are relative to its folder
+  fs::path file;  // for messages; paths in the task are relative to its folder
   Output output = Output::multiple_choice;
   std::string dataset_path, dataset_name;
-  jinja::Value data_files;  // a file, a list of them, or either for each split; undefined: found in dataset_path
+  jinja::Value data_files;  // a file, a list of files, or either per split; undefined: found in dataset_path
   std::optional<std::string> training_split, validation_split, test_split;
   TaskPrompt prompt;
-  std::string description;  // a column or a template, before everything
+  std::string description;  // a column or a template, placed before everything
   TaskFewshot fewshot;
-  std::vector<std::string> metrics;  // acc, acc_norm, acc_bytes; of loglikelihood acc, perplexity
+  std::vector<std::string> metrics;  // acc, acc_norm, acc_bytes; for loglikelihood acc, perplexity
 
   // The split whose rows are questions: test_split, else validation_split.
   const std::string& split() const { return test_split ? *test_split : *validation_split; }
 };
 
-// Throws DataError naming the file, the key and the way out for what is missing, not understood or of the wrong kind.
+// Throws DataError naming the file, the key and the way out if a key is missing, unsupported or has a wrong type.
 TaskConfig parse_task(const jinja::Entries& keys, const fs::path& file);
 
-// A row: its columns and their values. All rows of a split have the same columns; what a row of JSON lacks is none.
+// A row: its columns and their values. All rows of a split have the same columns; members that a JSON row lacks are
+// none.
 using TaskRow = jinja::Entries;
 
-// The rows of a split. dataset_path is "json", "parquet" or "arrow", with the files in data_files, or a folder, such as
-// `witan data fetch` makes: of dataset_name's folder in it, if there is one, the files and folders called after the
-// split ("test.jsonl", "test-00000-of-00001.parquet", "data/test/..."). Paths are relative to the task's file, or to
-// the current folder. Throws DataError naming the task's file and the way out, and for a row that cannot be read;
-// CorruptionError, IoError.
+// Reads the rows of a split. dataset_path is "json", "parquet" or "arrow", with the files in data_files, or a folder
+// such as `witan data fetch` creates; there, the rows come from files and folders named after the split ("test.jsonl",
+// "test-00000-of-00001.parquet", "data/test/..."), in the subfolder dataset_name if there is one. Paths are relative to
+// the task's file or to the current folder. Throws DataError naming the task's file and the way out, also for a row
+// that cannot be read; CorruptionError, IoError.
 std::vector<TaskRow> read_split(const TaskConfig& task, const std::string& split);
 
 }  // namespace witan

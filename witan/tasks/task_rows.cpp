@@ -18,7 +18,7 @@ fs::path located(const TaskConfig& task, const std::string& path) {
   return fs::exists(beside, none) ? beside : fs::path(path);
 }
 
-// Of a split's name or of one that begins with it: "test.jsonl.gz", "test-00000-of-00002.parquet", "test".
+// Whether a file or folder is named after the split: "test.jsonl.gz", "test-00000-of-00002.parquet", "test".
 bool belongs_to(const fs::path& path, const std::string& split) {
   const std::string name = path.filename().string();
   if (!name.starts_with(split)) return false;
@@ -29,7 +29,7 @@ std::vector<fs::path> files_in_folder(const TaskConfig& task, const std::string&
   const fs::path named = located(task, task.dataset_path);
   std::error_code none;
   require<DataError>(fs::is_directory(named, none), task.file.string(), ": dataset_path: ", clipped(task.dataset_path),
-                     " is no folder here. Of a dataset of the Hugging Face hub, fetch it (`witan data fetch ",
+                     " is not a folder here. Of a dataset of the Hugging Face hub, fetch it (`witan data fetch ",
                      shell_word(task.dataset_path),
                      " --to FOLDER`) and set dataset_path to the folder; of files, set "
                      "dataset_path to json or parquet and dataset_kwargs.data_files to them");

@@ -17,8 +17,8 @@ namespace witan {
 struct TaskMetric {
   std::string name;  // acc, acc_norm, acc_bytes, perplexity
   double value = 0;
-  // Of the mean: the sample's standard deviation over the square root of its size. None of fewer than two rows, and of
-  // perplexity, for which lm-evaluation-harness draws bootstrap samples.
+  // Standard error of the mean: the sample's standard deviation over the square root of its size. nullopt for fewer
+  // than two rows, and for perplexity, for which lm-evaluation-harness uses bootstrap samples.
   std::optional<double> standard_error;
 };
 
@@ -28,14 +28,14 @@ struct TaskScore {
   std::vector<TaskMetric> metrics;
 };
 
-// Of a task. `found`: of all continuations of all questions, one question after the other. acc: the choice of the
-// largest log-likelihood is right, the first of equal ones; acc_norm: the log-likelihood divided by the characters of
-// the choice, as its name has meant there; acc_bytes: by its bytes. Of loglikelihood tasks acc is the share of targets
-// that are greedy, and perplexity e to the mean of their negative log-likelihoods.
+// Scores a task. `found` has the log-likelihoods of all continuations, question by question. acc: the share of
+// questions whose choice with the largest log-likelihood (the first of equal ones) is correct; acc_norm: the same with
+// log-likelihoods divided by the number of characters of the choice; acc_bytes: by its bytes. For loglikelihood tasks
+// acc is the share of greedy targets, and perplexity is e to the mean negative log-likelihood.
 TaskScore score_task(const TaskConfig& task, std::span<const Question> questions, std::span<const Loglikelihood> found);
 
-// Of a group, from its tasks' scores, which are among `tasks`: means weighted by rows with the pooled standard error,
-// or plain ones. A task without the metric is left out.
+// Scores a group from the scores of its tasks in `tasks`: means weighted by rows, with the pooled standard error, or
+// plain means. Tasks without the metric are omitted.
 TaskScore score_group(const GroupConfig& group, std::span<const TaskScore> tasks);
 
 }  // namespace witan

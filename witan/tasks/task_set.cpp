@@ -76,7 +76,7 @@ class TaskFinder {
  private:
   static Entries entries_of(const fs::path& file) { return *read_yaml_file(file).entries(); }
 
-  // The names of the tasks that it is.
+  // Returns the names of the tasks that were added.
   std::vector<std::string> add_found(const TaskFile& found, int depth) {
     return is_group(found.keys) ? add_group(found, depth) : add_task(found);
   }
@@ -95,8 +95,8 @@ class TaskFinder {
 
   std::vector<std::string> add_group(const TaskFile& found, int depth) {
     const std::string where = found.file.string();
-    require<DataError>(depth < kMostGroupLevels, where, ": groups are in one another more than ", kMostGroupLevels,
-                       " deep: remove the circle");
+    require<DataError>(depth < kMostGroupLevels, where, ": groups are nested more than ", kMostGroupLevels,
+                       " deep: remove the cycle");
     GroupConfig group{name_of(found.keys, found.file), {}, metrics_of(found)};
     if (const auto same = std::ranges::find(set_.groups, group.name, &GroupConfig::name); same != set_.groups.end())
       return same->tasks;
@@ -110,7 +110,7 @@ class TaskFinder {
     return group.tasks;
   }
 
-  // A name; or a mapping, which is a task or a group itself or changes keys of the one that it names.
+  // `member` is a name, or a mapping that is a task or group itself or overrides keys of the one it names.
   std::vector<TaskFile> files_of(const Value& member, const TaskFile& group) {
     if (const std::string* name = member.string()) return named(*name, group.file);
     const std::string where = group.file.string();
@@ -146,7 +146,7 @@ class TaskFinder {
     return tagged;
   }
 
-  // Files that are no tasks are passed over.
+  // Ignores files that are not tasks.
   const std::vector<TaskFile>& folder_of(const fs::path& folder) {
     const auto [known, is_new] = folders_.try_emplace(folder);
     if (is_new)

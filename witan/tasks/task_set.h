@@ -10,23 +10,23 @@ namespace witan {
 
 struct GroupMetric {
   std::string metric;
-  bool weight_by_size = true;  // by rows; else each task counts as much as another
+  bool weight_by_size = true;  // by rows; else all tasks count the same
 };
 
 struct GroupConfig {
   std::string name;
-  std::vector<std::string> tasks;    // names of all tasks in it, those of groups within it among them
-  std::vector<GroupMetric> metrics;  // of the group as a whole; none: it is a list of tasks
+  std::vector<std::string> tasks;    // names of all tasks in it, including those of nested groups
+  std::vector<GroupMetric> metrics;  // of the group as a whole; empty: the group is only a list of tasks
 };
 
 struct TaskSet {
-  std::vector<TaskConfig> tasks;  // each name once
+  std::vector<TaskConfig> tasks;  // with unique names
   std::vector<GroupConfig> groups;
 };
 
-// Of files, and of folders: all files in .yaml or .yml in them, but those whose names begin with "_", which others
-// include. What a group names (tasks, groups, tags of tasks) is looked for in the folder that the group's file lies in.
-// Throws DataError naming the file and the way out; IoError.
+// Reads tasks from files and folders; of a folder all .yaml and .yml files except those whose names start with "_",
+// which others include. The members of a group (tasks, groups, tags of tasks) are searched in the folder of the group's
+// file. Throws DataError naming the file and the way out; IoError.
 TaskSet read_tasks(const std::vector<fs::path>& paths);
 
 }  // namespace witan

@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// tokenizer_config.json's bos_token, which is a text or an object with its "content".
+// bos_token of tokenizer_config.json, a string or an object with the string as "content".
 std::string bos_token_in(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   std::error_code none;
@@ -24,7 +24,7 @@ std::string bos_token_in(const fs::path& folder) {
              : "";
 }
 
-// Python's str.isspace(), of a byte of ASCII.
+// Python's str.isspace(), for ASCII.
 bool is_white(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
 }
@@ -65,7 +65,7 @@ TokenPair PairEncoder::encode(std::string context, std::string continuation) con
     context_tokens = std::min(encoded(context).size(), pair.tokens.size());
   }
   pair.continuation = static_cast<int64_t>(pair.tokens.size() - context_tokens);
-  require<DataError>(pair.continuation > 0, "the answer ", clipped(continuation), " has no tokens of its own behind ",
+  require<DataError>(pair.continuation > 0, "the answer ", clipped(continuation), " has no tokens of its own after ",
                      clipped(context));
   require<DataError>(pair.continuation <= max_length_, "an answer has ", pair.continuation,
                      " tokens, and the model reads ", max_length_, ": give a larger --max-length or leave the row out");

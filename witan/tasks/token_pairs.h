@@ -12,21 +12,22 @@
 
 namespace witan {
 
-// Tokens of a context and of the continuation behind it, which is the last `continuation` of them.
+// The tokens of a context and its continuation, which is the last `continuation` tokens.
 struct TokenPair {
   std::vector<int32_t> tokens;
   int64_t continuation = 0;
-  bool truncated = false;  // the context lost tokens at its beginning
+  bool truncated = false;  // the context was truncated at its beginning
 };
 
 class PairEncoder {
  public:
-  // `hf`: the folder of a run with the Hugging Face files of the model, for the beginning-of-text token; it may be
-  // missing. `max_length`: tokens that the model reads at most; a longer context loses its first ones.
+  // `hf`: the folder with the model's Hugging Face files, which gives the beginning-of-text token; may be missing.
+  // `max_length`: the most tokens that the model reads; a longer context is truncated at its beginning.
   PairEncoder(const Tokenizer& tokenizer, const fs::path& hf, int64_t max_length);
 
-  // White space at the end of the context belongs to the continuation. An empty context is the beginning-of-text token,
-  // or that of an end of text. Throws DataError for a continuation without tokens, or longer than the model reads.
+  // White space at the end of the context moves to the continuation. An empty context becomes the beginning-of-text
+  // token, else the end-of-text token. Throws DataError for a continuation without tokens or longer than the model
+  // reads.
   TokenPair encode(std::string context, std::string continuation) const;
 
  private:
@@ -34,8 +35,8 @@ class PairEncoder {
 
   const Tokenizer& tokenizer_;
   int64_t max_length_;
-  std::vector<int32_t> before_;       // what the tokenizer puts before every text
-  std::optional<int32_t> beginning_;  // of a text whose context is empty
+  std::vector<int32_t> before_;       // tokens that the tokenizer puts before every text
+  std::optional<int32_t> beginning_;  // stands for an empty context
 };
 
 }  // namespace witan

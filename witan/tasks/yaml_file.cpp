@@ -16,8 +16,8 @@ using jinja::Entries;
 using jinja::Value;
 
 constexpr size_t kMostBytes = 4 << 20;
-constexpr int kMostIncludes = 8;  // of files within one another
-constexpr int kMostNested = 100;  // lists and mappings within one another
+constexpr int kMostIncludes = 8;  // nested includes
+constexpr int kMostNested = 100;  // nested lists and mappings
 constexpr int64_t kMostValues = 1 << 20;
 
 template <class Number>
@@ -33,7 +33,7 @@ Value scalar_of(const YAML::Node& node) {
   const std::string& tag = node.Tag();
   if (tag.size() > 1 && tag.starts_with('!')) return Value::dict({{Value::text(tag), Value::text(text)}});
   require<DataError>(find_invalid_utf8(text) == std::string::npos, "text that is not UTF-8");
-  if (tag != "?") return Value::text(text);  // in quotes, or a block
+  if (tag != "?") return Value::text(text);  // quoted, or a block scalar
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return Value::none();
   if (text == "true" || text == "True" || text == "TRUE") return Value::boolean(true);
   if (text == "false" || text == "False" || text == "FALSE") return Value::boolean(false);
@@ -43,13 +43,13 @@ Value scalar_of(const YAML::Node& node) {
   return Value::text(text);
 }
 
-// An alias stands for all of what its anchor names: few bytes may name more values than memory has, or contain
-// themselves.
+// An alias repeats the whole value of its anchor, so a few bytes can expand beyond memory, or an alias can contain
+// itself.
 class NodeReader {
  public:
   Value value_of(const YAML::Node& node, int depth = 0) {
-    require<DataError>(depth <= kMostNested, "lists and mappings within one another more than ", kMostNested,
-                       " deep: does an alias (*NAME) stand within its own anchor (&NAME)?");
+    require<DataError>(depth <= kMostNested, "lists and mappings are nested more than ", kMostNested,
+                       " deep: does an alias (*NAME) occur within its own anchor (&NAME)?");
     require<DataError>(++values_ <= kMostValues, "more than ", kMostValues,
                        " values, those of aliases (*NAME) included, are not supported");
     switch (node.Type()) {
@@ -77,8 +77,7 @@ class NodeReader {
       require<DataError>(entry.first.IsScalar(), "a key that is a list or a mapping is not supported");
       const auto [place, is_new] = places.emplace(entry.first.Scalar(), entries.size());
       if (is_new) entries.emplace_back(place->first, Value());
-      entries[place->second].second =
-          value_of(entry.second, depth + 1);  // of a key that comes again the last one counts
+      entries[place->second].second = value_of(entry.second, depth + 1);  // the last value of a repeated key counts
     }
     return Value::dict(std::move(entries));
   }
@@ -95,7 +94,7 @@ void put_all(Entries& all, const Entries& more) {
 
 Entries with_includes(const fs::path& file, int depth) {
   require<DataError>(depth <= kMostIncludes, file.string(), ": files include one another more than ", kMostIncludes,
-                     " deep: remove the circle of include");
+                     " deep: remove the cycle of includes");
   Entries own = *parse_yaml(read_file(file), file.string()).entries(), all;
   const Value* include = find(own, "include");
   if (!include) return own;

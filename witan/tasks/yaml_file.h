@@ -1,4 +1,4 @@
-// YAML files as values, as Python's yaml.safe_load() reads them but for the words yes, no, on and off, which stay text.
+// Reads YAML files as Python's yaml.safe_load() does, except that the words yes, no, on and off stay text.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace witan {
 
-// The mapping that the file is, with the keys of the files that it includes (`include: FILE`, or a list of them, beside
-// it): its own come last and so count. A value with a tag of its own is {"!tag": text}, as that of `!function f` is
-// {"!function": "f"}. Throws DataError naming the file, and the line of what is not YAML.
+// The mapping in the file, with the keys of the files that it includes (`include: FILE`, or a list of files in the same
+// folder); its own keys take precedence. A tagged value becomes {"!tag": text}: `!function f` is {"!function": "f"}.
+// Throws DataError naming the file, and the line if it is not YAML.
 jinja::Value read_yaml_file(const fs::path& file);
 
-// The mapping that a text is, without what it includes; `name` is what messages call it. Throws DataError.
+// The mapping in a text, without resolving includes; `name` identifies it in messages. Throws DataError.
 jinja::Value parse_yaml(const std::string& text, const std::string& name);
 
 }  // namespace witan
