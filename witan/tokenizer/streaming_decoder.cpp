@@ -15,7 +15,7 @@ size_t incomplete_utf8_suffix(std::string_view text) {
     const size_t whole = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
     if (lead < 0xC2 || lead > 0xF4 || length >= whole) return 0;
     if (length == 1) return 1;
-    // Behind a valid second byte any continuation will do; behind an invalid one none.
+    // After a valid second byte any continuation is valid; after an invalid one none is.
     const std::string completed = std::string(beginning) + std::string(whole - length, '\x80');
     return find_invalid_utf8(completed) == std::string::npos ? length : 0;
   }
@@ -34,7 +34,7 @@ std::string StreamingDecoder::push(int32_t id) {
   return replace_invalid_utf8(text);
 }
 
-// The text of all tokens so far but for its last characters where those that follow may change them.
+// Returns new text of all tokens so far, except for last characters that further tokens may change.
 std::string StreamingDecoder::push_whole(int32_t id) {
   tokens_.push_back(id);
   const std::string text = replace_invalid_utf8(tokenizer_.decode(tokens_));

@@ -1,4 +1,4 @@
-// Converts tokens to text as they are generated. A token may end in the middle of a character, so the last few bytes
+// Converts tokens to text while they are generated. A token may end in the middle of a character, so the last few bytes
 // are withheld until the character is complete.
 #pragma once
 
@@ -13,14 +13,13 @@ namespace witan {
 
 class StreamingDecoder {
  public:
-  // `begins_text`: nothing stands before the first token, so that it becomes what Tokenizer::decode() makes of it
-  // there.
+  // `begins_text`: the first token is the first of its text, and is decoded as such (Tokenizer::decode()).
   explicit StreamingDecoder(Tokenizer tokenizer, bool begins_text = false)
       : tokenizer_(std::move(tokenizer)),
         begins_text_(begins_text),
         spaces_(begins_text ? tokenizer_.leading_spaces() : 0) {}
 
-  // The text that is certain after this token: valid UTF-8, with U+FFFD for bytes that can never become a character.
+  // The text that this token completes: valid UTF-8, with U+FFFD for bytes that can never become a character.
   // Throws DataError for an id outside the vocabulary.
   std::string push(int32_t id);
   // The rest at the end, an incomplete character as U+FFFD.
@@ -31,10 +30,10 @@ class StreamingDecoder {
 
   Tokenizer tokenizer_;
   bool begins_text_;
-  size_t spaces_;                // so many are still to be removed
+  size_t spaces_;                // leading spaces still to be removed
   std::string withheld_;         // the start of one character: at most 3 bytes
-  std::vector<int32_t> tokens_;  // all of them, unless Tokenizer::decodes_by_token()
-  size_t shown_ = 0;             // bytes of their text
+  std::vector<int32_t> tokens_;  // all tokens, unless Tokenizer::decodes_by_token()
+  size_t shown_ = 0;             // bytes of their text that were returned
 };
 
 // The number of bytes at the end of `text` that start a UTF-8 character without completing it.

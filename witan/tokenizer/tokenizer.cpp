@@ -24,7 +24,7 @@
 namespace witan {
 namespace {
 
-// Ends of documents by the names that published tokenizers give them, the ends of chat turns last.
+// The end of a document by its names in published tokenizers; the ends of chat turns come last.
 constexpr std::array<std::string_view, 8> kEndOfText = {
     "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[EOS]", "<|eot_id|>", "<|im_end|>"};
 
@@ -35,7 +35,7 @@ TokenMap map_of_tokens(const TokenizerSpec& spec, const std::vector<std::string>
   return map;
 }
 
-// Cuts `text` at added tokens: `token(id)` for each of them, `plain(piece)` for what stands between.
+// Splits `text` at added tokens: calls `token(id)` for each token and `plain(piece)` for the text between them.
 template <class Plain, class Token>
 void cut(std::string_view text, const AddedTokenMatcher& matcher, bool allow_special, std::span<const TextSpan> literal,
          Plain plain, Token token) {
@@ -49,7 +49,7 @@ void cut(std::string_view text, const AddedTokenMatcher& matcher, bool allow_spe
   if (done < text.size()) plain(text.substr(done));
 }
 
-// The spans of a text within its part at `begin`, as that part counts bytes.
+// The parts of the spans that lie in [begin, begin + size), relative to `begin`.
 std::vector<TextSpan> spans_in(std::span<const TextSpan> spans, size_t begin, size_t size) {
   std::vector<TextSpan> within;
   for (auto at = std::ranges::upper_bound(spans, begin, {}, &TextSpan::end);
@@ -59,12 +59,12 @@ std::vector<TextSpan> spans_in(std::span<const TextSpan> spans, size_t begin, si
 }
 
 void hash_text(Hasher& hasher, std::string_view text) {
-  const uint64_t size = text.size();  // lengths keep neighbours apart
+  const uint64_t size = text.size();  // separates adjacent texts
   hasher.update(&size, sizeof size);
   hasher.update(text.data(), text.size());
 }
 
-// In the terms of when only the form of SentencePiece's decoders was known; then what goes beyond it.
+// Hashes kept from the time when only SentencePiece's form of decoders was supported, then whatever goes beyond it.
 std::string hash_of_decoding(const TokenizerSpec& spec) {
   using Kind = DecoderStep::Kind;
   std::string space, more;
@@ -82,9 +82,9 @@ std::string hash_of_decoding(const TokenizerSpec& spec) {
   return cat(space, byte_fallback, strip_spaces, more);
 }
 
-// What only other tokenizers than the plainest have: nothing is added to the hash of those, so that shards that were
-// made with them stay valid.
-void hash_more(Hasher& hasher, const TokenizerSpec& s) {
+// Hashes what the simplest tokenizers lack. Their own hashes stay as they were, so that token shards made with them
+// stay valid.
+void hash_extensions(Hasher& hasher, const TokenizerSpec& s) {
   const auto hash_numbers = [&](const auto& numbers) {
     hash_text(hasher, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof numbers[0]});
   };
@@ -114,7 +114,7 @@ void hash_more(Hasher& hasher, const TokenizerSpec& s) {
   if (!s.sentencepiece.empty()) hash_text(hasher, s.sentencepiece);
 }
 
-// What tokens stand for in a vocabulary of characters, behind other tokens.
+// What each token of a character-level vocabulary decodes to, if it is not the first of its text.
 std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decoder& decoder) {
   if (spec.byte_level) return {};
   std::vector<std::string> bytes(spec.tokens.size());
@@ -124,10 +124,10 @@ std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decode
   return bytes;
 }
 
-// Canonical composition shortens a text to a third at most (unicode.org/faq/normalization.html); a margin is added.
+// Canonical composition shortens a text at most to a third (unicode.org/faq/normalization.html); this adds a margin.
 constexpr int64_t kMostComposed = 4;
 
-// Whether no character of a vocabulary of characters is unknown: runs of unknown ones may become one token.
+// Whether a character-level vocabulary has no unknown characters, runs of which might become one token.
 bool has_all_bytes(const TokenizerSpec& spec) {
   std::bitset<256> found;
   for (const std::string& token : spec.tokens)
@@ -135,7 +135,7 @@ bool has_all_bytes(const TokenizerSpec& spec) {
   return spec.byte_fallback && found.all();
 }
 
-// Text that may vanish, or of any length become one token, has no limit.
+// The most bytes of text in a token; 0 (unlimited) if text may vanish, or text of any length may become one token.
 int64_t most_bytes_of_a_token(const TokenizerSpec& spec) {
   const bool by_words = spec.model != TokenizerSpec::Model::bpe && spec.model != TokenizerSpec::Model::unigram;
   if (by_words || !spec.sentencepiece.empty() || (!spec.byte_level && !has_all_bytes(spec))) return 0;
@@ -174,12 +174,12 @@ struct Tokenizer::Tables {
   Normalizer normalizer;
   Pretokenizer pretokenizer;
   Model model;
-  Decoder decoder;                 // of a vocabulary of characters
-  std::vector<std::string> bytes;  // of the tokens of one
+  Decoder decoder;                 // of a character-level vocabulary
+  std::vector<std::string> bytes;  // of its tokens
   TokenMap tokens;
   AddedTokenMatcher raw_matcher, normalized_matcher;  // before and after normalisation
   std::optional<int32_t> end_of_text;
-  int64_t most_bytes;  // of a text that become one token; 0: there is no limit
+  int64_t most_bytes;  // most bytes of text in one token; 0: unlimited
 
   explicit Tables(TokenizerSpec given)
       : spec(std::move(given)),
@@ -276,7 +276,7 @@ void Tokenizer::encode_until(std::string_view text, std::vector<int32_t>& out, b
     words = one_by_one(unigram);
   else
     words = one_by_one(&std::get<WordModel>(t.model));
-  // `beginning`: bytes that come from the first character of the text.
+  // `beginning`: number of bytes that come from the first character of the text.
   const auto normalized = [&](std::string_view piece, size_t beginning, const std::vector<TextSpan>& spans) {
     cut(
         piece, t.normalized_matcher, allow_special, spans,
@@ -292,7 +292,7 @@ void Tokenizer::encode_until(std::string_view text, std::vector<int32_t>& out, b
     if (t.normalized_matcher.has_special())
       spans = spans_in(literal, static_cast<size_t>(piece.data() - text.data()), piece.size());
     if (!t.normalizer.may_change(piece)) return normalized(piece, beginning, spans);
-    for (TextSpan& span : spans)  // a normalised beginning ends where the beginning of the normalised text does
+    for (TextSpan& span : spans)  // normalising a prefix gives a prefix of the normalised text
       span = {t.normalizer(piece.substr(0, span.begin)).size(), t.normalizer(piece.substr(0, span.end)).size()};
     const std::string changed = t.normalizer(piece, beginning);
     normalized(changed, beginning, spans);
@@ -395,7 +395,7 @@ std::string Tokenizer::hash() const {
   for (const SplitStep& step : s.patterns) hash_text(hasher, step.pattern);
   const bool nfc = s.normalizers == std::vector{NormalizerStep{}};
   hash_text(hasher, cat(nfc, s.prefix_space, s.ignore_merges));
-  hash_more(hasher, s);
+  hash_extensions(hasher, s);
   return hasher.hex();
 }
 

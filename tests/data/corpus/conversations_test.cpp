@@ -370,11 +370,11 @@ TEST(Conversations, UnusableRowsSayWhy) {
   EXPECT_EQ(
       reason(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}]})"),
       "tool_calls must be a list of {\"id\", \"type\": \"function\", \"function\": {\"name\", \"arguments\"}}: the "
-      "arguments of a call must be a JSON object, and are a list");
+      "arguments of a call must be a JSON object, but are a list");
   EXPECT_EQ(reason(R"({"tools": [1], "messages": [{"role": "assistant", "content": "a"}]})"),
-            "a tool must be an object, and is an integer");
+            "a tool must be an object, but is an integer");
   EXPECT_EQ(reason(R"({"tools": {}, "messages": [{"role": "assistant", "content": "a"}]})"),
-            "tools must be a list, and are a dict");
+            "tools must be a list, but are a dict");
   EXPECT_EQ(reason(R"({"messages": [{"role": "assistant", "content": "a"}]})", "{{ raise_exception('take turns') }}"),
             "the chat template refuses it: chat.jinja:1: take turns");
   EXPECT_EQ(reason(R"({"messages": [{"role": "assistant"}]})"),

@@ -94,7 +94,7 @@ TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
   EXPECT_EQ(message_of<DataError>([&] {
               chat.render(std::vector<ChatMessage>{{"user", "\xff"}});
             }),
-            "a message's content is not UTF-8");
+            "a message's content is not valid UTF-8");
   EXPECT_EQ(message_of<DataError>([&] {
               chat.render(std::vector<ChatMessage>{{"", "", "[1]"}});
             }),
@@ -122,7 +122,7 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {
   EXPECT_EQ(refusal("{{ [].append(1) }}"),
             "t.jinja:1: the method append of a list is not supported: templates cannot change values");
   EXPECT_EQ(refusal("{{ [1]|tojson(separators=',') }}"),
-            "t.jinja:1: tojson: separators must be two short strings, of items and behind keys");
+            "t.jinja:1: tojson: separators must be two short strings: between items, and after keys");
 }
 
 TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
@@ -130,9 +130,9 @@ TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
   EXPECT_EQ(refusal("{{ (1 }}"), "t.jinja:1: there is nothing that } closes");
   EXPECT_EQ(refusal("{{ 'a }}"), "t.jinja:1: a string is not closed");
   EXPECT_EQ(refusal("{{ x"), "t.jinja:1: a tag is not closed: there is no }}");
-  EXPECT_EQ(refusal("{% endif %}"), "t.jinja:1: {% endif %} has no beginning");
+  EXPECT_EQ(refusal("{% endif %}"), "t.jinja:1: {% endif %} has no matching opening block");
   EXPECT_EQ(refusal("{{ 0xfffffffffffffffff }}"), "t.jinja:1: 0xfffffffffffffffff is not an integer of 64 bits");
-  EXPECT_EQ(refusal("\n{{ a.b.c }}"), "t.jinja:2: a is undefined, and has no attribute b");
+  EXPECT_EQ(refusal("\n{{ a.b.c }}"), "t.jinja:2: a is undefined and has no attribute b");
   EXPECT_EQ(refusal("{{ 'a' + b }}"), "t.jinja:1: + does not take a string and b, which is undefined,");
   EXPECT_EQ(
       message_of<ConversationError>([] { ChatTemplate("\n{{ raise_exception('take turns') }}", "t").render({}); }),
@@ -143,7 +143,7 @@ TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
   const std::string much = "the template does more work than";
   const std::string twice = "{% set ns = namespace(x='abcdefgh') %}{% for i in range(100) %}";
   EXPECT_NE(refusal(twice + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}").find(much), std::string::npos);
-  EXPECT_NE(refusal(twice + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}").find("larger than a template may make it"),
+  EXPECT_NE(refusal(twice + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}").find("larger than a template may build"),
             std::string::npos);
   EXPECT_NE(refusal("{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}").find(much),
             std::string::npos);
@@ -276,7 +276,7 @@ TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
                                                       {"name": "default", "template": "b"}]})");
   EXPECT_EQ(find_chat_template(folder.path())->chat.source(), "b");
   write_file_atomically(config, R"({"chat_template": [{"name": "tool_use", "template": "a"}]})");
-  EXPECT_NE(message_of<DataError>([&] { find_chat_template(folder.path()); }).find("none is called \"default\""),
+  EXPECT_NE(message_of<DataError>([&] { find_chat_template(folder.path()); }).find("none is named \"default\""),
             std::string::npos);
 }
 

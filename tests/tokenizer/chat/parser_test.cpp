@@ -87,7 +87,7 @@ TEST(Parser, TellsWhetherThereIsAGeneration) {
   EXPECT_FALSE(parse("{% if x %}{% endif %}", "t").has_generation);
   EXPECT_TRUE(parse("{% if x %}{% generation %}{% endgeneration %}{% endif %}", "t").has_generation);
   EXPECT_EQ(refusal("{% generation %}\n{% generation %}{% endgeneration %}{% endgeneration %}"),
-            "t:2: {% generation %} stands within another one");
+            "t:2: {% generation %} within another one is not supported");
 }
 
 TEST(Parser, SaysWhatIsWrong) {
@@ -97,7 +97,7 @@ TEST(Parser, SaysWhatIsWrong) {
   EXPECT_EQ(refusal("{% if x y %}"), "t:1: expected %} and found y");
   EXPECT_EQ(refusal("{{ x y }}"), "t:1: expected }} and found y");
   EXPECT_EQ(refusal("{% set a, b %}{% endset %}"), "t:1: expected = and found %}");
-  EXPECT_EQ(refusal("{% for x in y %}\n{% else %}\n{% elif %}"), "t:3: {% elif %} has no beginning");
+  EXPECT_EQ(refusal("{% for x in y %}\n{% else %}\n{% elif %}"), "t:3: {% elif %} has no matching opening block");
 }
 
 }  // namespace

@@ -125,10 +125,10 @@ TEST(GgufVocabulary, WhatIsNotKnownIsRefusedByName) {
     return GgufValue{.type = GgufType::text, .array = true, .texts = std::move(value)};
   };
   EXPECT_THAT(refusal("tokenizer.ggml.pre", text("superbpe")),
-              HasSubstr("v.gguf: tokenizer.ggml.pre = superbpe: Witan does not know how it splits text"));
+              HasSubstr("v.gguf: tokenizer.ggml.pre = superbpe: this pre-tokenizer is not supported"));
   EXPECT_THAT(refusal("tokenizer.ggml.model", text("bert")), HasSubstr("tokenizer.ggml.model = bert"));
   EXPECT_THAT(refusal("tokenizer.ggml.model", text("no_vocab")), HasSubstr("has no vocabulary"));
-  EXPECT_THAT(refusal("tokenizer.ggml.merges", array({"a"})), HasSubstr("which is no pair of tokens"));
+  EXPECT_THAT(refusal("tokenizer.ggml.merges", array({"a"})), HasSubstr("which is not a pair of tokens"));
   EXPECT_THAT(refusal("tokenizer.ggml.merges", array({"a q$$"})), HasSubstr("which tokenizer.ggml.tokens lacks"));
   EXPECT_THAT(refusal("tokenizer.ggml.tokens", array({"a", "a"})), HasSubstr("entries"));
   EXPECT_THAT(refusal("tokenizer.ggml.token_type", {.type = GgufType::i32, .array = true, .integers = {1}}),
@@ -147,7 +147,7 @@ TEST(GgufVocabulary, WhatAFileCannotHoldIsRefusedByName) {
   EXPECT_THAT(refusal(read_tokenizer(kGoldenTokenizers / "kinds/metaspace.json")), HasSubstr("tokenizer.model"));
   GgufMetadata metadata;
   EXPECT_THAT(test::message_of<DataError>([&] { write_gguf_vocabulary(spec, 3, metadata); }),
-              HasSubstr("the model 3: they are of different models"));
+              HasSubstr("the model 3: they belong to different models"));
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ TEST(Steps, AddedTokensMayBeListedTwice) {
 
 TEST(Steps, IdsFarBeyondAllTokensAreRefused) {
   const auto added = [](int id) { return Json{{"added_tokens", {{{"id", id}, {"content", "<x>"}}}}}; };
-  EXPECT_THAT(refusal_of(added(16'777'215)), HasSubstr("holds the id 16777215, far beyond the"));
+  EXPECT_THAT(refusal_of(added(16'777'215)), HasSubstr("contains the id 16777215, far beyond the"));
   EXPECT_EQ(tokenizer_with(added(60'000)).vocab_size(), 60'001) << "ids may be left out";
 }
 

@@ -124,7 +124,8 @@ TEST(TokenizerFiles, SpecialTokensOfAModelAreFoundOnRequest) {
 TEST(TokenizerFiles, FindsTheTokenizerOfAFolder) {
   const test::TempFolder folder;
   const auto message = [&] { return test::message_of<DataError>([&] { read_tokenizer(folder.path()); }); };
-  EXPECT_NE(message().find("the folder holds no tokenizer: expected tokenizer.json"), std::string::npos) << message();
+  EXPECT_NE(message().find("the folder contains no tokenizer: expected tokenizer.json"), std::string::npos)
+      << message();
   fs::copy(kKinds / "unigram.model", folder / "tokenizer.model");
   EXPECT_FALSE(read_tokenizer(folder.path()).sentencepiece.empty());
   fs::copy(kKinds / "llama2.json", folder / "tokenizer.json");
@@ -162,16 +163,16 @@ TEST(TokenizerFiles, NamesTheKindsThatAreRead) {
   std::ofstream(folder / "my.txt") << "hello";
   const auto message = test::message_of<CorruptionError>([&] { read_tokenizer(folder / "my.txt"); });
   for (const char* piece :
-       {"my.txt: this is no tokenizer of a kind that is read: a tokenizer.json", "SentencePiece", ".tiktoken", "GGUF"})
+       {"my.txt: not a tokenizer file that Witan reads: give a tokenizer.json", "SentencePiece", ".tiktoken", "GGUF"})
     EXPECT_NE(message.find(piece), std::string::npos) << message;
 }
 
 TEST(TokenizerFiles, NamesTheWayOutForUnknownRanks) {
   const auto message = test::message_of<DataError>([] { read_tokenizer(kKinds / "ranks.tiktoken"); });
-  EXPECT_NE(message.find("a file of 380 ranks does not say how to split a text"), std::string::npos) << message;
+  EXPECT_NE(message.find("a file of 380 ranks is not a known one"), std::string::npos) << message;
   EXPECT_NE(message.find("ranks.tiktoken#cl100k"), std::string::npos) << message;
   const auto unknown = test::message_of<DataError>([] { read_tokenizer(kKinds / "ranks.tiktoken#cl10k"); });
-  EXPECT_NE(unknown.find("no split pattern is named \"cl10k\": give one of gpt2, cl100k"), std::string::npos)
+  EXPECT_NE(unknown.find("there is no split pattern \"cl10k\": give one of gpt2, cl100k"), std::string::npos)
       << unknown;
 }
 

@@ -112,7 +112,7 @@ TEST(TokenizerJson, MergesAsPairsAndRepeatedMerges) {
 }
 
 TEST(TokenizerJson, NamesWhatIsUnsupported) {
-  expect_unsupported("/model/type", "WordPiece", "model of type \"WordPiece\" behind ByteLevel");
+  expect_unsupported("/model/type", "WordPiece", "model of type \"WordPiece\" after ByteLevel");
   expect_unsupported("/model/type", "Other", "model of type \"Other\"");
   expect_unsupported("/model/dropout", 0.1, "model.dropout (random segmentation)");
   expect_unsupported("/model/byte_fallback", true, "model.byte_fallback true (SentencePiece)");
@@ -188,7 +188,7 @@ TEST(TokenizerJson, NamesWhatIsWrongWithVocabulariesOfCharacters) {
   EXPECT_EQ(broken(file, "/model/witan", {{"merge_ranks", "x"}}), "t.json: model.witan.merge_ranks must be \"result\"");
   const Json unigram = unigram_file();
   EXPECT_EQ(broken(unigram, "/model/unk_id", 4), "t.json: model.unk_id is not in the vocabulary");
-  EXPECT_EQ(broken(unigram, "/model/vocab/1", "a"), "t.json: model.vocab [1] must be a text and a number");
+  EXPECT_EQ(broken(unigram, "/model/vocab/1", "a"), "t.json: model.vocab [1] must be a string and a number");
   EXPECT_EQ(broken(unigram, "/model/vocab", Json::object()), "t.json: model.vocab must be an array");
 }
 
@@ -199,7 +199,7 @@ TEST(TokenizerJson, BoundsWhatNormalizersAdd) {
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json(64, twice)}};
   const Tokenizer tokenizer(parse(file));
   const auto text = test::message_of<DataError>([&] { tokenizer.encode("aaaa"); });
-  EXPECT_NE(text.find("bytes of a text of 4, more than 16 times as many"), std::string::npos) << text;
+  EXPECT_NE(text.find("the normalizer turns a text of 4 bytes into 131072 bytes, more than 16 times as many"), std::string::npos) << text;
   file["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(65, 'a')}};
   EXPECT_NE(test::message_of<DataError>([&] { Tokenizer(parse(file)); }).find("the limit is 64"), std::string::npos);
 }
@@ -209,9 +209,9 @@ TEST(TokenizerJson, NamesWhatIsBroken) {
             "t.json: not a tokenizer.json: it must be an object with a \"model\"");
   expect_corrupt("/model", 3, "model must be an object");
   expect_corrupt("/model/vocab", "x", "model.vocab must be an object");
-  expect_corrupt("/model/vocab/zz", -1, "model.vocab holds an id that is not a whole number from 0 to 16777215");
-  expect_corrupt("/model/vocab/zz", 16777216, "model.vocab holds an id that is not a whole number from 0 to 16777215");
-  expect_corrupt("/model/vocab/zz", 1.5, "model.vocab holds an id that is not a whole number from 0 to 16777215");
+  expect_corrupt("/model/vocab/zz", -1, "model.vocab contains an id that is not an integer from 0 to 16777215");
+  expect_corrupt("/model/vocab/zz", 16777216, "model.vocab contains an id that is not an integer from 0 to 16777215");
+  expect_corrupt("/model/vocab/zz", 1.5, "model.vocab contains an id that is not an integer from 0 to 16777215");
   expect_corrupt("/model/vocab/zz", 5, "model.vocab gives the id 5 to two tokens");
   expect_corrupt("/model/merges", nullptr, "model.merges must be an array");
   expect_corrupt("/model/merges/0", "ab", "model.merges[0] must be two tokens with one space between them, not \"ab\"");

@@ -15,7 +15,7 @@ Value attribute_of_loop(const Loop& loop, std::string_view name) {
   if (name == "first") return Value::boolean(index == 0);
   if (name == "last") return Value::boolean(index == length - 1);
   if (name == "length") return Value::integer(length);
-  if (name == "depth" || name == "depth0") return Value::integer(name == "depth" ? 1 : 0);  // of recursion
+  if (name == "depth" || name == "depth0") return Value::integer(name == "depth" ? 1 : 0);  // there is no recursion
   if (name == "previtem" && index > 0) return (*loop.items)[loop.index - 1];
   if (name == "nextitem" && index + 1 < length) return (*loop.items)[loop.index + 1];
   return Value::undefined(cat("loop.", name));
@@ -25,7 +25,7 @@ Value attribute_of_loop(const Loop& loop, std::string_view name) {
 
 Value attribute_of(const Value& value, const std::string& name) {
   require<DataError>(!value.is_undefined(), value.is_undefined() ? value.as<Undefined>()->name : "",
-                     " is undefined, and has no attribute ", name);
+                     " is undefined and has no attribute ", name);
   require<DataError>(!has_method(value, name), "the method ", name, " of ", type_name(value), " must be called");
   if (const Entries* entries = value.entries()) {
     const Value* found = find(*entries, name);
@@ -41,7 +41,7 @@ Value attribute_of(const Value& value, const std::string& name) {
 
 Value item_of(const Value& value, const Value& key) {
   require<DataError>(!value.is_undefined(), value.is_undefined() ? value.as<Undefined>()->name : "",
-                     " is undefined, and has no items");
+                     " is undefined and has no items");
   if (const Entries* entries = value.entries()) {
     const Value* found = find(*entries, key);
     return found ? *found : Value::undefined(key.string() ? *key.string() : "an item");
@@ -52,8 +52,8 @@ Value item_of(const Value& value, const Value& key) {
   const int64_t size = length_of(value), given = integer_of(key, "an index"), at = given < 0 ? given + size : given;
   if (at < 0 || at >= size) return Value::undefined(cat("item ", given));
   if (value.sequence()) return (*value.sequence()->items)[static_cast<size_t>(at)];
-  const std::string_view text = *value.string(), behind = text.substr(byte_of(text, at));
-  return Value::text(value.marked()->part(behind.substr(0, byte_of(behind, 1))));
+  const std::string_view text = *value.string(), rest = text.substr(byte_of(text, at));
+  return Value::text(value.marked()->part(rest.substr(0, byte_of(rest, 1))));
 }
 
 }  // namespace witan::jinja

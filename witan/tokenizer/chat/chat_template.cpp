@@ -23,12 +23,12 @@ constexpr uint64_t kWork = uint64_t{1} << 24, kWorkPerByte = 256, kMostWork = ui
 constexpr uint64_t kWorkPerUnit = 2048;
 
 Value checked_text(const std::string& text, const char* what) {
-  require<DataError>(find_invalid_utf8(text) == std::string::npos, "a message's ", what, " is not UTF-8");
+  require<DataError>(find_invalid_utf8(text) == std::string::npos, "a message's ", what, " is not valid UTF-8");
   return Value::text(text);
 }
 
-// Templates make control tokens of roles, such as <|user|>, and may write the names of members; a plain word spells
-// none by itself.
+// Templates build control tokens from roles, such as <|user|>, and may print the names of members. A plain word cannot
+// spell a control token by itself.
 bool is_plain_word(const std::string& text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';

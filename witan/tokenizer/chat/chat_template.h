@@ -1,8 +1,8 @@
-// Chat templates: how a model's conversations become text. A template is written in a part of Jinja, and is set up as
-// Hugging Face's apply_chat_template does it: blocks are trimmed (trim_blocks, lstrip_blocks), `tools` and `documents`
-// are none unless they are given, undefined names print nothing, values cannot be changed, and {% generation %} blocks
-// hold what the model says itself. docs/finetune.md lists what is supported; what is not is refused by name and line.
-// Jinja: https://jinja.palletsprojects.com/en/stable/templates/
+// Chat templates, which turn a model's conversations into text. They are written in a subset of Jinja and rendered as
+// by Hugging Face's apply_chat_template: blocks are trimmed (trim_blocks, lstrip_blocks), `tools` and `documents` are
+// none unless given, undefined names print nothing, values are immutable, and {% generation %} blocks contain what the
+// model itself says. docs/finetune.md lists what is supported; anything else is refused with its name and line. Jinja:
+// https://jinja.palletsprojects.com/en/stable/templates/
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,19 @@ namespace witan {
 
 struct ChatMessage {
   std::string role, content;
-  std::string json =
-      {};  // the whole message as a JSON object, instead of role and content; empty: they are the message
+  std::string json = {};  // the whole message as a JSON object, which replaces role and content; empty: unused
 };
 
 struct ChatTemplateOptions {
-  bool add_generation_prompt = false;          // ends with what stands before an answer
-  std::string bos_token = {}, eos_token = {};  // empty: not defined
+  bool add_generation_prompt = false;          // ends with the start of an answer
+  std::string bos_token = {}, eos_token = {};  // empty: undefined
   std::string tools = {};                      // a JSON array; empty: none
-  std::string variables = {};                  // a JSON object of further names, such as {"enable_thinking": false}
-  // What strftime_now() tells, in seconds since 1970, of UTC; nothing: the clock's local time.
+  std::string variables = {};                  // a JSON object of further variables, such as {"enable_thinking": false}
+  // The time for strftime_now(), in seconds since 1970, in UTC; nullopt: the current local time.
   std::optional<int64_t> now = {};
 };
 
-// What a template's raise_exception() throws: it does not take this conversation.
+// Thrown by a template's raise_exception(): the template refuses this conversation.
 class ConversationError : public DataError {
  public:
   using DataError::DataError;
@@ -42,21 +41,21 @@ class ConversationError : public DataError {
 
 struct RenderedChat {
   std::string text;
-  std::vector<TextSpan> generated;  // by {% generation %} blocks, in order
-  // What messages, tools and variables wrote, in order: special tokens that it spells are text. The template's own
-  // text, its bos_token and eos_token, and roles that are plain words are not part of it.
+  std::vector<TextSpan> generated;  // written by {% generation %} blocks, sorted
+  // Text from messages, tools and variables, sorted; special tokens spelled in it are plain text. Excludes the
+  // template's own text, its bos_token and eos_token, and roles that are plain words.
   std::vector<TextSpan> given = {};
 };
 
 // Immutable and cheap to copy; may be used from several threads.
 class ChatTemplate {
  public:
-  // `name` is what messages call it, such as the file's path. Throws DataError("NAME:LINE: ...") for text that is not a
-  // template and for what is beyond the supported part of Jinja.
+  // `name` identifies the template in messages, such as the path of its file. Throws DataError("NAME:LINE: ...") for
+  // text that is not a template or goes beyond the supported part of Jinja.
   ChatTemplate(std::string source, std::string name);
 
-  // Throws ConversationError when the template raises one, DataError for what goes wrong otherwise: text that is not
-  // UTF-8, JSON that is none, an operation on values that do not have it, more work than a template may take.
+  // Throws ConversationError if the template raises an exception, DataError for all other failures: text that is not
+  // UTF-8, invalid JSON, an operation that a value does not support, more work than a template may take.
   std::string render(std::span<const ChatMessage> messages, const ChatTemplateOptions& options = {}) const;
   RenderedChat render_chat(std::span<const ChatMessage> messages, const ChatTemplateOptions& options = {}) const;
 
@@ -70,19 +69,19 @@ class ChatTemplate {
   std::shared_ptr<const Program> program_;
 };
 
-// A model's template and the tokens that it is given.
+// A model's template and the tokens that are passed to it.
 struct FoundChatTemplate {
   ChatTemplate chat;
   std::string bos_token, eos_token;
 };
 
-// The template of a Hugging Face folder, or of a run, which keeps such a folder's files in RUN/hf: chat_template.jinja,
-// else the chat_template of tokenizer_config.json (of several the one that is called "default"). bos_token and
-// eos_token are tokenizer_config.json's, else special_tokens_map.json's. Nothing when the folder has none. Throws
-// DataError, CorruptionError, IoError.
+// The template of a Hugging Face folder, or of a run, which keeps the files of such a folder in RUN/hf:
+// chat_template.jinja, else chat_template in tokenizer_config.json (of several, the one named "default"). bos_token and
+// eos_token come from tokenizer_config.json, else from special_tokens_map.json. Returns nullopt if the folder has no
+// template. Throws DataError, CorruptionError, IoError.
 std::optional<FoundChatTemplate> find_chat_template(const fs::path& folder);
 
-// Likewise of a file: a template, or a JSON file with a "chat_template". The tokens are those of the folder it lies in.
+// Reads a template from a file, or from the "chat_template" of a JSON file. The tokens come from the file's folder.
 FoundChatTemplate read_chat_template(const fs::path& file);
 
 // A template of a row's fields, as lm-evaluation-harness has them in its tasks. Unlike chat templates it keeps white

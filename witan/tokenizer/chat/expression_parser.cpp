@@ -11,7 +11,7 @@
 namespace witan::jinja {
 namespace {
 
-constexpr int kMostHeight = 400;  // of an expression
+constexpr int kMostHeight = 400;  // of an expression's tree
 
 class ExpressionParser {
  public:
@@ -74,7 +74,7 @@ class ExpressionParser {
            cursor_.is_symbol(")");
   }
 
-  // One item, or several with commas between them.
+  // One item, or several separated by commas.
   template <class Item>
   ExpressionPtr tuple_of(const Item& item) {
     ExpressionPtr first = item();
@@ -85,7 +85,7 @@ class ExpressionParser {
     return made;
   }
 
-  // Operands with one operator between them.
+  // Operands joined by the same operator.
   template <class Skip, class Operand>
   ExpressionPtr chain(Kind kind, const Skip& skip, const Operand& operand) {
     ExpressionPtr first = operand();

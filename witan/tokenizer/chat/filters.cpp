@@ -29,7 +29,7 @@ const Value& needed(const Arguments& arguments, size_t place, const char* name, 
   return *value;
 }
 
-// ---- of text
+// ---- filters of text
 
 enum class Markup { stays, goes };
 
@@ -103,7 +103,7 @@ Value as_json(const Value& input, const Arguments& arguments, Work& work) {
     const Sequence* pair = given->sequence();
     require<DataError>(pair && pair->items->size() == 2 && (*pair->items)[0].string() && (*pair->items)[1].string() &&
                            weight_of(*given) <= 16,
-                       "tojson: separators must be two short strings, of items and behind keys");
+                       "tojson: separators must be two short strings: between items, and after keys");
     style.separators = {*(*pair->items)[0].string(), *(*pair->items)[1].string()};
   }
   const auto* sequence = input.sequence();
@@ -134,9 +134,10 @@ Value as_markup(const Value& input, const Arguments& arguments, Work&) {
   return Value::text(std::move(text));
 }
 
-// ---- of numbers
+// ---- filters of numbers
 
-// The digits of a number in Python's notation, without its sign; _ may stand between digits. Nothing if malformed.
+// Removes the underscores that Python allows between the digits of a number without a sign. Returns nullopt if
+// malformed.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -149,7 +150,7 @@ std::optional<std::string> without_underscores(std::string_view text) {
   return digits;
 }
 
-// Python's int(text, base) of ASCII.
+// Python's int(text, base), for ASCII.
 std::optional<Value> read_integer(std::string_view text, int64_t base) {
   text = strip(text, Ends::both);
   const bool negative = text.starts_with('-');
@@ -172,7 +173,7 @@ std::optional<Value> read_integer(std::string_view text, int64_t base) {
   return Value::integer((negative ? "-" : "") + std::to_string(number));
 }
 
-// Python's float(text) of ASCII.
+// Python's float(text), for ASCII.
 std::optional<double> read_real(std::string_view text) {
   text = strip(text, Ends::both);
   const bool negative = text.starts_with('-');
@@ -221,7 +222,7 @@ Value as_float(const Value& input, const Arguments& arguments, Work&) {
 
 __extension__ typedef __int128 Wide;
 
-// Python's round(): to even where both neighbours are as near.
+// Python's round(): ties go to even.
 Value round_integer(int64_t number, int64_t places) {
   if (places >= 0) return Value::integer(number);
   if (places < -18) return Value::integer(0);
@@ -245,7 +246,8 @@ Value rounded(const Value& input, const Arguments& arguments, Work&) {
   if (method == "common" && !input.as<double>()) return round_integer(integer_of(input, "the number"), places);
   require<DataError>(places >= 0 && places <= 300, "round: a precision of ", places, " is not supported for floats");
   const double number = number_of(input);
-  require<DataError>(std::isfinite(number) || method == "common", "round: ", str(input), " has no integer near it");
+  require<DataError>(std::isfinite(number) || method == "common", "round: ", str(input),
+                     " cannot be rounded to an integer");
   if (method == "common")
     return Value::Variant(std::isfinite(number) ? std::strtod(fmt::format("{:.{}f}", number, places).c_str(), nullptr)
                                                 : number);
@@ -260,9 +262,9 @@ Value absolute(const Value& input, const Arguments& arguments, Work& work) {
   return negative || input.as<bool>() || input.as<double>() ? apply_sign(negative ? "-" : "+", input, work) : input;
 }
 
-// ---- of lists
+// ---- filters of lists
 
-// `a.b` is the item b of the item a, `a.0` its first one.
+// `a.b` is the item b of the item a; `a.0` is its first item.
 Value by_path(const Value& item, const Value& path) {
   if (!path.string()) return item_of(item, path);
   Value value = item;
@@ -274,7 +276,7 @@ Value by_path(const Value& item, const Value& path) {
   return value;
 }
 
-// What items are compared by: they themselves or an attribute, strings in lower case unless case counts.
+// The key by which items are compared: the item or an attribute of it, in lower case unless case counts.
 Value key_of(const Value& item, const Value* attribute, bool exact) {
   Value own = attribute && !attribute->is_none() ? by_path(item, *attribute) : item;
   return own.string() && !exact ? Value::text(lower(*own.string())) : own;
@@ -322,7 +324,7 @@ Value unique(const Value& input, const Arguments& arguments, Work& work) {
   return Value::list(std::move(kept));
 }
 
-// `attribute` may name several, with commas between them.
+// `attribute` may name several attributes, separated by commas.
 Items keys_of(const Value& item, const Value* attribute, bool exact) {
   if (!attribute || !attribute->string()) return {key_of(item, attribute, exact)};
   Items keys;
@@ -399,8 +401,8 @@ Value sorted_pairs(const Value& input, const Arguments& arguments, Work& work) {
                    flag(arguments.find(2, "reverse")), work);
 }
 
-// The arguments behind the first `count`.
-Arguments behind(const Arguments& arguments, size_t count) {
+// The arguments without the first `count` positional ones.
+Arguments without_first(const Arguments& arguments, size_t count) {
   Arguments rest = arguments;
   rest.values.erase(rest.values.begin(),
                     rest.values.begin() + static_cast<ptrdiff_t>(std::min(count, rest.values.size())));
@@ -425,7 +427,8 @@ Value mapped(const Value& input, const Arguments& arguments, Work& work) {
   }
   const std::string name = name_argument(arguments, 0, "map");
   require<DataError>(is_filter(name), "map: the filter ", clipped(name), " is not supported");
-  for (const Value& item : items_of(input)) items.push_back(apply_filter(name, item, behind(arguments, 1), work));
+  for (const Value& item : items_of(input))
+    items.push_back(apply_filter(name, item, without_first(arguments, 1), work));
   return Value::list(std::move(items));
 }
 
@@ -438,7 +441,7 @@ Filter choosing(bool by_attribute, bool wanted, const char* filter) {
     const bool tested = arguments.values.size() > test_at;
     const std::string name = tested ? name_argument(arguments, test_at, "select") : "";
     require<DataError>(!tested || is_test(name), filter, ": the test ", clipped(name), " is not supported");
-    const Arguments rest = behind(arguments, test_at + 1);
+    const Arguments rest = without_first(arguments, test_at + 1);
     Items chosen;
     for (const Value& item : items_of(input)) {
       const Value value = by_attribute ? by_path(item, arguments.values[0]) : item;

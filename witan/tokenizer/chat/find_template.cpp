@@ -16,7 +16,7 @@ Json read_json(const fs::path& path) {
   return json;
 }
 
-// A token is its text, or an object that has it as "content".
+// A token is given as a string, or as an object with the string as "content".
 std::string token_of(const fs::path& folder, const char* key) {
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const Json config = read_json(folder / file);
@@ -33,20 +33,20 @@ FoundChatTemplate with_tokens(ChatTemplate chat, const fs::path& folder) {
   return {std::move(chat), token_of(folder, "bos_token"), token_of(folder, "eos_token")};
 }
 
-// The template in a JSON file: a text, or a list of {"name", "template"}, of which "default" is taken.
+// The template in a JSON file: a string, or a list of {"name", "template"}, from which this takes "default".
 std::optional<ChatTemplate> in_json(const fs::path& path) {
   const Json config = read_json(path);
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return ChatTemplate(found->get<std::string>(), path.string() + ": chat_template");
-  require<CorruptionError>(found->is_array(), path.string(), ": chat_template is neither a text nor a list");
+  require<CorruptionError>(found->is_array(), path.string(), ": chat_template must be a string or a list");
   for (const Json& one : *found)
     if (one.is_object() && one.value("name", Json()) == "default" && one.contains("template") &&
         one["template"].is_string())
       return ChatTemplate(one["template"].get<std::string>(), path.string() + ": chat_template");
   throw DataError(cat(path.string(),
-                      ": chat_template has several templates, and none is called \"default\"; give the "
-                      "one that is meant as a file (--chat-template FILE)"));
+                      ": chat_template has several templates, but none is named \"default\": give one "
+                      "of them as a file (--chat-template FILE)"));
 }
 
 }  // namespace

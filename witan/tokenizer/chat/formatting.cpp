@@ -21,13 +21,13 @@ bool among_types(char c, std::string_view all) {
   return all.find(c) != all.npos;
 }
 
-// Takes what is a number at the beginning.
+// Consumes a number at the beginning.
 std::optional<int64_t> take_digits(std::string_view& text) {
   int64_t number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || text[0] == '-' || read.ptr == text.data()) return std::nullopt;
   require<DataError>(read.ec == std::errc() && number <= kMostFormatWidth,
-                     "a format's width or precision is more than ", kMostFormatWidth);
+                     "the width or precision of a format exceeds ", kMostFormatWidth);
   text.remove_prefix(static_cast<size_t>(read.ptr - text.data()));
   return number;
 }
@@ -59,7 +59,7 @@ FormatSpec parse_spec(std::string_view text) {
   spec.grouping = take(",_");
   if (take(".")) {
     const auto precision = take_digits(text);
-    require<DataError>(precision.has_value(), "the format ", clipped(whole), " has no precision behind its point");
+    require<DataError>(precision.has_value(), "the format ", clipped(whole), " has no precision after its point");
     spec.precision = *precision;
   }
   spec.type = take("sdboxXcnfFeEgG%");
@@ -68,7 +68,7 @@ FormatSpec parse_spec(std::string_view text) {
   return spec;
 }
 
-// Groups of three digits, of what stands before a point or exponent.
+// Groups the digits before a point or exponent by three.
 std::string grouped(const std::string& digits, char separator) {
   const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
   std::string out;
@@ -84,7 +84,7 @@ std::string integer_digits(const Value& value, const FormatSpec& spec, std::stri
     const std::string text = value.as<bool>() ? std::to_string(integer_of(value, "a number")) : str(value);
     return text.starts_with('-') ? text.substr(1) : text;
   }
-  const int64_t number = integer_of(value, "what is written in another base than 10");
+  const int64_t number = integer_of(value, "a number in a base other than 10");
   const uint64_t size = number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
   if (spec.alternate) prefix = std::string{'0', spec.type};
   return spec.type == 'b'   ? fmt::format("{:b}", size)
@@ -160,11 +160,11 @@ MarkedText formatted(const Value& value, std::string_view spec) {
 }
 
 MarkedText marked_repr(const Value& value) {
-  MarkedText list = marked_str(Value::list({value}));  // as a list shows it, between its brackets
+  MarkedText list = marked_str(Value::list({value}));  // as printed in a list, without the brackets
   return list.part(std::string_view(list.bytes).substr(1, list.bytes.size() - 2));
 }
 
-// One % with its flags, width, precision and type, of which `text` is behind the % and a key.
+// Formats one % conversion. `text` starts after the % and any key, with flags, width, precision and type.
 MarkedText percent_one(std::string_view& text, const Value& value) {
   FormatSpec spec;
   for (; !text.empty() && among_types(text[0], "#0- +"); text.remove_prefix(1)) {
@@ -197,7 +197,7 @@ MarkedText percent_one(std::string_view& text, const Value& value) {
   return format_number(real ? Value::integer(fmt::format("{:.0f}", std::trunc(*real))) : value, spec);
 }
 
-// A field of braces: its name with any .attribute and [item], then !r or !s, and :format.
+// A field in braces: its name with any .attribute and [item], then !r or !s, and :format.
 class BraceFields {
  public:
   explicit BraceFields(const Arguments& arguments) : arguments_(arguments) {}
@@ -226,7 +226,7 @@ class BraceFields {
     const bool number = head.find_first_not_of("0123456789") == head.npos;
     Value value;
     if (number) {
-      require<DataError>(counted_ != !head.empty() || !began_, "{} and {0} do not go together");
+      require<DataError>(counted_ != !head.empty() || !began_, "{} and {0} cannot be mixed");
       began_ = true;
       counted_ = head.empty();
       const int64_t place = head.empty() ? next_++ : integer_of(Value::integer(head), "a place");
@@ -257,7 +257,7 @@ class BraceFields {
 
   const Arguments& arguments_;
   int64_t next_ = 0;
-  bool counted_ = false, began_ = false;  // {} rather than {0}
+  bool counted_ = false, began_ = false;  // counted_: fields are {} rather than {0}
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// Line ends are \n.
+// Converts line ends to \n.
 std::string normalized(std::string_view source, bool keep_trailing_newline) {
   std::string text;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -56,7 +56,7 @@ void append_utf8(std::string& out, uint32_t c) {
   }
 }
 
-// xe9, u4e00 or U0001f600 of one character beyond ASCII.
+// A character beyond ASCII as xe9, u4e00 or U0001f600.
 std::string written_as_escape(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(character[i])); };
   uint32_t c = byte(0) & (0xFFU >> (character.size() + 1));
@@ -88,7 +88,7 @@ class Lexer {
     at_ += bytes;
   }
 
-  // The text up to the next tag, and the tag.
+  // Reads the text up to the next tag, and the tag.
   void read_text() {
     size_t tag = at_;
     while ((tag = source_.find('{', tag)) != std::string::npos) {
@@ -119,7 +119,7 @@ class Lexer {
       read_tag(opens == '{');
   }
 
-  // lstrip_blocks: a tag that is first on its line takes the white space before it.
+  // lstrip_blocks: removes white space before a tag at the start of its line.
   void strip_line(std::string& text) const {
     const size_t line = text.rfind('\n') + 1;  // npos + 1 == 0
     if (line == 0 && !line_starting_) return;
@@ -132,7 +132,7 @@ class Lexer {
     advance(size);
   }
 
-  // Behind a tag's end: all white space, or with trim_blocks one line end.
+  // Skips what follows a tag: all white space, or with trim_blocks one line end.
   void end_tag(bool strip, bool trim) {
     line_starting_ = false;
     if (strip) {
@@ -153,7 +153,7 @@ class Lexer {
     end_tag(sign == '-', sign != '+');
   }
 
-  // The size of a tag's rest with nothing but this word, its end included; 0 where another one is.
+  // If the rest of the tag consists of this word only, returns its size including the end of the tag, else 0.
   size_t tag_size(size_t from, std::string_view word) const {
     const auto skip = [&](size_t at) {
       while (at < source_.size() && is_space(source_[at])) ++at;
@@ -166,7 +166,7 @@ class Lexer {
     return source_.compare(at, 2, "%}") == 0 ? at + 2 - from : 0;
   }
 
-  // What stands up to {% endraw %} is text. `size` is what the tag that begins it has left.
+  // Reads everything up to {% endraw %} as text. `size` is what remains of the opening tag.
   void read_raw(size_t size) {
     const bool strip = source_[at_ + size - 3] == '-';
     advance(size);
@@ -295,8 +295,8 @@ class Lexer {
     advance(end + 1);
   }
 
-  // The escapes of Python's strings; of others the backslash stays. Jinja writes characters beyond ASCII as escapes
-  // first, so that a backslash before one leaves the escape's text.
+  // Resolves the escapes of Python's strings and keeps the backslash of others. Jinja first writes characters beyond
+  // ASCII as escapes, so that a backslash before one leaves the text of the escape.
   std::string unescaped(std::string_view text) const {
     constexpr std::string_view kNames = "abfnrtv\\'\"", kValues = "\a\b\f\n\r\t\v\\'\"", kOctal = "01234567";
     std::string out;
@@ -339,10 +339,10 @@ class Lexer {
     for (const char c : text.substr(from, digits)) {
       const std::string_view all = "0123456789abcdef";
       const size_t digit = all.find(static_cast<char>(c >= 'A' && c <= 'F' ? c + 32 : c));
-      if (digit == all.npos) fail("an escape in a string has other than hexadecimal digits");
+      if (digit == all.npos) fail("an escape in a string has a digit that is not hexadecimal");
       value = value * 16 + static_cast<uint32_t>(digit);
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fail("an escape in a string is no character");
+    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fail("an escape in a string is not a valid character");
     return value;
   }
 

@@ -12,25 +12,26 @@ struct Token {
   enum class Kind { text, output_begin, output_end, block_begin, block_end, name, string, integer, real, symbol, end };
   Kind kind = Kind::end;
   int line = 0;
-  std::string text = {};  // of a string: what it stands for
+  std::string text = {};  // of a string: its value, without quotes and escapes
 };
 
-// What Jinja's Environment is told of white space; by default what Hugging Face's chat templates are written for.
+// The white-space options of Jinja's Environment; the defaults are those of Hugging Face's chat templates.
 struct Whitespace {
-  bool trim_blocks = true;             // a block takes the line end behind it
-  bool lstrip_blocks = true;           // one that is first on its line takes the white space before it
-  bool keep_trailing_newline = false;  // of the template
+  bool trim_blocks = true;             // removes the line end after a block
+  bool lstrip_blocks = true;           // removes white space before a block at the start of its line
+  bool keep_trailing_newline = false;  // keeps a line end at the end of the template
 };
 
 // Throws DataError("NAME:LINE: ...").
 std::vector<Token> tokenize(std::string_view source, const std::string& name, const Whitespace& whitespace = {});
 
+// A position in the tokens of a template, from which the parsers read.
 class TokenCursor {
  public:
-  // `name` is the template's, for messages; it outlives the cursor. The last token is of kind end.
+  // `name` is the template's, for messages, and must outlive this. The last token must be of kind end.
   TokenCursor(std::vector<Token> tokens, const std::string& name) : tokens_(std::move(tokens)), name_(name) {}
 
-  // A block or a bracket is open as long as it lives. Throws DataError if there are too many.
+  // Counts an open block or bracket while in scope. Throws DataError if too many are open.
   class Nesting {
    public:
     explicit Nesting(TokenCursor& cursor);
@@ -48,16 +49,16 @@ class TokenCursor {
   const Token& now() const { return tokens_[at_]; }
   const Token& after() const;  // the one that follows now()
   Token take();
-  std::string shown() const;  // now(), for messages
+  std::string shown() const;  // the text of now(), for messages
 
   bool is_symbol(std::string_view text) const { return is(Token::Kind::symbol, text); }
   bool is_name(std::string_view text) const { return is(Token::Kind::name, text); }
 
-  // Take the token if it is this one, and say whether it was.
+  // Consume the token if it is this one. Return whether it was.
   bool skip_symbol(std::string_view text) { return skip(Token::Kind::symbol, text); }
   bool skip_name(std::string_view text) { return skip(Token::Kind::name, text); }
 
-  // Take the token. Throw DataError if it is another one.
+  // Consume the token. Throw DataError if it is a different one.
   void expect_symbol(std::string_view text);
   void expect_end(Token::Kind kind);  // block_end or output_end
   std::string expect_name(const char* what);

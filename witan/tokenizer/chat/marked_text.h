@@ -1,5 +1,6 @@
-// Text that knows which of its bytes come from the conversation and not from the template. A chat template's own
-// special tokens are control tokens; those that a message spells are text (Tokenizer::encode() with literal spans).
+// Text that records which of its bytes come from the conversation rather than from the template. Special tokens that a
+// chat template writes are control tokens; those spelled in a message are text (Tokenizer::encode_to() with literal
+// spans).
 #pragma once
 
 #include <string>
@@ -13,20 +14,20 @@ namespace witan::jinja {
 
 struct MarkedText {
   std::string bytes = {};
-  std::vector<TextSpan> given = {};  // what messages, tools and variables hold: in order, apart from each other
-  bool markup = false;               // Jinja's Markup: `safe` or escaped, so that + and % escape what they add
+  std::vector<TextSpan> given = {};  // from messages, tools and variables: sorted and disjoint
+  bool markup = false;               // Jinja's Markup, from `safe` or `escape`: + escapes what it appends
 
   void append(std::string_view own) { bytes += own; }
   void append(const MarkedText& other) { append(other, 0, other.bytes.size()); }
-  // Bytes [begin, begin + count) of the other text.
+  // Appends the bytes [begin, begin + count) of the other text.
   void append(const MarkedText& other, size_t begin, size_t count);
-  // The part that the view shows, which is one of `bytes`.
+  // The part that `view` covers, a view of `bytes`.
   MarkedText part(std::string_view view) const;
-  // What a function made of this text as a whole: all of it is given if any of this is.
+  // `made` is the result of a function of the whole text: all of it counts as given if any of this text does.
   MarkedText remade(std::string made) const;
 };
 
-// With &, <, >, ' and " as HTML writes them; markup stays as it is.
+// Escapes &, <, >, ' and " for HTML, unless the text is markup already.
 MarkedText escaped(const MarkedText& text);
 
 }  // namespace witan::jinja

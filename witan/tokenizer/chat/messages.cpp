@@ -20,7 +20,7 @@ bool is_text_part(const Value& part) {
   return type && type->string() && *type->string() == "text" && text && text->string();
 }
 
-// A list of nothing but text is that text.
+// Joins a list that consists of text parts.
 Value joined_content(const Value& content) {
   const jinja::Sequence* parts = content.sequence();
   if (!parts) return content;
@@ -37,12 +37,12 @@ Value decoded_arguments(const Value& arguments) {
   require<DataError>(arguments.string() != nullptr, kCallForm, "the arguments of a call are ", type_name(arguments),
                      ", not an object or its JSON in a string");
   Value decoded = jinja::from_json(*arguments.string(), cat(kCallForm, "arguments"));
-  require<DataError>(decoded.entries() != nullptr, kCallForm, "the arguments of a call must be a JSON object, and are ",
+  require<DataError>(decoded.entries() != nullptr, kCallForm, "the arguments of a call must be a JSON object, but are ",
                      type_name(decoded));
   return decoded;
 }
 
-// With the arguments of its function, or its own, decoded.
+// Decodes the arguments of the call, or of its function.
 Value normal_call(const Value& call) {
   require<DataError>(call.entries() != nullptr, kCallForm, "a call is ", type_name(call));
   Entries entries = *call.entries();
@@ -88,11 +88,11 @@ Value normal_message(const Value& message) {
 Value normal_tools(const Value& given) {
   const Value tools = given.string() ? jinja::from_json(*given.string(), "tools") : given;
   if (tools.is_undefined() || tools.is_none()) return Value::none();
-  require<DataError>(tools.sequence() != nullptr, "tools must be a list, and are ", type_name(tools));
+  require<DataError>(tools.sequence() != nullptr, "tools must be a list, but are ", type_name(tools));
   Items items;
   for (const Value& one : *tools.sequence()->items) {
     items.push_back(one.string() ? jinja::from_json(*one.string(), "a tool") : one);
-    require<DataError>(items.back().entries() != nullptr, "a tool must be an object, and is ", type_name(items.back()));
+    require<DataError>(items.back().entries() != nullptr, "a tool must be an object, but is ", type_name(items.back()));
   }
   return items.empty() ? Value::none() : Value::list(std::move(items));
 }
@@ -101,7 +101,7 @@ Value decoded_messages(const Value& messages) {
   if (!messages.string()) return messages;
   try {
     return jinja::from_json(*messages.string(), "messages");
-  } catch (const DataError&) {  // it is a text
+  } catch (const DataError&) {  // it is plain text
     return messages;
   }
 }

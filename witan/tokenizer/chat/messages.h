@@ -1,6 +1,6 @@
-// Messages and tools as chat templates expect them, whichever door they come through: rows that are trained on and
-// requests that are served are rendered alike. Clients and data sets write parts of them as JSON in strings, as
-// OpenAI's API has the arguments of calls and as tables keep what differs from row to row.
+// Normalises messages and tools to the form that chat templates expect, so that training data and served requests are
+// rendered alike. Clients and data sets may encode parts of them as JSON in strings: OpenAI's API does so for the
+// arguments of calls, and tables for columns whose type differs from row to row.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace witan {
 
-// The message with its content in parts of text joined to one string, an empty one where there are but tool_calls;
-// these, and their arguments, as what they are where they are JSON in strings. Parts of other kinds stay a list.
-// Throws DataError("tool_calls ..."), for a message that is no object with a role too.
+// Joins content that is a list of text parts to one string (content with other parts stays a list), sets it to an empty
+// string if the message only has tool_calls, and decodes tool_calls and their arguments if they are JSON in strings.
+// Throws DataError("tool_calls ..."), and for a message that is not an object with a role.
 jinja::Value normal_message(const jinja::Value& message);
 
-// A list of objects; none where there are no tools. A string is decoded, and one in the list. Throws DataError.
+// The tools as a list of objects, decoded if they are JSON in strings; none if there are no tools. Throws DataError.
 jinja::Value normal_tools(const jinja::Value& tools);
 
-// The list of messages that a JSON string has; anything else as it is.
+// Decodes messages that are a JSON string; returns anything else unchanged.
 jinja::Value decoded_messages(const jinja::Value& messages);
 
 }  // namespace witan

@@ -15,7 +15,7 @@ using StringMethod = std::function<Value(const MarkedText& text, const Arguments
 const MarkedText& text_argument(const Arguments& arguments, size_t place, std::string_view name) {
   const Value* value = arguments.find(place, name);
   require<DataError>(value && value->string(), "the argument ", name, " must be a string",
-                     value ? cat(", and is ", type_name(*value)) : "");
+                     value ? cat(", but is ", type_name(*value)) : "");
   return *value->marked();
 }
 
@@ -50,7 +50,7 @@ StringMethod splitting(bool from_right) {
   };
 }
 
-// What stands before the separator, it, and what stands behind it.
+// Splits into the text before the separator, the separator, and the text after it.
 StringMethod partition(bool from_right) {
   return [from_right](const MarkedText& text, const Arguments& arguments, Work& work) {
     arguments.check("partition", {"sep"});

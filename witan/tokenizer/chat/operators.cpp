@@ -66,7 +66,7 @@ Value joined_texts(const MarkedText& a, const MarkedText& b) {
   return Value::text(std::move(text));
 }
 
-// Python's slices: where they begin, and how many items they have.
+// A slice in Python's sense: where it begins, its step and how many items it has.
 struct SliceRange {
   int64_t begin = 0, step = 1, count = 0;
 };
@@ -132,8 +132,8 @@ Value slice_of(const Value& value, std::optional<int64_t> from, std::optional<in
   Items items;
   if (value.string() && range.step == 1) {
     const std::string_view text = *value.string();
-    const std::string_view behind = text.substr(byte_of(text, range.begin));
-    return Value::text(value.marked()->part(behind.substr(0, byte_of(behind, range.count))));
+    const std::string_view rest = text.substr(byte_of(text, range.begin));
+    return Value::text(value.marked()->part(rest.substr(0, byte_of(rest, range.count))));
   }
   work.take(static_cast<uint64_t>(length_of(value)) * 4);
   const Items all = items_of(value);

@@ -26,7 +26,7 @@ class StatementParser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  // Up to a block that begins with one of the words, which is next then; without words up to the end.
+  // Parses up to a block that begins with one of these words, which is then the next token; without words, to the end.
   Block block(Words until) {
     const TokenCursor::Nesting nesting(cursor_);
     Block statements;
@@ -79,7 +79,7 @@ class StatementParser {
 
   [[noreturn]] void refuse(const std::string& word) const {
     if (word.starts_with("end") || word == "else" || word == "elif")
-      cursor_.fail(cat("{% ", word, " %} has no beginning"));
+      cursor_.fail(cat("{% ", word, " %} has no matching opening block"));
     cursor_.fail(cat("the statement {% ", clipped(word),
                      " %} is not supported: for, if, set, macro, filter, generation, raw, "
                      "break and continue are"));
@@ -128,7 +128,7 @@ class StatementParser {
     cursor_.expect_end(Token::Kind::block_end);
   }
 
-  // One target, or several with commas between them.
+  // One target, or several separated by commas.
   Target targets() {
     Target first = target();
     if (!cursor_.is_symbol(",")) return first;
@@ -206,7 +206,7 @@ class StatementParser {
 
   void generation(Statement& made) {
     made.kind = Statement::Kind::generation;
-    if (in_generation_) cursor_.fail("{% generation %} stands within another one");
+    if (in_generation_) cursor_.fail("{% generation %} within another one is not supported");
     has_generation_ = in_generation_ = true;
     cursor_.expect_end(Token::Kind::block_end);
     body(made, "endgeneration");
@@ -214,7 +214,7 @@ class StatementParser {
   }
 
   TokenCursor cursor_;
-  int loops_ = 0;  // that the statement is in
+  int loops_ = 0;  // loops around the current statement
   bool in_macro_ = false, in_generation_ = false, has_generation_ = false;
 };
 

@@ -7,10 +7,10 @@
 namespace witan::jinja {
 namespace {
 
-constexpr int kMostCalls = 1000;  // of evaluate() and execute() within one another
+constexpr int kMostCalls = 1000;  // nested calls of evaluate() and execute()
 constexpr size_t kMostOutput = 256 << 20;
-// What a step of the interpreter costs, and a turn of a loop, which makes a scope.
-constexpr uint64_t kStep = 8, kTurn = 32;
+// The cost of a step of the interpreter, and of an iteration of a loop, which creates a scope.
+constexpr uint64_t kStep = 8, kIteration = 32;
 
 }  // namespace
 
@@ -155,8 +155,8 @@ Rendering::Leaving Rendering::loop(const Statement& statement) {
   }
   Loop& state = loops_.emplace_back(Loop{items});
   for (; state.index < items->size(); ++state.index) {
-    work_.take(kTurn);
-    Scope own{scope_};  // of each turn: nothing that is set lasts to the next one
+    work_.take(kIteration);
+    Scope own{scope_};  // one per iteration: variables do not survive it
     scope_ = &own;
     own.names.insert_or_assign("loop", Value::Variant(static_cast<const Loop*>(&state)));
     bind(statement.target, (*items)[state.index]);
@@ -202,9 +202,7 @@ void Rendering::set(const Statement& statement) {
 }
 
 void Rendering::generation(const Statement& statement) {
-  require<DataError>(out_ == &written_,
-                     "{% generation %} within a macro or a block that is captured is not "
-                     "supported");
+  require<DataError>(out_ == &written_, "{% generation %} within a macro or a captured block is not supported");
   const size_t begin = out_->bytes.size();
   Scope own{scope_};
   scope_ = &own;
@@ -295,13 +293,13 @@ Value Rendering::find_name(const std::string& name) {
   return Value::undefined(name);
 }
 
-// A container's repr() looks at every character.
+// repr() of a container visits every character.
 MarkedText Rendering::shown(const Value& value) {
   if (!value.string()) work_.take(weight_of(value) * 4);
   return marked_str(value);
 }
 
-// A key is looked for among all of a dict's.
+// Finding a key compares it with all keys of the dict.
 void Rendering::charge_lookup(const Value& value) {
   if (const Entries* entries = value.entries()) work_.take(entries->size() / 4);
 }
@@ -364,7 +362,7 @@ Value Rendering::call(const Expression& e) {
   if (const Global* global = function.as<Global>()) return call_global(*global, arguments);
   if (const Macro* const* macro = function.as<const Macro*>()) return call_macro(**macro, arguments);
   const std::string name = callee.text.empty() ? "the value" : callee.text;
-  throw DataError(cat(name, " is ", type_name(function), ", and cannot be called"));
+  throw DataError(cat(name, " is ", type_name(function), " and cannot be called"));
 }
 
 Value Rendering::call_global(Global global, const Arguments& arguments) {
@@ -393,7 +391,7 @@ Value Rendering::call_macro(const Macro& macro, const Arguments& arguments) {
   const Statement& definition = *macro.definition;
   const auto& parameters = definition.parameters;
   require<DataError>(arguments.values.size() <= parameters.size(), "the macro ", definition.target.name, " takes ",
-                     parameters.size(), " arguments, and has ", arguments.values.size());
+                     parameters.size(), " arguments, but got ", arguments.values.size());
   for (const auto& [name, value] : arguments.named)
     require<DataError>(std::ranges::any_of(parameters, [&](const auto& one) { return one.first == name; }),
                        "the macro ", definition.target.name, " has no parameter ", name);

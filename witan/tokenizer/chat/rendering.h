@@ -15,14 +15,14 @@ namespace witan::jinja {
 // One rendering of one template. Bounded in work, depth and output.
 class Rendering {
  public:
-  enum class Missing { prints_nothing, is_an_error };  // a name that is not defined, where it would be printed
+  enum class Missing { prints_nothing, is_an_error };  // what printing an undefined name does
 
-  // `most_work`: see Work. `now` as in ChatTemplateOptions. `name` is the template's.
+  // `name` is the template's. `most_work` is the limit of Work. `now` as in ChatTemplateOptions.
   Rendering(const std::string& name, uint64_t most_work, std::optional<int64_t> now,
             Missing missing = Missing::prints_nothing);
 
   void define(const std::string& name, Value value);
-  // Throws as ChatTemplate::render() does. Once.
+  // Throws as ChatTemplate::render() does. To be called once.
   RenderedChat run(const Block& block);
 
  private:
@@ -41,7 +41,7 @@ class Rendering {
   void bind(const Target& target, const Value& value);
   void set(const Statement& statement);
   void generation(const Statement& statement);
-  // What the block writes, in a scope of its own.
+  // The output of the block, which runs in `scope`.
   MarkedText captured(const Block& block, Scope& scope);
   Value filtered(const Statement& statement, Value value);
   void write(const MarkedText& text);

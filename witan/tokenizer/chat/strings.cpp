@@ -26,13 +26,13 @@ size_t last_character(std::string_view text) {
   return at;
 }
 
-// str.isspace() of one character.
+// str.isspace() for one character.
 bool is_white(int32_t c) {
   return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// str.isprintable() of one character.
+// str.isprintable() for one character.
 bool is_printable(int32_t c) {
   switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_CC:
@@ -67,7 +67,7 @@ void append_character(std::string& out, int32_t character) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(utf8proc_encode_char(character, bytes)));
 }
 
-// One character, or what stands for one that is not UTF-8.
+// `one` is one character, or a byte that is not valid UTF-8.
 void append_in_case(std::string& out, std::string_view one, Case to) {
   const int32_t character = first_character(one).first;
   const auto several = std::ranges::lower_bound(kSeveral, character, {}, &CaseEntry::character);
@@ -81,14 +81,14 @@ void append_in_case(std::string& out, std::string_view one, Case to) {
                                               : utf8proc_tolower(character));
 }
 
-// Unicode's "cased" and "case-ignorable", as far as the end of a Greek word asks for them.
+// Unicode's "cased" and "case-ignorable", as far as the final sigma of a Greek word requires them.
 bool is_cased(int32_t c) {
   const auto category = utf8proc_category(c);
   return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT ||
          utf8proc_toupper(c) != c || utf8proc_tolower(c) != c;
 }
 
-bool is_passed_over(int32_t c) {
+bool is_case_ignorable(int32_t c) {
   constexpr std::u32string_view kMarks = U"'.:^`\u00a8\u00ad\u00b7\u2018\u2019\u2024\u2027";
   const auto category = utf8proc_category(c);
   return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME || category == UTF8PROC_CATEGORY_CF ||
@@ -96,21 +96,21 @@ bool is_passed_over(int32_t c) {
          kMarks.find(static_cast<char32_t>(c)) != kMarks.npos;
 }
 
-// Whether the sigma at [at, at + 2) ends a word: a cased character comes before, and none after.
+// Whether the sigma at [at, at + 2) ends a word: a cased character precedes it, and none follows.
 bool is_final_sigma(std::string_view text, size_t at) {
   size_t before = at;
   bool cased = false;
   while (before > 0) {
     before = last_character(text.substr(0, before));
     const int32_t c = first_character(text.substr(before)).first;
-    if (is_passed_over(c)) continue;
+    if (is_case_ignorable(c)) continue;
     cased = is_cased(c);
     break;
   }
   if (!cased) return false;
   for (std::string_view rest = text.substr(at + 2); !rest.empty();) {
     const auto [c, size] = first_character(rest);
-    if (!is_passed_over(c)) return !is_cased(c);
+    if (!is_case_ignorable(c)) return !is_cased(c);
     rest.remove_prefix(size);
   }
   return true;
@@ -137,7 +137,7 @@ std::string in_case(std::string_view text, Case to) {
   return out;
 }
 
-// Cuts at runs of white space.
+// Splits at runs of white space.
 std::vector<std::string_view> split_words(std::string_view text, int64_t most) {
   std::vector<std::string_view> parts;
   for (text = strip(text, Ends::left); !text.empty(); text = strip(text, Ends::left)) {
@@ -183,9 +183,9 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
     const size_t at = from_right ? text.rfind(*separator) : text.find(*separator);
     if (at == text.npos) break;
-    const size_t behind = at + separator->size();
-    parts.push_back(from_right ? text.substr(behind) : text.substr(0, at));
-    text = from_right ? text.substr(0, at) : text.substr(behind);
+    const size_t after = at + separator->size();
+    parts.push_back(from_right ? text.substr(after) : text.substr(0, at));
+    text = from_right ? text.substr(0, at) : text.substr(after);
   }
   parts.push_back(text);
   if (from_right) std::reverse(parts.begin(), parts.end());
@@ -220,7 +220,7 @@ MarkedText replace_all(const MarkedText& text, std::string_view old, const Marke
     at = found + old.size();
     if (!old.empty()) continue;
     if (at == bytes.size()) return out;
-    const size_t size = first_character(bytes.substr(at)).second;  // an empty one stands between all characters
+    const size_t size = first_character(bytes.substr(at)).second;  // an empty text matches between all characters
     out.append(text, at, size);
     at += size;
   }
@@ -256,7 +256,7 @@ std::string capitalize(std::string_view text) {
 
 std::string title(std::string_view text) {
   std::string out;
-  bool within = false;  // a word: what follows a cased character
+  bool within = false;  // after a cased character, within a word
   for (size_t at = 0, size = 0; at < text.size(); at += size) {
     const auto [character, bytes] = first_character(text.substr(at));
     size = bytes;

@@ -1,4 +1,4 @@
-// What Python's strings do, on UTF-8.
+// The operations of Python's strings, on UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace witan::jinja {
 
 enum class Ends { both, left, right };
 
-// Without white space (Unicode's), or without the characters of `among`, at its ends.
+// Removes Unicode white space, or the characters in `among`, from the ends.
 std::string_view strip(std::string_view text, Ends ends, std::optional<std::string_view> among = {});
-// At white space, or at a separator that is not empty; at most `most` cuts, unless it is negative.
+// Splits at white space, or at a separator, which must not be empty. Makes at most `most` cuts, unless it is negative.
 std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator, int64_t most,
                                     bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text);
-// At most `most` times, unless it is negative.
+// Replaces at most `most` times, unless it is negative.
 MarkedText replace_all(const MarkedText& text, std::string_view old, const MarkedText& with, int64_t most);
 int64_t count_of(std::string_view text, std::string_view part);
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string swap_case(std::string_view text);
-// Every word begins with a capital: in Python's sense of a word, and in that of Jinja's filter.
+// Capitalise every word, as Python's str.title() and as Jinja's filter `title` define words.
 std::string title(std::string_view text);
 std::string filter_title(std::string_view text);
-// How repr() writes one character between such quotes; empty: as it is.
+// How repr() escapes one character between these quotes; empty if it does not.
 std::string repr_escape(std::string_view one, char quote);
 
 }  // namespace witan::jinja

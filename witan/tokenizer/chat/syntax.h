@@ -1,4 +1,4 @@
-// The syntax tree of a template, and the program that it is.
+// The syntax tree of a template.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ struct Expression {
   std::vector<std::string> operators = {};
 };
 
-// A name that is set, or a tuple of such.
+// A name to be set, or a tuple of targets.
 struct Target {
   std::string name = {};
   std::vector<Target> parts = {};
@@ -59,12 +59,12 @@ struct Statement {
   enum class Kind {
     text,        // text
     output,      // expression
-    branch,      // if: conditions and bodies; one body more is else
+    branch,      // if: conditions and bodies; an extra body is else
     loop,        // for target in expression if condition: bodies[0], else bodies[1]
     set,         // target = expression; or target.attribute = expression
-    set_block,   // target = bodies[0], by filters
+    set_block,   // target = bodies[0], passed through filters
     macro,       // target (parameters): bodies[0]
-    filter,      // bodies[0], by filters
+    filter,      // bodies[0], passed through filters
     generation,  // bodies[0]
     stop,        // break
     next,        // continue
@@ -77,7 +77,7 @@ struct Statement {
   ExpressionPtr expression = {};
   std::vector<ExpressionPtr> conditions = {};
   std::vector<Block> bodies = {};
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters = {};  // with their defaults, or null
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters = {};  // with defaults or nullptr
   std::vector<ExpressionPtr> filters = {};                             // applied to a constant in child 0
 };
 

@@ -18,8 +18,8 @@
 namespace witan::jinja {
 namespace {
 
-constexpr size_t kMostDepth = 64;     // of JSON that is read
-constexpr int kMostValueDepth = 200;  // of what a template makes of it
+constexpr size_t kMostDepth = 64;     // of parsed JSON
+constexpr int kMostValueDepth = 200;  // of values that templates build
 constexpr uint64_t kMostWeight = uint64_t{1} << 26;
 
 int depth_of(const Value& value) {
@@ -30,7 +30,7 @@ int depth_of(const Value& value) {
 
 void check_size(int depth, uint64_t weight) {
   require<DataError>(depth <= kMostValueDepth, "a value is nested deeper than ", kMostValueDepth);
-  require<DataError>(weight <= kMostWeight, "a value is larger than a template may make it");
+  require<DataError>(weight <= kMostWeight, "a value is larger than a template may build");
 }
 
 bool continues(char byte) {
@@ -106,7 +106,7 @@ void add_repr(MarkedText& out, const Value& value) {
   throw DataError(cat(type_name(value), " has no text"));
 }
 
-// Decimal digits, perhaps behind a minus sign, in the order of the numbers.
+// Compares integers given as decimal digits with an optional minus sign.
 std::strong_ordering order_of_digits(std::string_view a, std::string_view b) {
   const bool negative = a.starts_with('-');
   if (negative != b.starts_with('-')) return negative ? std::strong_ordering::less : std::strong_ordering::greater;
@@ -114,14 +114,14 @@ std::strong_ordering order_of_digits(std::string_view a, std::string_view b) {
   return a.size() != b.size() ? a.size() <=> b.size() : a.compare(b) <=> 0;
 }
 
-// Whether the value may be a key: what Python can hash.
+// Whether Python could hash the value, so that it may be a key.
 bool is_hashable(const Value& value) {
   if (const auto* sequence = value.sequence())
     return sequence->tuple && std::ranges::all_of(*sequence->items, is_hashable);
   return !value.entries();
 }
 
-// The equality of Python's dicts: whatever the order.
+// Equality of dicts, which ignores their order.
 bool same_entries(const Entries& a, const Entries& b) {
   if (a.size() != b.size()) return false;
   for (const auto& [key, value] : a) {
@@ -156,7 +156,7 @@ class JsonText {
 
   void add_text(const MarkedText& text) {
     using nlohmann::json;
-    // Python leaves DEL as it is, nlohmann too where it may write more than ASCII.
+    // Python does not escape DEL; neither does nlohmann unless restricted to ASCII.
     out_.append(text.remade(json(text.bytes).dump(-1, ' ', style_.ascii, json::error_handler_t::replace)));
   }
 
@@ -183,7 +183,7 @@ class JsonText {
     out_.append(str(value));
   }
 
-  // JSON's keys are strings, as which Python writes other kinds.
+  // Keys in JSON are strings; Python writes other kinds of keys as strings, too.
   void add_key(const Value& key) {
     if (key.string()) return add_one(key);
     require<DataError>(is_number(key) || key.is_none(), "tojson: ", type_name(key), " cannot be a key in JSON");
@@ -224,7 +224,7 @@ class JsonText {
   MarkedText out_;
 };
 
-// Reads JSON without the detour over numbers that 64 bits hold.
+// Parses JSON directly to values, so that numbers beyond 64 bits keep all digits.
 class JsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit JsonReader(std::string_view what) : what_(what) {}
@@ -267,7 +267,7 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
     std::string key = {};
     Items items = {};
     Entries entries = {};
-    std::unordered_map<std::string, size_t> places = {};  // of entries, by key
+    std::unordered_map<std::string, size_t> places = {};  // index into entries, by key
   };
 
   bool open(bool object) {
@@ -276,7 +276,7 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  // The last of several values of a key counts, in the place of the first.
+  // If a key repeats, its last value counts, in the position of the first.
   bool put(Value value) {
     if (open_.empty()) {
       value_ = std::move(value);
@@ -380,9 +380,9 @@ double number_of(const Value& value) {
 
 int64_t integer_of(const Value& value, std::string_view what) {
   if (const auto* flag = value.as<bool>()) return *flag ? 1 : 0;
-  require<DataError>(!value.as<BigInteger>(), what, " must be an integer of 64 bits, and is larger");
+  require<DataError>(!value.as<BigInteger>(), what, " must be an integer of 64 bits, but is larger");
   const auto* integer = value.as<int64_t>();
-  require<DataError>(integer != nullptr, what, " must be an integer, and is ", type_name(value));
+  require<DataError>(integer != nullptr, what, " must be an integer, but is ", type_name(value));
   return *integer;
 }
 
@@ -390,7 +390,7 @@ std::partial_ordering order_of_numbers(const Value& a, const Value& b) {
   const double *x = a.as<double>(), *y = b.as<double>();
   const bool large = a.as<BigInteger>() || b.as<BigInteger>();
   if (!large && (x || y)) {
-    static_assert(std::numeric_limits<long double>::digits >= 64);  // it holds both kinds exactly
+    static_assert(std::numeric_limits<long double>::digits >= 64);  // represents both kinds exactly
     const auto exact = [](const Value& v) {
       return v.as<double>() ? static_cast<long double>(*v.as<double>())
                             : static_cast<long double>(integer_of(v, "a number"));
@@ -425,7 +425,7 @@ bool equal(const Value& a, const Value& b) {
 
 bool less(const Value& a, const Value& b) {
   if (is_number(a) && is_number(b)) return order_of_numbers(a, b) < 0;
-  if (a.string() && b.string()) return *a.string() < *b.string();  // bytes of UTF-8 have the order of characters
+  if (a.string() && b.string()) return *a.string() < *b.string();  // UTF-8 bytes sort in the order of characters
   require<DataError>(a.sequence() && b.sequence(), type_name(a), " and ", type_name(b), " have no order");
   const Items &x = *a.sequence()->items, &y = *b.sequence()->items;
   for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)

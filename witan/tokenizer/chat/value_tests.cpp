@@ -100,7 +100,7 @@ std::vector<std::string> test_names() {
 }
 
 bool apply_test(std::string_view name, const Value& input, const Arguments& arguments, Work& work) {
-  // Tests of a value's kind do not look into it.
+  // Tests without arguments only look at a value's kind.
   work.take(arguments.values.empty() ? 1 : 1 + weight_of(input) + arguments.weight());
   return tests().find(name)->second(input, arguments, work);
 }

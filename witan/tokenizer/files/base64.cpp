@@ -40,7 +40,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     count -= 8;
     bytes += static_cast<char>(bits >> count);
   }
-  if ((bits & ((1u << count) - 1)) != 0) return std::nullopt;  // bits that no byte has
+  if ((bits & ((1u << count) - 1)) != 0) return std::nullopt;  // bits beyond the last byte
   return bytes;
 }
 

@@ -7,7 +7,7 @@
 
 namespace witan {
 
-// nullopt for text that is not whole, padded base64.
+// Returns nullopt for text that is not complete, padded base64.
 std::optional<std::string> from_base64(std::string_view text);
 std::string to_base64(std::string_view bytes);
 

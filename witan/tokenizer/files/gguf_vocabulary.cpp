@@ -26,14 +26,14 @@ constexpr std::string_view kGgmlModel = "tokenizer.ggml.model", kPre = "tokenize
                            kRemoveSpaces = "tokenizer.ggml.remove_extra_whitespaces",
                            kCharsmap = "tokenizer.ggml.precompiled_charsmap";
 
-using PieceType = SentencePieceModel::Type;  // whose numbers tokenizer.ggml.token_type has too
+using PieceType = SentencePieceModel::Type;  // tokenizer.ggml.token_type uses the same numbers
 
-// What the names in tokenizer.ggml.pre stand for.
+// The meaning of a name in tokenizer.ggml.pre.
 struct PreTokenizer {
   std::string_view name;
   std::vector<SplitStep> (*patterns)();
   bool ignore_merges = false;
-  bool nfc = false;  // llama.cpp leaves it out; the models' own tokenizers have it
+  bool nfc = false;  // llama.cpp omits it, but the models' own tokenizers have it
 };
 
 template <const std::string_view& kPattern>
@@ -50,7 +50,7 @@ constexpr const char* kCjkRun = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
 std::vector<SplitStep> deepseek_coder() {
   return {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", kCjkRun, std::string(kNumberPattern)};
 }
-// Of scripts with upper and lower case; by number, since some characters are other ones once they are normalised.
+// Letters of scripts with upper and lower case. Written as escapes, since normalising this source would change some.
 constexpr const char* kCasedWord =
     "\\s?[A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF"
     "\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5"
@@ -70,12 +70,12 @@ std::vector<SplitStep> deepseek_llm() {
 std::vector<SplitStep> falcon() {
   return {R"([\p{P}\$\+<=>\^~\|`]+)", std::string(kGpt2Pattern), "[0-9][0-9][0-9]"};
 }
-// llama.cpp's own, where a file names none.
+// llama.cpp's default for files that name none.
 std::vector<SplitStep> llama_cpp_default() {
   return {R"([\p{P}\$\+<=>\^~\|]+)", std::string(kGpt2Pattern), std::string(kNumberRunPattern), "[0-9][0-9][0-9]"};
 }
 
-// The first that fits is what a file is written with.
+// Writing uses the first entry that fits.
 const std::vector<PreTokenizer>& pre_tokenizers() {
   static const std::vector<PreTokenizer> all = {
       {"gpt-2", one_pattern<kGpt2Pattern>},
@@ -131,21 +131,22 @@ std::vector<NormalizerStep> normalizers_of(const PreTokenizer& pre) {
   return {NormalizerStep{}};
 }
 
-// Tokens and their types, which are normal where the file has none.
+// Tokens and their types; normal if the file gives no types.
 struct GgufTokens {
   std::vector<std::string> texts;
   std::vector<PieceType> types;
 
   explicit GgufTokens(const GgufMetadata& metadata) : texts(metadata.texts(kTokens)) {
     const std::string& where = metadata.source();
-    require<DataError>(!texts.empty(), where, ": ", kTokens, " is missing: this file has no vocabulary");
+    require<DataError>(!texts.empty(), where, ": ", kTokens,
+                       " is missing, so this file has no vocabulary: give the tokenizer's own file");
     const auto numbers = metadata.integers(kTokenTypes);
     require<CorruptionError>(numbers.empty() || numbers.size() == texts.size(), where, ": ", kTokenTypes, " has ",
                              numbers.size(), " entries, ", kTokens, " has ", texts.size());
     types.assign(texts.size(), PieceType::normal);
     for (size_t id = 0; id < numbers.size(); ++id) {
       require<CorruptionError>(numbers[id] >= 0 && numbers[id] <= 6, where, ": ", kTokenTypes, "[", id,
-                               "] = ", numbers[id], " is no type");
+                               "] = ", numbers[id], " is not a token type (0 to 6): download the file again");
       if (numbers[id] > 0) types[id] = static_cast<PieceType>(numbers[id]);  // 0: undefined
     }
   }
@@ -159,7 +160,7 @@ const PreTokenizer& named_pre_tokenizer(const GgufMetadata& metadata) {
   std::string known;
   for (const PreTokenizer& one : all) known += cat(known.empty() ? "" : ", ", one.name);
   throw DataError(cat(metadata.source(), ": ", kPre, " = ", clipped(name),
-                      ": Witan does not know how it splits text; it knows ", known,
+                      ": this pre-tokenizer is not supported; supported: ", known,
                       ". Give the tokenizer.json of the original model instead"));
 }
 
@@ -176,7 +177,7 @@ TokenizerSpec bpe_of_bytes(const GgufMetadata& metadata) {
     const std::string& text = tokens.texts[id];
     const PieceType type = tokens.types[id];
     require<CorruptionError>(ids.emplace(text, static_cast<int32_t>(id)).second, metadata.source(), ": ", kTokens,
-                             " holds \"", clipped(text), "\" twice");
+                             " contains \"", clipped(text), "\" twice: download the file again");
     const bool is_added = type == PieceType::control || type == PieceType::user_defined || type == PieceType::unknown;
     std::optional<std::string> bytes;
     if (type == PieceType::normal) bytes = from_byte_alphabet(text);
@@ -192,8 +193,8 @@ TokenizerSpec bpe_of_bytes(const GgufMetadata& metadata) {
                                clipped(token), "\", which ", kTokens, " lacks");
       return id->second;
     };
-    require<CorruptionError>(space != std::string::npos, metadata.source(), ": ", kGgmlMerges, " holds \"",
-                             clipped(merge), "\", which is no pair of tokens");
+    require<CorruptionError>(space != std::string::npos, metadata.source(), ": ", kGgmlMerges, " contains \"",
+                             clipped(merge), "\", which is not a pair of tokens: download the file again");
     const std::string left = merge.substr(0, space), right = merge.substr(space + 1);
     spec.merges.push_back({found(left), found(right), found(left + right)});
   }
@@ -227,8 +228,8 @@ class ModelProto {
   std::string out_;
 };
 
-// As SentencePiece's reader wants them: one unknown piece, and none unused.
-void settle_types(const GgufMetadata& metadata, GgufTokens& tokens) {
+// Adapts the types to the rules of SentencePiece's reader: one unknown piece, and no unused ones.
+void adapt_types(const GgufMetadata& metadata, GgufTokens& tokens) {
   const auto unknown = static_cast<size_t>(metadata.integer(kUnknownId).value_or(0));
   require<CorruptionError>(unknown < tokens.types.size(), metadata.source(), ": ", kUnknownId, " = ", unknown,
                            " is not a token of the vocabulary");
@@ -239,7 +240,7 @@ void settle_types(const GgufMetadata& metadata, GgufTokens& tokens) {
 
 TokenizerSpec sentencepiece(const GgufMetadata& metadata, SentencePieceModel::Algorithm algorithm) {
   GgufTokens tokens(metadata);
-  settle_types(metadata, tokens);
+  adapt_types(metadata, tokens);
   const auto scores = metadata.numbers(kScores);
   require<CorruptionError>(scores.size() == tokens.texts.size(), metadata.source(), ": ", kScores, " has ",
                            scores.size(), " entries, ", kTokens, " has ", tokens.texts.size());
@@ -270,8 +271,8 @@ GgufValue array_of(GgufType type) {
   return {.type = type, .array = true};
 }
 
-// The token alone is what its bytes are merged to.
-bool merges_reach_every_token(const TokenizerSpec& spec) {
+// Whether merging the bytes of each token gives that token.
+bool merges_produce_every_token(const TokenizerSpec& spec) {
   TokenizerSpec merging = spec;
   merging.ignore_merges = false;
   const Bpe bpe(merging);
@@ -292,24 +293,25 @@ std::string_view pre_tokenizer_of(const TokenizerSpec& spec) {
         normalizers_of(pre) == spec.normalizers)
       return pre.name;
   for (const PreTokenizer& pre : pre_tokenizers())
-    if (pre.patterns() == spec.patterns && normalizers_of(pre) == spec.normalizers && merges_reach_every_token(spec))
+    if (pre.patterns() == spec.patterns && normalizers_of(pre) == spec.normalizers && merges_produce_every_token(spec))
       return pre.name;
   throw DataError(cat("llama.cpp has no pre-tokenizer that splits text as this tokenizer does (",
                       spec.patterns.empty() ? "it does not split" : clipped(spec.patterns.front().pattern),
                       spec.normalizers.empty() ? "" : ", after a normalizer",
-                      "), so that a GGUF file cannot hold it: export --format hf"));
+                      "), so a GGUF file cannot express it: export with --format hf"));
 }
 
 void refuse_added_flags(const AddedToken& token) {
   require<DataError>(!token.single_word && !token.lstrip && !token.rstrip, "the added token \"", clipped(token.text),
-                     "\" strips white space or stands alone (lstrip, rstrip, single_word), which a GGUF file cannot "
-                     "say: export --format hf");
+                     "\" has lstrip, rstrip or single_word set, which a GGUF file cannot express: export with "
+                     "--format hf");
 }
 
 void write_bpe_of_bytes(const TokenizerSpec& spec, GgufMetadata& metadata, GgufValue& tokens, GgufValue& types) {
-  require<DataError>(spec.merge_ranks.empty(),
-                     "the tokenizer's merges have tiktoken's ranks, of which several are "
-                     "equal; a GGUF file lists merges one behind the other: use the model's tokenizer.json");
+  require<DataError>(
+      spec.merge_ranks.empty(),
+      "several merges of the tokenizer have equal ranks, as tiktoken's do, but a GGUF file lists merges in a strict "
+      "order: use the model's tokenizer.json");
   metadata.put_text(std::string(kGgmlModel), "gpt2");
   metadata.put_text(std::string(kPre), std::string(pre_tokenizer_of(spec)));
   if (spec.prefix_space) metadata.put_flag(std::string(kSpacePrefix), true);
@@ -336,8 +338,8 @@ void write_sentencepiece(const TokenizerSpec& spec, GgufMetadata& metadata, Gguf
   const SentencePieceModel model = parse_sentencepiece_model(spec.sentencepiece, "the tokenizer");
   const bool bpe = model.algorithm == SentencePieceModel::Algorithm::bpe;
   require<DataError>((!bpe || model.charsmap.empty()) && !model.whitespace_as_suffix && model.escape_whitespaces,
-                     "the SentencePiece model normalises text (or writes spaces) in a way that llama.cpp's vocabulary "
-                     "of this kind cannot: export --format hf");
+                     "the SentencePiece model normalises text (or writes spaces) in a way that llama.cpp does not "
+                     "support: export with --format hf");
   metadata.put_text(std::string(kGgmlModel), bpe ? "llama" : "t5");
   metadata.put_text(std::string(kPre), "default");
   metadata.put_flag(std::string(kSpacePrefix), model.add_dummy_prefix);
@@ -355,7 +357,8 @@ void write_sentencepiece(const TokenizerSpec& spec, GgufMetadata& metadata, Gguf
   }
 }
 
-// `begins`, `ends`: what llama.cpp does where the file does not say it. A token that the file does not name is not put.
+// `begins`, `ends`: llama.cpp's defaults if the file does not set them. A token that the file does not name is not
+// added.
 TokenizerSpec with_tokens_around(TokenizerSpec spec, const GgufMetadata& metadata, bool begins, bool ends) {
   const auto token = [&](const char* flag, bool otherwise, const char* key) -> std::optional<int32_t> {
     const auto id = metadata.integer(key);
@@ -382,7 +385,7 @@ TokenizerSpec parse_gguf_vocabulary(const GgufMetadata& metadata) {
   require<DataError>(!model.empty() && model != "no_vocab" && model != "none", metadata.source(),
                      ": this GGUF file has no vocabulary (", kGgmlModel, "): give the tokenizer's own file");
   throw DataError(cat(metadata.source(), ": ", kGgmlModel, " = ", clipped(model),
-                      ": Witan reads the vocabularies gpt2, llama and t5; give the tokenizer's own file"));
+                      " is not supported (gpt2, llama and t5 are): give the tokenizer's own file"));
 }
 
 void write_gguf_vocabulary(const TokenizerSpec& spec, int64_t vocab_size, GgufMetadata& metadata) {
@@ -393,11 +396,12 @@ void write_gguf_vocabulary(const TokenizerSpec& spec, int64_t vocab_size, GgufMe
     write_bpe_of_bytes(spec, metadata, tokens, types);
   else
     throw DataError(
-        "the tokenizer is one of characters as Hugging Face's tokenizer.json has it, whose merges have no "
-        "scores, which a GGUF file needs: import the model again with its tokenizer.model beside it");
+        "the character-level tokenizer comes from a tokenizer.json, which has no scores of merges, but a GGUF file "
+        "needs "
+        "them: import the model again with its tokenizer.model beside it");
   const auto held = static_cast<int64_t>(tokens.texts.size());
   require<DataError>(held <= vocab_size, "the tokenizer has ", held, " tokens, the model ", vocab_size,
-                     ": they are of different models");
+                     ": they belong to different models");
   for (int64_t id = held; id < vocab_size; ++id) {
     tokens.texts.push_back(cat("[PAD", id, "]"));
     types.integers.push_back(static_cast<int64_t>(PieceType::unused));

@@ -30,7 +30,7 @@ void read_template(const JsonNode& node, TokenizerSpec& spec) {
   if (!after_text) single.unsupported("without the text ($A)");
 }
 
-// BERT's and RoBERTa's: a token and its id each.
+// BERT's and RoBERTa's: one token before and one after, each given with its id.
 void read_pair(const JsonNode& node, TokenizerSpec& spec) {
   const auto read = [&](const char* key, std::vector<int32_t>& ids) {
     const JsonNode token = node[key];
@@ -41,7 +41,7 @@ void read_pair(const JsonNode& node, TokenizerSpec& spec) {
   read("sep", spec.after);
 }
 
-// Returns whether it adds tokens. A second part of a sequence that does would be given several texts by the first.
+// Returns whether the part adds tokens. At most one part may: Hugging Face would pass the second several sequences.
 bool read_part(const JsonNode& node, TokenizerSpec& spec) {
   const std::string type = node.type();
   if (type == "Sequence") {
@@ -54,7 +54,7 @@ bool read_part(const JsonNode& node, TokenizerSpec& spec) {
     }
     return adds;
   }
-  if (type == "ByteLevel") return false;  // it changes offsets alone
+  if (type == "ByteLevel") return false;  // it only changes offsets
   if (type == "TemplateProcessing")
     read_template(node, spec);
   else if (type == "BertProcessing" || type == "RobertaProcessing")

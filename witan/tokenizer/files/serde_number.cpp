@@ -12,7 +12,7 @@ namespace witan {
 namespace {
 
 constexpr int kMostTens = 308;         // 1e308 is the greatest power of ten in float64
-constexpr int64_t kFarExponent = 1e9;  // beyond any number: exponents need not be counted further
+constexpr int64_t kFarExponent = 1e9;  // larger exponents make no difference
 
 double power_of_ten(int exponent) {
   static const std::array<double, kMostTens + 1> powers = [] {
@@ -40,18 +40,18 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// The leading digits of a number that fit into 64 bits. The rest only count.
+// Collects the leading digits of a number that fit into 64 bits, and counts the rest.
 class Digits {
  public:
-  // Takes the digits at the beginning of `text`, which stand behind the point or before it; at least one.
-  bool take(std::string_view& text, bool behind_point) {
+  // Consumes the digits at the beginning of `text`, before or after the decimal point. Returns false if there are none.
+  bool take(std::string_view& text, bool after_point) {
     if (text.empty() || !is_digit(text[0])) return false;
     for (; !text.empty() && is_digit(text[0]); text.remove_prefix(1)) {
       const auto digit = static_cast<uint64_t>(text[0] - '0');
       full_ = full_ || value_ > (std::numeric_limits<uint64_t>::max() - digit) / 10;
-      if (full_ && behind_point) continue;
+      if (full_ && after_point) continue;
       if (!full_) value_ = 10 * value_ + digit;
-      exponent_ += behind_point ? -1 : full_;
+      exponent_ += after_point ? -1 : full_;
     }
     return true;
   }
@@ -80,7 +80,7 @@ std::string shortest(double value) {
   return {buffer.data(), end};
 }
 
-// `value`, and the `count` numbers on each side of it, the nearest first.
+// `value` and the `count` numbers on each side of it, nearest first.
 std::vector<double> neighbours(double value, int count) {
   std::vector<double> all = {value};
   double above = value, below = value;
@@ -118,7 +118,7 @@ std::string write_serde_number(double value) {
   const std::string plain = shortest(value);
   constexpr int kNeighbours = 4;
   if (read_serde_number(plain) == value) return plain;
-  // Where two roundings make another number of it, one with as many digits as 64 bits hold gives this one.
+  // If two roundings change the shortest decimal, one with as many digits as fit into 64 bits usually does not.
   for (int exponent = 1; exponent <= kMostTens; ++exponent) {
     const double digits = std::abs(value) * power_of_ten(exponent);
     if (digits >= 0x1p64) break;

@@ -18,9 +18,9 @@ namespace {
 using JsonElement = simdjson::dom::element;
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 24;
-constexpr uint64_t kMostSpecials = uint64_t{1} << 16;  // those that the file does not name take memory, too
+constexpr uint64_t kMostSpecials = uint64_t{1} << 16;  // unnamed special tokens take memory, too
 
-// The first special tokens of files that list none.
+// The first special tokens if a file lists none.
 constexpr std::array<const char*, 20> kFirstSpecials = {"<unk>",
                                                         "<s>",
                                                         "</s>",
@@ -87,7 +87,7 @@ TokenizerSpec parse_tekken(std::string_view text, std::string_view source) {
   auto error = parser.allocate(text.size(), 64);
   if (!error) error = parser.parse(text.data(), text.size()).get(root);
   if (error) {
-    parse_json(text, source);  // tells the byte and the reason
+    parse_json(text, source);  // throws with the byte and the reason
     throw CorruptionError(cat(source, ": not valid JSON (", simdjson::error_message(error), ")"));
   }
   require<CorruptionError>(root.is_object() && root["config"].is_object(), source,
@@ -103,7 +103,7 @@ TokenizerSpec parse_tekken(std::string_view text, std::string_view source) {
   spec.patterns = {std::string(value_at<std::string_view>(config, "pattern", source, "config."))};
   std::vector<int32_t> ids;
   for (const JsonElement each : value_at<simdjson::dom::array>(root, "vocab", source, "")) {
-    if (spec.tokens.size() == size) break;  // the file holds more ranks than the tokenizer uses
+    if (spec.tokens.size() == size) break;  // the file may have more ranks than the tokenizer uses
     const std::string where = cat("vocab[", ids.size(), "].");
     const auto rank = value_at<uint64_t>(each, "rank", source, where);
     require<CorruptionError>(rank == ids.size(), source, ": ", where, "rank is ", rank, " instead of ", ids.size());

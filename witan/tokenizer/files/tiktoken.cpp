@@ -181,7 +181,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames = 
                                                                                   {"tekken", kTekkenPattern},
                                                                                   {"kimi", kKimiPattern}}};
 
-// The bytes and the id of one line.
+// The bytes and the id of a line.
 std::optional<std::pair<std::string, int32_t>> parse_rank(std::string_view line) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos || space == 0) return std::nullopt;
@@ -210,7 +210,7 @@ std::string split_pattern_named(std::string_view name) {
     if (known == name) return std::string(pattern);
     names += cat(names.empty() ? "" : ", ", known);
   }
-  throw DataError(cat("no split pattern is named \"", clipped(name), "\": give one of ", names));
+  throw DataError(cat("there is no split pattern \"", clipped(name), "\": give one of ", names));
 }
 
 bool looks_like_ranks(std::string_view text) {
@@ -218,8 +218,8 @@ bool looks_like_ranks(std::string_view text) {
 }
 
 TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std::string_view pattern) {
-  // Published files leave out few ids, those of special tokens, if any: with others a file of one line would take
-  // memory for millions.
+  // Published files skip few ids, those of special tokens. Without this bound a file of one line could take memory for
+  // millions of ids.
   const auto lines = static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
   const size_t most = 2 * lines + 65536;
   TokenizerSpec spec;
@@ -249,8 +249,8 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
   const auto published =
       std::find_if(kPublished.begin(), kPublished.end(), [&](const Published& p) { return p.ranks == ranks; });
   require<DataError>(!pattern.empty() || published != kPublished.end(), source, ": a file of ", ranks,
-                     " ranks does not say how to split a text, and is none of those that are known: name its pattern, "
-                     "as in --tokenizer ",
+                     " ranks is not a known one, and rank files do not contain their split pattern: name it, as in "
+                     "--tokenizer ",
                      source, "#cl100k (gpt2, cl100k, llama3, qwen2, qwen3.5, o200k, tekken or kimi)");
   if (!pattern.empty()) {
     spec.patterns = {split_pattern_named(pattern)};
@@ -260,7 +260,8 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view source, std
     for (const Special& special : published->specials()) {
       const auto id = static_cast<size_t>(special.id);
       if (id >= spec.tokens.size()) spec.tokens.resize(id + 1);
-      require<CorruptionError>(spec.tokens[id].empty(), source, ": the id ", id, " should be free for ", special.text);
+      require<CorruptionError>(spec.tokens[id].empty(), source, ": the id ", id, " is used, but belongs to ",
+                               special.text, ": download the file again");
       spec.tokens[id] = special.text;
       spec.added.push_back({.id = special.id, .text = special.text, .in_model = false});
     }

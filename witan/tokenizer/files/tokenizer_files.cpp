@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kFileLimit = uint64_t{256} << 20;  // the largest published files are below 50 MB
 
-// The file of a folder that holds a tokenizer, the most exact first.
+// The tokenizer file in a folder, the most precise format first.
 fs::path file_in(const fs::path& folder) {
   static constexpr std::array<const char*, 5> kFileNames = {"tokenizer.json", "tekken.json", "tokenizer.model",
                                                             "spiece.model", "vocab.json"};
@@ -27,20 +27,20 @@ fs::path file_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".tiktoken" || entry.path().filename().string().starts_with("tekken_"))
       ranks.push_back(entry.path());
-  require<DataError>(ranks.size() == 1, folder.string(), ": the folder holds no tokenizer",
-                     ranks.empty() ? "" : " that is the only one",
+  require<DataError>(ranks.size() == 1, folder.string(),
+                     ranks.empty() ? ": the folder contains no tokenizer" : ": the folder contains several rank files",
                      ": expected tokenizer.json, tekken.json, tokenizer.model, vocab.json with merges.txt, or one "
                      ".tiktoken file; give the file's path instead");
   return ranks[0];
 }
 
-constexpr const char* kNone =
-    ": this is no tokenizer of a kind that is read: a tokenizer.json (Hugging Face), a tekken.json (Mistral), a "
+constexpr const char* kUnknownFormat =
+    ": not a tokenizer file that Witan reads: give a tokenizer.json (Hugging Face), a tekken.json (Mistral), a "
     "SentencePiece .model, a rank file (.tiktoken), a vocab.json with its merges.txt, a GGUF file, or a folder with "
     "one of these";
 
-// A file that does not say itself what is put around texts, with what the tokenizer_config.json beside it says of that.
-// Where add_bos_token is absent, the classes of Llama and Gemma in Hugging Face's transformers put one there.
+// For files that do not define which tokens go around texts: takes them from the tokenizer_config.json beside the file.
+// If add_bos_token is absent, the tokenizer classes of Llama and Gemma in Hugging Face's transformers add one.
 TokenizerSpec with_config(TokenizerSpec spec, const fs::path& folder) {
   const fs::path path = folder / "tokenizer_config.json";
   std::error_code absent;
@@ -61,7 +61,7 @@ TokenizerSpec with_config(TokenizerSpec spec, const fs::path& folder) {
     const std::string text = text_of(key);
     const auto token = std::find(spec.tokens.begin(), spec.tokens.end(), text);
     require<DataError>(!text.empty() && token != spec.tokens.end(), path.string(), ": ", flag, " is true, but ", key,
-                       " is not in the vocabulary: set it to the token that is meant, or ", flag, " to false");
+                       " is not in the vocabulary: set it to a token of the vocabulary, or ", flag, " to false");
     return static_cast<int32_t>(token - spec.tokens.begin());
   };
   const auto first = token_of("add_bos_token", begins_texts, "bos_token");
@@ -101,7 +101,7 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   if (looks_like_sentencepiece(bytes))
     return with_config(sentencepiece_spec(std::move(bytes), source), path.parent_path());
   if (looks_like_ranks(bytes)) return with_config(parse_tiktoken(bytes, source, pattern), path.parent_path());
-  require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kNone);
+  require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kUnknownFormat);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
   if (const auto merges = merges_beside(path))
     return with_config(parse_vocab_and_merges(bytes, source, read_file(*merges, kFileLimit), merges->string(), pattern),

@@ -20,15 +20,15 @@
 namespace witan {
 namespace {
 
-constexpr size_t kIdsForToken = 16, kMoreIds = 65'536;  // published vocabularies leave out a few percent of their ids
-constexpr uint64_t kLongestWord = 10'000;               // WordPiece takes the square of it for a word
+constexpr size_t kIdsForToken = 16, kMoreIds = 65'536;  // published vocabularies skip a few percent of their ids
+constexpr uint64_t kLongestWord = 10'000;               // WordPiece takes quadratic time for a word
 
 using Element = simdjson::dom::element;
 
-constexpr size_t kMaxDepth = 64;  // as parse_json has it
+constexpr size_t kMaxDepth = 64;  // as in parse_json()
 
-// A whole file as simdjson reads it, in a tenth of the time and memory that a Json of it takes. Vocabulary and merges,
-// which are nearly all of it, stay there; the rest becomes a Json.
+// A file parsed by simdjson, in a tenth of the time and memory that nlohmann::json takes. The vocabulary and the
+// merges, nearly all of the file, stay in simdjson's form; the rest becomes a Json.
 class File {
  public:
   File(std::string_view text, std::string_view source) : text_(text), source_(source) {
@@ -36,18 +36,18 @@ class File {
     auto error = parser_.allocate(text.size(), kMaxDepth);
     if (!error) error = parser_.parse(text.data(), text.size()).get(root);
     if (error) {
-      parse_json(text, source, kMaxDepth);  // tells the byte and the reason
+      parse_json(text, source, kMaxDepth);  // throws with the byte and the reason
       throw CorruptionError(cat(source, ": not valid JSON (", simdjson::error_message(error), ")"));
     }
     rest_ = converted(root, "");
   }
 
-  // With nothing in model.vocab and model.merges.
+  // The file, with model.vocab and model.merges empty.
   const Json& rest() const { return rest_; }
   simdjson::dom::object vocab() const { return vocab_.value(); }
-  simdjson::dom::array scored_vocab() const { return scored_vocab_.value(); }  // of a Unigram model
+  simdjson::dom::array scored_vocab() const { return scored_vocab_.value(); }  // for a Unigram model
   simdjson::dom::array merges() const { return merges_.value(); }
-  // The scores of scored_vocab(), whose form has been checked, as the reference reads their text.
+  // The scores in scored_vocab(), parsed as the reference does. The form of the pairs has been checked.
   std::vector<double> scores() const {
     std::vector<double> scores;
     simdjson::ondemand::parser parser;
@@ -91,7 +91,7 @@ class File {
       case simdjson::dom::element_type::UINT64:
         return uint64_t(element);
       case simdjson::dom::element_type::INT64:
-        // Whole numbers that are not negative are unsigned, as parse_json reads them.
+        // As in parse_json(), integers that are not negative are unsigned.
         return int64_t(element) < 0 ? Json(int64_t(element)) : Json(static_cast<uint64_t>(int64_t(element)));
       case simdjson::dom::element_type::DOUBLE:
         return double(element);
@@ -120,7 +120,7 @@ class File {
   std::optional<simdjson::dom::array> merges_, scored_vocab_;
 };
 
-// The vocabulary's keys, in the file's order, and their ids. Lives no longer than the file.
+// The vocabulary's keys and ids, in the order of the file, which must outlive this.
 class Vocabulary {
  public:
   Vocabulary(const JsonNode& node, const simdjson::dom::object& members) {
@@ -132,7 +132,7 @@ class Vocabulary {
     }
     index(node);
   }
-  // Of a Unigram model: pairs of a token and its score, by id.
+  // For a Unigram model: pairs of a token and its score, by id.
   Vocabulary(const JsonNode& node, const simdjson::dom::array& pairs) {
     for (const Element each : pairs) {
       const auto id = node.checked_id(keys_.size());
@@ -141,7 +141,7 @@ class Vocabulary {
       double score = 0;
       if (each.get(pair) != simdjson::SUCCESS || pair.size() != 2 || pair.at(0).get(key) != simdjson::SUCCESS ||
           pair.at(1).get(score) != simdjson::SUCCESS)
-        node.corrupt("[", id, "] must be a text and a number");
+        node.corrupt("[", id, "] must be a string and a number");
       keys_.push_back(key);
       ids_.push_back(id);
     }
@@ -161,7 +161,7 @@ class Vocabulary {
   void index(const JsonNode& node) {
     place_.emplace(keys_);
     for (size_t i = 0; i < keys_.size(); ++i)
-      if (!place_->insert(static_cast<int32_t>(i))) node.corrupt("holds the key \"", clipped(keys_[i]), "\" twice");
+      if (!place_->insert(static_cast<int32_t>(i))) node.corrupt("contains the key \"", clipped(keys_[i]), "\" twice");
   }
 
   std::vector<std::string_view> keys_;
@@ -188,9 +188,9 @@ void read_added_tokens(const JsonNode& node, const Vocabulary& vocab, TokenizerS
     token.single_word = entry["single_word"].flag(false);
     token.lstrip = entry["lstrip"].flag(false);
     token.rstrip = entry["rstrip"].flag(false);
-    if (token.text.empty()) continue;  // the reference passes over them, too
+    if (token.text.empty()) continue;  // like the reference, skips empty tokens
     if (const auto [other, is_new] = places.emplace(token.text, spec.added.size()); !is_new) {
-      AddedToken& before = spec.added[other->second];  // the last one counts, but what was special stays so
+      AddedToken& before = spec.added[other->second];  // the last entry counts, but a special token stays special
       if (before.id != token.id)
         entry["id"].corrupt("gives \"", token.text, "\" the ids ", before.id, " and ", token.id);
       token.special |= before.special;
@@ -201,7 +201,8 @@ void read_added_tokens(const JsonNode& node, const Vocabulary& vocab, TokenizerS
     if (const auto in_model = vocab.find(token.text)) {
       token.in_model = true;
       if (*in_model != token.id) entry["id"].corrupt("is ", token.id, ", but model.vocab says ", *in_model);
-      spec.tokens[static_cast<size_t>(token.id)] = token.text;  // literal, where the model's alphabet may differ
+      spec.tokens[static_cast<size_t>(token.id)] =
+          token.text;  // literally, even if the model's alphabet spells it differently
     } else {
       put_token(spec, entry, token.id, token.text);
     }
@@ -210,13 +211,13 @@ void read_added_tokens(const JsonNode& node, const Vocabulary& vocab, TokenizerS
   std::sort(spec.added.begin(), spec.added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
 }
 
-// Tables have a place for every id up to the largest: a few that lie far beyond all others would make them huge.
+// Tables have an entry for every id up to the largest, so a few ids far beyond all others would make them huge.
 void check_ids(const JsonNode& node, const Vocabulary& vocab, const JsonNode& added) {
   const size_t tokens = vocab.size() + (added.is_null() ? 0 : added.array().size());
   const auto check = [&](const JsonNode& where, int32_t id) {
     if (static_cast<size_t>(id) > kIdsForToken * tokens + kMoreIds)
-      where.corrupt("holds the id ", id, ", far beyond the ", tokens,
-                    " tokens that there are: give its token a smaller one");
+      where.corrupt("contains the id ", id, ", far beyond the number of tokens, ", tokens,
+                    ": give its token a smaller id");
   };
   for (size_t i = 0; i < vocab.size(); ++i) check(node, vocab.id(i));
   for (size_t i = 0; !added.is_null() && i < added.array().size(); ++i)
@@ -225,7 +226,7 @@ void check_ids(const JsonNode& node, const Vocabulary& vocab, const JsonNode& ad
 
 void read_vocabulary(const JsonNode& node, const Vocabulary& vocab, const JsonNode& added, TokenizerSpec& spec) {
   check_ids(node, vocab, added);
-  std::vector<std::string_view> literal;  // keys beyond the byte alphabet: added tokens only
+  std::vector<std::string_view> literal;  // keys outside the byte alphabet, allowed for added tokens only
   for (size_t i = 0; i < vocab.size(); ++i) {
     std::optional<std::string> bytes(vocab.key(i));
     if (spec.byte_level) bytes = from_byte_alphabet(vocab.key(i));
@@ -303,7 +304,7 @@ void read_bpe(const File& file, const JsonNode& model, const JsonNode& added, To
 
 void read_unigram(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
   spec.model = TokenizerSpec::Model::unigram;
-  if (spec.byte_level) model.unsupported("of type \"Unigram\" behind ByteLevel");
+  if (spec.byte_level) model.unsupported("of type \"Unigram\" after ByteLevel");
   spec.byte_fallback = model["byte_fallback"].flag(false);
   model["vocab"].array();
   const Vocabulary vocab(model["vocab"], file.scored_vocab());
@@ -317,7 +318,7 @@ void read_unigram(const File& file, const JsonNode& model, const JsonNode& added
 void read_words(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
   const bool pieces = model.type() == "WordPiece";
   spec.model = pieces ? TokenizerSpec::Model::word_piece : TokenizerSpec::Model::word_level;
-  if (spec.byte_level) model.unsupported("of type \"", model.type(), "\" behind ByteLevel");
+  if (spec.byte_level) model.unsupported("of type \"", model.type(), "\" after ByteLevel");
   model["vocab"].object();
   const Vocabulary vocab(model["vocab"], file.vocab());
   read_vocabulary(model["vocab"], vocab, added, spec);
@@ -328,12 +329,12 @@ void read_words(const File& file, const JsonNode& model, const JsonNode& added, 
   spec.word_prefix = model["continuing_subword_prefix"].text();
   const Json& longest = model["max_input_chars_per_word"].json();
   if (!longest.is_number_unsigned() || longest.get<uint64_t>() > kLongestWord)
-    model["max_input_chars_per_word"].corrupt("must be a whole number up to ", kLongestWord);
+    model["max_input_chars_per_word"].corrupt("must be an integer up to ", kLongestWord);
   spec.longest_word = longest.get<int64_t>();
 }
 
 void read_model(const File& file, const JsonNode& model, const JsonNode& added, TokenizerSpec& spec) {
-  const std::string type = model["type"].is_null() ? "BPE" : model.type();  // of before the field existed
+  const std::string type = model["type"].is_null() ? "BPE" : model.type();  // older files have no type
   if (type == "BPE")
     read_bpe(file, model, added, spec);
   else if (type == "Unigram")

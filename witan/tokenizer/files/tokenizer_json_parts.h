@@ -15,19 +15,19 @@
 
 namespace witan {
 
-// No vocabulary comes near.
+// No vocabulary comes near this.
 inline constexpr uint64_t kTokenIdLimit = uint64_t{1} << 24;
 inline constexpr const char* kSupportedTokenizers =
     "; Witan reads the models BPE (on bytes or on characters), Unigram, WordPiece and WordLevel, with the parts that "
     "docs/formats/tokenizer_json.md lists";
 
-// One JSON value and its place in the file, for messages.
+// A JSON value that knows its place in the file, for messages.
 class JsonNode {
  public:
   JsonNode(const Json& value, std::string source, std::string path)
       : value_(&value), source_(std::move(source)), path_(std::move(path)) {}
 
-  // For messages alone: a place inside of `other`, whose value is elsewhere.
+  // For messages only: a place inside `other` whose value is not part of the Json.
   JsonNode(const JsonNode& other, std::string_view place)
       : value_(other.value_), source_(other.source_), path_(cat(other.path_, place)) {}
 
@@ -44,7 +44,7 @@ class JsonNode {
         cat(source_, ": ", path_, " ", std::forward<Pieces>(pieces)..., " is not supported", kSupportedTokenizers));
   }
 
-  // Member `key` of an object; a missing one reads as null.
+  // The member `key` of an object; null if it is missing.
   JsonNode operator[](const char* key) const {
     static const Json null;
     if (!value_->is_object()) corrupt("must be an object");
@@ -55,7 +55,7 @@ class JsonNode {
 
   const Json& object() const { return checked(value_->is_object(), "an object"); }
   const Json& array() const { return checked(value_->is_array(), "an array"); }
-  const std::string& text() const { return checked(value_->is_string(), "a text").get_ref<const std::string&>(); }
+  const std::string& text() const { return checked(value_->is_string(), "a string").get_ref<const std::string&>(); }
   bool flag(bool otherwise) const {
     return is_null() ? otherwise : checked(value_->is_boolean(), "true or false").get<bool>();
   }
@@ -64,7 +64,7 @@ class JsonNode {
   int32_t id() const { return checked_id(value_->is_number_unsigned() ? value_->get<uint64_t>() : kTokenIdLimit); }
 
   int32_t checked_id(uint64_t id) const {
-    if (id >= kTokenIdLimit) corrupt("holds an id that is not a whole number from 0 to ", kTokenIdLimit - 1);
+    if (id >= kTokenIdLimit) corrupt("contains an id that is not an integer from 0 to ", kTokenIdLimit - 1);
     return static_cast<int32_t>(id);
   }
 

@@ -16,7 +16,7 @@ std::string bytes_in(const JsonNode& node) {
 
 namespace {
 
-// The text or the regular expression of a Split or Replace. Sets `regex`.
+// The pattern of a Split or Replace; `regex` is set to whether it is a regular expression.
 std::string pattern_in(const JsonNode& node, bool& regex) {
   const Json& pattern = node["pattern"].object();
   regex = pattern.contains("Regex");
@@ -91,16 +91,16 @@ SplitStep read_split(const JsonNode& node) {
   if (!regex) step.kind = SplitStep::Kind::literal;
   step.behavior = behavior_in(node["behavior"]);
   step.invert = node["invert"].flag(false);
-  // Where the matches are the whole text, dropping what stands between them is the same as keeping it.
+  // If the matches cover the whole text, there is nothing between them to remove.
   const bool covers = regex && scanner_for(step.pattern) && step.pattern.ends_with("|\\s+");
   if (step.behavior == SplitBehavior::isolated || (covers && step.invert && step.behavior == SplitBehavior::removed)) {
-    step.behavior = SplitBehavior::isolated;  // where invert changes nothing
+    step.behavior = SplitBehavior::isolated;  // invert makes no difference to it
     step.invert = false;
   }
   return step;
 }
 
-// "always", "first" or "never"; older files say add_prefix_space.
+// "always", "first" or "never"; older files have add_prefix_space instead.
 PrependScheme prepend_scheme(const JsonNode& node) {
   const JsonNode scheme = node["prepend_scheme"];
   if (scheme.is_null()) return node["add_prefix_space"].flag(true) ? PrependScheme::always : PrependScheme::never;
@@ -206,7 +206,7 @@ void read_decoder_step(const JsonNode& node, std::vector<DecoderStep>& steps) {
   steps.push_back(std::move(step));
 }
 
-// The decoder itself where a sequence has nothing else.
+// The only member of a sequence of decoders, else the node itself.
 JsonNode only_part(JsonNode node) {
   while (!node.is_null() && node.type() == "Sequence" && node["decoders"].array().size() == 1)
     node = node["decoders"].at(0);

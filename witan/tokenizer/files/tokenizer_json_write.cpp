@@ -18,7 +18,7 @@ std::string quoted(const std::string& text) {
   return Json(text).dump();
 }
 
-// Writes the vocabulary's keys: added tokens as they are, the others in the byte alphabet if it is one of bytes.
+// The keys of the vocabulary: added tokens literally, the others in the byte alphabet if the vocabulary is byte-level.
 class Keys {
  public:
   explicit Keys(const TokenizerSpec& spec) : spec_(&spec), added_(spec.tokens.size()) {
@@ -146,14 +146,15 @@ std::string added_tokens_json(const TokenizerSpec& spec) {
   return out;
 }
 
-// What no key of the format says: see docs/formats/tokenizer_json.md. Other readers pass over it.
+// What the format has no key for (docs/formats/tokenizer_json.md). Other readers ignore it.
 std::string extension_json(const TokenizerSpec& spec) {
   if (!spec.sentencepiece.empty())
     return cat(",\n    \"witan\": {\"sentencepiece\": \"", to_base64(spec.sentencepiece), "\"}");
   if (spec.merge_ranks.empty()) return "";
   for (size_t i = 0; i < spec.merges.size(); ++i)
     require<DataError>(spec.merge_ranks[i] == static_cast<uint32_t>(spec.merges[i].result),
-                       "merges whose ranks are not the ids of their results cannot be written as tokenizer.json");
+                       "a merge whose rank is not the id of its result cannot be written to a tokenizer.json: keep the "
+                       "tokenizer's original file");
   return ",\n    \"witan\": {\"merge_ranks\": \"result\"}";
 }
 
@@ -188,7 +189,7 @@ std::string bpe_json(const TokenizerSpec& spec) {
   separator = "\n      ";
   for (const Merge& merge : spec.merges) {
     const std::string left = key(static_cast<size_t>(merge.left)), right = key(static_cast<size_t>(merge.right));
-    // No token of the byte alphabet holds a space, so the form with one space is safe there; every reader knows it.
+    // No token in the byte alphabet contains a space, so the form with one space, which every reader knows, is safe.
     const bool pair = left.find(' ') != std::string::npos || right.find(' ') != std::string::npos;
     out += cat(separator, pair ? cat("[", quoted(left), ", ", quoted(right), "]") : quoted(cat(left, " ", right)));
     separator = ",\n      ";

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// Tokens that published vocabularies hold for their own use, not for text.
+// Keys that are special tokens in published vocabularies.
 bool is_special(std::string_view key) {
   static constexpr std::array<std::string_view, 5> kNames = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"};
   return std::find(kNames.begin(), kNames.end(), key) != kNames.end() ||
@@ -20,11 +20,12 @@ bool is_special(std::string_view key) {
 
 }  // namespace
 
-// The two are parts of a tokenizer.json: they are put together as one, which its reader checks.
+// Builds a tokenizer.json from the two files, so that its reader checks them.
 TokenizerSpec parse_vocab_and_merges(std::string_view vocab, std::string_view vocab_source, std::string_view merges,
                                      std::string_view merges_source, std::string_view pattern) {
   const Json tokens = parse_json(vocab, vocab_source);
-  require<CorruptionError>(tokens.is_object(), vocab_source, ": not a vocab.json: it must be an object of ids");
+  require<CorruptionError>(tokens.is_object(), vocab_source,
+                           ": not a vocab.json: it must be an object that maps tokens to ids");
   Json added = Json::array();
   for (const auto& [key, id] : tokens.items())
     if (is_special(key)) added.push_back({{"id", id}, {"content", key}, {"special", true}});
