@@ -6,7 +6,6 @@
 #include "fuzz/support.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/train/run/mixture_data.h"
-#include "witan/train/run/validation_sets.h"
 
 namespace witan {
 namespace {

@@ -197,5 +197,16 @@ TEST(RunConfig, AGlobalBatchGrowsByWhatRanksCanShare) {
             std::string::npos);
 }
 
+TEST(ValidationSets, AreNamedOnceEach) {
+  using Sets = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(parse_validation_sets("a=x.txt,b-2=folder/y=z.jsonl"), (Sets{{"a", "x.txt"}, {"b-2", "folder/y=z.jsonl"}}));
+  EXPECT_TRUE(parse_validation_sets("").empty());
+  for (const char* bad : {"x.txt", "=x.txt", "a=", "a b=x.txt"})
+    EXPECT_NE(test::message_of<ConfigError>([&] { parse_validation_sets(bad); }).find("is not NAME=FILE"),
+              std::string::npos);
+  EXPECT_EQ(test::message_of<ConfigError>([] { parse_validation_sets("a=x,a=y"); }),
+            "valid_data: there are two sets with the name a");
+}
+
 }  // namespace
 }  // namespace witan

@@ -1,6 +1,11 @@
 // The configuration of a run: those of its components, and its own keys.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "witan/base/config/fields.h"
 #include "witan/data/batches/batch_ramp.h"
 #include "witan/data/datasets/split.h"
@@ -58,6 +63,13 @@ struct DataConfig {
  private:
   void validate_megatron() const;
 };
+
+// The set that data_samples = "megatron" adds: its test split.
+inline constexpr const char* kTestSet = "test";
+
+// "NAME=FILE" pairs with commas between them; a file with a comma in its name cannot be given. Throws ConfigError for
+// what is no such list, and for names that are there twice or are not letters, digits, _ and -.
+std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data);
 
 // How long, how much at once, and what is written on the way.
 struct TrainConfig {

@@ -1,10 +1,38 @@
 // What a run's data keys are, and which of them go together.
+#include <algorithm>
+#include <sstream>
+
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/train/run/config.h"
-#include "witan/train/run/validation_sets.h"
 
 namespace witan {
+namespace {
+
+bool is_set_name(const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return !name.empty() && std::ranges::all_of(name, fits);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data) {
+  std::vector<std::pair<std::string, std::string>> sets;
+  std::istringstream pieces(valid_data);
+  for (std::string piece; std::getline(pieces, piece, ',');) {
+    const size_t equals = piece.find('=');
+    const std::string name = piece.substr(0, equals);
+    require<ConfigError>(equals != piece.npos && equals + 1 < piece.size() && is_set_name(name),
+                         "valid_data: ", clipped(piece), " is not NAME=FILE with a name of letters, digits, _ and -");
+    require<ConfigError>(std::ranges::find(sets, name, [](const auto& set) { return set.first; }) == sets.end(),
+                         "valid_data: there are two sets with the name ", name);
+    sets.emplace_back(name, piece.substr(equals + 1));
+  }
+  return sets;
+}
 
 Fields DataConfig::fields() {
   return join(

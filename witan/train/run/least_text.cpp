@@ -7,7 +7,6 @@
 #include "witan/data/datasets/token_dataset.h"
 #include "witan/data/text/decompress.h"
 #include "witan/train/run/run_data.h"
-#include "witan/train/run/validation_sets.h"
 
 namespace witan {
 namespace {

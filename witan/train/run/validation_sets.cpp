@@ -1,11 +1,6 @@
 #include "witan/train/run/validation_sets.h"
 
-#include <algorithm>
-#include <iterator>
-#include <sstream>
-
 #include "witan/base/error.h"
-#include "witan/base/text.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/data/datasets/conversation_dataset.h"
@@ -20,13 +15,6 @@ namespace witan {
 namespace {
 
 constexpr uint64_t kSetSeed = 1234;  // of packing: a set is filled alike in every run
-
-bool is_name(const std::string& name) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  };
-  return !name.empty() && std::ranges::all_of(name, fits);
-}
 
 // Of tokens that were prepared before, which stay in their files.
 ValidationSet open_validation_set(const std::string& name, const fs::path& path, const DataConfig& config,
@@ -89,21 +77,6 @@ ValidationSet read_validation_set(const std::string& name, const std::vector<fs:
   if (files.size() == 1 && names_tokens(files.front()))
     return open_validation_set(name, files.front(), config, tokenizer, begun);
   return tokenize_validation_set(name, files, config, tokenizer, std::move(format));
-}
-
-std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data) {
-  std::vector<std::pair<std::string, std::string>> sets;
-  std::istringstream pieces(valid_data);
-  for (std::string piece; std::getline(pieces, piece, ',');) {
-    const size_t equals = piece.find('=');
-    const std::string name = piece.substr(0, equals);
-    require<ConfigError>(equals != piece.npos && equals + 1 < piece.size() && is_name(name),
-                         "valid_data: ", clipped(piece), " is not NAME=FILE with a name of letters, digits, _ and -");
-    require<ConfigError>(std::ranges::find(sets, name, [](const auto& set) { return set.first; }) == sets.end(),
-                         "valid_data: there are two sets with the name ", name);
-    sets.emplace_back(name, piece.substr(equals + 1));
-  }
-  return sets;
 }
 
 std::vector<ValidationSet> read_validation_sets(const DataConfig& config, const Tokenizer& tokenizer,

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "witan/data/corpus/conversations.h"
@@ -20,13 +19,6 @@ struct ValidationSet {
   std::vector<std::string> warnings = {};
   bool at_end = false;  // evaluated once, after the last step
 };
-
-// The set that data_samples = "megatron" adds: its test split.
-inline constexpr const char* kTestSet = "test";
-
-// "NAME=FILE" pairs with commas between them; a file with a comma in its name cannot be given. Throws ConfigError for
-// what is no such list, and for names that are there twice or are not letters, digits, _ and -.
-std::vector<std::pair<std::string, std::string>> parse_validation_sets(const std::string& valid_data);
 
 // Reads and tokenizes one set of files into memory; a single path of tokens (token_dataset.h) is opened instead. Tokens
 // of another tokenizer are refused, or warned of where the run has `begun`. Throws ConfigError, DataError, IoError.
