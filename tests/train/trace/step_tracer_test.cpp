@@ -166,16 +166,5 @@ TEST(StepTracer, WithoutARangeNothingIsTraced) {
   EXPECT_FALSE(fs::exists(folder.traces()));
 }
 
-TEST(StepRange, IsReadFromTwoNumbersOrOne) {
-  const auto said = [](const char* text) { return message_of<ConfigError>([&] { parse_step_range(text); }); };
-  EXPECT_EQ(parse_step_range("3:5").first, 3);
-  EXPECT_EQ(parse_step_range("3:5").last, 5);
-  EXPECT_EQ(parse_step_range("12").first, 12);
-  EXPECT_EQ(parse_step_range("12").last, 12);
-  for (const char* text : {"", ":", "3:", ":5", "0", "-1", "3-5", "3:5:7", "3:5x", "99999999999999999999"})
-    EXPECT_EQ(said(text), cat("--trace-steps ", text, ": give the first and the last step, as 3:5, or one, as 3"));
-  EXPECT_EQ(said("5:3"), "--trace-steps 5:3: the first step comes after the last; give 3:5");
-}
-
 }  // namespace
 }  // namespace witan

@@ -156,6 +156,13 @@ struct LoadConfig {
   Fields fields();
 };
 
+// Consecutive steps of a run, as --trace-steps names them.
+struct StepRange {
+  int64_t first = 1, last = 1;
+};
+// "3:5", both included, or "3". Throws ConfigError.
+StepRange parse_step_range(const std::string& text);
+
 struct RunConfig {  // as given; train/run/resolve.h makes of it the configuration that a run has
   ModelConfig model;
   DataConfig data;

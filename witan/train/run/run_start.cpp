@@ -5,7 +5,6 @@
 
 #include "witan/base/error.h"
 #include "witan/report/events/metrics_scan.h"
-#include "witan/train/run/config.h"
 #include "witan/train/run/named_checkpoint.h"
 
 namespace witan {

@@ -10,13 +10,12 @@
 
 #include "witan/checkpoint/store.h"
 #include "witan/data/batches/batch.h"
+#include "witan/train/run/config.h"
 #include "witan/train/run/run_folder.h"
-#include "witan/train/trace/step_range.h"
 
 namespace witan {
 
 class Engine;
-struct TrainConfig;
 
 // What a person debugs or traces this call with, and what tests disturb it with.
 struct RunAids {

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "witan/parallel/groups.h"
+#include "witan/train/run/config.h"
 #include "witan/train/run/control_group.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/trace/launch_trace.h"
 #include "witan/train/trace/rank_trace.h"
-#include "witan/train/trace/step_range.h"
 
 namespace witan {
 
