@@ -5,7 +5,7 @@
 #include "witan/comm/meta.h"
 #include "witan/generate/generator.h"
 #include "witan/parallel/peers.h"
-#include "witan/train/run/interval_samples.h"
+#include "witan/train/loop/interval_samples.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/objective.h"

@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/optim/param_groups.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

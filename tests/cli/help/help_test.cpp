@@ -13,7 +13,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/help/colours.h"
 #include "witan/cli/help/described_commands.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "support/message_of.h"
-#include "train/run/trainer_support.h"
+#include "train/loop/trainer_support.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

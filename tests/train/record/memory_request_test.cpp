@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/run/trainer_support.h"
+#include "train/loop/trainer_support.h"
 
 namespace witan {
 namespace {

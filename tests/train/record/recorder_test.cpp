@@ -14,7 +14,7 @@
 #include "support/event_files.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/files/file.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/engine.h"

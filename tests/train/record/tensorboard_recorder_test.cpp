@@ -6,7 +6,7 @@
 
 #include "support/event_files.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

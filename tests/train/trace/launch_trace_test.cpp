@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/kernels/common/launch.h"
 #include "witan/train/trace/step_tracer.h"
 

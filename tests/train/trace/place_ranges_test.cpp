@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/rank.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/kernels/common/launch.h"
 
 namespace witan {

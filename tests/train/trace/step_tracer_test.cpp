@@ -8,7 +8,7 @@
 #include "support/rank.h"
 #include "support/temp_folder.h"
 #include "support/trace_events.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "witan/data/samples/sample_source.h"
 #include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {

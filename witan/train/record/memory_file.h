@@ -5,8 +5,8 @@
 #include <string>
 
 #include "witan/tensor/arena.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_plan.h"
+#include "witan/train/config/run_plan.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "witan/tensor/arena.h"
-#include "witan/train/run/run_folder.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan {
 

@@ -12,13 +12,13 @@
 #include "witan/report/progress/progress.h"
 #include "witan/report/progress/progress_log.h"
 #include "witan/report/progress/step_watch.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/config/run_plan.h"
 #include "witan/train/record/gpu_monitor.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_plan.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "witan/base/error.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/saved_config.h"
 
 namespace witan {
 namespace {

@@ -10,8 +10,8 @@
 #include "witan/report/progress/megatron_log.h"
 #include "witan/report/tensorboard/tfevents.h"
 #include "witan/report/tensorboard/tfevents_hparams.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/config/config.h"
+#include "witan/train/state/train_state.h"
 
 namespace witan {
 

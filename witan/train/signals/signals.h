@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "witan/train/run/run_end.h"
+#include "witan/train/state/run_end.h"
 
 namespace witan {
 

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
+#include "witan/comm/control_group.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/control_group.h"
-#include "witan/train/run/run_folder.h"
+#include "witan/train/config/config.h"
+#include "witan/train/state/run_folder.h"
 #include "witan/train/trace/launch_trace.h"
 #include "witan/train/trace/rank_trace.h"
 

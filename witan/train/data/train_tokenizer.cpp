@@ -1,0 +1,132 @@
+#include "witan/train/data/train_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "witan/base/error.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/output_file.h"
+#include "witan/base/hash.h"
+#include "witan/base/json.h"
+#include "witan/base/text.h"
+#include "witan/data/prepare/shard_manifest.h"
+
+namespace witan {
+namespace {
+
+constexpr const char* kRecordFormat = "witan-tokenizer-record";
+constexpr int kRecordVersion = 1;  // another one when the same text and options train another tokenizer
+constexpr uint64_t kMostRecordBytes = 1 << 30;
+
+// All that the tokenizer depends on.
+nlohmann::json training_key(BpeTrainerConfig config, const std::vector<Source>& sources, const CorpusOptions& options) {
+  nlohmann::json trainer = {{"special_tokens", config.special_tokens}, {"text_bytes", kTokenizerText}};
+  for (const Field& field : config.fields()) trainer[field.name] = field.text();
+  return {{"sources", sources_key(sources)}, {"options", options_key(options)}, {"trainer", trainer}};
+}
+
+std::string hash_of(const fs::path& path) {
+  const MappedFile file(path);
+  return hash_hex(file.bytes().data(), file.bytes().size());
+}
+
+// A record of ours that lies beside the tokenizer. One that cannot be read counts as none.
+std::optional<nlohmann::json> read_record(const fs::path& path) try {
+  const fs::path record_path = tokenizer_record(path);
+  const nlohmann::json record = parse_json(read_file(record_path, kMostRecordBytes), record_path.string());
+  const bool ours = record.at("format") == kRecordFormat && record.at("version") == kRecordVersion &&
+                    record.contains("key") && record.contains("xxh3_128");
+  return ours ? std::optional(record) : std::nullopt;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+} catch (const CorruptionError&) {
+  return std::nullopt;
+} catch (const IoError&) {
+  return std::nullopt;
+}
+
+// Whether the tokenizer is there as it was trained from what the key says.
+bool is_trained_from(const fs::path& path, const nlohmann::json& key) {
+  const auto record = read_record(path);
+  return record && record->at("key") == key && fs::is_regular_file(path) && record->at("xxh3_128") == hash_of(path);
+}
+
+}  // namespace
+
+fs::path tokenizer_record(const fs::path& path) {
+  return path.parent_path() / cat(path.stem().string(), ".record.json");
+}
+
+void check_own_tokenizer(const fs::path& path, const std::string& option) {
+  const auto record = read_record(path);
+  if (!record) refuse_existing(tokenizer_record(path), option);
+  const bool own = record && (record->at("xxh3_128").is_null() || !fs::is_regular_file(path) ||
+                              record->at("xxh3_128") == hash_of(path));
+  if (!own) refuse_existing(path, option);
+}
+
+uint64_t total_bytes(const std::vector<Source>& sources) {
+  uint64_t bytes = 0;
+  for (const Source& source : sources) bytes += source.bytes;
+  return bytes;
+}
+
+Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Source>& sources,
+                          const CorpusOptions& options, Progress& progress) {
+  const double start = progress.now();
+  BpeTrainer trainer(config);
+  uint64_t used = 0;
+  TaskProgress counting(progress, "reading text", static_cast<double>(std::max<uint64_t>(total_bytes(sources), 1)),
+                        "B");
+  read_corpus(sources, options, [&](const Document& document) {
+    if (used < kTokenizerText) trainer.add(document.text);
+    used += document.text.size();
+    counting.update(static_cast<double>(document.source_bytes));
+  });
+  TaskProgress merging(progress, "training the tokenizer", static_cast<double>(config.vocab_size), "merges");
+  Tokenizer tokenizer = trainer.train([&](int64_t done, int64_t) { merging.update(static_cast<double>(done)); });
+  progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, trained on ",
+                    format_bytes(static_cast<double>(std::min(used, kTokenizerText))), " of text in ",
+                    format_duration(progress.now() - start)));
+  if (tokenizer.vocab_size() < config.vocab_size)
+    progress.note(
+        cat("warning: the tokenizer has ", tokenizer.vocab_size(), " entries, not the ", config.vocab_size,
+            " that were asked for: no other pair occurs ", counted(config.min_frequency, "time"),
+            " in its words. For more entries give more text",
+            config.min_frequency > 1 ? ", or a smaller minimum (tokenizer_min_frequency, --min-frequency)" : ""));
+  return tokenizer;
+}
+
+Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config, const std::vector<Source>& sources,
+                            const CorpusOptions& options, Progress& progress) {
+  const nlohmann::json key = training_key(config, sources, options);
+  if (is_trained_from(path, key)) {
+    Tokenizer tokenizer = Tokenizer::load(path);
+    progress.note(cat("tokenizer    byte-level BPE of ", tokenizer.vocab_size(), " entries, ", path.string(),
+                      " (trained before)"));
+    return tokenizer;
+  }
+  if (fs::exists(path))
+    progress.note(
+        cat("tokenizer    trained anew: ", path.string(), " is not known to be of this text and these options"));
+  create_folders(path.parent_path());
+  nlohmann::json record = {{"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", nullptr}};
+  // The last one's is not of what is written next. One without a hash fits no file, and says whose place it is.
+  write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
+  Tokenizer tokenizer = [&] {
+    try {
+      return train_tokenizer(config, sources, options, progress);
+    } catch (...) {
+      std::error_code none;
+      if (!fs::exists(path, none)) fs::remove(tokenizer_record(path), none);
+      throw;
+    }
+  }();
+  tokenizer.save(path);
+  record["xxh3_128"] = hash_of(path);
+  write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
+  return tokenizer;
+}
+
+}  // namespace witan
