@@ -5,7 +5,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
-#include "witan/train/state/validation_record.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/device.h"
 
 namespace witan::test {

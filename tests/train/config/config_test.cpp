@@ -1,10 +1,12 @@
-// What a run's configuration refuses because its parts do not go together.
+// Which configurations are refused because their parts contradict each other; and recipes/default.toml, which documents
+// the defaults.
 #include "witan/train/config/config.h"
 
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
 #include "train/step/run_support.h"
+#include "witan/base/files/file.h"
 
 namespace witan {
 namespace {
@@ -217,6 +219,21 @@ TEST(StepRange, IsReadFromTwoNumbersOrOne) {
   for (const char* text : {"", ":", "3:", ":5", "0", "-1", "3-5", "3:5:7", "3:5x", "99999999999999999999"})
     EXPECT_EQ(said(text), cat("--trace-steps ", text, ": give the first and the last step, as 3:5, or one, as 3"));
   EXPECT_EQ(said("5:3"), "--trace-steps 5:3: the first step comes after the last; give 3:5");
+}
+
+const fs::path kRecipe = fs::path(WITAN_SOURCE_DIR) / "recipes/default.toml";
+
+TEST(DefaultRecipe, SaysWhatTheDefaultsAre) {
+  RunConfig defaults;
+  const std::string text = read_file(kRecipe), head = text.substr(0, text.find('['));
+  EXPECT_EQ(text, head + write_toml(defaults.fields(), true))
+      << "the comment at the head of " << kRecipe << " stays; what follows is the text on the right";
+}
+
+TEST(DefaultRecipe, IsReadAsTheDefaults) {
+  RunConfig read, defaults;
+  read_toml(read.fields(), kRecipe.string());
+  EXPECT_EQ(write_toml(read.fields()), write_toml(defaults.fields()));
 }
 
 }  // namespace

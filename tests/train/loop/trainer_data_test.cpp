@@ -5,7 +5,7 @@
 
 #include "support/message_of.h"
 #include "train/loop/trainer_support.h"
-#include "witan/train/config/identity.h"
+#include "witan/train/config/saved_config.h"
 #include "witan/train/loop/trainer.h"
 
 namespace witan {

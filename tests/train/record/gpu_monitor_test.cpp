@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "support/variable.h"
-#include "witan/train/record/nvml.h"
 
 namespace witan {
 namespace {

@@ -7,6 +7,7 @@
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
+#include "support/thread_world.h"
 #include "support/trace_events.h"
 #include "train/step/run_support.h"
 
@@ -16,9 +17,11 @@ namespace {
 using Json = nlohmann::json;
 using test::message_of;
 using testing::events_of;
+using testing::on_ranks;
 using testing::own_batches;
 using testing::slices;
 using testing::small_config;
+using testing::ThreadRank;
 
 RunConfig traced_config() {
   RunConfig config = small_config();
@@ -164,6 +167,31 @@ TEST(StepTracer, WithoutARangeNothingIsTraced) {
   run(folder, {7, 9});
   EXPECT_FALSE(fs::exists(folder.trace()));
   EXPECT_FALSE(fs::exists(folder.traces()));
+}
+
+TEST(Clocks, OfOneHostAreOne) {
+  on_ranks(3, [](ThreadRank& rank) { EXPECT_EQ(first_clock_ahead_ns(rank.stream, *rank.everyone()), 0); });
+}
+
+TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  on_ranks(3, [&](ThreadRank& rank) {
+    const auto clock = [&] { return steady_ns() + rank.rank * 7 * kSecond; };
+    const int64_t ahead = first_clock_ahead_ns(rank.stream, *rank.everyone(), clock);
+    EXPECT_NEAR(static_cast<double>(ahead), -7e9 * rank.rank, 0.2e9) << "a busy machine's round trip";
+  });
+}
+
+// Traces of hosts whose clocks differ begin together.
+TEST(Clocks, ShowOneMomentEachInItsOwnWay) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t before = steady_ns();
+  on_ranks(3, [&](ThreadRank& rank) {
+    const int64_t skew = rank.rank * 7 * kSecond;
+    const int64_t moment = common_moment_ns(rank.stream, *rank.everyone(), [&] { return steady_ns() + skew; });
+    EXPECT_GE(moment - skew, before - kSecond);
+    EXPECT_LE(moment - skew, steady_ns() + kSecond) << "a busy machine's round trip";
+  });
 }
 
 }  // namespace

@@ -21,7 +21,6 @@
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/models/vocabulary_match.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/config/identity.h"
 #include "witan/train/config/idle_keys.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/run_folder.h"

@@ -15,7 +15,7 @@
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/train/data/run_conversations.h"
 #include "witan/train/data/run_data.h"
-#include "witan/train/data/train_tokenizer.h"
+#include "witan/train/data/run_tokenizer.h"
 
 namespace witan::cli {
 namespace {

@@ -15,7 +15,6 @@
 #include "witan/report/events/metrics_scan.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/run_folder.h"
-#include "witan/train/state/run_lock.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {

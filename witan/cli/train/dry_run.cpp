@@ -13,10 +13,9 @@
 #include "witan/train/data/least_text.h"
 #include "witan/train/data/mixture_data.h"
 #include "witan/train/data/run_data.h"
-#include "witan/train/data/shard_tokenizers.h"
-#include "witan/train/data/train_tokenizer.h"
+#include "witan/train/data/run_tokenizer.h"
 #include "witan/train/data/validation_sets.h"
-#include "witan/train/state/run_lock.h"
+#include "witan/train/state/run_folder.h"
 #include "witan/train/weights/initial_weights.h"
 #include "witan/train/weights/upcycle.h"
 

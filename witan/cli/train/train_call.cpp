@@ -28,7 +28,6 @@
 #include "witan/planner/layout_choice.h"
 #include "witan/report/page/page.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/config/load_options.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/loop/run_records.h"

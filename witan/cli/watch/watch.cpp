@@ -12,7 +12,7 @@
 #include "witan/cli/watch/watch_service.h"
 #include "witan/serve/access.h"
 #include "witan/train/signals/signals.h"
-#include "witan/train/state/run_lock.h"
+#include "witan/train/state/run_folder.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {

@@ -50,4 +50,9 @@ std::vector<ScheduledWeights> parse_data_schedule(const std::string& schedule, s
 // as they say. Throws ConfigError naming `key`.
 ScheduledWeights parse_data_weights(const std::string& weights, const std::string& key, size_t datasets);
 
+// Throws ConfigError, naming value and way out, for weights that are not those of the datasets, a weight in the place
+// of a dataset, and shares of splits that are none. Only of what a call to train says: what a run has begun with is its
+// own, wherever its data are now.
+void check_datasets(const DataConfig& config);
+
 }  // namespace witan

@@ -15,12 +15,10 @@
 #include "witan/data/stats/bigram.h"
 #include "witan/train/data/data_fingerprint.h"
 #include "witan/train/data/least_text.h"
-#include "witan/train/data/megatron_samples.h"
 #include "witan/train/data/mixture_data.h"
 #include "witan/train/data/run_conversations.h"
-#include "witan/train/data/shard_tokenizers.h"
-#include "witan/train/data/train_tokenizer.h"
-#include "witan/train/data/witan_samples.h"
+#include "witan/train/data/run_samples.h"
+#include "witan/train/data/run_tokenizer.h"
 
 namespace witan {
 namespace {

@@ -7,9 +7,8 @@
 #include "witan/data/datasets/token_dataset.h"
 #include "witan/data/prepare/text_encoder.h"
 #include "witan/train/data/run_data.h"
-#include "witan/train/data/shard_tokenizers.h"
-#include "witan/train/data/train_tokenizer.h"
-#include "witan/train/data/witan_samples.h"
+#include "witan/train/data/run_samples.h"
+#include "witan/train/data/run_tokenizer.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include "witan/base/process.h"
 #include "witan/report/events/metrics_scan.h"
 #include "witan/tensor/cuda_survey.h"
-#include "witan/train/record/memory_file.h"
+#include "witan/train/record/memory.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {

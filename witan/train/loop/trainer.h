@@ -14,7 +14,7 @@
 #include "witan/train/data/run_data.h"
 #include "witan/train/state/run_end.h"
 #include "witan/train/state/run_start.h"
-#include "witan/train/state/validation_record.h"
+#include "witan/train/state/train_state.h"
 
 namespace witan {
 

@@ -1,16 +1,57 @@
-// Reads temperature, power, memory and throttling of this machine's GPUs every few seconds, on a thread of its own:
-// training never waits for the driver. Where there is no NVML it has nothing to tell.
+// Temperature, power, memory and throttling of this machine's GPUs, read every few seconds on a separate thread, so
+// that training never waits for the driver. Without NVML nothing is reported.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "witan/base/threads/mutex.h"
 #include "witan/report/events/events.h"
 
 namespace witan {
 
-class Nvml;
+// Of one GPU. NaN, and no reason, where the GPU does not tell.
+struct GpuReading {
+  double temperature = 0;        // degrees Celsius
+  double power = 0;              // watts
+  double memory_used = 0;        // bytes, by all processes
+  int64_t throttle_reasons = 0;  // why clocks are lower than they could be: bits of throttle_reason
+};
+
+namespace throttle_reason {
+inline constexpr int64_t power_cap = 0x4;
+inline constexpr int64_t hardware_slowdown = 0x8;
+inline constexpr int64_t software_thermal = 0x20;
+inline constexpr int64_t hardware_thermal = 0x40;
+inline constexpr int64_t power_brake = 0x80;
+}  // namespace throttle_reason
+
+// NVIDIA's management library (NVML), which comes with the driver. It is loaded at run time, so that neither the build nor
+// a run needs it. Declarations follow its reference, docs.nvidia.com/deploy/nvml-api.
+class Nvml {
+ public:
+  // libnvidia-ml.so.1, from the folders of WITAN_LIBRARY_PATH or else from where the system's loader finds it. Null
+  // where there is none, or no driver that it works with.
+  static std::unique_ptr<Nvml> load();
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // Of every GPU of this machine that the process may see, in NVML's order.
+  std::vector<GpuReading> read() const;
+
+ private:
+  struct Calls;
+  Nvml(void* library, std::unique_ptr<Calls> calls);
+
+  void* library_;
+  std::unique_ptr<Calls> calls_;
+  std::vector<void*> gpus_;
+};
 
 // Thread-safe.
 class GpuMonitor {

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "witan/comm/group.h"
+#include "witan/parallel/layout.h"
+#include "witan/report/events/events.h"
 
 namespace witan {
 
@@ -68,5 +70,27 @@ std::string name_of_host();
 // "rank 3 (host h) takes 1.31 times the median of 4 ranks over the last 20 steps: 0.13 s instead of 0.1 s".
 // `where`: what stands in brackets.
 std::string describe(const Stragglers::Change& change, const std::string& where);
+
+// One rank's side.
+class RankWatch {
+ public:
+  // Collective over `host`, a group of all ranks on a stream of the host, as judge() is.
+  RankWatch(const Layout& layout, double threshold, Group& host, Stream& stream);
+
+  // To be told of the calls of the rank's groups: time in them is not the rank's own.
+  CallObserver* observer() { return &waits_; }
+  void begin_step() { waits_.take(); }
+  // The step took so long, what the rank waited for others included.
+  void end_step(double seconds);
+  // After every step. Returns, on rank 0, who became slow, or no longer is.
+  std::vector<AnomalyEvent> judge(int64_t step, Group& host, Stream& stream);
+
+ private:
+  WaitMeter waits_;
+  Stragglers stragglers_;
+  std::vector<std::string> places_;  // on rank 0: where each rank is
+  RecentSteps recent_;
+  int64_t steps_ = 0;
+};
 
 }  // namespace witan

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/train/state/validation_record.h"
+#include "witan/train/state/train_state.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-// runs/NAME: the one place a run writes to.
+// runs/NAME: the one place a run writes to, and its lock, .lock, which the process that trains the run holds.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,24 @@
 #include <string>
 
 #include "witan/base/files/file.h"
-#include "witan/train/state/run_lock.h"
 
 namespace witan {
+
+// Held until it is destroyed. The file stays.
+class RunLock {
+ public:
+  // Creates the file where it is missing. Nothing while another process holds it. Throws IoError.
+  static std::optional<RunLock> take(const fs::path& run_folder);
+  ~RunLock();
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&& other) noexcept;
+
+  void remove_file(const fs::path& run_folder) const;  // of a run that leaves nothing behind
+
+ private:
+  explicit RunLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
 
 class RunFolder {
  public:
@@ -71,5 +86,9 @@ std::string latest_run(const fs::path& runs_folder);
 // How the flags of a command name the run in `folder`, for a shell: "NAME", and "--runs-folder FOLDER" behind it where
 // that is not the default.
 std::string flags_of_run(const fs::path& folder);
+
+// Whether a process holds the lock: this one or another, on this host or another where the file system carries locks.
+// Nothing is created or changed. False for a folder without a lock, or one that cannot be read.
+bool is_training(const fs::path& run_folder);
 
 }  // namespace witan

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "witan/comm/control_group.h"
+#include "witan/comm/group.h"
 #include "witan/parallel/groups.h"
+#include "witan/tensor/observer.h"
 #include "witan/train/config/config.h"
 #include "witan/train/state/run_folder.h"
 #include "witan/train/trace/launch_trace.h"
@@ -76,5 +78,13 @@ std::string name_of_rank(const Layout& layout, int rank);
 void remove_traces(const RunFolder& folder);
 // RUN/trace.json from the files that ranks have written; nothing where there are none.
 void merge_traces(const RunFolder& folder, int ranks);
+
+// How far the clock of the first rank of `world` is ahead of this rank's, in nanoseconds: from the round trip that took
+// least of several (Cristian, 1989). 0 where the difference is within what was measured: the same host's clock.
+// Collective; `stream` is on the CPU.
+int64_t first_clock_ahead_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock = steady_ns);
+
+// One moment, as each rank's own clock shows it. Likewise.
+int64_t common_moment_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock = steady_ns);
 
 }  // namespace witan

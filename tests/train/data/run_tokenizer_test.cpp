@@ -1,4 +1,4 @@
-#include "witan/train/data/train_tokenizer.h"
+#include "witan/train/data/run_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

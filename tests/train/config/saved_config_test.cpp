@@ -1,5 +1,5 @@
 // What a resumed run must keep to be the same run.
-#include "witan/train/config/identity.h"
+#include "witan/train/config/saved_config.h"
 
 #include <gtest/gtest.h>
 

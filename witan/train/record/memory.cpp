@@ -1,9 +1,18 @@
-#include "witan/train/record/memory_file.h"
+#include "witan/train/record/memory.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -60,6 +69,31 @@ std::string text_of(OrderedJson head, const MemorySnapshot& snapshot) {
   return text + "\n]}\n";
 }
 
+// An arena as it is now: "why" is "asked", and there is no request.
+std::string live_memory_json(int rank, int64_t step, const Arena& arena) {
+  return text_of({{"rank", rank}, {"why", "asked"}, {"step", step}},
+                 arena.snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace));
+}
+
+fs::path request_in(const fs::path& memory) {
+  return memory / "request";
+}
+
+// bytes [1 + kMemoryTags]: the peak, then each tag's.
+std::vector<int64_t> measured_memory(const Arena& arena) {
+  std::vector<int64_t> bytes = {arena.high_water()};
+  for (int tag = 0; tag < kMemoryTags; ++tag) bytes.push_back(arena.peak(static_cast<MemoryTag>(tag)));
+  return bytes;
+}
+MemoryEvent memory_event(int rank, std::span<const int64_t> bytes) {
+  MemoryEvent memory;
+  memory.rank = rank;
+  memory.peak = bytes[0];
+  for (int tag = 0; tag < kMemoryTags; ++tag)
+    memory.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = bytes[static_cast<size_t>(tag) + 1];
+  return memory;
+}
+
 }  // namespace
 
 std::string memory_json(int rank, const MemorySnapshot& snapshot) {
@@ -69,11 +103,6 @@ std::string memory_json(int rank, const MemorySnapshot& snapshot) {
                   {"why", snapshot.why == MemorySnapshot::Why::refused ? "refused" : "not planned"},
                   {"request", std::move(request)}},
                  snapshot);
-}
-
-std::string live_memory_json(int rank, int64_t step, const Arena& arena) {
-  return text_of({{"rank", rank}, {"why", "asked"}, {"step", step}},
-                 arena.snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace));
 }
 
 void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan, int rank) {
@@ -96,6 +125,60 @@ void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan,
 
 void remove_snapshots(const RunFolder& folder) {
   fs::remove_all(folder.memory());
+}
+
+void request_snapshot(const fs::path& run) {
+  const fs::path memory = run / "memory";
+  fs::create_directories(memory);
+  // No two requests have the same text.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  write_file_atomically(request_in(memory), cat(now, " ", ::getpid(), "\n"));
+}
+
+MemoryRequest::MemoryRequest(const RunFolder& folder, const Arena& arena, int rank)
+    : folder_(folder), arena_(arena), rank_(rank), known_(found()) {}
+
+// The text of the request that is there; empty: there is none, or it cannot be read.
+std::string MemoryRequest::found() const {
+  const fs::path path = request_in(folder_.memory());
+  std::error_code error;
+  if (!fs::exists(path, error)) return "";
+  try {
+    return read_file(path);
+  } catch (const IoError&) {  // gone again
+    return "";
+  }
+}
+
+void MemoryRequest::before_step(int64_t step) {
+  const std::string now = found();
+  if (now.empty() || now == known_) return;
+  known_ = now;
+  asked_ = step;
+}
+
+std::optional<fs::path> MemoryRequest::answer() {
+  const std::optional<int64_t> step = std::exchange(asked_, std::nullopt);
+  if (!step) return std::nullopt;
+  const fs::path path = folder_.memory() / cat("step-", *step, "-rank-", rank_, ".json");
+  try {
+    write_file_atomically(path, live_memory_json(rank_, *step, arena_));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  return path;
+}
+
+std::vector<MemoryEvent> gather_memory(Stream& stream, Group& group, const Arena& own) {
+  constexpr int64_t kFigures = kMemoryTags + 1;
+  const Tensor all = stream.empty({group.size() * kFigures}, DType::i64, MemoryTag::communication);
+  const Tensor mine = all.narrow(0, group.rank() * kFigures, kFigures);
+  std::ranges::copy(measured_memory(own), mine.data<int64_t>());
+  group.all_gather(stream, all, mine);
+  std::vector<MemoryEvent> events;
+  for (int rank = 0; rank < group.size(); ++rank)
+    events.push_back(memory_event(rank, all.span<int64_t>().subspan(static_cast<size_t>(rank * kFigures), kFigures)));
+  return events;
 }
 
 }  // namespace witan

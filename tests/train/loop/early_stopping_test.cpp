@@ -1,15 +1,10 @@
-#include "witan/train/state/validation_record.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "support/message_of.h"
 #include "train/loop/trainer_support.h"
-#include "witan/checkpoint/store.h"
 #include "witan/train/state/train_state.h"
 #include "witan/train/weights/load_run.h"
 
@@ -18,45 +13,6 @@ namespace {
 
 using test::message_of;
 using testing::Trainer;
-
-TEST(ValidationRecord, CountsEvaluationsThatWereNoBetter) {
-  TrainConfig config;
-  config.eval_interval = 10;
-  config.early_stopping_patience = 2;
-  ValidationRecord record;
-  record.add(10, NAN, config);
-  EXPECT_EQ(record, (ValidationRecord{0, 0, 1})) << "which is no loss";
-  record.add(20, 3, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 0}));
-  record.add(30, 3, config);
-  record.add(35, 4, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 1})) << "not the evaluation between two intervals";
-  EXPECT_FALSE(record.stops(config));
-  record.add(40, INFINITY, config);
-  EXPECT_TRUE(record.stops(config));
-  config.early_stopping_patience = 0;
-  EXPECT_FALSE(record.stops(config));
-  record.add(45, 2, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 2})) << "where a call ended";
-  record.add(50, 2, config);
-  EXPECT_EQ(record, (ValidationRecord{2, 50, 0}));
-}
-
-TEST(ValidationRecord, SurvivesJson) {
-  TrainState state{7, 56, 6, 1, 2.5, "tokens"};
-  EXPECT_FALSE(state.to_json().contains("validation"));
-  EXPECT_EQ(TrainState::from_json(state.to_json()).validation, ValidationRecord()) << "as of older checkpoints";
-  state.validation = {2.5, 6, 1};
-  state.validation_loss = NAN;
-  EXPECT_FALSE(state.to_json().contains(kValidationLoss)) << "JSON has no such number";
-  EXPECT_EQ(TrainState::from_json(state.to_json()).validation, state.validation);
-  Json broken = state.to_json();
-  broken["validation"]["best"] = "low";
-  EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("validation must have"),
-            std::string::npos);
-  broken["validation"] = {{"best", 1}, {"best_step", -1}, {"since_best", 0}};
-  EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("negative"), std::string::npos);
-}
 
 // With a learning rate of 0 no evaluation is better than the first, at step 2.
 class EarlyStopping : public Trainer {

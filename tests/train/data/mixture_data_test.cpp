@@ -1,4 +1,4 @@
-#include "witan/train/data/check_datasets.h"
+#include "witan/train/data/mixture_data.h"
 
 #include <gtest/gtest.h>
 
