@@ -22,8 +22,6 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kMasterPrefix = "master/";
-
 std::unique_ptr<WeightSource> weights_of(Checkpoint checkpoint) {
   ModelConfig model = config_of(checkpoint).model;
   return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(model));
@@ -124,10 +122,8 @@ void InitialWeights::check() const {
 void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state) {
   stream.wait();
   for (const StateTensor& to : state) {
-    const bool master = to.kind == StateTensor::Kind::master;
-    const std::string name = master ? to.name.substr(kMasterPrefix.size()) : to.name;
     if (to.kind == StateTensor::Kind::optimizer || !is_floating(to.local.dtype())) continue;
-    if (weights_.contains(name)) fill(to, name);
+    if (const std::string name = to.parameter(); weights_.contains(name)) fill(to, name);
   }
 }
 

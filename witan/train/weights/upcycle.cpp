@@ -23,8 +23,6 @@
 namespace witan {
 namespace {
 
-constexpr std::string_view kMaster = "master/";
-
 // Whether the two models differ in their MLPs alone; `passed_over`: a key that is not compared.
 void check_model(const Checkpoint& dense, const RunConfig& config, std::string_view passed_over = {}) {
   static const std::set<std::string_view> kFree = {
@@ -177,7 +175,7 @@ void Upcycling::map_tensors() {
     targets_.emplace(name, std::move(target));
   }
   for (const auto& [name, entry] : dense_.manifest.tensors)
-    require<CheckpointError>(name.find('/') != std::string::npos || used.contains(name), dense_.folder.string(),
+    require<CheckpointError>(!StateTensor::is_of_model(entry.kind) || used.contains(name), dense_.folder.string(),
                              " holds \"", clipped(name), "\", which the MoE model has no place for: it would be lost");
 }
 
@@ -223,8 +221,7 @@ void Upcycling::map_expert(Target& target, const std::string& block, const std::
 
 // The whole tensor, as float64; the masters of bfloat16 values, where there are some.
 std::vector<double> Upcycling::read(const std::string& name) {
-  const auto master = dense_.manifest.tensors.find(std::string(kMaster) + name);
-  const auto& [key, entry] = master != dense_.manifest.tensors.end() ? *master : *dense_.manifest.tensors.find(name);
+  const auto& [key, entry] = *dense_.manifest.master_or_value(name);
   Shards shards(dense_.folder, dense_.manifest);
   std::vector<double> values(static_cast<size_t>(entry.shape.elements()));
   for (const Manifest::Part& part : entry.parts) {
@@ -296,7 +293,7 @@ void Upcycling::make_expert(Stream& stream, const StateTensor& to, const Target&
 void Upcycling::fill(Stream& stream, const std::vector<StateTensor>& state) {
   for (const StateTensor& to : state) {
     if (to.kind != StateTensor::Kind::value && to.kind != StateTensor::Kind::master) continue;
-    const Target& target = targets_.at(to.kind == StateTensor::Kind::master ? to.name.substr(kMaster.size()) : to.name);
+    const Target& target = targets_.at(to.parameter());
     if (target.part == Part::router) {
       const Initialization& init = target.spec.init;
       require<ConfigError>(slices_ == 1 || init.kind == Initialization::Kind::normal,
