@@ -43,53 +43,55 @@ Fields DataConfig::fields() {
                   ".parquet, .arrow, .tar, .mds, .gz, .zst …); empty: the English text of Debian's perl-doc"},
             Field{"data_path", &data_path,
                   "Prefix of token shards written by `witan data`, or tokens of llm.c or modded-nanogpt (.bin) or of "
-                  "numpy (.npy), instead of data; several with commas between them, with or without a weight before "
-                  "each"},
-            Field{
-                "data_weights", &data_weights,
-                "Weights of the datasets of data_path, or of the files and folders of data, with commas between them, "
-                "or how often each is read beside the others, as 2x,1x; empty: those that stand in data_path, else "
-                "their numbers of samples"},
-            Field{"data_temperature", &data_temperature, "Weights are raised to 1 / data_temperature"}.between(1e-3,
-                                                                                                               1e3),
+                  "numpy (.npy), instead of data; several are separated by commas, each with or without a weight "
+                  "before it"},
+            Field{"data_weights", &data_weights,
+                  "Weights of the datasets of data_path, or of the files and folders of data, separated by commas; or "
+                  "how many epochs of each are read relative to the others, as 2x,1x; empty: the weights in data_path, "
+                  "else the datasets' numbers of samples"},
+            Field{"data_temperature", &data_temperature, "Raise weights to the power of 1 / data_temperature"}.between(
+                1e-3, 1e3),
             Field{"data_max_epochs", &data_max_epochs,
-                  "A dataset of several that was read so often is not read any more (0: any number of times)"}
+                  "Maximum number of epochs over each dataset of a mixture (0: unlimited)"}
                 .at_least(0),
             Field{"data_schedule", &data_schedule,
-                  "Other weights from a step on: STEP=W1,W2;STEP=W1,W2, counted from 1; empty: the same throughout"},
-            Field{
-                "data_samples", &data_samples,
-                "Order of the samples: Witan's, in which every epoch is shuffled by itself, or Megatron-Core's to the "
-                "index, which depends on the length of the run"}
+                  "Change the weights from given steps on: STEP=W1,W2;STEP=W1,W2, with steps counted from 1; empty: "
+                  "constant weights"},
+            Field{"data_samples", &data_samples,
+                  "Order of the samples: Witan's, which shuffles every epoch separately, or exactly Megatron-Core's, "
+                  "which depends on the length of the run"}
                 .one_of({"witan", "megatron"}),
             Field{"data_packing", &data_packing,
-                  "How text fills samples: documents end to end, or whole documents, packed best-fit, of which only "
-                  "those longer than seq_length are cut; what is left of a sample is padding"}
+                  "How text fills samples: none concatenates documents; best_fit packs whole documents, cuts only "
+                  "those longer than seq_length, and pads the rest of a sample"}
                 .one_of({"none", "best_fit"}),
             Field{"split", &split,
-                  "With data_samples = megatron: shares of training, validation and test, cut from the dataset in its "
-                  "order (held_out_fraction is Witan's)"},
+                  "With data_samples = megatron: shares of training, validation and test, cut from the dataset in "
+                  "order (otherwise held_out_fraction applies)"},
             Field{"train_data_path", &train_data_path,
-                  "With data_samples = megatron: shards to train on, as data_path, instead of data_path and split"},
-            Field{"valid_data_path", &valid_data_path, "Likewise: shards to evaluate on"},
+                  "With data_samples = megatron: shards to train on, in the form of data_path, instead of data_path "
+                  "and split"},
+            Field{"valid_data_path", &valid_data_path, "With data_samples = megatron: shards to evaluate on"},
             Field{"test_data_path", &test_data_path,
-                  "Likewise: shards to evaluate on after the last step; may be empty"},
-            Field{"data_cache_path", &data_cache_path,
-                  "Folder of the indices of data_samples = megatron; empty: cache, beside the first dataset"},
-            Field{"tokenizer", &tokenizer, "File or folder of a tokenizer, of any kind; empty: train one on the data"},
+                  "With data_samples = megatron: shards to evaluate on after the last step; optional"},
+            Field{
+                "data_cache_path", &data_cache_path,
+                "Folder for the indices of data_samples = megatron; empty: the folder cache beside the first dataset"},
+            Field{"tokenizer", &tokenizer,
+                  "File or folder of a tokenizer, of any supported kind; empty: train one on the data"},
             Field{"json_key", &json_key,
-                  "Key of the text in rows of JSON Lines; its column in Parquet and Arrow, or a path with dots"},
+                  "Key of the text in JSON Lines rows, or its column in Parquet and Arrow; may be a path with dots"},
             Field{"valid_data", &valid_data,
-                  "Validation sets of one's own, each with its own curve: NAME=FILE, with commas between them; a file "
-                  "as in data, or token shards as in data_path"},
+                  "Additional validation sets, each with its own curve: NAME=FILE, separated by commas; a file as in "
+                  "data, or token shards as in data_path"},
             Field{"sft", &sft, "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
             Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
             Field{"chat_template", &chat_template,
-                  "File of the chat template, with sft; empty: that of the tokenizer's folder, or of init_from"},
-            Field{"loss_on", &loss_on, "What sft learns from: the assistant's answers, or all tokens"}.one_of(
-                {"answers", "all"}),
+                  "File of the chat template, with sft; empty: the one in the tokenizer's folder or of init_from"},
+            Field{"loss_on", &loss_on, "Tokens that contribute to the loss with sft: the assistant's answers, or all"}
+                .one_of({"answers", "all"}),
             Field{"content_special_tokens", &content_special_tokens,
-                  "Special tokens that messages spell are control tokens, with sft; false: they are text"},
+                  "With sft, treat special tokens spelled in messages as control tokens; false: as text"},
             Field{"packing", &packing, "How sft fills samples with conversations"}.one_of(
                 {"greedy", "best_fit", "none"}),
             Field{"held_out_fraction", &held_out_fraction, "Share of the tokens in the validation split"}.between(1e-6,

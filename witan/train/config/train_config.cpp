@@ -32,32 +32,32 @@ Fields TrainConfig::fields() {
       Field{"global_batch_size", &global_batch_size, "Sequences per optimizer step, over all ranks"}.between(1,
                                                                                                              1 << 24),
       Field{"rampup_batch_size", &rampup_batch_size,
-            "START,INCREMENT,SAMPLES: begin with a global batch of START sequences, and increase it by INCREMENT at a "
+            "START,INCREMENT,SAMPLES: begin with a global batch of START sequences and increase it by INCREMENT at a "
             "time to global_batch_size over SAMPLES samples; empty: constant"},
       Field{"decrease_batch_size_if_needed", &decrease_batch_size_if_needed,
-            "Round sizes of rampup_batch_size down to multiples of micro_batch_size times the data-parallel ranks, "
-            "instead of refusing them"},
+            "Round the batch sizes of rampup_batch_size down to multiples of micro_batch_size times the data-parallel "
+            "ranks, instead of refusing them"},
       Field{"seed", &seed, "Random seed of weight initialisation and data order"}.at_least(0),
       Field{"eval_interval", &eval_interval, "Evaluate every N steps (0: only at the end)"}.at_least(0),
-      Field{"eval_iters", &eval_iters, "Global batches of held-out text per evaluation, at most (0: no evaluations)"}
-          .at_least(0),
+      Field{"eval_iters", &eval_iters, "Maximum number of global batches per evaluation (0: no evaluations)"}.at_least(
+          0),
       Field{"full_validation", &full_validation,
-            "Evaluate on every sample of the validation split and of valid_data, once, whatever eval_iters says"},
+            "Evaluate on every sample of the validation split and of valid_data once, regardless of eval_iters"},
       Field{"log_interval", &log_interval,
             "Write a line of metrics.jsonl every N steps and, if N > 1 and the output is not a terminal, a progress "
-            "line, "
-            "which otherwise comes every 30 s there"}
+            "line (if N = 1, every 30 s)"}
           .at_least(1),
       Field{"save_interval", &save_interval, "Save a checkpoint every N steps (0: only at the end)"}.at_least(0),
       Field{"exit_interval", &exit_interval,
-            "Save and end with exit code 75, to be resumed, at each multiple of N steps (0: go on to the last step)"}
+            "Save and exit with code 75, to be resumed later, at every multiple of N steps (0: never)"}
           .at_least(0),
       Field{"exit_duration_in_mins", &exit_duration_in_mins,
-            "Save and end likewise after the first step at which the process is N minutes old (0: however old)"}
+            "Save and exit with code 75 after the first step at which the process is N minutes old (0: never)"}
           .at_least(0),
       Field{"keep_last", &keep_last, "Number of checkpoints to keep"}.at_least(1),
       Field{"keep_best", &keep_best,
-            "Keep the N checkpoints of lowest validation loss too, each of which is evaluated before it is saved"}
+            "Also keep the N checkpoints with the lowest validation loss; every checkpoint is then evaluated before it "
+            "is saved"}
           .at_least(0),
       Field{"early_stopping_patience", &early_stopping_patience,
             "Stop after N evaluations in a row without a lower validation loss (0: never)"}
@@ -69,7 +69,7 @@ Fields TrainConfig::fields() {
             "each checkpoint (0: never)"}
           .at_least(0),
       Field{"check_messages", &check_messages,
-            "Send a checksum with everything that CPU ranks exchange, and verify it when it has arrived"},
+            "Send a checksum with every message between CPU ranks, and verify it on arrival"},
       Field{
           "replay_interval", &replay_interval,
           "Every N steps, compute each data-parallel rank's micro-batches on another rank too, and compare losses and "
@@ -77,52 +77,53 @@ Fields TrainConfig::fields() {
           .at_least(0),
       Field{"most_skipped", &most_skipped, "Consecutive skipped steps after which the run stops"}.at_least(1),
       Field{"on_nan", &on_nan,
-            "What follows a step whose gradients are not finite, which never updates anything: skip goes on, rewind "
-            "goes back to the last checkpoint and leaves out the samples since then, stop ends the run"}
+            "Action after a step with non-finite gradients, whose update is always left out: skip continues, rewind "
+            "returns to the last checkpoint and leaves out the samples read since, stop ends the run"}
           .one_of({"skip", "rewind", "stop"}),
-      Field{"on_spike", &on_spike, "The same of a step that skip_step_sigma finds to be a spike"}.one_of(
+      Field{"on_spike", &on_spike, "Action after a loss spike (see skip_step_sigma)"}.one_of(
           {"skip", "rewind", "stop"}),
-      Field{"max_rewinds", &max_rewinds, "Rewinds of a run after which the next one ends it instead"}.at_least(1),
+      Field{"max_rewinds", &max_rewinds, "Maximum number of rewinds in a run; instead of another one, the run ends"}
+          .at_least(1),
       Field{"keep_anomalies", &keep_anomalies,
-            "Write the batch and the weights of the first N such steps to RUN/anomalies, for `witan replay` (0: none)"}
+            "Write the batch and the weights of the first N steps with non-finite gradients or a loss spike to "
+            "RUN/anomalies, for `witan replay` (0: none)"}
           .at_least(0),
       Field{"straggler_threshold", &straggler_threshold,
-            "Warn of a rank whose time of computing a step is so many times the median of all ranks (0: never)"}
+            "Warn of a rank whose compute time per step exceeds this multiple of the median over all ranks (0: never)"}
           .at_least(0),
-      Field{"sample_prompt", &sample_prompt, "Prompt of the sample at the end; with sft what the user says"},
-      Field{"sample_tokens", &sample_tokens, "Tokens of a sample (0: none); needs ranks that hold the whole model"}
+      Field{"sample_prompt", &sample_prompt,
+            "Prompt of the sample at the end of the run; with sft, the user's message"},
+      Field{"sample_tokens", &sample_tokens, "Tokens per sample (0: no samples); needs ranks that hold the whole model"}
           .at_least(0),
-      Field{"sample_temperature", &sample_temperature, "Sampling temperature of samples (0: the likeliest token)"}
-          .at_least(0),
+      Field{"sample_temperature", &sample_temperature, "Sampling temperature of samples (0: greedy)"}.at_least(0),
       Field{
           "sample_interval", &sample_interval,
           "Generate samples every N steps, for the report and RUN/samples.jsonl; training pauses meanwhile (0: only at "
           "the end)"}
           .at_least(0),
       Field{"sample_prompts", &sample_prompts,
-            "File of the prompts of sample_interval: one in each line, or of a .jsonl file each line's \"prompt\"; "
+            "File with the prompts of sample_interval: one per line, or the \"prompt\" of each line of a .jsonl file; "
             "empty: sample_prompt"},
       Field{"record_routes", &record_routes,
-            "Folder to record in which experts each token visits, step by step; empty: do not record"},
+            "Folder in which to record the experts of every token, step by step; empty: do not record"},
       Field{"replay_routes", &replay_routes,
-            "Folder of recorded routes: tokens visit those experts instead of the router's choice; empty: none"},
-      Field{
-          "upcycle", &upcycle,
-          "Start a new MoE run from a trained dense model, whose configuration and tokenizer it takes: the name of its "
-          "run, its folder, or a checkpoint's; empty: random weights"},
+            "Folder of recorded routes: tokens go to these experts instead of the router's choice; empty: none"},
+      Field{"upcycle", &upcycle,
+            "Start a new MoE run from a trained dense model, with its configuration and tokenizer: the name or folder "
+            "of its run, or a checkpoint's folder; empty: random weights"},
       Field{"upcycle_method", &upcycle_method,
-            "Experts of an upcycled model: copies of the dense MLP, slices of it, or copies with units drawn anew"}
+            "How experts are made from the dense MLP: as copies, as slices, or as copies with some hidden units drawn "
+            "anew"}
           .one_of({"copied", "granular", "drop"}),
       Field{"upcycle_noise", &upcycle_noise,
-            "Standard deviation of noise added to upcycled experts, relative to that of the dense matrix"}
+            "Standard deviation of the noise added to upcycled experts, relative to that of the dense matrix"}
           .at_least(0),
       Field{"upcycle_drop_ratio", &upcycle_drop_ratio,
             "Share of each expert's hidden units that upcycle_method = drop draws anew"}
           .between(0, 1),
-      Field{
-          "init_from", &init_from,
-          "Start a new run from the weights of a model, whose configuration it takes: a Hugging Face folder, a GGUF "
-          "file, a checkpoint of Megatron-LM, the name of a run, its folder, or a checkpoint's; empty: random weights"},
+      Field{"init_from", &init_from,
+            "Start a new run from a model's weights, with its configuration: a Hugging Face folder, a GGUF file, a "
+            "Megatron-LM checkpoint, the name or folder of a run, or a checkpoint's folder; empty: random weights"},
       Field{"init_state", &init_state,
             "Take only the weights of init_from and begin at step 0, or continue its training from its step, with its "
             "optimizer state, data position and configuration"}
@@ -148,19 +149,19 @@ Fields LogConfig::fields() {
       Field{"log_memory_to_tensorboard", &log_memory_to_tensorboard,
             "Write the memory of rank 0's arena to TensorBoard with each step's values"},
       Field{"log_activations", &log_activations,
-            "Measure the activations of every layer each N steps: RMS, largest magnitude, zeros (0: never)"}
+            "Measure the activations of every layer every N steps: RMS, largest magnitude, zeros (0: never)"}
           .at_least(0),
       Field{"nvtx_ranges", &nvtx_ranges,
-            "Mark steps, passes and modules by NVTX ranges, for Nsight Systems (of GPUs' steps with --no-cuda-graph)"},
+            "Emit NVTX ranges for steps, passes and modules, for Nsight Systems (steps on GPUs need --no-cuda-graph)"},
       Field{"timing_log_level", &timing_log_level,
             "Timers in Megatron-LM's log format: 0: setup only; 1: also parts of a step; 2: also each micro-batch"}
           .between(0, 2),
       Field{"tensorboard_dir", &tensorboard_dir,
             "Folder of TensorBoard's event files; empty: RUN/tensorboard; none: do not write them"},
       Field{"wandb_project", &wandb_project,
-            "Project of Weights & Biases that a script uploads the run to (docs/formats/tensorboard.md)"},
-      Field{"wandb_exp_name", &wandb_exp_name, "Name of the run there; empty: that of the run"},
-      Field{"wandb_entity", &wandb_entity, "User or team there; empty: your own"},
+            "Weights & Biases project to which a script uploads the run (docs/formats/tensorboard.md)"},
+      Field{"wandb_exp_name", &wandb_exp_name, "Name of the run in Weights & Biases; empty: the run's name"},
+      Field{"wandb_entity", &wandb_entity, "Weights & Biases user or team; empty: your own"},
   };
 }
 
