@@ -21,7 +21,7 @@ namespace {
                           " parameters that it matches, and the first group that matches wins: put it before them, or "
                           "leave it out"));
   throw ConfigError(cat("[[optimizer.groups]] ", table, " (", group.label, ") matches no parameter; this model has ",
-                        what_there_is(specs)));
+                        describe_parameters(specs)));
 }
 
 }  // namespace

@@ -269,7 +269,7 @@ TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
     const ResolvedConfig resolved = resolve(changed, {.gpus = 2});
     return cat(resolved->parallel.gradient_norm_fusion, "; ", reason_of(resolved, "gradient_norm_fusion"));
   };
-  EXPECT_EQ(chosen([](RunConfig&) {}), "true; true: GPUs, on which no other rank has a part of an expert");
+  EXPECT_EQ(chosen([](RunConfig&) {}), "true; true: every expert lies on one GPU as a whole");
   EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.device = "cpu"; }), "auto; ");
   EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.deterministic = true; }), "auto; ");
   EXPECT_EQ(chosen([](RunConfig& c) { c.train.global_batch_size *= 2; }), "auto; ");

@@ -41,16 +41,15 @@ DType RunConfig::gradient_dtype() const {
 
 namespace {
 
-// Weights that come and go have no copies that stay.
+// Weights that are gathered for each use have no copies that could be kept.
 void validate_fp8(const RunConfig& config) {
-  require<ConfigError>(
-      !config.model.fp8_keep_weights || config.parallel.sharding() != Sharding::parameters,
-      "fp8_keep_weights = true keeps two bytes of every weight on every rank, and "
-      "data_parallel_sharding_strategy = optim_grads_params shards weights for the sake of memory; set "
-      "fp8_keep_weights = false");
+  require<ConfigError>(!config.model.fp8_keep_weights || config.parallel.sharding() != Sharding::parameters,
+                       "fp8_keep_weights = true keeps two bytes of every weight on every rank, and "
+                       "data_parallel_sharding_strategy = optim_grads_params shards weights to save that memory; set "
+                       "fp8_keep_weights = false");
 }
 
-// What the kernels of routing hold in a GPU's shared memory and registers.
+// The routing kernels keep their rows in a GPU's shared memory and registers, which limits their sizes.
 void validate_for_gpu(const MoeConfig& moe) {
   using kernels::kMostChosenOnGpu, kernels::kMostExpertsOnGpu;
   require<ConfigError>(moe.num_experts <= kMostExpertsOnGpu, "num_experts = ", moe.num_experts,
@@ -96,7 +95,7 @@ Sizes mixer_sizes(const std::vector<LayerSpec>& layers) {
   return sizes;
 }
 
-// The FFN hidden size of dense layers, or of experts, where there are some.
+// The FFN hidden size of dense layers or of experts; empty if the model has none.
 Sizes ffn_sizes(const ModelConfig& model, bool of_experts) {
   const bool own = of_experts && model.moe.moe_ffn_hidden_size > 0;
   for (const LayerSpec& layer : model.layers())
@@ -104,14 +103,15 @@ Sizes ffn_sizes(const ModelConfig& model, bool of_experts) {
   return {};
 }
 
-// What the tensor and expert tensor axes divide.
+// Checks the sizes that the tensor and expert tensor axes divide.
 void validate_tensor(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const ModelConfig& model = config.model;
   const int64_t ranks = parallel.tensor_model_parallel_size,
                 of_experts = parallel.expert_tensor_ranks(model.moe.num_experts);
   Sizes of_expert = ffn_sizes(model, true);
-  if (model.moe.num_experts > 0 && model.moe.moe_expert_add_bias)  // the second product's, of which each adds a share
+  if (model.moe.num_experts > 0 &&
+      model.moe.moe_expert_add_bias)  // each rank adds a share of the second product's bias
     of_expert.emplace_back(model.moe.moe_latent_size > 0 ? "moe_latent_size" : "hidden_size",
                            expert_width(model.moe, model.hidden_size));
   validate_division("expert_tensor_parallel_size", of_experts, of_expert);
@@ -147,7 +147,7 @@ void validate_tensor(const RunConfig& config) {
       std::max((model.hidden_size + kDrawnTogether / 2) / kDrawnTogether, int64_t{1}) * kDrawnTogether);
 }
 
-// What sequences that are divided among ranks, two chunks each, ask of a run.
+// Context parallelism divides sequences into two chunks per rank.
 void validate_context(const RunConfig& config) {
   const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
   if (size == 1) return;
@@ -171,12 +171,12 @@ void validate_context(const RunConfig& config) {
   const bool by_heads =
       exchange == ContextExchange::heads ||
       (exchange == ContextExchange::automatic && ContextHeads(config.model, config.parallel).divide(size));
-  if (!by_heads)  // else a rank has all chunks
+  if (!by_heads)  // otherwise a rank has all chunks of its heads
     check_masks("attention_dropout", config.model.attention.attention_dropout, chunk);
   check_masks("hidden_dropout", config.model.hidden_dropout, chunk * config.model.hidden_size);
 }
 
-// Stages of a pipeline pass on the residual stream alone.
+// Pipeline stages pass on only the residual stream.
 void validate_joined_layers(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t stages = config.parallel.pipeline_model_parallel_size;
@@ -190,7 +190,7 @@ void validate_joined_layers(const RunConfig& config) {
                         "data_parallel_sharding_strategy, expert or tensor parallelism instead"));
 }
 
-// The largest micro-batch below the present one that so many ranks could share the batch in.
+// The advice to use the largest micro-batch, not above the present one, with which the ranks share the batch evenly.
 std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   if (train.global_batch_size % data_ranks != 0) return "";
   const int64_t of_rank = train.global_batch_size / data_ranks;
@@ -199,7 +199,7 @@ std::string smaller_micro_batch(const TrainConfig& train, int64_t data_ranks) {
   return cat(", micro_batch_size to ", size);
 }
 
-// Rows that go to hosts first are sent: a dispatcher that gathers all tokens sends none.
+// The exchange in two hops, between hosts and within them, needs the all-to-all dispatcher.
 void validate_expert_hosts(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t size =
@@ -217,15 +217,15 @@ void validate_qk_clip(const RunConfig& config) {
   require<ConfigError>(std::ranges::any_of(config.model.layers(), has_logits),
                        "qk_clip = true bounds logits of attention, and no layer's mixer has any; set qk_clip = false");
   const AttentionConfig& attention = config.model.attention;
-  if (attention.multi_latent_attention) return;  // normalises latents, which lie before what is clipped
+  if (attention.multi_latent_attention) return;  // its norms are before the projections that are clipped
   require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
                        attention.qk_layernorm ? "qk_layernorm" : "qk_l2_norm",
                        ": norms undo what scaling their inputs does, and bound logits "
                        "themselves; set qk_clip = false");
 }
 
-// What the modules of multi-token prediction cannot have, since they are on the last stage of a pipeline, and what
-// knows only the model's own layers.
+// Modules of multi-token prediction are on the last pipeline stage, which lacks some parameters; and routes and
+// upcycling cover only the model's main layers.
 void validate_mtp(const RunConfig& config) {
   const int64_t modules = config.model.mtp_num_layers;
   if (modules == 0) return;
@@ -268,7 +268,7 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
                        ": what is replayed would be overwritten; record into another folder");
 }
 
-// Samples that a rewind leaves out are made up for by later ones, and steps are computed again.
+// A rewind leaves samples out, reads later ones instead, and computes steps again.
 void validate_anomalies(const RunConfig& config) {
   const TrainConfig& train = config.train;
   require<ConfigError>(train.straggler_threshold == 0 || train.straggler_threshold > 1,
@@ -311,13 +311,14 @@ void validate_checks(const RunConfig& config) {
     refuse("moe_exchange_factor above 0",
            "passes that leave out rows of experts are made again, and have no one result; set moe_exchange_factor = 0");
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
-  if (layout.world_size() > 1 && ReplicaRing(layout).replicas() < 2)  // alone, the key has no effect (idle_keys.h)
+  if (layout.world_size() > 1 &&
+      ReplicaRing(layout).replicas() < 2)  // with one rank the key has no effect (idle_keys.h)
     refuse(cat("ranks = ", config.parallel.ranks),
            "they hold one copy of the model among them, so that no other rank can compute the same; use twice as many "
            "ranks, fewer that divide experts (expert_model_parallel_size), or set replay_interval = 0");
 }
 
-// Text is generated by ranks that each hold the whole model.
+// Only ranks that hold the whole model can generate text.
 void validate_samples(const RunConfig& config) {
   const TrainConfig& train = config.train;
   if (train.sample_interval == 0) return;
@@ -329,7 +330,7 @@ void validate_samples(const RunConfig& config) {
                        "NAME@STEP`)");
 }
 
-// Megatron-Core takes every sample of datasets without weights alone.
+// Megatron-Core reads every sample once only if the datasets have no weights.
 void validate_full_validation(const RunConfig& config) {
   const DataConfig& data = config.data;
   if (!config.train.full_validation || !data.megatron_samples()) return;
@@ -337,15 +338,14 @@ void validate_full_validation(const RunConfig& config) {
   const std::string& list = own ? data.valid_data_path : data.data_path;
   const char* key = own ? "valid_data_path" : "data_path";
   require<ConfigError>(list.empty() || megatron::parse_blend(list, key).weights.empty(),
-                       "full_validation = true with "
-                       "weights in ",
-                       key,
+                       "full_validation = true with weights in ", key,
                        ": every validation sample is read once with data_samples = \"megatron\", so "
-                       "that weights have no say; leave them out, give valid_data_path without them, or set "
+                       "that weights would have no effect; leave them out, give valid_data_path without them, or set "
                        "full_validation = false");
 }
 
-// Every size that a step has must be whole micro-batches of each data-parallel rank, in a number that the layout takes.
+// Every global batch size of the ramp must give each data-parallel rank whole micro-batches, in a number that the
+// layout allows.
 void validate_ramp(const RunConfig& config) {
   const TrainConfig& train = config.train;
   const BatchRamp ramp = config.batch_ramp();
@@ -371,7 +371,7 @@ void validate_ramp(const RunConfig& config) {
                          ": recorded routes are of global batches of one size; leave one of the two out");
 }
 
-// Samples are what such schedules count.
+// Schedules in samples need a run whose length is given in samples.
 void validate_schedule(const RunConfig& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   for (const auto& [key, samples] : {std::pair{"lr_warmup_samples", optimizer.lr_warmup_samples},
@@ -394,8 +394,8 @@ int64_t RunConfig::samples_to_train_on() const {
   return std::max(train.train_samples, batch_ramp().consumed_by(train.train_iters));
 }
 
-// Lanes are halves of a micro-batch, for which nothing is drawn or measured; what is recomputed as a whole exchanges
-// within.
+// Lanes are halves of a micro-batch, for which no masks are drawn and nothing is measured. A layer that is recomputed
+// as a whole exchanges within the recomputation.
 std::string_view RunConfig::key_against_tensor_overlap() const {
   std::string_view of_mixers;
   for (const LayerSpec& layer : model.layers())

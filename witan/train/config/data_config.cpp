@@ -1,4 +1,4 @@
-// What a run's data keys are, and which of them go together.
+// The data keys of a run, with their help and bounds, and the combinations of them that are refused.
 #include <algorithm>
 #include <sstream>
 

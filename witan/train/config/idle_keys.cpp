@@ -13,15 +13,15 @@
 namespace witan {
 namespace {
 
-// When keys have an effect. A key that no use names always has one; of several uses all must apply.
+// The condition under which keys have an effect. Keys without a KeyUse always have one; with several, all must apply.
 struct KeyUse {
   std::vector<std::string_view> keys;
   std::string_view needs;  // in a message: "it needs NEEDS; here BY = its value"
-  std::string_view by;     // the key that decides; empty: `needs` says all
+  std::string_view by;     // the key that decides; empty: the message ends with NEEDS
   std::function<bool(const RunConfig&)> applies;
 };
 
-// Whether one of these optimizers updates something, in [optimizer] or in a group.
+// Whether [optimizer] or a parameter group uses one of these optimizers.
 template <class... Names>
 bool optimizes(const RunConfig& config, Names... names) {
   const ParamGroups groups(config.optimizer);
@@ -46,12 +46,12 @@ bool has_dense_mlp(const RunConfig& config) {
   return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe; });
 }
 
-// Whether held_out_fraction holds out what `split` does, as Megatron-LM's --split sets both.
+// Whether held_out_fraction agrees with `split`, since Megatron-LM's --split sets both.
 bool is_held_out_by_split(const DataConfig& data) try {
   const megatron::Shares shares = megatron::parse_split(data.split);
   const double held_out = 1 - (shares[0] ? shares[0]->end : 0);
   return std::abs(held_out - data.held_out_fraction) < 1e-9;
-} catch (const ConfigError&) {  // looked at only with Megatron-Core's samples
+} catch (const ConfigError&) {  // an invalid split matters only with Megatron-Core's samples
   return false;
 }
 
@@ -144,7 +144,7 @@ std::vector<KeyUse> attention_uses() {
   };
 }
 
-// Of a model with experts; that a dense one has none of them is said once for all.
+// Keys of a model with experts. For a dense model idle_keys() gives one reason for all of them.
 std::vector<KeyUse> expert_uses() {
   return {
       {{"moe_router_pre_softmax"},
@@ -235,7 +235,7 @@ std::vector<KeyUse> run_uses() {
       {{"eval_iters"},
        "full_validation = false",
        "full_validation",
-       // Megatron's test split is evaluated by eval_iters.
+       // eval_iters also limits the evaluation of Megatron's test split.
        [](Config c) { return !c.train.full_validation || c.data.megatron_samples(); }},
       {{"sample_prompt", "sample_temperature"},
        "sample_tokens above 0",
@@ -353,7 +353,8 @@ std::vector<KeyUse> optimizer_uses() {
   };
 }
 
-// What GradientBuckets asks of a gradient that keeps sums of blocks, and Experts of the products that fill them.
+// The requirements of GradientBuckets on gradients that keep sums of blocks, and of Experts on the products that fill
+// them.
 std::vector<KeyUse> norm_fusion_uses() {
   return {
       {{"gradient_norm_fusion"},
@@ -423,7 +424,7 @@ std::vector<KeyUse> parallel_uses() {
   };
 }
 
-// One of each key that can keep layers from being lanes', so that the one that does is named.
+// One for each key that can prevent layers from running in lanes, so that the message names the one that does.
 std::vector<KeyUse> tensor_overlap_uses() {
   const std::pair<std::string_view, std::string_view> needs[] = {
       {"tensor_model_parallel_size", "tensor_model_parallel_size above 1"},
@@ -462,7 +463,7 @@ std::vector<KeyUse> all_uses(const RunConfig& config) {
   return all;
 }
 
-// A key as a TOML file has it, without the quotes of texts.
+// A key and its value as in a TOML file, without quotes.
 std::string assignment(const Fields& fields, std::string_view key) {
   std::string text = std::ranges::find(fields, key, &Field::name)->text();
   if (text == "\"\"") return cat(key, " is empty");
@@ -473,7 +474,7 @@ std::string assignment(const Fields& fields, std::string_view key) {
 }  // namespace
 
 std::vector<IdleKey> idle_keys(const RunConfig& config) {
-  RunConfig copy = config;  // whose fields can be listed
+  RunConfig copy = config;  // fields() is not const
   const Fields fields = copy.fields();
   const std::vector<KeyUse> uses = all_uses(config);
   std::vector<const KeyUse*> missing;

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int64_t kBytes = 256;  // entries that every tokenizer has
 
-// The most ranks that share the micro-batches evenly, have a core each and form whole groups of the ranks that share
-// the work on a sample, and in each stage of a pipeline of those that divide the experts; one such group when there are
-// fewer cores than that.
+// The largest number of ranks that divides the micro-batches evenly, has a core per rank, and forms whole groups: of
+// the ranks that share a sample and, within each pipeline stage, of those that divide the experts. With fewer cores,
+// one group.
 int64_t automatic_ranks(const RunConfig& config, int64_t cores) {
   const ParallelConfig& parallel = config.parallel;
   int64_t micro_batches = std::max<int64_t>(config.micro_batches(), 1);
@@ -37,7 +37,7 @@ int64_t automatic_ranks(const RunConfig& config, int64_t cores) {
   return ranks;
 }
 
-// One resolution: each function decides what it is named after and says why.
+// One resolution. Each function decides the values that it is named after, and records the reason.
 class Resolution {
  public:
   Resolution(const RunConfig& given, const Facts& facts) : values_(given), facts_(facts) {}
@@ -91,13 +91,13 @@ class Resolution {
       decisions_.push_back({key, "true", cat(data.sft ? "conversations" : "documents", " of a sample are kept apart")});
   }
 
-  // The other default is the beginning of a text.
+  // The default prompt is the beginning of a text, and no user's message.
   void sampled_conversation() {
     std::string& prompt = values_.train.sample_prompt;
     const bool sampled = values_.train.sample_interval > 0 || values_.writes_sample();
     if (!values_.data.sft || !sampled || prompt != TrainConfig().sample_prompt) return;
     prompt = "Hello! What can you do?";
-    decisions_.push_back({"sample_prompt", prompt, "what a user says, with sft"});
+    decisions_.push_back({"sample_prompt", prompt, "a user's message, with sft"});
   }
 
   void positions() {
@@ -145,7 +145,7 @@ class Resolution {
         decide("ranks", parallel.ranks, facts_.launched->ranks, "started by the launcher");
     }
     if (parallel.ranks > 0) return;
-    // As many ranks as this size asks for would follow it: what works is not bound by them.
+    // The number of ranks is chosen to fit this size, so that only the experts restrict it.
     const int64_t experts = values_.model.moe.num_experts, size = parallel.expert_model_parallel_size;
     require<ConfigError>(size == 0 || size > experts || experts % size == 0, "num_experts = ", experts,
                          " is not divisible by expert_model_parallel_size = ", size, "; ",
@@ -177,7 +177,7 @@ class Resolution {
                               : cat("the largest that divides the ranks and the ", num_experts, " experts"));
   }
 
-  // Whoever waits for a part of a checkpoint never waits for less than in any collective.
+  // A rank waits for a part of a checkpoint at least as long as in a collective.
   void timeouts() {
     ParallelConfig& parallel = values_.parallel;
     if (parallel.checkpoint_timeout_minutes >= parallel.distributed_timeout_minutes) return;
@@ -203,7 +203,7 @@ class Resolution {
     if (parallel.gradient_norm_fusion != "auto" || !parallel.on_gpu() || parallel.deterministic) return;
     if (!norm_fusion_applies(values_)) return;
     parallel.gradient_norm_fusion = "true";
-    decisions_.push_back({"gradient_norm_fusion", "true", "GPUs, on which no other rank has a part of an expert"});
+    decisions_.push_back({"gradient_norm_fusion", "true", "every expert lies on one GPU as a whole"});
   }
 
   void products() const {
@@ -244,15 +244,14 @@ ResolvedConfig ResolvedConfig::with(const std::function<void(RunConfig&)>& chang
   return resolve(changed, {});
 }
 
-// Products with 16-bit operands read 16 bytes of a row at once, which only rows of whole multiples of them allow.
+// Products with 16-bit operands load 16 bytes of a row at once, for which rows must be multiples of 16 bytes.
 std::optional<std::string> slow_vocabulary(const RunConfig& config) {
   constexpr int64_t kAligned = 8;
   const int64_t rows = config.model.padded_vocab_size();
   if (!config.parallel.on_gpu() || size_of(config.model.compute_dtype()) != 2 || rows % kAligned == 0)
     return std::nullopt;
-  return cat(
-      "the head's products are several times slower with a vocabulary of ", rows,
-      " than with a multiple of 8: give --make-vocab-size-divisible-by 128, which adds rows that no token names");
+  return cat("the head's products are several times slower with a vocabulary of ", rows,
+             " than with a multiple of 8: give --make-vocab-size-divisible-by 128, which adds rows for unused ids");
 }
 
 }  // namespace witan

@@ -1,4 +1,5 @@
-// The planned memory of a run: arenas reserve it, and recorders compare it with the memory that was used.
+// The plan of a run that training uses: its memory, which arenas reserve and recorders compare with the memory used,
+// and its predicted speed.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,13 @@
 namespace witan {
 
 struct RunPlan {
-  std::vector<MemoryEvent> memory = {};      // of each rank; its peak is what its arena reserves, and never grows
-  int64_t resident_bytes = 0;                // the most that the process takes: arenas, and the reserve for all else
-  bool on_gpu = false;                       // arenas are GPUs' memory and no part of the process's
+  std::vector<MemoryEvent> memory = {};      // of each rank; the arena reserves its peak and never grows
+  int64_t resident_bytes = 0;                // the process's upper bound: arenas plus the reserve
+  bool on_gpu = false;                       // arenas are in GPU memory, not in resident_bytes
   double step_flops = 0;                     // of one step, all ranks
-  double step_seconds = 0;                   // predicted; 0: not
-  double ceiling_gflops = 0;                 // measured, all ranks' threads together
-  std::vector<std::string> slow_paths = {};  // sentences, of a step's kernels that others would be faster than
+  double step_seconds = 0;                   // predicted; 0: unknown
+  double ceiling_gflops = 0;                 // measured, of all ranks' threads together
+  std::vector<std::string> slow_paths = {};  // a sentence for each slow kernel of the step that could be avoided
 };
 
 }  // namespace witan

@@ -13,8 +13,7 @@
 namespace witan {
 namespace {
 
-// The schedules of learning rate and weight decay become those that `saved`, a checkpoint's configuration, trained
-// with.
+// Replaces the schedules of learning rate and weight decay by those of `saved`, a checkpoint's configuration.
 void take_schedule(RunConfig& config, const RunConfig& saved) {
   OptimizerConfig& now = config.optimizer;
   now.lr = saved.optimizer.lr;
@@ -32,10 +31,10 @@ void take_schedule(RunConfig& config, const RunConfig& saved) {
   now.weight_decay = saved.optimizer.weight_decay;
   now.weight_decay_incr_style = saved.optimizer.weight_decay_incr_style;
   now.start_weight_decay = saved.optimizer.start_weight_decay;
-  now.groups = saved.optimizer.groups;  // which have schedules of their own
+  now.groups = saved.optimizer.groups;  // groups have schedules of their own
 }
 
-// Files and folders, separated by commas, however their paths are spelt.
+// The files and folders of a list separated by commas, as canonical paths.
 std::vector<fs::path> files_of(const std::string& list) {
   std::vector<fs::path> files;
   std::istringstream pieces(list);
@@ -90,7 +89,7 @@ std::string config_to_save(RunConfig config, bool with_help) {
 
 std::optional<RunConfig> scheduling_checkpoint(const RunConfig& config) {
   if (!config.load.use_checkpoint_opt_param_scheduler) return std::nullopt;
-  std::vector<std::string> warnings;  // train() gives them
+  std::vector<std::string> warnings;  // train() reports them
   const auto checkpoint =
       latest_checkpoint(fs::path(config.train.runs_folder) / config.train.run / "checkpoints", warnings);
   return checkpoint ? std::optional(config_of(*checkpoint)) : std::nullopt;

@@ -17,7 +17,7 @@
 namespace witan {
 namespace {
 
-// "layers.*.attention.q_proj.weight": names that differ only by the layer are one.
+// "layers.*.attention.q_proj.weight", in which a layer's number is a star.
 std::string pattern_of(const std::string& name) {
   const auto is_number = [](const std::string& word) {
     return !word.empty() && std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
@@ -40,12 +40,12 @@ std::vector<std::string> patterns_of(const std::vector<ParameterSpec>& specs) {
   return patterns;
 }
 
-// Of a parameter's name those of the modules that it is in: of the adapter of a matrix the matrix's.
+// Whether the parameter is of an adapter of the module `target`, by the last module in its name.
 bool is_adapter_of(const ParameterSpec& spec, const std::string& target, const ModelConfig& model) {
   if (!is_adapter(spec.name)) return false;
   const std::string_view path = std::string_view(spec.name).substr(0, spec.name.rfind('.'));
   const std::string_view module = path.substr(path.rfind('.') + 1);
-  const bool of_both = module == "gate_up_proj" && model.lora_rank > 0;  // of experts
+  const bool of_both = module == "gate_up_proj" && model.lora_rank > 0;  // experts share one adapter
   return module == target || (of_both && (target == "gate_proj" || target == "up_proj"));
 }
 
@@ -55,7 +55,7 @@ void check_targets(const ModelConfig& model, const std::vector<ParameterSpec>& s
   const auto adapted = [&](const std::string& target) {
     return std::ranges::any_of(specs, [&](const ParameterSpec& spec) { return is_adapter_of(spec, target, model); });
   };
-  if (lora->targets == lora_target_names()) return;  // those that there are
+  if (lora->targets == lora_target_names()) return;  // the default takes those that the model has
   for (const std::string& target : lora->targets) {
     if (adapted(target)) continue;
     ModelConfig everywhere = model;
@@ -84,8 +84,7 @@ std::vector<ParameterSpec> all_parameters(const ModelConfig& config) {
   return specs;
 }
 
-// "norms (layers.*.norm.weight, norm.weight), ...": what there is, by kind.
-std::string what_there_is(const std::vector<ParameterSpec>& specs) {
+std::string describe_parameters(const std::vector<ParameterSpec>& specs) {
   std::map<ParameterKind, std::vector<std::string>> names;
   for (const ParameterSpec& spec : specs) {
     std::vector<std::string>& of_kind = names[spec.kind];
@@ -120,7 +119,7 @@ void check_trained(const ModelConfig& model) {
     require<ConfigError>(
         std::ranges::any_of(specs, [&](const ParameterSpec& spec) { return Freeze::fits(pattern, spec); }),
         "freeze = ", model.freeze, ": ", clipped(pattern), " matches no parameter",
-        suggestion(pattern, patterns_of(specs)), "; this model has ", what_there_is(specs));
+        suggestion(pattern, patterns_of(specs)), "; this model has ", describe_parameters(specs));
   require<ConfigError>(!std::ranges::all_of(specs, &ParameterSpec::frozen), "freeze = ", model.freeze,
                        model.lora_rank > 0 ? " with lora_rank" : "",
                        " freezes every parameter, so that nothing is left to train: leave some out");

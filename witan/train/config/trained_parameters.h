@@ -1,4 +1,4 @@
-// Which parameters of a run's model are trained, and what parameters there are, before anything runs.
+// The parameters of a run's model, and which of them are trained, as known before anything runs.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@ namespace witan {
 // The specifications of all parameters, as one rank would hold them. The model must be valid.
 std::vector<ParameterSpec> all_parameters(const ModelConfig& model);
 
-// "norms (layers.*.norm.weight, norm.weight), ...": what there is, by kind; names that differ only by a number are one.
-std::string what_there_is(const std::vector<ParameterSpec>& specs);
+// The parameters by kind: "norms (layers.*.norm.weight, norm.weight), ...". Names that differ only by a number are
+// merged.
+std::string describe_parameters(const std::vector<ParameterSpec>& specs);
 
 struct TrainedParameters {
-  int64_t all = 0, experts = 0;        // elements of the whole model, and of them those in experts
-  int64_t held = 0, held_experts = 0;  // the same of frozen ones too
+  int64_t all = 0, experts = 0;        // trained elements of the whole model, and those of them in experts
+  int64_t held = 0, held_experts = 0;  // frozen elements included
 };
 TrainedParameters count_trained(const ModelConfig& model);
 
-// Throws ConfigError for a pattern of `freeze` that names no parameter and for a target of adapters that the model does
-// not have, with what there is, and where nothing is left to train.
+// Throws ConfigError, listing the parameters of the model, for a pattern of `freeze` that matches none and for a target
+// of adapters that the model does not have; and if every parameter is frozen.
 void check_trained(const ModelConfig& model);
 
 }  // namespace witan
