@@ -19,7 +19,7 @@ namespace witan {
 namespace {
 
 constexpr size_t kFingerprintBytes = size_t{64} << 20;
-constexpr size_t kHeldBytes = size_t{32} << 20;  // read before they are hashed, unless one file's are more
+constexpr size_t kHeldBytes = size_t{32} << 20;  // of files in memory at once, but at least one file
 constexpr std::array<const char*, 4> kSuffixes = {"", ".idx", ".bin", ".loss.bin"};
 
 struct FileHead {
@@ -27,9 +27,9 @@ struct FileHead {
   std::vector<char> bytes;
 };
 
-// Its size and its first bytes, up to `most`; none if there is no such file.
+// The size and the first bytes, up to `most`, of a file; nothing if it does not exist.
 std::optional<FileHead> head_of_file(const std::string& path, size_t most) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // waits for no end of a FIFO
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not block on a FIFO
   if (file.fd() < 0 && (errno == ENOENT || errno == ENOTDIR)) return {};
   const auto fail = [&] { throw IoError(cat("cannot read ", path, ": ", std::strerror(errno))); };
   struct stat status {};
@@ -41,7 +41,7 @@ std::optional<FileHead> head_of_file(const std::string& path, size_t most) {
     const ssize_t n = ::read(file.fd(), head.bytes.data() + have, head.bytes.size() - have);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail();
-    require<IoError>(n > 0, "cannot read ", path, ": it became shorter meanwhile");
+    require<IoError>(n > 0, "cannot read ", path, ": the file shrank while it was read");
     have += static_cast<size_t>(n);
   }
   return head;

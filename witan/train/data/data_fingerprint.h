@@ -1,4 +1,4 @@
-// What a checkpoint remembers of the files that its run is trained on.
+// The fingerprint of training data, which checkpoints store so that a run does not resume on other data.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace witan {
 
-// Of the files behind prefixes (PREFIX, PREFIX.idx, PREFIX.bin, PREFIX.loss.bin, as far as they exist): their sizes and
-// first bytes, 64 MiB shared by all prefixes, which the lengths of all documents are among if there are not many files;
-// and of `order`, whatever else the samples depend on. 16 digits of XXH3. Throws IoError.
+// 16 digits of XXH3 over the files of the prefixes (PREFIX, PREFIX.idx, PREFIX.bin, PREFIX.loss.bin, if they exist) and
+// `order`, which stands for all else that the samples depend on. Each file contributes its size and first bytes. All
+// prefixes share 64 MiB, which include the lengths of all documents if there are few files. Throws IoError.
 std::string fingerprint_of(const std::vector<fs::path>& prefixes, const std::string& order = "");
 
-// Of the files behind each prefix one that was written after `then`, the tokens first; of `most` prefixes at most.
-// Where a fingerprint differs, these are likely why. A file that was copied with its time is not among them.
+// For at most `most` prefixes, a file that was written after `then`, tokens first: the likely reason why a fingerprint
+// differs. A file that was copied with its time of change is not found.
 std::vector<fs::path> files_written_after(const std::vector<fs::path>& prefixes, fs::file_time_type then, size_t most);
 
 }  // namespace witan

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kReplacementBytes = 3;  // of U+FFFD, which may stand for a single byte
+constexpr int64_t kReplacementBytes = 3;  // of U+FFFD, which may replace a single byte
 
 bool may_lengthen(const TokenizerSpec& spec) {
   const bool of_bytes = spec.model == TokenizerSpec::Model::bpe && spec.byte_level && spec.sentencepiece.empty();
@@ -19,8 +19,8 @@ bool may_lengthen(const TokenizerSpec& spec) {
   return !of_bytes || spec.prefix_space || !spec.normalizers.empty() || std::ranges::any_of(spec.patterns, adds);
 }
 
-// Each document may have an end of text. A plain text is cut into documents of half a window at least; in a row, braces
-// and quotes are bytes of the file that are not of the text.
+// Each document may have an end-of-text token. A plain text is cut into documents of at least half a window. In JSON
+// Lines, the braces and quotes of a row make up for it.
 int64_t most_tokens(const Source& file, const DataConfig& config) {
   const int64_t bytes = static_cast<int64_t>(file.bytes) * (config.replace_invalid_utf8 ? kReplacementBytes : 1);
   if (file.kind != SourceKind::text) return bytes;
@@ -35,8 +35,8 @@ void require_tokens(const std::string& place, const std::vector<Source>& files, 
     bytes += static_cast<int64_t>(file.bytes);
     most += most_tokens(file, config);
   }
-  if (bytes == 0 || most >= least) return;  // reading reports that there is no text at all
-  for (const Source& file : files)          // few and small ones
+  if (bytes == 0 || most >= least) return;  // reading reports a lack of any text
+  for (const Source& file : files)          // the files are few and small here
     if (is_table(file.kind) || is_compressed(file.path)) return;
   throw DataError(cat(place, " has ", counted(bytes, "byte"), ", which are ", counted(most, "token"),
                       " at most; with seq_length ", config.seq_length, " ", purpose, " ", least,
@@ -50,7 +50,7 @@ int64_t least_tokens_of_splits(const DataConfig& config) {
 }
 
 int64_t least_tokens_of_set(const DataConfig& config) {
-  constexpr int64_t kOfOneTarget = 2;  // a packed sample may be padding but for these
+  constexpr int64_t kOfOneTarget = 2;  // a packed sample may be padding except for these
   return config.packs() ? kOfOneTarget : config.seq_length + 1;
 }
 

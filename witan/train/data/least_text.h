@@ -1,4 +1,4 @@
-// Text that is too short for the samples of a run, as far as the sizes of its files tell before it is tokenized.
+// Finds text that is too short for the samples of a run, by the sizes of its files, before it is tokenized.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,18 @@
 
 namespace witan {
 
-// Tokens that the splits for training and validation need together, and a set of valid_data. Of text: conversations are
-// not counted so.
+// The minimum number of tokens of text for training and validation together, and for a set of valid_data. There is no
+// such minimum for conversations.
 int64_t least_tokens_of_splits(const DataConfig& config);
 int64_t least_tokens_of_set(const DataConfig& config);
 
-// Throws DataError where these files of `data`, or of one of its parts that are mixed, cannot have so many tokens: each
-// token has at least one byte of text, and each document may have an end of text besides. Sizes do not tell that of
-// tables and compressed files, nor with a tokenizer that may lengthen text; then, and of text that is long enough as
-// far as they tell, tokenizing it decides. `place`: of the files, for the message; `tokenizer`: null where it is yet to
-// be trained, on bytes.
+// Throws DataError if the files of `data`, or of one part of a mixture, cannot have that many tokens: a token has at
+// least one byte of text, and a document may have one end-of-text token more. Nothing is known of tables, of compressed
+// files, and with a tokenizer that may lengthen text; tokenizing decides then. `place` names the files in the message;
+// `tokenizer` is null if a byte-level one is yet to be trained.
 void require_enough_text(const std::string& place, const std::vector<Source>& files, const DataConfig& config,
                          const Tokenizer* tokenizer);
-// Likewise of each set of valid_data that is text.
+// The same check for each set of valid_data that is text.
 void require_enough_validation_text(const DataConfig& config, const Tokenizer* tokenizer);
 
 }  // namespace witan

@@ -35,7 +35,7 @@ struct Dataset {
   std::vector<MixedSamples::Source> train, held_out;
 };
 
-// Weights of datasets, of each source by its share of its dataset's samples.
+// The weight of each source: its dataset's, in proportion to its share of the dataset's samples.
 std::vector<double> of_sources(const std::vector<Dataset>& datasets, const std::vector<double>& weights,
                                std::vector<MixedSamples::Source> Dataset::*part) {
   std::vector<double> spread;
@@ -55,7 +55,7 @@ std::vector<MixedSamples::Source> joined(const std::vector<Dataset>& datasets,
   return all;
 }
 
-// Of sources that end together.
+// The phase in which all sources end together.
 MixturePhase by_size(const std::vector<Dataset>& datasets, std::vector<MixedSamples::Source> Dataset::*part) {
   MixturePhase phase;
   for (const MixedSamples::Source& source : joined(datasets, part))
@@ -96,7 +96,7 @@ std::vector<double> first_weights(const DataConfig& config, const megatron::Blen
   return blend.weights.empty() ? sizes_of(datasets) : blend.weights;
 }
 
-// A number where a prefix is expected is a weight whose dataset, or another's weight, is missing.
+// A number in the place of a prefix is a weight without its dataset, or shows that another weight is missing.
 void check_prefixes(const megatron::Blend& blend, const std::string& key) {
   if (blend.prefixes.size() < 2) return;
   for (const std::string& prefix : blend.prefixes) {
@@ -149,7 +149,7 @@ bool is_mixture(const DataConfig& config) {
 std::vector<fs::path> shards_of(const std::string& prefix_or_folder) {
   std::error_code error;
   if (!fs::is_directory(prefix_or_folder, error)) return {prefix_or_folder};
-  std::set<std::string> names;  // asking for each takes long where there are many
+  std::set<std::string> names;  // testing each for existence is slow if there are many
   for (const auto& file : fs::directory_iterator(prefix_or_folder)) names.insert(file.path().filename().string());
   std::vector<fs::path> shards;
   for (const std::string& name : names) {

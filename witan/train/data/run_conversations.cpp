@@ -68,8 +68,9 @@ std::shared_ptr<const ConversationFormat> kept_conversation_format(const DataCon
                                                                    const fs::path& run) {
   if (!config.sft) return nullptr;
   auto found = find_chat_template(run);
-  require<ConfigError>(found.has_value(), run.string(),
-                       " has no chat template, which its conversations were written by");
+  require<ConfigError>(
+      found.has_value(), run.string(),
+      " has lost its chat template (tokenizer_config.json), which its conversations were rendered with");
   return format_of(std::move(*found), config, tokenizer);
 }
 

@@ -1,4 +1,4 @@
-// The chat template of a run that is fine-tuned on conversations: where it is found, and where the run keeps it.
+// The chat template of a run that is fine-tuned on conversations: finds it, and keeps a copy with the run.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,19 @@
 
 namespace witan {
 
-// The chat template that the run keeps or, before it does, the one that find_conversation_format() finds; nothing where
-// there is none.
+// The run's copy of its chat template or, before it has one, the template that find_conversation_format() finds;
+// nothing if there is none.
 std::optional<FoundChatTemplate> chat_template_of(const RunConfig& config);
 
-// How a run reads conversations: by the template in data.chat_template, else that of the folder with the tokenizer,
-// else that of init_from. Null without sft. Throws ConfigError when there is none, DataError for one that cannot be
-// used.
+// The format in which a run reads conversations: the template is data.chat_template, else the one in the tokenizer's
+// folder, else that of init_from. Null without sft. Throws ConfigError if there is none, DataError if it is unusable.
 std::shared_ptr<const ConversationFormat> find_conversation_format(const RunConfig& config, const Tokenizer& tokenizer);
 
-// RUN/tokenizer_config.json with the template and its tokens, as Hugging Face keeps them: what `run` is told by
-// find_chat_template() from then on.
+// Writes the template and its tokens to RUN/tokenizer_config.json, in Hugging Face's format, where find_chat_template()
+// finds them.
 void keep_chat_template(const ConversationFormat& format, const fs::path& run);
 
-// The format of a run that has kept its template; null without sft. Throws as find_conversation_format().
+// The format by the run's own copy of the template; null without sft. Throws as find_conversation_format().
 std::shared_ptr<const ConversationFormat> kept_conversation_format(const DataConfig& config, const Tokenizer& tokenizer,
                                                                    const fs::path& run);
 

@@ -29,12 +29,12 @@ Sources checked_sources(const DataConfig& config) {
   return sources;
 }
 
-// Whether the run has come so far that what lies in its folder is its own.
+// Whether the run has saved a checkpoint, so that the data in its folder are complete and its own.
 bool has_saved(const RunFolder& folder) {
   return !step_folders(folder.checkpoints()).empty();
 }
 
-// Null: it is yet to be trained on the text.
+// Null if the tokenizer is yet to be trained on the text.
 std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const RunFolder& folder) {
   const fs::path own = folder.tokenizer();
   const bool keeps = has_saved(folder) && fs::exists(own);
@@ -42,8 +42,8 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const DataConfig& config, const 
   return std::make_shared<Tokenizer>(Tokenizer::load(keeps ? own : fs::path(config.tokenizer)));
 }
 
-// Copies of what was given, once the text is known to be good: a start that fails before leaves no folder behind. What
-// took work to make lies there already.
+// Copies the given tokenizer and chat template to the run's folder once the text is known to be usable, so that a start
+// that fails before leaves no folder. A trained tokenizer is there already.
 void keep_given(const DataConfig& config, const RunFolder& folder, const Tokenizer& tokenizer,
                 const std::shared_ptr<const ConversationFormat>& format) {
   if (!config.tokenizer.empty() && !(has_saved(folder) && fs::exists(folder.tokenizer())))
@@ -66,7 +66,7 @@ RunData open_megatron_data(const RunConfig& config, const std::shared_ptr<const 
   return data;
 }
 
-// To shards of this prefix. Adds to `warnings`.
+// Tokenizes the sources into shards of this prefix. Adds to `warnings`.
 void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path& prefix, const Sources& sources,
               const std::shared_ptr<const Tokenizer>& tokenizer, std::shared_ptr<const ConversationFormat> format,
               Progress& progress, std::vector<std::string>& warnings) {
@@ -86,7 +86,7 @@ void tokenize(const DataConfig& config, const RunFolder& folder, const fs::path&
       prepare_dataset(sources.files, text_encoder(tokenizer), prefix, options,
                       [&](const PrepareProgress& at) { tokenizing.update(static_cast<double>(at.source_bytes)); });
   const CorpusStatistics& corpus = prepared.corpus;
-  // Else the run is about to say that the text is too short for it.
+  // Otherwise the run is about to report that its text is too short.
   if (config.sft || std::min(prepared.train.tokens, prepared.held_out.tokens) > config.seq_length)
     progress.note(
         cat("text         ", format_bytes(static_cast<double>(corpus.text_bytes)), " in ",
@@ -151,7 +151,8 @@ SplitOptions split_options(const DataConfig& config) {
 BatchOptions batch_options(const DataConfig& config, const Tokenizer& tokenizer) {
   BatchOptions options;
   options.end_of_text = tokenizer.end_of_text();
-  // What is packed is kept apart by how that was done, not by a token: one is of use only where text is not.
+  // Packing keeps its own document boundaries. An end-of-text token matters only within packed text, or without
+  // packing.
   const bool by_token = !config.packs() || (!config.sft && options.end_of_text);
   options.reset_position_ids = config.reset_position_ids && by_token;
   options.reset_attention_mask = config.reset_attention_mask && by_token;
@@ -203,7 +204,7 @@ void add_validation_sets(const RunConfig& config, const RunFolder& folder, RunDa
       std::back_inserter(data.sets));
 }
 
-// How packed samples are filled; of text, beside what would be without packing.
+// How full packed samples are; for text, compared with concatenation.
 std::string describe_samples(const SampleSource& samples, const DataConfig& config) {
   const SampleSource::PackedSize size = samples.packed_size();
   const int64_t places = samples.per_epoch() * config.seq_length;
@@ -216,7 +217,7 @@ std::string describe_samples(const SampleSource& samples, const DataConfig& conf
   return line;
 }
 
-// With what packing made of conversations.
+// Reports warnings of packing and of validation sets.
 RunData completed(RunData data, const RunConfig& config, Progress& progress) {
   std::vector<std::string> warnings = describe_packing(*data.train);
   for (const ValidationSet& set : data.sets) std::ranges::copy(set.warnings, std::back_inserter(warnings));
@@ -260,7 +261,7 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
   auto warn = [&, said = size_t{0}]() mutable {
     for (; said < warnings.size(); ++said) progress.note("warning: " + warnings[said]);
   };
-  warn();  // before work that may take long
+  warn();  // before work that may take a long time
   auto tokenizer = find_tokenizer(data, folder);
   for (const TextToTokenize& text : texts) {
     require_text(text);
@@ -272,7 +273,8 @@ RunData prepare_tokens(const RunConfig& config, const RunFolder& folder, Progres
     tokenizer = std::make_shared<Tokenizer>(
         trained_tokenizer(folder.tokenizer(), data.bpe, sources.files, corpus_options(data), progress));
   const auto format = find_conversation_format(config, *tokenizer);
-  auto sets = read_validation_sets(data, *tokenizer, format, has_saved(folder));  // first: one may be refused
+  auto sets =
+      read_validation_sets(data, *tokenizer, format, has_saved(folder));  // before the text, since a set may be refused
   for (const TextToTokenize& text : texts)
     tokenize(data, folder, text.tokens, text.sources, tokenizer, format, progress, warnings);
   warn();
@@ -321,7 +323,7 @@ std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_
 
 namespace {
 
-// Micro-batch of samples [first, first + size); of a source that ends before, its first sample stands for what lacks.
+// Micro-batch of samples [first, first + size). If the source ends before, copies of its first sample fill it up.
 Batch batch_within(const SampleSource& samples, int64_t first, int64_t size, const BatchOptions& options) {
   const int64_t there = std::clamp<int64_t>(samples.size().value_or(first + size) - first, 0, size);
   if (there == size) return make_batch(samples, first, size, options);
@@ -353,9 +355,9 @@ std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchO
     const int64_t real = std::clamp<int64_t>(samples - first, 0, size) * batch.sequence_length;
     for (auto target = static_cast<size_t>(real); target < batch.loss_mask.size(); ++target) {
       batch.loss_mask[target] = 0;
-      batch.sequence_ids[target] = kPadding;  // what fills the last batches up is no token
+      batch.sequence_ids[target] = kPadding;  // filled-up rows are padding
     }
-    for (float& weight : batch.loss_mask) weight = weight > 0 ? 1 : 0;  // a validation loss counts targets alike
+    for (float& weight : batch.loss_mask) weight = weight > 0 ? 1 : 0;  // a validation loss weights all targets equally
     batch.count_loss_tokens();
     batches.push_back(std::move(batch));
   }
@@ -372,7 +374,7 @@ double target_bytes(const std::vector<Batch>& batches, const Tokenizer& tokenize
 
 namespace {
 
-// A run of more tokens is compared with the bigrams of so many of them, so that its start takes no longer with more.
+// Bounds the time that the baseline takes at the start of a run.
 constexpr int64_t kMostBigramTokens = 1 << 25;
 
 }  // namespace

@@ -14,18 +14,18 @@ namespace witan {
 
 struct MegatronSamples {
   megatron::GptData parts;
-  // Of the order of training samples. Megatron-Core's depends on how many are taken of each dataset, and so on the
-  // length of the run, but only by the number of epochs.
+  // Of the order of training samples, which depends on the number of epochs over each dataset, and thereby on the
+  // length of the run.
   std::string fingerprint;
-  std::vector<fs::path> prefixes;  // of training
+  std::vector<fs::path> prefixes;  // of the training data
 };
 
-// `prefix`: of token shards, where the configuration names none. Throws ConfigError, DataError, CorruptionError,
-// IoError, also where there is less to train or evaluate on than the run takes.
+// Samples in Megatron-Core's order. `prefix`: of the token shards, if the configuration names none. Throws ConfigError,
+// DataError, CorruptionError, IoError; DataError, too, if there are too few samples for training or evaluation.
 MegatronSamples open_megatron_samples(const RunConfig& config, const fs::path& prefix);
 
-// Of text, laid end to end or packed (data_packing), and of conversations (packing). `shuffle`: false for samples to
-// evaluate on, which are the same in every epoch. Throws DataError, ConfigError.
+// Samples in Witan's order: of text, concatenated or packed (data_packing), or of conversations (packing). `shuffle` is
+// false for evaluation, whose samples are the same in every epoch. Throws DataError, ConfigError.
 std::shared_ptr<const SampleSource> open_samples(std::shared_ptr<const TokenDataset> tokens, const DataConfig& config,
                                                  uint64_t seed, bool shuffle);
 

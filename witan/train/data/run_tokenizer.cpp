@@ -19,10 +19,10 @@ namespace witan {
 namespace {
 
 constexpr const char* kRecordFormat = "witan-tokenizer-record";
-constexpr int kRecordVersion = 1;  // another one when the same text and options train another tokenizer
+constexpr int kRecordVersion = 1;  // increases when the same text and options give another tokenizer
 constexpr uint64_t kMostRecordBytes = 1 << 30;
 
-// All that the tokenizer depends on.
+// Everything that the trained tokenizer depends on.
 nlohmann::json training_key(BpeTrainerConfig config, const std::vector<Source>& sources, const CorpusOptions& options) {
   nlohmann::json trainer = {{"special_tokens", config.special_tokens}, {"text_bytes", kTokenizerText}};
   for (const Field& field : config.fields()) trainer[field.name] = field.text();
@@ -34,7 +34,7 @@ std::string hash_of(const fs::path& path) {
   return hash_hex(file.bytes().data(), file.bytes().size());
 }
 
-// A record of ours that lies beside the tokenizer. One that cannot be read counts as none.
+// The record beside the tokenizer; nothing if it is missing, cannot be read, or is in another format.
 std::optional<nlohmann::json> read_record(const fs::path& path) try {
   const fs::path record_path = tokenizer_record(path);
   const nlohmann::json record = parse_json(read_file(record_path, kMostRecordBytes), record_path.string());
@@ -49,7 +49,7 @@ std::optional<nlohmann::json> read_record(const fs::path& path) try {
   return std::nullopt;
 }
 
-// Whether the tokenizer is there as it was trained from what the key says.
+// Whether the file is unchanged since it was trained with this key.
 bool is_trained_from(const fs::path& path, const nlohmann::json& key) {
   const auto record = read_record(path);
   return record && record->at("key") == key && fs::is_regular_file(path) && record->at("xxh3_128") == hash_of(path);
@@ -60,7 +60,7 @@ struct NamedShards {
   fs::path shards;
 };
 
-// Every pair that data_path, or train_data_path, valid_data_path and test_data_path, name.
+// All shards that data_path, or train_data_path, valid_data_path and test_data_path, name.
 std::vector<NamedShards> shards_of_run(const DataConfig& config) {
   std::vector<NamedShards> all;
   const auto add = [&](const std::string& list, const char* key) {
@@ -136,10 +136,11 @@ Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config
   }
   if (fs::exists(path))
     progress.note(
-        cat("tokenizer    trained anew: ", path.string(), " is not known to be of this text and these options"));
+        cat("tokenizer    trained anew: ", path.string(), " was not trained on this text with these options"));
   create_folders(path.parent_path());
   nlohmann::json record = {{"format", kRecordFormat}, {"version", kRecordVersion}, {"key", key}, {"xxh3_128", nullptr}};
-  // The last one's is not of what is written next. One without a hash fits no file, and says whose place it is.
+  // The old record would not fit the new tokenizer. A record without a hash fits no file, but shows that the path is
+  // ours.
   write_file_atomically(tokenizer_record(path), record.dump(1) + "\n");
   Tokenizer tokenizer = [&] {
     try {

@@ -12,38 +12,38 @@
 
 namespace witan {
 
-// Bytes of text that a tokenizer learns from: the first ones of the corpus. More does not change it much.
+// A tokenizer is trained on the first bytes of the corpus. More would hardly change it.
 inline constexpr uint64_t kTokenizerText = 256 << 20;
 
-// Reads the sources and trains a byte-level BPE on them; says so on `progress`. Throws ConfigError, DataError,
+// Reads the sources and trains a byte-level BPE on them; reports to `progress`. Throws ConfigError, DataError,
 // CorruptionError, IoError.
 Tokenizer train_tokenizer(const BpeTrainerConfig& config, const std::vector<Source>& sources,
                           const CorpusOptions& options, Progress& progress);
 
-// The tokenizer in `path` if it was trained on these very sources (path, size, time of change) with these options, as
-// the file beside it, tokenizer_record(), says; else trains one, and writes both. Says on `progress` what it does, and
-// why a file that is there is not taken. Whatever a start that ended early has left decides nothing so. Throws what
-// train_tokenizer() throws, and DiskFullError.
+// The tokenizer in `path` if its record, tokenizer_record(), says that it was trained on the same sources (path, size,
+// time of change) with the same options; otherwise trains one and writes both files. Reports to `progress` what it
+// does, and why it does not use an existing file. Files of a start that ended early are thus never mistaken for
+// complete ones. Throws what train_tokenizer() throws, and DiskFullError.
 Tokenizer trained_tokenizer(const fs::path& path, const BpeTrainerConfig& config, const std::vector<Source>& sources,
                             const CorpusOptions& options, Progress& progress);
 
-// Throws ConfigError, with the way out, if trained_tokenizer() would overwrite a file that it has not written;
-// `option`: the flag that names the place.
+// Throws ConfigError, with the way out, if trained_tokenizer() would overwrite a file that it has not written.
+// `option` is the flag that names the path.
 void check_own_tokenizer(const fs::path& path, const std::string& option);
 
-// Where it stands what the tokenizer in `path` was trained on: docs/formats/tokenizer_json.md.
+// The record of the sources and options that the tokenizer in `path` was trained with (docs/formats/tokenizer_json.md).
 fs::path tokenizer_record(const fs::path& path);
 
-// Bytes on disk.
+// Bytes of the files on disk.
 uint64_t total_bytes(const std::vector<Source>& sources);
 
-// Of every pair that data_path, or train_data_path, valid_data_path and test_data_path, name. Returns warnings of
-// shards that may have been made with another tokenizer. Throws ConfigError, naming shards, both tokenizers and the way
-// out, where that is certain; of a run that has `begun` it is a warning, too. Shards whose tokenizer is not known, as
-// Megatron-LM's, are accepted.
+// Checks the tokenizer of all shards that data_path, or train_data_path, valid_data_path and test_data_path, name.
+// Returns a warning for shards that may have been made with another tokenizer. Throws ConfigError, naming shards, both
+// tokenizers and the way out, if that is certain; for a run that has `begun` this, too, is a warning. Shards of unknown
+// tokenizers, such as Megatron-LM's, are accepted.
 std::vector<std::string> check_shard_tokenizers(const DataConfig& config, const Tokenizer& tokenizer, bool begun);
 
-// Likewise of one path of tokens that `key` names.
+// The same check for one path of tokens, which `key` names.
 std::vector<std::string> check_shard_tokenizer(const fs::path& shards, const std::string& key, const DataConfig& config,
                                                const Tokenizer& tokenizer, bool begun);
 

@@ -13,9 +13,9 @@
 namespace witan {
 namespace {
 
-constexpr uint64_t kSetSeed = 1234;  // of packing: a set is filled alike in every run
+constexpr uint64_t kSetSeed = 1234;  // for packing, so that a set is packed alike in every run
 
-// Of tokens that were prepared before, which stay in their files.
+// Opens prepared tokens, which stay in their files.
 ValidationSet open_validation_set(const std::string& name, const fs::path& path, const DataConfig& config,
                                   const Tokenizer& tokenizer, bool begun) {
   const auto warnings = check_shard_tokenizer(path, "validation set " + name, config, tokenizer, begun);
@@ -53,7 +53,7 @@ ValidationSet tokenize_validation_set(const std::string& name, const std::vector
   return set;
 }
 
-// An error about the files of a set says whose they are.
+// Adds the name of the set to errors about its files.
 template <class Body>
 auto naming_set(const std::string& name, Body&& body) {
   const auto named = [&](const Error& error) { return cat("valid_data: ", name, ": ", error.what()); };

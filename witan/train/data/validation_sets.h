@@ -1,5 +1,5 @@
-// Validation sets of one's own (valid_data): texts, or conversations with sft, or shards of either, that a run is
-// evaluated on beside its validation split, each with a curve of its own.
+// Additional validation sets (valid_data): texts, conversations with sft, or token shards of either. A run is evaluated
+// on them as well as on its validation split, and each set has its own curve.
 #pragma once
 
 #include <memory>
@@ -20,14 +20,15 @@ struct ValidationSet {
   bool at_end = false;  // evaluated once, after the last step
 };
 
-// Reads and tokenizes one set of files into memory; a single path of tokens (token_dataset.h) is opened instead. Tokens
-// of another tokenizer are refused, or warned of where the run has `begun`. Throws ConfigError, DataError, IoError.
+// Reads and tokenizes the files of a set into memory; a single path of tokens (token_dataset.h) is opened instead.
+// Tokens of another tokenizer are refused or, if the run has `begun`, reported as a warning. Throws ConfigError,
+// DataError, IoError.
 ValidationSet read_validation_set(const std::string& name, const std::vector<fs::path>& files, const DataConfig& config,
                                   const Tokenizer& tokenizer, std::shared_ptr<const ConversationFormat> format,
                                   bool begun = true);
 
-// Throws DataError, CorruptionError or IoError, naming the set, for texts of valid_data that are missing, empty, or in
-// another encoding: what can be told without a tokenizer.
+// The checks that need no tokenizer. Throws DataError, CorruptionError or IoError, naming the set, for texts of
+// valid_data that are missing, empty, or not UTF-8.
 void check_validation_text(const DataConfig& config);
 
 // Reads and tokenizes the sets of valid_data. Throws ConfigError, DataError, IoError.
