@@ -60,7 +60,7 @@ TEST(RunFolder, APathIsAnsweredByTheNameAndTheFolderThatItNames) {
   EXPECT_NE(refusal("/a/b").find("--run b --runs-folder /a"), std::string::npos);
 }
 
-// `witan runs` and `witan watch` pass over hidden folders.
+// `witan runs` and `witan watch` skip hidden folders.
 TEST(RunFolder, ANewRunIsNotHidden) {
   const TempFolder folder;
   for (const char* name : {".x", ".mine.fresh"}) {

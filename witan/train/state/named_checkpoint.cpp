@@ -101,6 +101,14 @@ std::optional<Checkpoint> checkpoint_of_name(const std::string& where, const fs:
   return std::nullopt;
 }
 
+std::optional<Checkpoint> find_named(const std::string& where, const fs::path& runs_folder, const std::string& asked,
+                                     std::vector<std::string>& warnings) {
+  auto found = checkpoint_of_name(where, runs_folder);
+  for (const fs::path& path : {fs::path(where), runs_folder / where})
+    if (!found) found = checkpoint_in(path, asked, warnings);
+  return found;
+}
+
 fs::path folder_of_weights(const std::string& where, const fs::path& runs_folder) {
   std::error_code error;
   for (const fs::path& path : {fs::path(where), runs_folder / where})

@@ -1,4 +1,4 @@
-// Checkpoints by the names that people give them: a run's newest, "RUN@best" and "RUN@300".
+// Finds checkpoints by name: a run for its newest one, "RUN@best" and "RUN@300".
 #pragma once
 
 #include <optional>
@@ -10,36 +10,42 @@
 
 namespace witan {
 
-// "mine@300" as the run's name and what stands behind the sign; of a name that a run has, or without one, nothing does.
+// "mine@300" is the checkpoint 300 of the run "mine". Without an @, or if a run has the whole name, `checkpoint` is
+// empty.
 struct RunName {
   std::string run, checkpoint;
 };
-// Throws UsageError where both a run of that name and the checkpoint of another run are there.
+// Throws UsageError if the name could be that of a run as well as that of another run's checkpoint.
 RunName parse_run_name(const fs::path& runs_folder, const std::string& name);
 
-// Of a run's folder of checkpoints that of a step, or with "best" the one of lowest validation loss among those that
-// were evaluated. Throws CheckpointError, naming those that there are.
+// The checkpoint of a step in a run's folder of checkpoints or, for "best", the one with the lowest validation loss.
+// Throws CheckpointError, listing the existing ones.
 Checkpoint find_checkpoint(const fs::path& checkpoints, const std::string& which);
 
-// What an evaluation of its weights found, nats per token; infinite where there was none.
+// The validation loss of the weights, in nats per token; infinite if they were not evaluated.
 double validation_loss(const Checkpoint& checkpoint);
 
-// Warns where the run had a lower validation loss than `taken`, which "best" names, at a step that has no checkpoint.
+// A warning if the run had a lower validation loss than `taken`, its "best" checkpoint, at a step that was not saved.
 std::optional<std::string> lost_best(const Checkpoint& taken);
-// Warns likewise where `where` is a name RUN@best that checkpoint_of_name() takes.
+// The same warning for a name RUN@best; nothing for other names.
 std::optional<std::string> lost_best_of_name(const std::string& where, const fs::path& runs_folder);
 
-// The folder of a checkpoint, or the newest intact one of a run's; nothing where `path` is neither. `asked`, "init_from
-// = X: " or so, begins messages. Adds a sentence to `warnings` for every damaged checkpoint that is skipped. Throws
-// CheckpointError where none is intact.
+// Opens a checkpoint's folder, or the newest intact checkpoint of a run's folder; nothing if `path` is neither.
+// `asked`, such as "init_from = X: ", begins messages. Adds a sentence to `warnings` for every damaged checkpoint that
+// is skipped. Throws CheckpointError if none is intact.
 std::optional<Checkpoint> checkpoint_in(const fs::path& path, const std::string& asked,
                                         std::vector<std::string>& warnings);
 
-// Of "RUN@best" or "RUN@300", where RUN is a run's folder or its name in `runs_folder`; nothing for what is no such
-// name. Throws as parse_run_name() and find_checkpoint() do.
+// Opens "RUN@best" or "RUN@300", where RUN is a run's folder or its name in `runs_folder`; nothing for other names.
+// Throws as parse_run_name() and find_checkpoint() do.
 std::optional<Checkpoint> checkpoint_of_name(const std::string& where, const fs::path& runs_folder);
 
-// The folder that `where` names, with or without a checkpoint behind it: itself, or that of a run.
+// Opens the checkpoint that `where` names in any of these ways, or by the name of a run in `runs_folder`; nothing if
+// there is none. `asked` and `warnings` as above.
+std::optional<Checkpoint> find_named(const std::string& where, const fs::path& runs_folder, const std::string& asked,
+                                     std::vector<std::string>& warnings);
+
+// The folder that `where` names: a path, or the folder of a run, whose name may be followed by @CHECKPOINT.
 fs::path folder_of_weights(const std::string& where, const fs::path& runs_folder);
 
 }  // namespace witan

@@ -37,7 +37,7 @@ int64_t step_to_return_to(const fs::path& folder, int64_t step, int64_t save_int
   return -1;
 }
 
-// The later checkpoints first: a run that is killed in between makes the steps since the earlier one again.
+// Removes the later checkpoints first: a run that is killed in between repeats the steps since the earlier one.
 void record_rewind(const RunFolder& folder, const std::vector<Rewind>& rewinds) {
   for (const auto& [step, path] : step_folders(folder.checkpoints()))
     if (step > rewinds.back().checkpoint) remove_folder(rename_away(path));

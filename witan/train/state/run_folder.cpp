@@ -19,7 +19,7 @@
 namespace witan {
 namespace {
 
-// What an early end leaves there is found by the next start that is staged, so there is one name for it.
+// A fixed name, so that the next staged start finds what an early end has left.
 fs::path stage_path(const fs::path& run) {
   return run.parent_path() / cat(".", run.filename().string(), ".fresh");
 }
@@ -54,17 +54,17 @@ void check_new_name(const fs::path& runs_folder, const std::string& name) {
                        " --runs-folder ", shell_word((runs_folder / path).lexically_normal().parent_path().string()));
   const bool known = fs::exists(runs_folder / name / "config.toml", none);
   require<ConfigError>(known || name.find('@') == std::string::npos, "run = \"", name,
-                       "\": a new run's name has no @, which stands before a checkpoint of a run, as in mine@best or "
+                       "\": a new run's name has no @, which separates a run from its checkpoint, as in mine@best or "
                        "mine@300; pick another name with --run");
   require<ConfigError>(known || !name.starts_with('.'), "run = \"", name,
-                       "\": a new run's name does not begin with a dot, since commands that list runs pass over hidden "
+                       "\": a new run's name does not begin with a dot, since commands that list runs skip hidden "
                        "folders; pick another name with --run");
 }
 
 RunFolder::~RunFolder() {
   if (!lock_) return;
   std::error_code none;
-  if (!fs::exists(config(), none)) fs::remove(path_ / "data", none);  // unless something lies there
+  if (!fs::exists(config(), none)) fs::remove(path_ / "data", none);  // fails if it is not empty
   if (!empty()) return;
   lock_->remove_file(path_);
   fs::remove(path_, none);
@@ -133,7 +133,7 @@ std::optional<RunLock> RunLock::take(const fs::path& run_folder) {
     throw IoError(what);
   }
   RunLock lock(fd);
-  // is_training() of another process holds it for microseconds.
+  // is_training() of another process may hold the lock for microseconds.
   constexpr int kTries = 5;
   for (int i = 0; i < kTries; ++i) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;

@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// A link to a disk that is not mounted would else be found out when the first checkpoint is to be written.
+// Detects a link to a disk that is not mounted before any work, instead of when the first checkpoint is written.
 void require_folder_or_none(const fs::path& checkpoints) {
   std::error_code error;
   const fs::file_status itself = fs::symlink_status(checkpoints, error);
@@ -35,9 +35,7 @@ std::optional<std::string> lost_checkpoints(const fs::path& run) {
 
 Checkpoint find_branched(const TrainConfig& train, std::vector<std::string>& warnings) {
   const std::string asked = cat("init_from = ", train.init_from, ": ");
-  std::optional<Checkpoint> from = checkpoint_of_name(train.init_from, train.runs_folder);
-  for (const fs::path& path : {fs::path(train.init_from), fs::path(train.runs_folder) / train.init_from})
-    if (!from) from = checkpoint_in(path, asked, warnings);
+  std::optional<Checkpoint> from = find_named(train.init_from, train.runs_folder, asked, warnings);
   require<ConfigError>(from && !from->scalars.contains(kImported), asked,
                        "init_state = training goes on from a run's checkpoint, which has an optimizer's state; ",
                        from ? "this run was imported, and has weights alone" : "there is none of that name",

@@ -24,7 +24,7 @@ SpikeSkip::History spikes_from(const Json& json) {
   }
 }
 
-// Absent where the model is not float16.
+// Absent if the model is not float16.
 LossScaler::State loss_scaler_from(const Json& json) {
   const auto found = json.find("loss_scaler");
   if (found == json.end()) return {};

@@ -13,25 +13,25 @@
 
 namespace witan {
 
-// A return to a checkpoint after a step that was not to be (on_nan, on_spike): the samples that were read since then
-// are left out from there on.
+// A return to a checkpoint after an anomalous step (on_nan, on_spike). The samples that were read since the checkpoint
+// are left out.
 struct Rewind {
   int64_t checkpoint = 0;                          // step
-  int64_t at = 0;                                  // the step that was not to be
-  int64_t first_sample = 0, consumed_samples = 0;  // the cursor of the checkpoint, and from there on
+  int64_t at = 0;                                  // the anomalous step
+  int64_t first_sample = 0, consumed_samples = 0;  // the data cursor in the checkpoint, and after the rewind
 
   bool operator==(const Rewind&) const = default;
 };
 
-// What a run's evaluations on the validation split have found until now: what early stopping goes by. It is saved with
-// each checkpoint, so that a run that resumes decides as one that was never stopped.
+// The evaluations on the validation split so far, for early stopping. Each checkpoint saves it, so that a resumed run
+// stops at the same step.
 struct ValidationRecord {
-  double best = 0;         // loss, nats per token, of the evaluation at:
-  int64_t best_step = 0;   // 0: there was none
-  int64_t since_best = 0;  // evaluations since then, that were no better
+  double best = 0;         // lowest loss, nats per token
+  int64_t best_step = 0;   // its step; 0: no evaluation yet
+  int64_t since_best = 0;  // evaluations since then
 
-  // After `step`. A loss that is not finite is no better than any. Only evaluations at multiples of eval_interval are
-  // taken: where a call ends, or saves, there are others, which must change nothing.
+  // Adds the evaluation after `step`. A non-finite loss is never better. Only multiples of eval_interval count: there
+  // are further evaluations where a call ends or saves, which must not change the decision.
   void add(int64_t step, double loss, const TrainConfig& config);
   // Whether early_stopping_patience evaluations in a row were no better than the best.
   bool stops(const TrainConfig& config) const {
@@ -39,7 +39,7 @@ struct ValidationRecord {
   }
 
   Json to_json() const;
-  // Of a checkpoint's scalars; empty where they have none. Throws CheckpointError.
+  // Reads it from a checkpoint's scalars; empty if they have none. Throws CheckpointError.
   static ValidationRecord from_json(const Json& scalars);
   bool operator==(const ValidationRecord&) const = default;
 };
@@ -47,17 +47,17 @@ struct ValidationRecord {
 struct TrainState {
   int64_t step = 0;              // iterations done
   int64_t consumed_samples = 0;  // the data cursor
-  int64_t updates = 0;           // of them, those that changed the parameters
-  int64_t skipped_in_a_row = 0;  // steps without an update since the last one
+  int64_t updates = 0;           // iterations that changed the parameters
+  int64_t skipped_in_a_row = 0;  // steps since the last update
   double elapsed_s = 0;          // training time, over all resumptions
   std::string data;              // fingerprint of the tokens it trains on
-  SpikeSkip::History spikes{};   // what skip_step_sigma compares with
+  SpikeSkip::History spikes{};   // for skip_step_sigma
   LossScaler::State loss_scaler{};
-  std::vector<SourceUse> sources{};  // what consumed_samples took of each dataset
+  std::vector<SourceUse> sources{};  // how consumed_samples divide among the datasets
   ValidationRecord validation{};
-  std::vector<Rewind> rewinds{};            // so far
-  int64_t updated_samples = 0;              // of steps that changed the parameters: where schedules of samples stand
-  std::optional<double> validation_loss{};  // of an evaluation after this step; saved where it is finite, and not read
+  std::vector<Rewind> rewinds{};            // all so far
+  int64_t updated_samples = 0;              // samples of steps that changed the parameters, for schedules in samples
+  std::optional<double> validation_loss{};  // of an evaluation after this step; saved if it is finite, never read back
 
   Json to_json() const;
   // Throws CheckpointError naming what is missing or out of range.
@@ -65,10 +65,10 @@ struct TrainState {
 };
 
 Json rewinds_to_json(const std::vector<Rewind>& rewinds);
-// Throws CheckpointError unless it is a list of them.
+// Throws CheckpointError for anything but such a list.
 std::vector<Rewind> rewinds_from_json(const Json& json);
 
-// The key of a checkpoint's scalars with the loss of an evaluation of these very weights, if there was one.
+// The scalar with the validation loss of the checkpoint's weights, if they were evaluated.
 inline constexpr const char* kValidationLoss = "validation_loss";
 
 }  // namespace witan

@@ -27,12 +27,12 @@ std::unique_ptr<WeightSource> weights_of(Checkpoint checkpoint) {
   return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(model));
 }
 
-// Rows beyond the vocabulary are padding, which runs may have more or fewer of.
+// Rows beyond the vocabulary are padding, whose size may differ between runs.
 bool has_padding(const std::string& name) {
   return name == "embedding.weight" || name == "head.weight";
 }
 
-// Modules of multi-token prediction may be new to the source's model: then they begin as in a new one.
+// Modules of multi-token prediction that the source lacks are initialised as in a new model.
 bool is_of_mtp(const std::string& name) {
   return name.starts_with("mtp.");
 }
@@ -96,9 +96,8 @@ void InitialWeights::check() const {
   std::vector<std::string> places;
   const bool adapted = source_->model().lora_rank > 0;
   require<ConfigError>(!adapted || config_.model.lora_rank > 0, asked, source_->where(),
-                       " has adapters, and the new "
-                       "model has none: merge them first (`witan export --format hf`) and start from that folder, or "
-                       "set lora_rank = ",
+                       " has adapters, and the new model has none: merge them first (`witan export --format hf`) and "
+                       "start from that folder, or set lora_rank = ",
                        source_->model().lora_rank);
   for (const ModelTensor& tensor : tensors_of(config_.model)) {
     places.push_back(tensor.name);

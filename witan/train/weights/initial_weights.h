@@ -1,5 +1,5 @@
-// The first weights of a new run from those of another model: a run, a checkpoint or a Hugging Face folder. Weights
-// alone: the optimizer, the schedule and the data begin anew, under any layout and in any dtype.
+// The initial weights of a new run from those of another model: a run, a checkpoint, or a model of another program.
+// Only weights are taken, for any layout and dtype: the optimizer, the schedule and the data start afresh.
 #pragma once
 
 #include <map>
@@ -15,37 +15,37 @@
 
 namespace witan {
 
-// What `where` names: a Hugging Face folder, a checkpoint's folder, a run's, or the name of a run in `runs_folder`, of
-// the latter two also RUN@best and RUN@STEP.
-// `asked`, "init_from = X: " or so, begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a
-// run that is skipped. Throws CheckpointError where there is none, and what reading it throws.
+// Opens the weights that `where` names: a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, a checkpoint's or
+// a run's folder, the name of a run in `runs_folder`, or RUN@best and RUN@STEP. `asked`, such as "init_from = X: ",
+// begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a run that is skipped. Throws
+// CheckpointError if there are no such weights, and what reading them throws.
 std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
                                            const std::string& asked, std::vector<std::string>& warnings);
 
-// Its tokenizer.json, where it has one.
+// The source's tokenizer, if it has one: a tokenizer.json, or a GGUF file.
 std::optional<fs::path> tokenizer_of(const WeightSource& source);
-// Copies what an export gives back besides weights (convert/companions.h) to a run's folder.
+// Copies the files that an export returns besides weights (convert/companions.h) to the run's folder.
 void copy_companions_of(const WeightSource& source, const fs::path& run);
 
-// Throws ConfigError naming a key in which the model is another function than the source's weights are of.
+// Throws ConfigError naming a key by which the model computes another function than the source's.
 void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked);
 
 class InitialWeights {
  public:
-  // Opens config.train.init_from. Throws CheckpointError, and ConfigError naming the keys in which the two models
-  // compute different functions, or the tensor that one of them lacks.
+  // Opens config.train.init_from. Throws CheckpointError, also naming a tensor that one of the models lacks, and what
+  // require_same_function() throws.
   explicit InitialWeights(const RunConfig& config);
 
-  // Fills the values, masters and buffers among a rank's tensors; others stay, and so do buffers that the source lacks.
-  // On the stream's device, which nobody else uses.
+  // Fills the values, masters and buffers among a rank's tensors. The others, and buffers that the source lacks, stay.
+  // Needs sole use of the stream's device.
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
-  // Of the parameters and buffers that fill() has filled on this rank, those that it writes of them: how many values
-  // are NaN or infinite, by the tensor's name.
+  // How many values that fill() has filled are NaN or infinite, by the tensor's name; counted on the rank that writes
+  // them to checkpoints.
   const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
 
   const WeightSource& source() const { return *source_; }
-  // Damaged checkpoints that were passed over.
+  // About damaged checkpoints that were skipped.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -55,7 +55,7 @@ class InitialWeights {
   const RunConfig& config_;
   std::vector<std::string> warnings_;
   std::unique_ptr<WeightSource> source_;
-  std::map<std::string, Shape> weights_;  // of the source
+  std::map<std::string, Shape> weights_;  // the source's
   std::map<std::string, int64_t> non_finite_;
 };
 

@@ -22,7 +22,7 @@ Groups groups_of_one(const RunConfig& config) {
   return make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
 }
 
-// Kernels size their scratch by the pool's threads: it must be the pool that will do the work.
+// Kernels size their scratch memory by the threads of the pool, which must be the one that will do the work.
 int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedModel::Work& work, Device device) {
   Stream stream({Device::Kind::meta, device.index, device.kind}, Arena::meta(), pool);
   const Groups groups = groups_of_one(config);
@@ -31,7 +31,7 @@ int64_t bytes_needed(const RunConfig& config, ThreadPool& pool, const TrainedMod
   return stream.arena().high_water();
 }
 
-// What a GPU's kernels do not take is refused before memory is.
+// Refuses models that the GPU kernels do not support before memory is reserved.
 const RunConfig& validated(const ResolvedConfig& config, Device device) {
   if (device.kind != Device::Kind::cuda) return config;
   RunConfig there = config;
@@ -40,12 +40,12 @@ const RunConfig& validated(const ResolvedConfig& config, Device device) {
   return config;
 }
 
-// Only runs that were imported are without one.
+// Only imported runs can lack a tokenizer.
 void require_tokenizer(const RunCheckpoint& found) {
   if (has_extra_file(found.checkpoint, "tokenizer.json")) return;
   throw CheckpointError(cat("the run ", found.folder.string(),
-                            " has no tokenizer, and text is nothing to it without one: it was imported from a model "
-                            "whose folder holds none that Witan can read, as a checkpoint of Megatron-LM never does. "
+                            " has no tokenizer, which this command needs for text: it was imported from a model whose "
+                            "folder holds none that Witan can read, as Megatron-LM's checkpoints never do. "
                             "Import it again with the model's tokenizer: `witan import SOURCE --run NEW --tokenizer "
                             "FILE`, or remove this run first (`witan runs remove ",
                             flags_of_run(found.folder), "`) and import as ", found.folder.filename().string()));

@@ -1,4 +1,4 @@
-// Opens a trained run for reading: its newest intact checkpoint, and its model on one rank, of a CPU or a GPU. Nothing
+// Opens a trained run for reading: its newest intact checkpoint, and its model on one rank, on a CPU or a GPU. Nothing
 // is written or locked, so that a run can be read while it trains.
 #pragma once
 
@@ -17,58 +17,57 @@
 
 namespace witan {
 
-// Whether there is a run in the folder: its config.toml or, should that be lost, a checkpoint, which has a copy.
+// Whether the folder holds a run: its config.toml or, if that is lost, a checkpoint, which has a copy.
 bool holds_run(const fs::path& folder);
 
 // Names of the runs in `runs_folder`, sorted.
 std::vector<std::string> list_runs(const fs::path& runs_folder);
 
-// The folder of the named run, or with "" of the latest one. Throws UsageError when there is none, naming those that
-// there are.
+// The folder of the named run, or for "" of the latest one. Throws UsageError if there is none, listing the existing
+// runs.
 fs::path find_run(const fs::path& runs_folder, const std::string& name);
 
-// A checkpoint's configuration, with the work of all its ranks done by one.
+// A checkpoint's configuration, changed to one rank that does the work of all.
 ResolvedConfig config_for_one_rank(const Checkpoint& checkpoint);
 
 struct RunCheckpoint {
   fs::path folder;  // of the run
   Checkpoint checkpoint;
-  std::vector<std::string> warnings;  // damaged checkpoints that were passed over, and weights that @best lacks
+  std::vector<std::string> warnings;  // about skipped checkpoints, and better ones that @best has lost
 };
 
-// The checkpoint that open_run() opens. Throws likewise.
+// The checkpoint that open_run() opens. Throws what it throws, but needs no tokenizer.
 RunCheckpoint open_run_checkpoint(const fs::path& runs_folder, const std::string& name);
 
 struct TrainedRun {
   fs::path folder;
   Checkpoint checkpoint;
-  ResolvedConfig config;  // the checkpoint's own copy, for one rank that holds all experts
+  ResolvedConfig config;  // config_for_one_rank()
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::vector<std::string> warnings;  // damaged checkpoints that were passed over, and weights that @best lacks
+  std::vector<std::string> warnings;  // as of RunCheckpoint
 };
 
-// Opens the newest whole checkpoint of find_run(), or of "NAME@300" that of step 300, and of "NAME@best" the one of
-// lowest validation loss among those that were evaluated (keep_best). A run that is called so, as none begins any more
-// (check_new_name()), is opened by its name unless the other one is there too. Throws UsageError, and CheckpointError
-// when the run has no such checkpoint (yet), or no tokenizer.
+// Opens the newest intact checkpoint of find_run(). "NAME@300" opens that of step 300, "NAME@best" the one of lowest
+// validation loss (keep_best). An old run whose name has an @ (check_new_name()) is opened by its name unless that is
+// ambiguous. Throws UsageError, and CheckpointError if the run has no such checkpoint yet, or no tokenizer.
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
 
-// The run's held-out text and training text as they were divided for training, from its token shards. Throws DataError,
-// CorruptionError, IoError.
+// The run's training and held-out text, split as in training, from its token shards. Throws DataError, CorruptionError,
+// IoError.
 RunData open_run_data(const TrainedRun& run);
 
-// The device that commands which read a run name: "cpu"; "cuda", the first GPU; "auto": that, if there is one. Throws
-// DeviceError where there is no GPU.
+// The device of a --device flag: "cpu"; "cuda", the first GPU; "auto", a GPU if there is one. Throws UsageError for
+// other names, and DeviceError for "cuda" without a GPU.
 Device device_named(const std::string& name);
 
-// The run's model with the checkpoint's weights, in the dtype that it computes in.
+// The run's model with the checkpoint's weights, in its compute dtype.
 class TrainedModel {
  public:
-  // What the model is for: it runs on the meta device first, so that the arena is as large as it needs.
+  // The work that the model is for. It runs on the meta device first, to find the size of the arena.
   using Work = std::function<void(Stream& stream, Transformer& model)>;
 
-  // Throws CheckpointError when the weights are damaged or of another model, OutOfMemoryError; where the device is a
-  // GPU DeviceError, if there is none, and ConfigError for a model of a dtype or of heads that its kernels do not take.
+  // Throws CheckpointError if the weights are damaged or those of another model, and OutOfMemoryError; on GPUs also
+  // DeviceError if there is none, and ConfigError for a model that the GPU kernels do not support.
   TrainedModel(const TrainedRun& run, int threads, const Work& work, Device device = {});
   TrainedModel(const TrainedModel&) = delete;
   TrainedModel& operator=(const TrainedModel&) = delete;

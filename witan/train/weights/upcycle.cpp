@@ -23,7 +23,7 @@
 namespace witan {
 namespace {
 
-// Whether the two models differ in their MLPs alone; `passed_over`: a key that is not compared.
+// Throws ConfigError unless the two models differ only in their MLPs. The key `passed_over` is not compared.
 void check_model(const Checkpoint& dense, const RunConfig& config, std::string_view passed_over = {}) {
   static const std::set<std::string_view> kFree = {
       "dtype",          "init_method",       "init_method_std", "recompute_granularity", "recompute_modules",
@@ -40,7 +40,7 @@ void check_model(const Checkpoint& dense, const RunConfig& config, std::string_v
                          before[i].text(), ", this run ", now[i].text(), "; set ", flag_name(now[i].name), " to that");
 }
 
-// What the weights of a token's experts sum to, exactly or, where they are not normalised, at an even router.
+// The sum of a token's expert weights: exact if they are normalised, else that of a uniform router.
 double weight_sum(const MoeConfig& moe) {
   using kernels::Scores;
   const kernels::Scoring scoring = moe.scoring();
@@ -48,7 +48,7 @@ double weight_sum(const MoeConfig& moe) {
   const bool alone = kernels::scores_each_alone(scoring.scores);
   double sum = 1;
   if (scoring.scores == Scores::softmax) sum = K / E;
-  if (alone && !scoring.divides(moe.moe_router_topk))  // scores of a logit of 0
+  if (alone && !scoring.divides(moe.moe_router_topk))  // the scores of logits of 0
     sum = K * (scoring.scores == Scores::sigmoid ? 0.5 : std::sqrt(std::log(2.0)));
   return scoring.scaling * sum;
 }
@@ -69,7 +69,8 @@ Moments moments_of(const Visit& visit) {
   return {mean, std::sqrt(squares / std::max(count, 1.0))};
 }
 
-// Of n hidden units those that an expert draws anew: the `count` of smallest random keys, the same in all its matrices.
+// Which of n hidden units an expert draws anew: the `count` with the smallest random keys, the same in all its
+// matrices.
 std::vector<bool> dropped_units(uint64_t seed, int64_t layer, int64_t expert, int64_t n, int64_t count) {
   const Philox rng(seed, Philox::stream_of(cat("upcycle.drop.", layer)));
   std::vector<int64_t> order(static_cast<size_t>(n));
@@ -83,22 +84,22 @@ std::vector<bool> dropped_units(uint64_t seed, int64_t layer, int64_t expert, in
 
 }  // namespace
 
-// One kind of matrix of a layer's experts, made of the dense one.
+// Computes the elements of one stack of expert matrices from the dense matrix.
 struct Upcycling::Making {
-  bool second;              // down: units are columns
+  bool second;              // the down projection, whose columns are the units
   int64_t units, of_dense;  // f, F
-  int64_t width, blocks;    // D; gate and up: 2
+  int64_t width, blocks;    // D; 2 for gate and up, else 1
   int64_t slices;
   double scale, noise;
   const std::vector<double>& dense;
   Philox noises, draws;
   std::map<int64_t, std::vector<bool>> dropped = {};      // by expert
-  std::map<int64_t, std::vector<Moments>> drawn_as = {};  // by expert: of each block
+  std::map<int64_t, std::vector<Moments>> drawn_as = {};  // by expert, for each block
 
   int64_t rows() const { return second ? width : blocks * units; }
   int64_t columns() const { return second ? units : width; }
 
-  // Where the dense matrix has what stands in this row and column of an expert.
+  // The element of the dense matrix for this row and column of an expert.
   int64_t place(int64_t expert, int64_t row, int64_t column) const {
     const int64_t first = expert % slices * units;
     if (second) return row * of_dense + first + column;
@@ -133,13 +134,11 @@ Upcycling::Upcycling(const RunConfig& config) : config_(config), dense_(open_den
 }
 
 Checkpoint open_dense_model(const TrainConfig& train, std::vector<std::string>& warnings) {
-  const fs::path runs_folder = train.runs_folder, where = train.upcycle;
-  if (auto named = checkpoint_of_name(train.upcycle, runs_folder)) return std::move(*named);
-  for (const fs::path& path : {where, runs_folder / where})
-    if (auto found = checkpoint_in(path, cat("upcycle = ", train.upcycle, ": "), warnings)) return std::move(*found);
-  throw CheckpointError(cat("upcycle = ", train.upcycle, ": there is neither a checkpoint, nor a run in ",
-                            runs_folder.string(),
-                            ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run"));
+  const std::string asked = cat("upcycle = ", train.upcycle, ": ");
+  auto found = find_named(train.upcycle, train.runs_folder, asked, warnings);
+  require<CheckpointError>(found.has_value(), asked, "there is neither a checkpoint, nor a run in ", train.runs_folder,
+                           ", of that name; give the folder of either, or NAME, NAME@best or NAME@STEP of a run");
+  return std::move(*found);
 }
 
 Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings) {
@@ -150,7 +149,7 @@ Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& 
 
 Upcycling::~Upcycling() = default;
 
-// Every parameter of the MoE model gets a source, and every tensor of the dense one is the source of some.
+// Finds the source of every parameter of the MoE model, and checks that every tensor of the dense model is one.
 void Upcycling::map_tensors() {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -179,7 +178,7 @@ void Upcycling::map_tensors() {
                              " holds \"", clipped(name), "\", which the MoE model has no place for: it would be lost");
 }
 
-// A parameter below layers.N.moe.
+// Maps layers.N.moe.PROJECTION to its source.
 void Upcycling::map_expert(Target& target, const std::string& block, const std::string& projection) {
   target.layer = std::stoll(block.substr(block.rfind('.') + 1));
   const MoeConfig& moe = config_.model.moe;
@@ -192,12 +191,12 @@ void Upcycling::map_expert(Target& target, const std::string& block, const std::
   const bool second = matrix == "down_proj";
   require<CheckpointError>(second || matrix == "gate_up_proj" || matrix == "up_proj",
                            "upcycle = ", config_.train.upcycle, ": a dense model has nothing that ", target.spec.name,
-                           " could be made of; start without it");
+                           " could be made from; start without it");
   target.part = second ? Part::second : Part::first;
   target.source = cat(block, ".mlp.", matrix, ".weight");
   const auto found = dense_.manifest.tensors.find(target.source);
   require<CheckpointError>(found != dense_.manifest.tensors.end(), dense_.folder.string(), " holds no tensor \"",
-                           target.source, "\", of which ", target.spec.name, " would be made");
+                           target.source, "\", from which ", target.spec.name, " would be made");
   const MlpConfig mlp = config_.model.layers()[static_cast<size_t>(target.layer)].mlp;
   const int64_t f = mlp.ffn_hidden_size, blocks = mlp.first_rows() / f, D = config_.model.hidden_size;
   const Shape& dense = found->second.shape;
@@ -219,7 +218,7 @@ void Upcycling::map_expert(Target& target, const std::string& block, const std::
   check("moe_router_topk", moe.moe_router_topk);
 }
 
-// The whole tensor, as float64; the masters of bfloat16 values, where there are some.
+// The whole tensor as float64, from its float32 masters if there are any.
 std::vector<double> Upcycling::read(const std::string& name) {
   const auto& [key, entry] = *dense_.manifest.master_or_value(name);
   Shards shards(dense_.folder, dense_.manifest);
@@ -240,7 +239,7 @@ std::vector<double> Upcycling::read(const std::string& name) {
   return values;
 }
 
-// value(element of the global tensor)
+// Writes value(e) for each element e, an index into the global tensor.
 template <class Value>
 void Upcycling::write(Stream& stream, const StateTensor& to, const Value& value) const {
   constexpr int64_t kPiece = int64_t{1} << 20, kGrain = 1 << 14;

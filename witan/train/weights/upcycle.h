@@ -1,18 +1,20 @@
-// The initial weights of an MoE model from a trained dense one ("upcycling": Komatsuzaki et al., arXiv:2212.05055). Of
-// each MoE layer the experts are made of the dense layer's MLP, the router is drawn, and all other tensors are copied.
+// The initial weights of an MoE model from a trained dense one ("upcycling": Komatsuzaki et al., arXiv:2212.05055). The
+// experts of a layer are made from the dense layer's MLP, routers are drawn at random, and all other tensors are
+// copied.
 //
-// - copied: each expert is a copy. With weights that sum to 1 the model computes what the dense one did.
-// - granular: with F / f = G, expert e is slice e % G of the hidden units, and the G slices of a copy have routers of
-//   equal rows, so that a token which chooses one chooses all of them (virtual groups: He et al., arXiv:2410.07524, and
-//   Megatron-LM's moe_upcycling_granularity). The function is kept as by copies.
-// - drop: copies, a share of whose hidden units, other ones in each expert, are drawn anew: normal, with mean and
-//   standard deviation of the values that they replace (Drop-Upcycling: Nakamura et al., arXiv:2502.19261).
+// - copied: each expert is a copy. If the router's weights sum to 1, the model computes the dense model's function.
+// - granular: with F / f = G, expert e is slice e % G of the hidden units, and the router's rows of the G slices of a
+// copy
+//   are equal, so that a token that selects one selects all of them (virtual groups: He et al., arXiv:2410.07524, and
+//   Megatron-LM's moe_upcycling_granularity). The function is kept as with copies.
+// - drop: copies in which a share of the hidden units, different ones in each expert, are drawn anew from a normal
+//   distribution with the mean and standard deviation of the replaced values (Drop-Upcycling: Nakamura et al.,
+//   arXiv:2502.19261).
 //
-// Down projections are scaled by G / s, where s is what the weights of a token sum to: exactly where they are
-// normalised (over the chosen), or what they do at an even router, which keeps the function in expectation alone.
+// Down projections are scaled by G / s, where s is the sum of a token's weights. It is exact if they are normalised
+// over the selected experts; otherwise it is that of a uniform router, which keeps the function only in expectation.
 //
-// What each element becomes depends on the dense model, the seed and its place in the global tensor: no layout changes
-// it.
+// Each element depends only on the dense model, the seed and its place in the global tensor, and so not on the layout.
 #pragma once
 
 #include <map>
@@ -25,44 +27,43 @@
 
 namespace witan {
 
-// The checkpoint that train.upcycle names: its folder, that of a run, the name of a run in runs_folder, or of one of
-// its checkpoints (RUN@best, RUN@STEP). Adds a sentence to `warnings` for every damaged checkpoint of the run that is
-// skipped. Throws CheckpointError where there is none.
+// The checkpoint that train.upcycle names (find_named()). Adds a sentence to `warnings` for every damaged checkpoint of
+// the run that is skipped. Throws CheckpointError if there is none.
 Checkpoint open_dense_model(const TrainConfig& train, std::vector<std::string>& warnings);
 
-// The same. Throws, too, where it is no model to start from, but for the size of its vocabulary: before there is a
-// tokenizer.
+// The same, and throws ConfigError if it is no dense model for this run. Before there is a tokenizer, the size of the
+// vocabulary is not compared.
 Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings);
 
 class Upcycling {
  public:
-  // Opens the dense model. Throws CheckpointError where there is none, or a tensor of either model has no counterpart;
-  // ConfigError where the models differ in more than their MLPs.
+  // Opens the dense model. Throws CheckpointError if there is none, or a tensor of either model has no counterpart;
+  // ConfigError if the models differ in more than their MLPs.
   explicit Upcycling(const RunConfig& config);
   ~Upcycling();
   Upcycling(const Upcycling&) = delete;
   Upcycling& operator=(const Upcycling&) = delete;
 
-  // Fills the values and masters among a rank's tensors; others stay. On the stream's device, which nobody else uses.
+  // Fills the values and masters among a rank's tensors; others stay. Needs sole use of the stream's device.
   void fill(Stream& stream, const std::vector<StateTensor>& state);
 
   const Checkpoint& dense() const { return dense_; }
-  // Of the dense model's tensors that fill() has read, each as a whole: how many values are NaN or infinite.
+  // How many values of each of the dense model's tensors that fill() has read are NaN or infinite.
   const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
-  // Damaged checkpoints of its run that were passed over.
+  // About damaged checkpoints of its run that were skipped.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  double scale() const { return scale_; }  // of down projections
+  double scale() const { return scale_; }  // of the down projections
 
  private:
   enum class Part : uint8_t {
-    whole,   // copied as it is
+    whole,   // copied
     first,   // [E, blocks f, D] of [blocks F, D]: gate and up, or up alone
     second,  // [E, D, f] of [D, F]
-    router,  // drawn: rows of a copy's slices are equal
+    router,  // drawn, with equal rows for the slices of a copy
   };
   struct Target {
     Part part = Part::whole;
-    std::string source;  // of router: none
+    std::string source;  // empty for the router
     int64_t layer = 0;
     ParameterSpec spec;
   };
@@ -78,11 +79,11 @@ class Upcycling {
   const RunConfig& config_;
   std::vector<std::string> warnings_;
   Checkpoint dense_;
-  std::map<std::string, Target> targets_;  // by the names of the MoE model's parameters
+  std::map<std::string, Target> targets_;  // by name of the MoE model's parameter
   int64_t slices_ = 1;                     // G
   double scale_ = 1;
-  std::string read_;  // the tensor last read, which several of a rank's tensors may come from
-  std::vector<double> values_;
+  std::string read_;            // the tensor that was read last, which may be the source of several
+  std::vector<double> values_;  // its values
   std::map<std::string, int64_t> non_finite_;
 };
 
