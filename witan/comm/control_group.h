@@ -1,4 +1,4 @@
-// A group of all ranks of a run, on the host, with its own stream, for control messages besides training.
+// A group of all ranks on the host, with its own stream, for control messages besides training.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace witan {
 
 class ControlGroup {
  public:
-  // All ranks make it in the same order; `name` is the group's, in errors.
+  // All ranks construct it in the same order. `name` is the group's name in errors.
   ControlGroup(World& world, int rank, const std::string& name);
   Group& group() { return *group_; }
   Stream& stream() { return stream_; }
 
  private:
   ThreadPool pool_;
-  Stream stream_;  // its arena is address space; pages become real as they are used
+  Stream stream_;  // its arena reserves address space; pages are committed when used
   std::unique_ptr<Group> group_;
 };
 

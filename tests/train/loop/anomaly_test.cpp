@@ -130,7 +130,7 @@ TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   EXPECT_EQ(events[0].action, "rewind");
   EXPECT_EQ(events[0].step, 4);
   EXPECT_EQ(events[0].at, 7);
-  EXPECT_THAT(events[0].text, HasSubstr("values that are not finite: " + expert));
+  EXPECT_THAT(events[0].text, HasSubstr("non-finite values: " + expert));
   EXPECT_THAT(events[0].text, HasSubstr("back to step-4, and on without samples 32 to 55"));
   const std::vector<Rewind> rewinds = {{4, 7, 32, 56}};
   EXPECT_EQ(state("ill", 12).rewinds, rewinds);
@@ -169,7 +169,7 @@ TEST_F(Anomalies, AGradientThatWasNotFiniteOnceIsSaidToBePassing) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].step, 3);
   EXPECT_THAT(events[0].text, HasSubstr("computed again, all values of the step were finite: a fault of memory"));
-  EXPECT_THAT(events[0].text, HasSubstr("gradients that are not finite: "));
+  EXPECT_THAT(events[0].text, HasSubstr("non-finite gradients: "));
   EXPECT_EQ(state("passing", 12).updates, 11);
 }
 
@@ -399,7 +399,7 @@ TEST_F(Anomalies, TheFolderHasWhatTheStepWasComputedFrom) {
   EXPECT_THAT(refusal(anomalies), HasSubstr(cat(anomalies.string(), " has several: ", give)));
   EXPECT_THAT(refusal(run / "train.log"), HasSubstr("train.log is a file" + expected));
   EXPECT_THAT(refusal(folder_ / "nothing"), HasSubstr("nothing does not exist" + expected));
-  EXPECT_THAT(refusal(run / "data"), HasSubstr("is no folder of a step that went wrong, as it has no manifest.json"));
+  EXPECT_THAT(refusal(run / "data"), HasSubstr("is not the folder of a step that went wrong: it has no manifest.json"));
   fs::remove_all(anomalies);
   EXPECT_THAT(refusal(run),
               HasSubstr(cat("is the folder of a run, and there is no step that went wrong in ", anomalies.string())));
@@ -422,10 +422,10 @@ TEST_F(Anomalies, OnlyTheFirstAreKept) {
   EXPECT_FALSE(fs::exists(folder_ / "often" / "anomalies" / "step-6"));
   const auto events = anomalies("often");
   ASSERT_EQ(events.size(), 4u);
-  EXPECT_THAT(events[1].text, HasSubstr("loss nan, gradient norm nan; not looked into"));
+  EXPECT_THAT(events[1].text, HasSubstr("loss nan, gradient norm nan; not investigated"));
   EXPECT_EQ(events[2].text, "loss nan, gradient norm nan");
   const std::string log = read_file(folder_ / "often" / "train.log");
-  EXPECT_EQ(count_of(log, "not looked into"), 1u) << log;
+  EXPECT_EQ(count_of(log, "not investigated"), 1u) << log;
   for (const int64_t step : {3, 6, 9, 12}) EXPECT_EQ(count_of(log, cat("warning step ", step, ": ")), 1u) << log;
   EXPECT_EQ(count_of(log, "; the step was skipped"), 4u) << log;
 }
@@ -446,7 +446,7 @@ TEST_F(Anomalies, ThatLaterOnesAreNotKeptIsSaidOnceOfRewindsToo) {
   const std::string log = read_file(folder_ / "back" / "train.log");
   EXPECT_EQ(count_of(log, "warning step "), wrong.size()) << log;
   EXPECT_EQ(count_of(log, ": nan: "), wrong.size()) << log;
-  EXPECT_EQ(count_of(log, "not looked into"), 1u) << log;
+  EXPECT_EQ(count_of(log, "not investigated"), 1u) << log;
 }
 
 }  // namespace

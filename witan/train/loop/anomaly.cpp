@@ -16,11 +16,11 @@
 namespace witan {
 namespace {
 
-constexpr size_t kMostNames = 20;  // of tensors of a rank that are listed
+constexpr size_t kMostNames = 20;  // tensors of a rank that are listed
 
 const std::string kBatchColumns = "batch.columns.";
 
-// Visits each array of a batch with its name, dtype and what it has a value for.
+// Visits each array of a batch with its name, its dtype, and whether it has a value per token or per sample.
 template <class OfBatch, class Visit>
 void for_batch_arrays(OfBatch& batch, Visit visit) {
   constexpr auto kToken = ColumnSpec::Per::token;
@@ -37,7 +37,7 @@ Shape shape_of_batches(int64_t micro_batches, const Batch& one, ColumnSpec::Per 
   return {micro_batches, one.sequences, one.sequence_length};
 }
 
-// Host memory for the arrays of so many micro-batches.
+// Host memory for the arrays of that many micro-batches.
 Stream memory_for_batches(ThreadPool& pool, int64_t micro_batches, const Batch& one) {
   const int64_t tokens = shape_of_batches(micro_batches, one, ColumnSpec::Per::token).elements();
   const auto arrays = static_cast<int64_t>(5 + one.columns.size());
@@ -53,7 +53,7 @@ Json names_of(std::vector<std::string> names) {
   return names;
 }
 
-// What one rank has found, for rank 0.
+// The findings of one rank, for rank 0.
 Json findings_of_rank(const AnomalousStep& anomaly, int rank) {
   Json own = {{"rank", rank},
               {"values", names_of(anomaly.engine.non_finite_values())},
@@ -68,7 +68,7 @@ Json findings_of_rank(const AnomalousStep& anomaly, int rank) {
   return own;
 }
 
-// In which order ranks come to what they found: forwards before backwards, and each from stage to stage.
+// The order in which ranks reach the values that they found: forward before backward, and by pipeline stage.
 std::pair<int, int> turn_of(const Json& rank, const Layout& layout) {
   const int stage = layout.mesh().coordinate(rank["rank"].get<int>(), Axis::pipeline);
   const bool forward = rank["first"]["pass"] == "forward";
@@ -81,7 +81,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return list;
 }
 
-// The names of all ranks, each once.
+// The number of distinct names on all ranks, and the first of them.
 std::string names_in_words(const Json& ranks, const char* kind) {
   std::set<std::string> names;
   std::string first;
@@ -95,7 +95,7 @@ std::string names_in_words(const Json& ranks, const char* kind) {
 
 std::string tensors_in_words(const Json& ranks, const char* kind) {
   const std::string names = names_in_words(ranks, kind);
-  return names.empty() ? "" : cat("; ", kind, " that are not finite: ", names);
+  return names.empty() ? "" : cat("; non-finite ", kind, ": ", names);
 }
 
 std::string findings_in_words(const Json& ranks, const Layout& layout) {
@@ -120,14 +120,14 @@ std::string findings_in_words(const Json& ranks, const Layout& layout) {
   return text + tensors_in_words(ranks, "values") + tensors_in_words(ranks, "gradients");
 }
 
-// ": give one of its steps that went wrong, as FOLDER/step-6", or that there are none.
+// ": give one of its steps that went wrong, as FOLDER/step-6", or a message that there are none.
 std::string anomalies_in(const fs::path& folder) {
   const auto there = step_folders(folder);  // newest first
   if (there.empty()) return cat(", and there is no step that went wrong in ", folder.string());
   return cat(": give one of its steps that went wrong, as ", there.front().second.string());
 }
 
-// Throws CheckpointError for what cannot be one, with what it is.
+// Throws CheckpointError for another kind of path, and says which.
 void require_may_be_anomaly(const fs::path& folder) {
   constexpr const char* kExpected =
       ": give the folder of a step that went wrong, RUN/anomalies/step-N, which `witan train` writes (keep_anomalies)";
@@ -142,7 +142,7 @@ void require_may_be_anomaly(const fs::path& folder) {
                            anomalies_in(folder.parent_path() / "anomalies"));
   require<CheckpointError>(step_folders(folder).empty(), folder.string(), " has several", anomalies_in(folder));
   throw CheckpointError(
-      cat(folder.string(), " is no folder of a step that went wrong, as it has no ", kManifestName, kExpected));
+      cat(folder.string(), " is not the folder of a step that went wrong: it has no ", kManifestName, kExpected));
 }
 
 // Whether this is the first of the ranks that hold the same micro-batches.
@@ -180,8 +180,7 @@ fs::path write_anomaly(Group& host, Stream& stream, const fs::path& folder, cons
   CheckpointContent content{
       .step = anomaly.step, .tensors = {}, .scalars = std::move(scalars), .files = std::move(files)};
   for (StateTensor& tensor : anomaly.engine.state())
-    if (tensor.kind == StateTensor::Kind::value || tensor.kind == StateTensor::Kind::buffer)
-      content.tensors.push_back(std::move(tensor));
+    if (StateTensor::is_of_model(tensor.kind)) content.tensors.push_back(std::move(tensor));
   const auto count = static_cast<int64_t>(anomaly.batches.size());
   const Batch& one = anomaly.batches.front();
   ThreadPool pool(1);

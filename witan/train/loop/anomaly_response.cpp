@@ -55,7 +55,7 @@ void AnomalyResponse::require_updates(const TrainState& state, bool spike, std::
                           way_out(state, newest), look));
 }
 
-// Gradients of weights that are not finite are not finite either, whatever the data and the learning rate.
+// Non-finite weights give non-finite gradients, whatever the data and the learning rate.
 std::string AnomalyResponse::way_out(const TrainState& state, std::optional<int64_t> newest) const {
   if (bad_values_.empty()) return cat(where_to_resume(state, newest), " with a smaller --lr, or check the data");
   const TrainConfig& train = config_->train;
@@ -76,7 +76,7 @@ std::string AnomalyResponse::where_to_resume(const TrainState& state, std::optio
   return cat(name, ", from before them, is intact; resume from it");
 }
 
-// All ranks together.
+// Collective.
 void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, const std::string& said) {
   const bool spike = anomaly.result.spike;
   const char* key = spike ? "on_spike" : "on_nan";
@@ -92,7 +92,7 @@ void AnomalyResponse::end(const AnomalousStep& anomaly, AfterAnomaly after, cons
       cat("step ", anomaly.step, spike ? " was a spike" : " was not finite", ": ", said, ". ", why, "; ", go_on));
 }
 
-// What rank 0 says.
+// Rank 0's answer, on all ranks.
 bool AnomalyResponse::says(bool own) {
   return gather_numbers(host(), saving_.stream(), own ? 1 : 0).front() != 0;
 }
@@ -102,13 +102,12 @@ std::string AnomalyResponse::describe_unkept(const AnomalousStep& anomaly) {
                                  unsigned_nan(anomaly.result.gradient_norm));
   if (!std::exchange(told_of_unkept_, true))
     text += fmt::format(
-        "; not looked into, nor are later ones: the steps that are kept in {} are as many as keep_anomalies = {} "
-        "allows",
+        "; not investigated, as later ones are not: {} already holds the steps that keep_anomalies = {} allows",
         folder_.anomalies().string(), config_->train.keep_anomalies);
   return text;
 }
 
-// Not being able to write is no reason to end the run.
+// A failure to write does not end the run.
 void AnomalyResponse::keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event) {
   const AnomalyFindings findings = investigate(host(), saving_.stream(), anomaly);
   event.text = findings.text;

@@ -1,5 +1,5 @@
-// What a run does about a step that was not to be (train/loop/anomaly.h): it is investigated and kept for
-// `witan replay`, and the run skips it, goes back to a checkpoint, or ends (on_nan, on_spike).
+// The response of a run to an anomalous step (train/loop/anomaly.h): the step is investigated and kept for
+// `witan replay`, and the run continues without it, rewinds to a checkpoint, or ends (on_nan, on_spike).
 #pragma once
 
 #include <optional>
@@ -18,21 +18,21 @@ class Recorder;
 // One rank's side.
 class AnomalyResponse {
  public:
-  // All must outlive it. `saving`: whose group and stream serve while no save is in progress. `recorder`: of rank 0,
-  // null elsewhere.
+  // All must outlive it. The group and stream of `saving` are used while no save is in progress. `recorder` is null
+  // except on rank 0.
   AnomalyResponse(const ResolvedConfig& config, const RunFolder& folder, const std::string& tokenizer,
                   BackgroundSave& saving, Recorder* recorder);
 
-  // A checkpoint to go back to, and what is to be recorded once the run has.
+  // The checkpoint to return to, and the event to record after the return.
   struct Return {
     Checkpoint checkpoint;
     AnomalyEvent event;
   };
-  // Collective, while no save is in progress. `state`: after the step. Returns nothing where the run continues without
-  // the step's update. Throws DivergedError where it ends.
+  // Collective, while no save is in progress. `state` is that after the step. Returns nothing if the run continues
+  // without the step's update. Throws DivergedError if it ends.
   std::optional<Return> meet(const AnomalousStep& anomaly, const TrainState& state);
-  // Throws DivergedError after most_skipped steps in a row without an update. `spike`: what the last of them was.
-  // `newest`: the step of the newest checkpoint of this run.
+  // Throws DivergedError after most_skipped steps in a row without an update. `spike`: whether the last of them was
+  // one. `newest`: the step of this run's newest checkpoint.
   void require_updates(const TrainState& state, bool spike, std::optional<int64_t> newest) const;
 
  private:
@@ -43,8 +43,8 @@ class AnomalyResponse {
   std::string where_to_resume(const TrainState& state, std::optional<int64_t> newest) const;
   std::string describe_unkept(const AnomalousStep& anomaly);
   void keep(const AnomalousStep& anomaly, const TrainState& state, AnomalyEvent& event);
-  // The newest of before `step`, the first of those that went wrong one after the other: one that was saved in between
-  // has the weights with which they did.
+  // The newest checkpoint before `step`, the first of the consecutive anomalous steps: a checkpoint from between them
+  // has the weights that caused them.
   std::optional<Checkpoint> checkpoint_to_return_to(int64_t step);
 
   const ResolvedConfig& config_;
@@ -52,8 +52,8 @@ class AnomalyResponse {
   const std::string& tokenizer_;
   BackgroundSave& saving_;
   Recorder* const recorder_;
-  std::string bad_values_;       // AnomalyFindings::values of the steps skipped in a row, on every rank
-  bool told_of_unkept_ = false;  // why steps are not kept any more is said once
+  std::string bad_values_;       // AnomalyFindings::values of the consecutive skipped steps, on every rank
+  bool told_of_unkept_ = false;  // whether the run has said why it keeps no more steps
 };
 
 }  // namespace witan

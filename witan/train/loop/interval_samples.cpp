@@ -17,7 +17,7 @@ std::vector<std::string> interval_prompts(const TrainConfig& train) {
 
 namespace {
 
-// By the chat template; as they are where there is none, or where it does not take a question alone.
+// Renders the prompts by the chat template; they stay as they are if there is none, or it accepts no single message.
 SamplePrompts prompts_by(const std::optional<FoundChatTemplate>& found, const TrainConfig& train) {
   const SamplePrompts plain{train.sample_prompt, interval_prompts(train)};
   if (!found) return plain;

@@ -30,8 +30,8 @@ std::vector<int64_t> samples_of(const std::vector<SourceUse>& uses) {
   return samples;
 }
 
-// Whether ids stand for other tokens than they do in the run's tokenizer: files of one tokenizer differ in their bytes.
-// One that cannot be read is not the run's.
+// Whether ids stand for other tokens than in the run's tokenizer. The files' bytes do not tell: one tokenizer may be
+// written in several ways. A tokenizer that cannot be read counts as another one.
 template <class Read>
 bool has_other_tokens(Read read, const std::string& own) try {
   return match_vocabularies(read(), parse_tokenizer_json(own, "tokenizer.json")).different > 0;
@@ -52,7 +52,7 @@ TrainState StateLoader::begin() {
   return state;
 }
 
-// " (d/rows.bin was written after it)", where that can be seen.
+// " (d/rows.bin was written after it)", if the times of change show that.
 std::string StateLoader::written_since(const Checkpoint& from) const {
   std::error_code error;
   const auto saved = fs::last_write_time(from.folder, error);
@@ -78,7 +78,7 @@ TrainState StateLoader::resume(const Checkpoint& from) {
                                            "weights (init_state = weights)"
                                          : "Restore the text, train the new one under another name (--run NAME), or "
                                            "start over (--fresh)");
-  take_up_rewinds(run_.start.folder, state, leads());
+  take_up_rewinds(run_.start.folder, state, is_rank_zero());
   return state;
 }
 
@@ -87,16 +87,16 @@ TrainState StateLoader::load(const Checkpoint& from) {
   const bool anew = run_.config->load.no_load_optim && from.step == run_.start.step();
   std::vector<StateTensor> tensors = engine_.state();
   if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
-  stream_.wait();  // for zeros that the engine began with
+  stream_.wait();  // for the initial zeros of the engine
   const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load ", from.folder.string())));
   const std::vector<std::string> lacking =
       load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
-  if (leads() && !lacking.empty())
+  if (is_rank_zero() && !lacking.empty())
     run_.recorder->warn(fmt::format("{} has no buffers {}: they start with their initial values", from.folder.string(),
                                     fmt::join(lacking, ", ")));
   TrainState state = TrainState::from_json(from.scalars);
   engine_.features().call(&StepFeature::restore, state, anew);
-  if (anew) state.updates = 0;  // which the optimizer counts from its own beginning
+  if (anew) state.updates = 0;  // the fresh optimizer counts from 0
   return state;
 }
 
@@ -105,19 +105,19 @@ void StateLoader::upcycle() {
   const RunConfig& config = run_.config;
   Upcycling upcycling(config);
   const std::vector<StateTensor> tensors = engine_.state();
-  stream_.wait();  // for what the engine began with
+  stream_.wait();  // for the initial weights of the engine
   upcycling.fill(stream_, tensors);
   await_weights(config.train.upcycle);
   warn_of_lost_best(config.train.upcycle);
   warn_of_non_finite(upcycling.non_finite(), Counted::whole_tensors, upcycling.dense().folder.string());
-  if (leads()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
-  const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
-  if (leads() && known &&
+  if (is_rank_zero()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
+  const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // some imported runs have none
+  if (is_rank_zero() && known &&
       has_other_tokens(
           [&] { return parse_tokenizer_json(read_extra_file(upcycling.dense(), "tokenizer.json"), "tokenizer.json"); },
           run_.tokenizer))
     run_.recorder->warn(fmt::format(
-        "{} was trained with another tokenizer: the copied embeddings are those of other tokens (--tokenizer {})",
+        "{} was trained with another tokenizer: the copied embeddings belong to other tokens (--tokenizer {})",
         upcycling.dense().folder.string(), (upcycling.dense().folder / "tokenizer.json").string()));
 }
 
@@ -129,23 +129,22 @@ void StateLoader::take_weights() {
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
   warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
-  if (!leads()) return;
+  if (!is_rank_zero()) return;
   run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
   if (tokenizer && has_other_tokens([&] { return read_tokenizer(*tokenizer); }, run_.tokenizer))
-    run_.recorder->warn(
-        fmt::format("{} has another tokenizer: its embeddings are those of other tokens (--tokenizer {})",
-                    weights.source().where(), tokenizer->string()));
+    run_.recorder->warn(fmt::format("{} has another tokenizer: its embeddings belong to other tokens (--tokenizer {})",
+                                    weights.source().where(), tokenizer->string()));
 }
 
 void StateLoader::warn_of_lost_best(const std::string& source) {
-  if (!leads()) return;
+  if (!is_rank_zero()) return;
   if (const auto lost = lost_best_of_name(source, run_.config->train.runs_folder))
     run_.recorder->warn(cat(source, ": ", *lost));
 }
 
-// Of all ranks together.
+// Sums over all ranks; collective.
 void StateLoader::warn_of_non_finite(const std::map<std::string, int64_t>& own, Counted counted,
                                      const std::string& source) {
   std::map<std::string, int64_t> all;
@@ -158,7 +157,7 @@ void StateLoader::warn_of_non_finite(const std::map<std::string, int64_t>& own, 
   run_.recorder->warn(describe(found, cat("the weights of ", source)));
 }
 
-// Each rank reads first weights by itself, perhaps from a slower disk than the others.
+// Each rank reads initial weights by itself, perhaps from a slower disk than others, so that it may be late.
 void StateLoader::await_weights(const std::string& source) {
   const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load the weights of ", source)));
   saving_.world().barrier(saving_.stream());

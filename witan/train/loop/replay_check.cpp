@@ -13,7 +13,7 @@
 namespace witan {
 namespace {
 
-constexpr size_t kMostDifferences = 4;  // that are described
+constexpr size_t kMostDifferences = 4;  // described in the message
 
 Json entries_of(const PassDigest& digest) {
   Json entries = Json::array();
@@ -22,7 +22,7 @@ Json entries_of(const PassDigest& digest) {
   return entries;
 }
 
-// The first entry of one that the other has otherwise, in words. `before`: micro-batches of ranks before it.
+// Describes the first entry in which the two differ. `before`: number of micro-batches of earlier ranks.
 std::string first_difference(const Json& one, const Json& other, int64_t before) {
   for (size_t i = 0; i < std::min(one.size(), other.size()); ++i) {
     if (one[i] == other[i]) continue;
@@ -30,7 +30,7 @@ std::string first_difference(const Json& one, const Json& other, int64_t before)
     return cat(what == "loss" ? "the loss" : cat("the gradient of ", what), " in micro-batch ",
                before + one[i][0].get<int64_t>());
   }
-  return "how many of them there are";
+  return "the number of results";
 }
 
 }  // namespace
@@ -54,12 +54,11 @@ void ReplayCheck::before_step(int64_t step, int64_t updates, int64_t consumed_sa
   under_way_ = true;
 }
 
-// In the step.
 int64_t ReplayCheck::micro_batches_of_a_rank() const {
   return config_->batch_ramp().size(step_.consumed_samples) / (config_->train.micro_batch_size * layout_.data_ranks());
 }
 
-// As the loader makes them (data/batches/loader.h).
+// Makes the batches as the loader does (data/batches/loader.h).
 void ReplayCheck::replay(int steps_back, PassDigest& digest) {
   const int as = layout_.data_rank(ring_.rank_after(rank_, -steps_back));
   const int64_t size = config_->train.micro_batch_size, count = micro_batches_of_a_rank();
@@ -86,8 +85,8 @@ void ReplayCheck::before_update(Group& host, Stream& stream) {
   throw CommError(describe(host, stream, differences, own, again));
 }
 
-// The weights are still those of the step, so that a third rank can compute the same. That overwrites gradients that no
-// update will come to use.
+// The weights are still those of the step, so that a third rank can repeat the computation. It overwrites gradients,
+// which no update will use.
 std::string ReplayCheck::describe(Group& host, Stream& stream, const std::vector<Difference>& differences,
                                   const std::vector<int64_t>& own, const std::vector<int64_t>& again) {
   const Json mine = {{"own", entries_of(own_)}, {"again", entries_of(again_)}};
@@ -116,7 +115,7 @@ std::string ReplayCheck::describe(Group& host, Stream& stream, const std::vector
     else if (said == again[static_cast<size_t>(other)])
       text += cat(", and rank ", judge, " the same as rank ", other, ": rank ", rank, " is wrong");
     else
-      text += cat(", and rank ", judge, " others still");
+      text += cat(", and rank ", judge, " different bits again");
   }
   if (differences.size() > kMostDifferences)
     text += cat("; and ", counted(static_cast<int64_t>(differences.size() - kMostDifferences), "more difference"));

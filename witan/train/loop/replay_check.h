@@ -1,7 +1,7 @@
-// Finds ranks that compute wrongly (replay_interval): every so many steps each rank computes the micro-batches of the
-// rank before it in the ring of replicas (parallel/replica_ring.h), from the same weights and with the same random
-// numbers, and both compare losses and gradients to the bit before the step's update. From three replicas on, a third
-// computation decides which of two ranks is wrong.
+// Finds ranks that compute wrong values (replay_interval). At an interval each rank also computes the micro-batches of
+// the rank before it in the ring of replicas (parallel/replica_ring.h), from the same weights and with the same random
+// numbers, and the two compare losses and gradients to the bit before the step's update. With three or more replicas a
+// third computation decides which of the two is wrong.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,26 @@ class ReplayCheck {
   // All must outlive it.
   ReplayCheck(Engine& engine, const Layout& layout, int rank, const ResolvedConfig& config, const RunData& data);
 
-  // Both are calls of all ranks. Before `step`, whose micro-batches begin with this sample: computes another rank's, if
-  // the step is one of the interval.
+  // Before `step`, whose micro-batches begin with sample `consumed_samples`: computes another rank's micro-batches if
+  // the step is a multiple of the interval. Called by all ranks, as before_update() is.
   void before_step(int64_t step, int64_t updates, int64_t consumed_samples);
-  // In the step, before its update: throws CommError, the same on all ranks, where bits differ. `host`: a group of all
+  // Within the step, before its update: throws CommError, the same on all ranks, if bits differ. `host`: a group of all
   // ranks on a stream of the host.
   void before_update(Group& host, Stream& stream);
 
  private:
-  // Who has computed other bits than whom.
+  // A pair of ranks that disagree.
   struct Difference {
-    int rank = 0, again = 0;  // whose micro-batches they were, and who computed them again
+    int rank = 0, again = 0;  // the rank of the micro-batches, and the one that computed them again
   };
-  // Which samples these are, and what the step is.
+  // The step that is checked.
   struct Step {
     int64_t step, updates, consumed_samples;
   };
 
   int64_t micro_batches_of_a_rank() const;
   void replay(int steps_back, PassDigest& digest);
-  // In words, on every rank.
+  // The error message, on every rank.
   std::string describe(Group& host, Stream& stream, const std::vector<Difference>& differences,
                        const std::vector<int64_t>& own, const std::vector<int64_t>& again);
 
@@ -52,7 +52,7 @@ class ReplayCheck {
   ReplicaRing ring_;
   PassDigest own_, again_;
   Step step_{};
-  bool under_way_ = false;  // between the two calls
+  bool under_way_ = false;  // between before_step() and before_update()
 };
 
 }  // namespace witan

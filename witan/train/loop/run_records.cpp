@@ -13,12 +13,12 @@
 namespace witan {
 namespace {
 
-// Figures are no reason to lose a run, nor damage to some of them one to lose the others.
-// Returns what there is to warn of; empty: nothing.
+// Truncates the events to the checkpoint. Damage neither ends the run nor loses the intact lines. Returns a warning
+// about damage; empty if there is none.
 std::string truncate_or_repair(const fs::path& events, int64_t step) {
   if (!fs::exists(events)) return "";
   try {
-    check_metrics(events, bytes_until(events, step));  // nothing is cut yet from a file that is to be kept as it was
+    check_metrics(events, bytes_until(events, step));  // before the file is changed, since a damaged one is kept
     MetricsWriter(events).truncate_after(step);
     return "";
   } catch (const CorruptionError&) {
@@ -27,8 +27,8 @@ std::string truncate_or_repair(const fs::path& events, int64_t step) {
   }
 }
 
-// Without cuBLASLt or cuDNN a run computes the same, several times slower; several GPUs without NCCL have failed
-// before.
+// Without cuBLASLt or cuDNN a run gives the same results, several times slower. Several GPUs without NCCL have already
+// failed.
 void warn_of_missing_libraries(Recorder& recorder) {
   for (const cuda::LibraryState& library : cuda::libraries())
     if (!library.missing.empty() && library.name != "NCCL")
@@ -71,9 +71,9 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
 void RunRecords::begin() {
   const RunFolder& folder = start_.folder;
   if (!start_.from) {
-    fs::remove(folder.metrics());  // of a run that ended before its first checkpoint
+    fs::remove(folder.metrics());  // left by a run that ended before its first checkpoint
     fs::remove(folder.samples());
-    fs::remove(folder.rewinds());  // of one whose checkpoints were removed
+    fs::remove(folder.rewinds());  // left by a run whose checkpoints were removed
   } else {
     for (const fs::path& events : {folder.metrics(), folder.samples()})
       if (const std::string damage = truncate_or_repair(events, start_.step()); !damage.empty())
@@ -101,7 +101,7 @@ bool complete_records(const RunFolder& folder, int64_t step, RunEnd why) {
 void RunRecords::failed(const std::string& error) noexcept {
   try {
     recorder_->failed(error);
-  } catch (...) {  // a disk that is full, perhaps, which is the error
+  } catch (...) {  // perhaps the error is a full disk
   }
 }
 

@@ -1,4 +1,4 @@
-// The files that the process of rank 0 writes about a run, from before its first step to after its last.
+// The records that the process of rank 0 writes about a run, from before its first step until after its last.
 #pragma once
 
 #include <optional>
@@ -15,26 +15,25 @@ namespace witan {
 
 class RunRecords {
  public:
-  // Opens train.log, and says what the run begins with. Measures the bigram baseline, which evaluations are compared
-  // with. `start` must outlive this.
+  // Opens train.log, and reports the warnings of the start. Measures the bigram baseline, with which evaluations are
+  // compared. `start` must outlive this.
   RunRecords(const ResolvedConfig& config, const RunPlan& plan, const RunData& data, const RunStart& start,
              const RunEvent& event, Progress& progress);
 
-  // Opens the other files, those of a resumed run as they were at its checkpoint; what they say of later steps is
-  // forgotten. Called when the run is ready for its next step: of a start that fails before, they say nothing.
+  // Opens the other files. Those of a resumed run are truncated to its checkpoint. Called when the run is ready for its
+  // next step, so that a start that fails leaves no trace in them.
   void begin();
 
   Recorder& recorder() { return *recorder_; }
-  double evaluated_bytes() const { return evaluated_bytes_; }  // of text that the targets of an evaluation stand for
+  double evaluated_bytes() const { return evaluated_bytes_; }  // of the text of an evaluation's targets
 
-  // Likewise of each set of valid_data.
+  // The same for each set of valid_data.
   const std::vector<double>& set_bytes() const { return set_bytes_; }
 
-  // What the error that ends the run says stands in train.log too, and behind begin() in metrics.jsonl, where they can
-  // be written.
+  // Writes the error that ends the run to train.log and, after begin(), to metrics.jsonl, if that is possible.
   void failed(const std::string& error) noexcept;
 
-  // Closes the files with result.memory and result.end, and completes the result by what was recorded.
+  // Closes the files with result.memory and result.end, and fills in the recorded fields of the result.
   void end(RunResult& result);
 
  private:
@@ -46,9 +45,9 @@ class RunRecords {
   double baseline_bits_per_byte_ = 0;
 };
 
-// Of a run that has nothing left to do after its checkpoint of `step`, and whose process had no time to record that: it
-// was killed after it had saved, or lost another rank. metrics.jsonl and train.log say so now. Returns whether they had
-// not. Figures that cannot be read stay as they are. Throws IoError.
+// Records the end of a run that is complete with its checkpoint of `step`, in metrics.jsonl and train.log, if its
+// process could not: it was killed after saving, or lost another rank. Returns whether the end was missing. A
+// metrics.jsonl that cannot be read stays as it is. Throws IoError.
 bool complete_records(const RunFolder& folder, int64_t step, RunEnd why);
 
 }  // namespace witan

@@ -35,7 +35,7 @@ std::vector<int32_t> all_tokens(const std::vector<Batch>& batches) {
   return tokens;
 }
 
-// Of sequences of S tokens, those at the ranges.
+// The tokens of sequences of length S at the ranges of positions.
 std::vector<int32_t> at_positions(const std::vector<int32_t>& tokens, int64_t S,
                                   const std::vector<PositionRange>& ranges) {
   std::vector<int32_t> some;

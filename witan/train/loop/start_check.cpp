@@ -10,8 +10,8 @@
 namespace witan {
 namespace {
 
-// A pipeline is full with as many micro-batches as it has stages, and interleaves that many of a chunk. They divide a
-// rank's own, which some layouts want to be a power of two or a multiple of the stages.
+// A pipeline is full with as many micro-batches as it has stages, and an interleaved one passes that many per chunk.
+// The result divides the rank's number, which some layouts need to be a power of two or a multiple of the stages.
 int64_t micro_batches_that_show_all(const RunConfig& config, const Layout& layout) {
   const int64_t own = config.micro_batches() / layout.data_ranks();
   const int64_t stages = config.parallel.pipeline_model_parallel_size;

@@ -1,4 +1,4 @@
-// Verifies before the first step that all ranks have the same settings and would call the same collectives. Collective
+// Verifies before the first step that all ranks have the same settings and will call the same collectives. Collective
 // over all ranks of the world.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace witan {
 
-// The configuration's keys and values, but for those that each host has its own of: threads.
+// The configuration's keys and values, without `threads`, which may differ between hosts.
 Settings settings_of(RunConfig config);
 
-// Throws ConfigError, naming keys, values and ranks, for settings that are not those of all ranks of the world.
+// Throws ConfigError, naming keys, values and ranks, if the settings differ between ranks of the world.
 void require_same_settings(World& world, int rank, const Settings& settings);
 
-// The calls of the rank's first step, with as many micro-batches as show them all, from a step on the meta device.
-// `peers`: how the rank's experts reach each other.
+// The collective calls of a step of the rank, from a step on the meta device with enough micro-batches to show them
+// all. `peers`: whether the experts of a host use peer memory.
 CallSchedule schedule_of_step(const ResolvedConfig& config, const Layout& layout, int rank,
                               PeerAccess peers = PeerAccess::none);
 
-// Throws CommError where ranks of a group would not make the same calls in a step.
+// Throws CommError if ranks of a group would make different calls in a step.
 void require_same_schedule(World& world, int rank, const CallSchedule& schedule);
 
 }  // namespace witan

@@ -49,19 +49,19 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What all ranks of a run share, read-only but for the recorder, which rank 0 alone touches.
+// Shared by all ranks of a run, read-only except for the records, which only rank 0 uses.
 struct Run {
   const ResolvedConfig& config;
   const RunPlan& plan;
   const RunData& data;
   const RunStart& start;
   std::string tokenizer;  // tokenizer.json, for the checkpoints
-  RunRecords* records;    // in rank 0's process; null in others
+  RunRecords* records;    // null except in rank 0's process
 
   Recorder& recorder() const { return records->recorder(); }
 };
 
-// What the rank's plan says it takes, and who is told where that is not so.
+// An arena of the planned size, which writes a snapshot if the plan is exceeded.
 std::shared_ptr<Arena> arena_of(const Run& run, World& world, int rank) {
   auto arena =
       reserve_arena(device_of(run.config, world.local_rank(rank)), run.plan.memory[static_cast<size_t>(rank)].peak);
@@ -86,12 +86,12 @@ class RankTrainer {
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
                 run.config->parallel.checkpoint_deadline_seconds()),
-        state_loader_({run.config, run.data, run.start, run.tokenizer, leads() ? &run.recorder() : nullptr}, engine_,
-                      stream_, saving_),
+        state_loader_({run.config, run.data, run.start, run.tokenizer, is_rank_zero() ? &run.recorder() : nullptr},
+                      engine_, stream_, saving_),
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())),
-        anomalies_(run.config, run.start.folder, run.tokenizer, saving_, leads() ? &run.recorder() : nullptr) {
+        anomalies_(run.config, run.start.folder, run.tokenizer, saving_, is_rank_zero() ? &run.recorder() : nullptr) {
     for (const ValidationSet& set : run.data.sets)
       sets_.push_back(evaluation_batches(*set.samples, run.data.batch, evaluation_samples(set, run.config->train),
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
@@ -111,30 +111,31 @@ class RankTrainer {
     if (stream_.is_cuda()) tracer_.note_launches([this](LaunchTrace* launches) { engine_.note_launches(launches); });
     engine_.after_pass([this](double share) {
       answer_memory_request();
-      if (leads()) run_.recorder().done(share);
+      if (is_rank_zero()) run_.recorder().done(share);
     });
   }
 
-  // Returns why it ended.
+  // Returns why training ended.
   RunEnd train() {
     state_ = state_loader_.begin();
     if (run_.start.from) newest_ = run_.start.from->step;
-    // Not before: what cannot train or be resumed must not change what the run is, nor its record.
-    if (leads()) run_.records->begin();
-    if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
+    // A start that fails until here must change neither the run's configuration nor its records.
+    if (is_rank_zero()) run_.records->begin();
+    if (is_rank_zero() && !run_.start.config.empty())
+      write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
-    if (run_.config->log.megatron()) tell_setup(set_up_s);
-    if (leads() && run_.config->train.check_states) run_.recorder().states_checked(0);
+    if (run_.config->log.megatron()) report_setup(set_up_s);
+    if (is_rank_zero() && run_.config->train.check_states) run_.recorder().states_checked(0);
     RunEnd end = end_of_steps(RunEnd::none);
     while (end == RunEnd::none) {
       const int64_t before = state_.step;
       const RunEnd asked = step();
-      const bool rewound = state_.step <= before;  // to a checkpoint, which is all that there is to save
+      const bool rewound = state_.step <= before;  // the state is a checkpoint's, and saved already
       if (!rewound) after_step();
       end = end_of_steps(asked);
-      // Said here, since an evaluation may have stopped the run early, which is then why it ends.
-      if (leads() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
+      // Reported only now, since the evaluation may have stopped the run early instead.
+      if (is_rank_zero() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
       if (!rewound && (saves() || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
@@ -160,17 +161,17 @@ class RankTrainer {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
+    if (is_rank_zero()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
     return text;
   }
 
   const TrainState& state() const { return state_; }
 
-  // Of every rank, by rank; all together.
+  // The peak memory of every rank; collective.
   std::vector<MemoryEvent> memory() { return gather_memory(saving_.stream(), saving_.world(), stream_.arena()); }
 
  private:
-  // The groups, of ranks that will make the same calls of them.
+  // Checks that all ranks will make the same calls on the groups.
   static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
     require_peers(groups, peers_of(config->parallel, groups.layout(), groups.rank()));
     const PeerAccess peers = groups.experts_of_host().peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
@@ -181,14 +182,14 @@ class RankTrainer {
     return groups;
   }
 
-  // The prompts of samples as rank 0 reads them, where they come from files.
+  // Sends the prompts of samples, which may come from files, from rank 0 to the others.
   void share_prompts() {
     const TrainConfig& train = run_.config->train;
     prompts_.last = train.sample_prompt;
     const bool chats = run_.config->data.sft && run_.config->writes_sample();
     if (train.sample_interval == 0 && !chats) return;
     Json read = Json::object();
-    if (leads()) {
+    if (is_rank_zero()) {
       const SamplePrompts own = sample_prompts(*run_.config, *run_.data.tokenizer);
       read = {{"last", own.last}, {"interval", own.interval}, {"ends", own.ends}, {"chat", own.chat}};
     }
@@ -199,53 +200,53 @@ class RankTrainer {
                 shared.at("ends").get<std::vector<int32_t>>(), shared.at("chat").get<bool>()};
   }
 
-  // Nothing that training reads changes.
+  // Changes nothing that training reads.
   void sample_interval() {
     begins(StepWatch::Doing::sampling, state_.step);
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const uint64_t seed = sample_seed(run_.config->train, state_.step);
     const auto texts =
         generate_samples(stream_, engine_.model(), *run_.data.tokenizer, run_.config->train, prompts_, seed);
-    if (leads()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
+    if (is_rank_zero()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
   }
 
-  bool leads() const { return groups_.rank() == 0; }
+  bool is_rank_zero() const { return groups_.rank() == 0; }
 
-  // After the first pass of a step, when its activations are live; where passes are not seen, before its update.
+  // After the first pass of a step, when its activations are live or, if passes are captured, before its update.
   void answer_memory_request() {
     const auto file = memory_request_.answer();
-    if (file && leads())
+    if (file && is_rank_zero())
       run_.recorder().note(cat("step ", state_.step + 1, ": the memory of each rank is shown in ",
                                run_.start.folder.memory().string(), ", that of rank 0 in ", file->filename().string()));
   }
 
-  // Checks, evaluations and samples, each at its interval.
+  // Runs checks, evaluations and samples, each at its interval.
   void after_step() {
     if (compares_states()) engine_.feature<StateChecks>()->check();
     if (evaluates()) evaluate();
     if (!prompts_.interval.empty() && state_.step % run_.config->train.sample_interval == 0) sample_interval();
   }
 
-  // Why no further step is made, where ranks ask for the run to end as `asked` says.
+  // Why no further step follows; `asked` is what ranks have asked for.
   RunEnd end_of_steps(RunEnd asked) const {
     if (state_.step >= run_.config->train.train_iters) return RunEnd::finished;
     return state_.validation.stops(run_.config->train) ? RunEnd::stopped_early : asked;
   }
 
-  // A step that is a multiple of the interval, or the last one.
+  // Whether this step is a multiple of the interval, or the last one.
   bool due(int64_t interval) const {
     return state_.step == run_.config->train.train_iters || (interval > 0 && state_.step % interval == 0);
   }
 
-  // Whether replicas are compared after this step: at their interval, and before what they hold is saved.
+  // Whether replicas are compared after this step: at an interval, and before each save.
   bool compares_states() const {
     const TrainConfig& train = run_.config->train;
     return train.check_states_interval > 0 && (state_.step % train.check_states_interval == 0 || saves());
   }
 
-  // Whether a checkpoint is saved after this step: at its interval, but not while steps are skipped one after the
-  // other, which may be the fault of the weights. Then it is saved after the next update, so that the newest checkpoint
-  // stays one from before those steps.
+  // Whether a checkpoint is saved after this step: at an interval, but not while consecutive steps are skipped, for
+  // which the weights may be to blame. It is then saved after the next update, so that the newest checkpoint stays one
+  // from before those steps.
   bool saves() const {
     const int64_t interval = run_.config->train.save_interval;
     if (state_.step == run_.config->train.train_iters) return true;
@@ -253,7 +254,8 @@ class RankTrainer {
     return state_.step / interval > (state_.step - 1 - skipped_before_) / interval;
   }
 
-  // Whether this step is followed by an evaluation: at its interval, and where a checkpoint is to be compared by it.
+  // Whether an evaluation follows this step: at an interval, and before checkpoints that are compared by it
+  // (keep_best).
   bool evaluates() const {
     const TrainConfig& train = run_.config->train;
     return !held_out_.empty() && (due(train.eval_interval) || (train.keep_best > 0 && saves()));
@@ -261,7 +263,7 @@ class RankTrainer {
 
   LoaderOptions loader_options() const {
     LoaderOptions options;
-    options.threads = 4;  // that wait for a slow disk together, and hardly compute
+    options.threads = 4;  // they wait for the disk, and hardly compute
     options.micro_batch_size = run_.config->train.micro_batch_size;
     options.ramp = ramp_;
     options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
@@ -271,7 +273,7 @@ class RankTrainer {
     return options;
   }
 
-  // Why this rank wants the run saved and ended after the step.
+  // Why this rank asks for the run to be saved and ended after the step.
   RunEnd asks_to_end(int64_t step) const {
     const TrainConfig& train = run_.config->train;
     if (const RunEnd asked = StopSignals::asked(); asked != RunEnd::none) return asked;
@@ -280,7 +282,7 @@ class RankTrainer {
     return old ? RunEnd::exit_duration_in_mins : RunEnd::none;
   }
 
-  // Returns why ranks want the run ended. A step that was not to be may leave the run at an earlier one.
+  // Returns why ranks ask for the run to end. An anomalous step may return the run to an earlier one.
   RunEnd step() {
     begins(StepWatch::Doing::step, state_.step + 1);
     if (replay_check_) replay_check_->before_step(state_.step + 1, state_.updates, state_.consumed_samples);
@@ -299,7 +301,7 @@ class RankTrainer {
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.feature<StepRoutes>()->read());
     const RunConfig& config = run_.config;
     const bool logs = config.train.closes_interval(state_.step + 1) || result.end != RunEnd::none;
-    if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
+    if (is_rank_zero() && logs) result.layer_norms = engine_.layer_norms(result);
     if (config.log.log_params_norm && logs) result.scalars.set(kParamsNorm, engine_.params_norm());
     const double seconds = seconds_since(start);
     if (rank_watch_) rank_watch_->end_step(seconds);
@@ -316,18 +318,18 @@ class RankTrainer {
     else if (!lowers_loss_scale(result))
       ++state_.skipped_in_a_row;
     state_.elapsed_s += seconds;
-    if (leads())
+    if (is_rank_zero())
       run_.recorder().step(state_, result, seconds, result.times.batch,
                            evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (rank_watch_)
       for (const AnomalyEvent& event : rank_watch_->judge(state_.step, saving_.world(), saving_.stream()))
-        if (leads()) run_.recorder().anomaly(event);
-    if (leads() && config.train.check_states) run_.recorder().states_checked(state_.step);
-    if (leads() && logs && config.log.log_memory_to_tensorboard)
+        if (is_rank_zero()) run_.recorder().anomaly(event);
+    if (is_rank_zero() && config.train.check_states) run_.recorder().states_checked(state_.step);
+    if (is_rank_zero() && logs && config.log.log_memory_to_tensorboard)
       run_.recorder().memory_in_use(state_.step, memory_in_use(), blocks_in_use());
-    if (config.log.megatron()) tell_interval(result.times);
+    if (config.log.megatron()) report_interval(result.times);
     if (result.skipped && lowers_loss_scale(result)) {
-      if (leads()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
+      if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
     } else if (result.skipped) {
       if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
         rewind(back->checkpoint, std::move(back->event));
@@ -336,8 +338,8 @@ class RankTrainer {
     return result.end;
   }
 
-  // Of ranks that compute on the host; a GPU's step is one graph, in which nobody looks. A trace takes the place of the
-  // observer.
+  // Watches ranks that compute on the host. A GPU's step is one graph, which cannot be observed, and a trace needs the
+  // groups' observer for itself.
   void watch_ranks(const Layout& layout) {
     const double threshold = run_.config->train.straggler_threshold;
     if (threshold == 0 || layout.world_size() == 1 || stream_.is_cuda() || run_.start.aids.trace) return;
@@ -345,7 +347,7 @@ class RankTrainer {
     for (Group* group : groups_.all()) group->observe(rank_watch_->observer());
   }
 
-  // Steps that overflow while a lower loss scale is still to be tried are how it is found.
+  // Whether an overflow only lowers a dynamic loss scale, which is how the scale is found.
   bool lowers_loss_scale(const StepResult& result) const {
     const OptimizerConfig& optimizer = run_.config->optimizer;
     const std::optional<double> scale = result.scalars.get(kLossScale);
@@ -353,7 +355,7 @@ class RankTrainer {
   }
 
   void begins(StepWatch::Doing what, int64_t step) {
-    if (leads()) run_.recorder().begins(what, step);
+    if (is_rank_zero()) run_.recorder().begins(what, step);
   }
 
   std::vector<Batch> next_batches() {
@@ -361,7 +363,7 @@ class RankTrainer {
     return loader_->next();
   }
 
-  // Goes back to a checkpoint, and on from there with the samples that come next now.
+  // Returns to a checkpoint, and continues with the samples that would have come next.
   void rewind(const Checkpoint& back, AnomalyEvent event) {
     std::vector<Rewind> rewinds = state_.rewinds;
     Rewind now{.checkpoint = back.step, .at = state_.step, .consumed_samples = state_.consumed_samples};
@@ -374,7 +376,7 @@ class RankTrainer {
     state_.rewinds = std::move(rewinds);
     state_.elapsed_s = elapsed_s;
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     record_rewind(run_.start.folder, state_.rewinds);
     event.at = now.at;
     event.step = back.step;
@@ -403,7 +405,7 @@ class RankTrainer {
       of_sets.push_back(ends || !run_.data.sets[i].at_end ? timed_evaluation(sets_[i]) : Evaluation{});
     std::vector<megatron_log::RankTimes> times;
     if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     std::vector<SetEvaluation> sets;
     for (size_t i = 0; i < of_sets.size(); ++i)
       if (ends || !run_.data.sets[i].at_end)
@@ -411,24 +413,24 @@ class RankTrainer {
     run_.recorder().evaluation(state_, evaluation, run_.records->evaluated_bytes(), times, sets);
   }
 
-  // Of Megatron-LM's log; calls of all ranks.
-  void tell_setup(double set_up_s) {
+  // For Megatron-LM's log; collective.
+  void report_setup(double set_up_s) {
     SetupReport report;
     report.times = gather_times(stream_, world(),
                                 {{"model-and-optimizer-setup", set_up_s},
                                  {"train/valid/test-data-iterators-setup", since_.seconds() - set_up_s}});
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
     report.buckets = describe_buckets(engine_.gradients());
     run_.recorder().setup(report, *run_.data.train);
   }
-  void tell_interval(const StepTimes& times) {
+  void report_interval(const StepTimes& times) {
     interval_times_ += times;
     ++interval_steps_;
     if (state_.step % run_.config->train.log_interval != 0) return;
     const auto gathered =
         gather_times(stream_, world(), named(interval_times_, run_.config->log.timing_log_level), interval_steps_);
-    if (leads()) run_.recorder().interval(state_, memory_in_use(), gathered);
+    if (is_rank_zero()) run_.recorder().interval(state_, memory_in_use(), gathered);
     interval_times_ = {};
     interval_steps_ = 0;
   }
@@ -442,7 +444,7 @@ class RankTrainer {
     return std::ssize(stream_.arena().snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace).blocks);
   }
 
-  // From here on to finish_save() the checkpoint is written while training continues.
+  // The checkpoint is written while training continues, until finish_save().
   void begin_save() {
     const auto start = Clock::now();
     CheckpointContent content;
@@ -453,31 +455,31 @@ class RankTrainer {
     engine_.features().save(state_);
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
-    if (leads()) {
+    if (is_rank_zero()) {
       content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
       content.records = {run_.start.folder.metrics()};
       if (!prompts_.interval.empty()) content.records.push_back(run_.start.folder.samples());
     }
     const TrainConfig& train = run_.config->train;
-    // What is saved among skipped steps, as a signal may want it, takes the place of none.
+    // A checkpoint among skipped steps, which a signal may cause, replaces no other.
     const int64_t newest = state_.skipped_in_a_row > 0 ? std::numeric_limits<int64_t>::max() : train.keep_last;
     saving_.begin(run_.start.folder.checkpoints(), std::move(content), {newest, train.keep_best, kValidationLoss},
                   StopSignals::saved);
     paused_s_ = seconds_since(start);
   }
 
-  // Before anything changes that a checkpoint holds, and before the run ends.
+  // Called before anything changes that the checkpoint holds, and before the run ends.
   void finish_save() {
     const auto start = Clock::now();
     const StepTracer::Wait wait(tracer_, "save");
     const auto saved = saving_.finish();
     if (saved) newest_ = saved->step;
-    if (saved && leads()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
+    if (saved && is_rank_zero()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
   const Stopwatch since_;
   const Run& run_;
-  std::optional<RankWatch> rank_watch_;  // before the groups that it observes; none: ranks are not compared
+  std::optional<RankWatch> rank_watch_;  // outlives the groups that it observes; empty if ranks are not compared
   ThreadPool pool_;
   Stream stream_;
   Groups groups_;
@@ -486,9 +488,9 @@ class RankTrainer {
   MemoryRequest memory_request_;
   PlaceRanges ranges_{cuda::push_range, cuda::pop_range};
   Engine engine_;
-  BackgroundSave saving_;  // after the engine, whose tensors it reads until its end
+  BackgroundSave saving_;  // destroyed before the engine, whose tensors it reads
   StateLoader state_loader_;
-  double paused_s_ = 0;  // that training was held up by beginning the save under way
+  double paused_s_ = 0;  // pause of training to begin the current save
   StepTracer tracer_;
   std::optional<int64_t> newest_;  // the step of the newest checkpoint that was loaded or written
   std::vector<Batch> held_out_;
@@ -497,10 +499,10 @@ class RankTrainer {
   TrainState state_;
   AnomalyResponse anomalies_;
   std::optional<Loader> loader_;
-  std::optional<ReplayCheck> replay_check_;  // none: ranks do not compute for each other
+  std::optional<ReplayCheck> replay_check_;  // empty if replay_interval is 0
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;
-  int64_t skipped_before_ = 0;  // in a row, before the last step
+  int64_t skipped_before_ = 0;  // skipped_in_a_row before the last step
 };
 
 void begin_debugging(const RunStart& start, World& world, int rank) {
@@ -529,7 +531,7 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
   const StopSignals signals(StopSignals::Answer::stop,
                             world->runs(0) ? StopSignals::Voice::loud : StopSignals::Voice::silent);
   if (start.from) StopSignals::saved();
-  restart_resident_peak();  // reading text and measuring ceilings have given back what they took
+  restart_resident_peak();  // reading text and measuring ceilings have released their memory
   const auto train_rank = [&](int rank) {
     require_same_settings(*world, rank, settings_of(config));
     begin_debugging(start, *world, rank);
@@ -538,7 +540,7 @@ RunResult train(const ResolvedConfig& config, const RunPlan& plan, const RunData
     const RunEnd end = trainer.train();
     const std::string sample = is_finished(end) ? trainer.sample() : std::string();
     const std::vector<MemoryEvent> memory = trainer.memory();
-    // All ranks know the same of the end; the first one of each process says it, and no other writes beside it.
+    // All ranks have the same result; the first one of each process writes it, so that no other does at the same time.
     if (rank != 0 && world->runs(rank - 1)) return;
     result.end = end;
     result.validation = trainer.state().validation;
