@@ -51,7 +51,7 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   expect_same_steps("whole", "parts");
   const std::string log = read_file(folder_ / "parts" / "train.log");
   for (const int step : {5, 7, 8, 12})
-    EXPECT_NE(log.find(cat("pool overflow: step ", step, " ran again in ")), std::string::npos) << step;
+    EXPECT_NE(log.find(cat("pool overflow: step ", step, " was rerun in ")), std::string::npos) << step;
   EXPECT_EQ(steps("parts")[6].scalars.get(kPoolOverflows), 7) << "all steps of the call";
   EXPECT_EQ(steps("parts")[11].scalars.get(kPoolOverflows), 5);
   EXPECT_FALSE(steps("whole")[6].scalars.get(kPoolOverflows));
@@ -74,8 +74,7 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
   expect_same_steps("whole", "parts");
   const std::string log = read_file(folder_ / "parts" / "train.log");
   for (const int step : {1, 2, 4, 7, 8, 9, 11})
-    EXPECT_NE(log.find(cat("exchange overflow: step ", step, " ran again with rows exchanged as they come")),
-              std::string::npos)
+    EXPECT_NE(log.find(cat("exchange overflow: step ", step, " was rerun with exact counts")), std::string::npos)
         << step;
   EXPECT_EQ(steps("parts")[6].scalars.get(kExchangeOverflows), 4) << "of the call: steps 1, 2, 4 and 7";
   EXPECT_EQ(steps("parts")[11].scalars.get(kExchangeOverflows), 3);

@@ -38,7 +38,7 @@ GpuMonitor::~GpuMonitor() {
   thread_.join();
 }
 
-// Loading the library and asking it may take long: neither is done under the lock.
+// Loads and calls the library without the lock, since both may take a long time.
 void GpuMonitor::run(double seconds) {
   const auto pause = std::chrono::duration_cast<CondVar::Time::duration>(std::chrono::duration<double>(seconds));
   const std::unique_ptr<Nvml> nvml = Nvml::load();

@@ -27,7 +27,7 @@ OrderedJson tags_json(const std::array<int64_t, kMemoryTags>& bytes) {
   return json;
 }
 
-// Adds where a rank was; what it does not know is left out.
+// Adds where in its work a rank was, as far as that is known.
 void add_place(OrderedJson& json, const MemoryPlace& place) {
   const TraceContext context = place.context();
   if (context.step > 0) json["step"] = context.step;
@@ -49,12 +49,12 @@ OrderedJson block_json(const MemoryBlock& block) {
   return json;
 }
 
-// Names may be cut within a character.
+// Names may have been cut within a UTF-8 character.
 std::string text_of(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// `head`: what is known beside the arena's figures and blocks.
+// `head`: the members before the arena's figures and blocks.
 std::string text_of(OrderedJson head, const MemorySnapshot& snapshot) {
   head["reserved"] = snapshot.reserved;
   head["high_water"] = snapshot.high_water;
@@ -69,7 +69,7 @@ std::string text_of(OrderedJson head, const MemorySnapshot& snapshot) {
   return text + "\n]}\n";
 }
 
-// An arena as it is now: "why" is "asked", and there is no request.
+// A snapshot that was asked for has no request.
 std::string live_memory_json(int rank, int64_t step, const Arena& arena) {
   return text_of({{"rank", rank}, {"why", "asked"}, {"step", step}},
                  arena.snapshot(MemorySnapshot::Why::not_planned, 0, MemoryTag::workspace));
@@ -79,7 +79,7 @@ fs::path request_in(const fs::path& memory) {
   return memory / "request";
 }
 
-// bytes [1 + kMemoryTags]: the peak, then each tag's.
+// bytes [1 + kMemoryTags]: the total peak, then the peak of each tag.
 std::vector<int64_t> measured_memory(const Arena& arena) {
   std::vector<int64_t> bytes = {arena.high_water()};
   for (int tag = 0; tag < kMemoryTags; ++tag) bytes.push_back(arena.peak(static_cast<MemoryTag>(tag)));
@@ -117,7 +117,7 @@ void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan,
     try {
       fs::create_directories(folder.memory());
       write_file_atomically(folder.memory() / cat("rank-", rank, ".json"), memory_json(rank, snapshot));
-    } catch (const std::exception&) {  // a full disk is no second reason
+    } catch (const std::exception&) {  // e.g. a full disk; the error that caused the snapshot matters more
     }
   };
   arena.listen(write, planned);
@@ -130,7 +130,7 @@ void remove_snapshots(const RunFolder& folder) {
 void request_snapshot(const fs::path& run) {
   const fs::path memory = run / "memory";
   fs::create_directories(memory);
-  // No two requests have the same text.
+  // Every request has a different text.
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   write_file_atomically(request_in(memory), cat(now, " ", ::getpid(), "\n"));
 }
@@ -138,14 +138,14 @@ void request_snapshot(const fs::path& run) {
 MemoryRequest::MemoryRequest(const RunFolder& folder, const Arena& arena, int rank)
     : folder_(folder), arena_(arena), rank_(rank), known_(found()) {}
 
-// The text of the request that is there; empty: there is none, or it cannot be read.
+// The text of the current request; empty if there is none, or it cannot be read.
 std::string MemoryRequest::found() const {
   const fs::path path = request_in(folder_.memory());
   std::error_code error;
   if (!fs::exists(path, error)) return "";
   try {
     return read_file(path);
-  } catch (const IoError&) {  // gone again
+  } catch (const IoError&) {  // removed meanwhile
     return "";
   }
 }

@@ -16,29 +16,29 @@
 
 namespace witan {
 
-// One JSON object, a block of memory a line (docs/cli.md).
+// A snapshot as one JSON object, with a line for each block of memory (docs/cli.md).
 std::string memory_json(int rank, const MemorySnapshot& snapshot);
 
-// From now on the arena's snapshots are written there; one that memory was refused for replaces one that was not
-// planned. What cannot be written is left: the error that follows is the one to tell. The folder must outlive its use.
+// Makes the arena write its snapshots to the run's folder; that of a refused allocation replaces that of an unplanned
+// one. A failure to write is ignored, since a more important error follows. The folder must outlive the arena.
 void write_snapshots(Arena& arena, const RunFolder& folder, const RunPlan& plan, int rank);
 
-// Of the run that begins: what an earlier one has left.
+// Removes the snapshots of an earlier start.
 void remove_snapshots(const RunFolder& folder);
 
-// Asks the run of this folder. Throws IoError, DiskFullError.
+// Asks the run in this folder for snapshots of its memory. Throws IoError, DiskFullError.
 void request_snapshot(const fs::path& run);
 
-// One rank's answers. The folder and the arena must outlive it.
+// One rank's answers to such requests. The folder and the arena must outlive it.
 class MemoryRequest {
  public:
-  // A request that is there already is an earlier start's, and not answered.
+  // A request that exists already was made to an earlier start, and is not answered.
   MemoryRequest(const RunFolder& folder, const Arena& arena, int rank);
 
-  // Before a step: looks for a request.
+  // Looks for a request before a step.
   void before_step(int64_t step);
-  // Within it, where memory is as it should be shown: writes what was asked for, once. Returns the file; nothing where
-  // nothing was asked for. What cannot be written is left: a run does not end because of it.
+  // Called within the step, while its memory is of interest: writes the snapshot if one was asked for. Returns its
+  // path, or nothing if there was no request or writing failed, which does not end the run.
   std::optional<fs::path> answer();
 
  private:
@@ -47,12 +47,12 @@ class MemoryRequest {
   const RunFolder& folder_;
   const Arena& arena_;
   int rank_;
-  std::string known_;             // the last request's text
-  std::optional<int64_t> asked_;  // the step that shows its memory
+  std::string known_;             // text of the last request
+  std::optional<int64_t> asked_;  // the step whose memory is shown
 };
 
-// Collective over the group, on a stream of the host: the peak of every rank's arena `own`, and that of each memory
-// tag, in bytes, in the order of ranks.
+// The peaks in bytes of every rank's arena `own`, in total and by memory tag, in the order of ranks. Collective over
+// the group, on a stream of the host.
 std::vector<MemoryEvent> gather_memory(Stream& stream, Group& group, const Arena& own);
 
 }  // namespace witan

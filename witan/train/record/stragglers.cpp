@@ -54,7 +54,7 @@ std::vector<Stragglers::Change> Stragglers::judge(const std::vector<double>& sec
     std::vector<double> peers;
     for (size_t other = 0; other < seconds.size(); ++other)
       if (stages_[other] == stages_[rank]) peers.push_back(seconds[other]);
-    // Of two ranks the faster is the measure.
+    // For two ranks the lower median is the faster one's time.
     const double median = lower_median(peers), ratio = median > 0 ? seconds[rank] / median : 1;
     const double bound = slow_[rank] ? (1 + threshold_) / 2 : threshold_;
     const bool slow = ratio >= bound && seconds[rank] >= kLeastSeconds;
@@ -83,7 +83,7 @@ std::string describe(const Stragglers::Change& change, const std::string& where)
 RankWatch::RankWatch(const Layout& layout, double threshold, Group& host, Stream& stream)
     : stragglers_(stages_of(layout), threshold), places_(gather_texts(host, stream, cat("host ", name_of_host()))) {}
 
-// The first step of a call is no measure.
+// The first step of a call takes longer than others, and does not count.
 void RankWatch::end_step(double seconds) {
   const double own = seconds - waits_.take();
   if (++steps_ > 1) recent_.add(own);

@@ -28,7 +28,7 @@ tfevents::Hyperparameter hyperparameter(const Field& field) {
 
 std::vector<tfevents::Hyperparameter> hyperparameters_of(RunConfig config, RunConfig given) {
   RunConfig defaults;
-  config.load = given.load = {};  // of one call
+  config.load = given.load = {};  // they apply to one call
   const Fields fields = config.fields(), said = given.fields(), at_first = defaults.fields();
   std::vector<tfevents::Hyperparameter> parameters;
   for (size_t i = 0; i < fields.size(); ++i) {

@@ -48,7 +48,7 @@ StepTracer::~StepTracer() {
   stop();
   try {
     write();
-  } catch (const std::exception&) {  // the rank's own error is the one to tell
+  } catch (const std::exception&) {  // the rank's own error matters more
   }
 }
 
@@ -99,7 +99,7 @@ void StepTracer::finish() {
   stop();
   write();
   trace_.reset();
-  control_group_->group().barrier(control_group_->stream());  // all have written
+  control_group_->group().barrier(control_group_->stream());  // until all have written
   if (groups_.rank() == 0) merge_traces(folder_, groups_.layout().world_size());
 }
 
