@@ -50,7 +50,7 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
             std::string::npos);
 }
 
-// Rewinding needs samples beyond those of the run's steps.
+// A rewind needs samples beyond those of the run's steps.
 TEST(RunConfig, RefusesRewindsWhereSamplesBelongToSteps) {
   EXPECT_NE(refusal([](RunConfig& c) {
               c.train.on_nan = "rewind";
@@ -135,7 +135,8 @@ TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
             "masks are drawn in groups of that size; the nearest that works is 32");
 }
 
-// Micro-batches have no tree where ranks divide what is within one, and so need no power of two.
+// Without a summation tree over micro-batches, since ranks divide each of them, their number need not be a power of
+// two.
 TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
   const auto divide = [](int64_t tensor) {
     return [=](RunConfig& c) {
@@ -154,7 +155,7 @@ TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
   EXPECT_NO_THROW(config.validate());
 }
 
-// Each size that a step has must be whole micro-batches of every rank.
+// Each global batch size must give every rank whole micro-batches.
 TEST(RunConfig, AGlobalBatchGrowsByWhatRanksCanShare) {
   const auto ramp = [](const std::string& text, int64_t ranks, bool decrease = false) {
     return [=](RunConfig& c) {

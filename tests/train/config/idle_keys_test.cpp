@@ -22,7 +22,7 @@ RunConfig with(const Keys& toml) {
   return config;
 }
 
-// What would give the key an effect; empty: it has one.
+// The value that would give the key an effect; empty if it has one.
 std::string needs_of(const std::string& key, const Keys& toml) {
   for (const IdleKey& one : idle_keys(with(toml)))
     if (one.key == key) return one.needs;

@@ -1,4 +1,4 @@
-// From what was given to the configuration of a run: what is filled in, why, and that nothing is filled in twice.
+// resolve(): which values it fills in, why, and that resolving the result again changes nothing.
 #include "witan/train/config/resolve.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ RunConfig pipeline_of_experts() {
   return config;
 }
 
-// Nobody makes a resolved configuration but resolve(), and nobody can write to one.
+// Only resolve() makes a resolved configuration, and it is immutable.
 static_assert(!std::is_default_constructible_v<ResolvedConfig>);
 static_assert(!std::is_constructible_v<ResolvedConfig, RunConfig>);
 static_assert(!std::is_convertible_v<ResolvedConfig&, RunConfig&>);
@@ -104,7 +104,7 @@ TEST(Resolve, RanksFormWholePipelines) {
   EXPECT_EQ(resolve(narrow, {.cores = 1, .vocabulary = 4096})->parallel.ranks, 4);
 }
 
-// What rows a table has beside those of words is the model's business, and no layout's.
+// The padding of the vocabulary depends on the model, and not on the layout.
 TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
   for (const int64_t tensor : {1, 2, 4}) {
     RunConfig config;
@@ -147,7 +147,7 @@ TEST(Resolve, TheDeviceIsAGpuWhereThereIsOne) {
   EXPECT_EQ(resolve(on_cpu, {.cores = 8, .gpus = 1})->parallel.device, "cpu");
 }
 
-// A launcher has started its processes, whatever the configuration says of ranks; threads that are given stay.
+// The launcher's ranks override the configuration's; given threads stay.
 TEST(Resolve, ALauncherBeatsWhatIsGiven) {
   Facts facts{.cores = 8};
   facts.launched = {.ranks = 2, .ranks_per_process = 1, .local_ranks = 1};
@@ -174,7 +174,7 @@ TEST(Resolve, WhatReachesWhatIsAFact) {
   EXPECT_FALSE(resolve(resolve({}, facts), {})->parallel.peer_memory) << "what was forbidden stays so";
 }
 
-// A schedule that is as long as its run keeps the length of the run that it was made for; one that is given stays.
+// A schedule of the run's length keeps the length of the run that it was made for; a given length stays.
 TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
   RunConfig config;
   config.optimizer.lr_warmup_iters = 10;
@@ -185,7 +185,7 @@ TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
   EXPECT_EQ(resolve(config, {.schedule_steps = 200})->optimizer.lr_decay_iters, 300);
 }
 
-// There is one resolution: what it comes to holds for all that follows, and by other facts too.
+// Resolving a resolved configuration again changes nothing, even by other facts.
 TEST(Resolve, ResolvingWhatIsResolvedChangesNothing) {
   Facts launched{.cores = 4, .vocabulary = 300, .schedule_steps = 70};
   launched.launched = {.ranks = 4, .ranks_per_process = 2, .local_ranks = 4};
@@ -205,7 +205,7 @@ TEST(Resolve, ResolvingWhatIsResolvedChangesNothing) {
     }
 }
 
-// Whoever waits for a part of a checkpoint waits at least as long as in any other collective.
+// A rank waits for a part of a checkpoint at least as long as in any other collective.
 TEST(Resolve, TheTimeoutOfCheckpointsIsTheOneThatCounts) {
   RunConfig given = small_config();
   const auto resolved = [&](double distributed, double checkpoint) {
@@ -236,7 +236,7 @@ TEST(Resolve, EveryDecisionHasItsReason) {
   EXPECT_EQ(reason_of(config, "seq_length"), "") << "which was not left to Witan";
 }
 
-// One that is given stays, and one rank has none.
+// A given exchange stays, and one rank has none.
 TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
   RunConfig config = small_config();
   config.model.attention.num_attention_heads = 8;
@@ -257,7 +257,7 @@ TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
   EXPECT_EQ(chosen(4, "a2a"), "a2a; ");
 }
 
-// Where it has no effect, and in deterministic mode, nothing is decided.
+// Nothing is decided if it has no effect, or in deterministic mode.
 TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
   RunConfig config = small_config();
   config.parallel.ranks = 1;
@@ -276,14 +276,14 @@ TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
   EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.gradient_norm_fusion = "false"; }), "false; ");
 }
 
-// What is filled in goes together, or nothing is.
+// Values that resolve() fills in are validated together with the given ones.
 TEST(Resolve, RefusesWhatIsNotValid) {
   RunConfig config = small_config();
   config.train.global_batch_size = 7;
   EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("does not divide"), std::string::npos);
 }
 
-// On GPUs, of 16-bit values; padding mends it.
+// Only on GPUs with 16-bit dtypes, and not with padding.
 TEST(Resolve, KnowsVocabulariesThatAreSlow) {
   RunConfig config = small_config();
   config.model.dtype = "bfloat16";
@@ -311,7 +311,7 @@ TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
   EXPECT_THROW(config.with([](RunConfig& values) { values.parallel.ranks = 3; }), ConfigError);
 }
 
-// Megatron-LM's count of iterations (tests/golden/data/ramp), and its end of the learning rate's schedule.
+// Megatron-LM's number of iterations (tests/golden/data/ramp), and its end of the learning rate schedule.
 TEST(Resolve, SamplesSayHowLongARunIs) {
   RunConfig config = small_config();
   config.train.micro_batch_size = 1;

@@ -1,4 +1,4 @@
-// What a resumed run must keep to be the same run.
+// The keys that identify a run, which a resumed run must keep.
 #include "witan/train/config/saved_config.h"
 
 #include <gtest/gtest.h>

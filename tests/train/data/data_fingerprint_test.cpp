@@ -14,7 +14,7 @@ namespace {
 
 class DataFingerprintTest : public ::testing::Test {
  protected:
-  // Some files of 40 prefixes, of sizes from nothing to several times what counts of each.
+  // Files of 40 prefixes, of sizes from 0 to several times the bytes that are hashed of each.
   void SetUp() override {
     for (size_t i = 0; i < 40; ++i) {
       prefixes_.push_back(folder_ / ("shard-" + std::to_string(i)));
@@ -25,7 +25,7 @@ class DataFingerprintTest : public ::testing::Test {
     }
   }
   static void put(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-  // As the header says it, one file after another.
+  // The definition in the header, file by file.
   static std::string expected(const std::vector<fs::path>& prefixes, const std::string& order) {
     Hasher hasher;
     for (const fs::path& prefix : prefixes)
@@ -52,7 +52,7 @@ TEST_F(DataFingerprintTest, IsOfTheSizesAndFirstBytesInOrder) {
   EXPECT_EQ(fingerprint_of(prefixes_), expected(prefixes_, ""));
 }
 
-// 2,000 prefixes share the bytes: 33,554 of each file count.
+// 2,000 prefixes share the bytes, so that 33,554 of each file are hashed.
 TEST_F(DataFingerprintTest, OfManyFilesLessOfEachCounts) {
   std::vector<fs::path> many;
   for (size_t i = 0; i < 2000; ++i) many.push_back(prefixes_[i % prefixes_.size()]);

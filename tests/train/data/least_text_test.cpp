@@ -1,4 +1,4 @@
-// Text that is too short is refused by its size exactly where no tokenizer of bytes could make enough of it.
+// Text is refused by its size exactly if a byte-level tokenizer could not make enough tokens of it.
 #include "witan/train/data/least_text.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kTooShort = "tokens at most; ";
 
-// What an action is refused with; empty: it is not.
+// The message with which an action is refused; empty if it is not.
 std::string refusal_by(const std::function<void()>& action) {
   try {
     action();
@@ -51,7 +51,7 @@ class LeastText : public ::testing::Test {
     change(spec);
     return Tokenizer(spec);
   }
-  // Whether a run that trains a tokenizer of bytes alone finds enough text; else its refusal.
+  // Empty if a run that trains a tokenizer of bytes alone finds enough text, otherwise its message.
   std::string refusal_of_run(const std::string& run) {
     std::FILE* quiet = std::fopen("/dev/null", "w");
     const std::string why = refusal_by([&] {
@@ -75,7 +75,7 @@ TEST_F(LeastText, IsAsLongAsTheTokensThatBytesMake) {
             "validation need 18: give more text, or choose a smaller seq_length");
   EXPECT_EQ(refusal({too_few[0], too_few[0]}), "") << "two files have 34";
 
-  // What a run makes of them, which has a token for each byte.
+  // The run itself, with a token for each byte.
   config_.data.data = (folder_ / "enough.txt").string();
   EXPECT_EQ(refusal_of_run("enough"), "");
   config_.data.data = (folder_ / "few.txt").string();

@@ -1,4 +1,4 @@
-// Fine-tuning on conversations as a run does it, and validation sets of one's own.
+// Runs that are fine-tuned on conversations, and additional validation sets.
 #include "witan/train/data/run_conversations.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ class Conversing : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-// Not the beginning of a text, which the model was not tuned to continue.
+// The sample is an answer, and not the continuation of a text, for which the model was not tuned.
 TEST_F(Conversing, SamplesContinueAConversation) {
   RunConfig given = config("sampled");
   given.train.sample_tokens = 8;
@@ -118,7 +118,7 @@ TEST_F(Conversing, SamplesContinueAConversation) {
   EXPECT_EQ(sample_prompts(given, tokenizer).last, "The ") << "the template takes no question alone";
 }
 
-// A set of shards is the set of the rows that they were made of, sample for sample.
+// A validation set from shards has the same samples as one from the rows that they were made from.
 TEST_F(Conversing, AValidationSetMayBeShards) {
   const RunConfig given = config("shards");
   const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(given.data.tokenizer));
@@ -184,7 +184,7 @@ TEST_F(Conversing, ResumesToTheBit) {
   }
 }
 
-// Packed conversations, their positions and masks, in layouts that divide ranks in every way.
+// Packed conversations, with their positions and masks, give the same losses in all kinds of layouts.
 TEST_F(Conversing, LayoutsAgree) {
   RunConfig one = config("one");
   one.parallel = {1, 1, 1};

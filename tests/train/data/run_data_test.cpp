@@ -74,7 +74,7 @@ TEST_F(RunDataTest, NoTokenIsTrainedOnAndHeldOut) {
   for (const int32_t letter : held_out) EXPECT_FALSE(trained.contains(letter)) << tokenizer_->token_bytes(letter);
 }
 
-// Token files of llm.c and modded-nanogpt, whose documents begin with the end-of-text token that here ends them.
+// Token files of llm.c and modded-nanogpt, in which the end-of-text token begins a document instead of ending it.
 TEST_F(RunDataTest, ATokenFileIsReadAsShardsAre) {
   const auto bytes_of = [](const auto& numbers) {
     return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0]));
@@ -110,7 +110,7 @@ TEST_F(RunDataTest, ATokenFileIsReadAsShardsAre) {
   EXPECT_EQ(narrow, trained_on("llama3.bin"));
 }
 
-// Seven samples in batches of three: the last batches are filled up, and what fills them does not count.
+// Seven samples in batches of three: the last batches are filled up with rows that do not count.
 TEST_F(RunDataTest, EveryLookCountsTheSameTargetsOnceUnderAnyLayout) {
   const RunData data = open_letters();
   ASSERT_GE(data.held_out->per_epoch(), 7);
@@ -168,7 +168,7 @@ TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
   EXPECT_GT(found, 6);  // it never saw these letters; who did needs almost nothing
 }
 
-// As MegatronPretrainingSampler hands them out: micro-batch after micro-batch of consecutive samples.
+// MegatronPretrainingSampler's order: consecutive samples, micro-batch by micro-batch.
 TEST_F(RunDataTest, MegatronsSamplesComeInItsOrderUnderAnyLayout) {
   config_.data.data_samples = "megatron";
   config_.data.split = "6,3,1";
@@ -236,7 +236,7 @@ TEST_F(RunDataTest, MegatronsSplitsNeedNoPartThatIsNotEvaluated) {
   config_.train.full_validation = true;
   const auto refusal = [&] { return test::message_of<DataError>([&] { open_letters(); }); };
   EXPECT_NE(refusal().find("leaves nothing to evaluate on"), std::string::npos);
-  // A part that has a share and is evaluated must have sequences.
+  // A split with a share that is evaluated must have sequences.
   config_.train.full_validation = false;
   config_.train.eval_iters = 1;
   config_.data.split = "999999,500000,1";
@@ -298,7 +298,7 @@ TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   EXPECT_NE(test::message_of<ConfigError>([&] { opened(); }).find("2 weights for 3 datasets"), std::string::npos);
 }
 
-// Of unequal size: how often each is read is what was said, while weights would say of which there is how much.
+// Datasets of unequal size are read for the given numbers of epochs, whereas weights would give shares of the samples.
 TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
   const auto write = [&](const std::string& name, int documents) {
     IndexedWriter writer(folder_ / name, tokenizer_->vocab_size());
@@ -328,7 +328,7 @@ TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
   EXPECT_NE(refused().find("x is not a number"), std::string::npos);
 }
 
-// Files and folders of text are tokenized each for itself; a run that has begun reads their tokens again.
+// Files and folders of a mixture are tokenized separately; a resumed run reads their tokens.
 TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   for (const auto& [name, letter] : {std::pair{"a.txt", 'a'}, {"b.txt", 'b'}, {"more/b.txt", 'b'}}) {
     std::string text;
@@ -363,7 +363,7 @@ TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   std::fclose(quiet);
 }
 
-// Letters ten times, and long ones: only those are cut.
+// Short documents and long ones, of which only the latter are cut.
 TEST_F(RunDataTest, DocumentsArePackedWhole) {
   config_.data.data_packing = "best_fit";
   config_.data.seq_length = 24;
@@ -396,7 +396,7 @@ TEST_F(RunDataTest, DocumentsArePackedWhole) {
   EXPECT_NEAR(static_cast<double>(of_second), 40, 2);
 }
 
-// By size, each sample once, whatever weights those to train on have.
+// Every validation sample is read once, regardless of the weights for training.
 TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
   open_letters();
   const std::string tokens = (folder_ / "tokens").string();
@@ -443,7 +443,7 @@ TEST_F(RunDataTest, SchedulesOfWeightsRise) {
   EXPECT_NE(refused("9=1").find("1 weight for 2 datasets"), std::string::npos);
 }
 
-// What evaluates beyond the last sample counts nothing.
+// Rows beyond the last sample do not count.
 TEST_F(RunDataTest, SourcesThatEndAreFilledUp) {
   config_.data.data_samples = "megatron";
   config_.data.split = "8,2";
@@ -461,7 +461,7 @@ TEST_F(RunDataTest, SourcesThatEndAreFilledUp) {
   EXPECT_EQ(targets, expected);
 }
 
-// A start that ended before a checkpoint was made, in each way, and then one with other text or another tokenizer.
+// A start ends at each stage before its first checkpoint; then another follows with other text or another tokenizer.
 class LeftOverTest : public ::testing::Test {
  protected:
   LeftOverTest() {
@@ -500,7 +500,7 @@ TEST_F(LeftOverTest, DecidesNothingOfARunThatNeverTrained) {
   EXPECT_EQ(data.fingerprint, expected.fingerprint);
   config_.data.bpe.vocab_size = 265;
   EXPECT_EQ(prepare("run").tokenizer->vocab_size(), 265);
-  // A tokenizer that is given, and then another one.
+  // First one given tokenizer, then another one.
   for (const int64_t size : {259, 260}) {
     BpeTrainerConfig bytes;
     bytes.vocab_size = size;
@@ -512,7 +512,7 @@ TEST_F(LeftOverTest, DecidesNothingOfARunThatNeverTrained) {
   }
 }
 
-// Of a first save that failed nothing but the folder is there.
+// A first save that failed has left only its folder.
 TEST_F(LeftOverTest, AnEmptyFolderOfCheckpointsIsNoCheckpoint) {
   const std::string first = prepare("run").fingerprint;
   fs::create_directories(own_ / "runs/run/checkpoints");

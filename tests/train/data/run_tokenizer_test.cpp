@@ -19,7 +19,7 @@ class TrainedTokenizer : public ::testing::Test {
     write("the king asked his council of experts about ships and corn, and about the corn again. ");
   }
   void write(const std::string& text) { put(folder_ / "text/a.txt", text); }
-  // The tokenizer.json that there is afterwards.
+  // The tokenizer.json afterwards.
   std::string train() {
     char* said = nullptr;
     size_t size = 0;
@@ -80,7 +80,7 @@ TEST_F(TrainedTokenizer, IsTrainedAnewForOtherTextOrOptions) {
   EXPECT_FALSE(reused());
 }
 
-// What a process leaves that ends at each moment: the record is gone before the file changes, and comes after it.
+// The files of a process that ends at each moment: the record loses its hash before the tokenizer changes.
 TEST_F(TrainedTokenizer, AnUnfinishedOneDecidesNothing) {
   const std::string good = train();
   const fs::path record = tokenizer_record(path_);

@@ -1,5 +1,5 @@
-// NaN and spikes, injected into runs: they never reach the weights, what is known of them names where they come from,
-// and what follows is the same on all ranks and in a run that is resumed.
+// NaN and spikes that are injected into runs never reach the weights, their origin is reported, and the run continues
+// alike on all ranks and after it is resumed.
 #include "witan/train/loop/anomaly.h"
 
 #include <gmock/gmock.h>
@@ -71,8 +71,7 @@ class Anomalies : public testing::Trainer {
   }
 };
 
-// An update that is left out leaves weights, moments and buffers as they are: after the step before the last one, and
-// without the last one's update, they are the same.
+// A skipped update leaves weights, moments and buffers unchanged: they are those of the step before.
 TEST_F(Anomalies, ANanInTheDataIsSkippedAndNamed) {
   RunConfig skips = config("skips"), before = config("before");
   before.train.train_iters = 7;
@@ -109,14 +108,14 @@ TEST_F(Anomalies, ANanInTheDataIsSkippedAndNamed) {
   EXPECT_EQ(weights_of(checkpoint("skips", 8)), weights_of(checkpoint("before", 7)));
 }
 
-// Of the weights of one expert, on the rank that has it, the report names both, and a rewind mends them.
+// For a NaN in an expert's weights the report names the expert and its rank, and a rewind restores the weights.
 TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   RunConfig ill = config("ill"), well = config("well");
   ill.parallel = well.parallel = {2, 2, 2};
   ill.train.on_nan = "rewind";
   std::string name, expert;
   const auto injection = [&](int rank, int64_t step, std::vector<Batch>&, Engine& engine) {
-    if (step != 7 || rank != 1 || !name.empty()) return;  // once: the step is made again
+    if (step != 7 || rank != 1 || !name.empty()) return;  // only once, though the step is repeated
     for (Parameter* parameter : engine.model().parameters())
       if (parameter->spec().expert) name = parameter->name();
     const Parameter& experts = parameter_named(engine, name);
@@ -138,7 +137,7 @@ TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   EXPECT_EQ(state("ill", 12).updates, 12);
   EXPECT_EQ(steps("ill").size(), 12u);
 
-  // As a run that leaves the same samples out by itself.
+  // Compares it with a run that leaves out the same samples from the start.
   RunConfig four = well;
   four.train.train_iters = 4;
   run(four);
@@ -151,7 +150,7 @@ TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   expect_same_steps("ill", "well");
 }
 
-// A fault that is gone when the step is computed again: in a gradient, of one rank, before it is reduced.
+// A transient fault, in one rank's gradient before it is reduced, does not show when the step is computed again.
 TEST_F(Anomalies, AGradientThatWasNotFiniteOnceIsSaidToBePassing) {
   RunConfig passing = config("passing");
   int times = 0;
@@ -159,7 +158,7 @@ TEST_F(Anomalies, AGradientThatWasNotFiniteOnceIsSaidToBePassing) {
     if (step != 3 || rank != 1) return;
     Parameter& parameter = *engine.model().parameters().back();
     parameter.gradient_ready = [&times, of_engine = parameter.gradient_ready](Parameter& ready) {
-      if (++times == 2) poison(ready.gradient_part(0), 5);  // with the second of two micro-batches
+      if (++times == 2) poison(ready.gradient_part(0), 5);  // after the second of two micro-batches
       of_engine(ready);
     };
   };
@@ -189,8 +188,8 @@ TEST_F(Anomalies, StopEndsTheRunBeforeTheUpdate) {
   EXPECT_EQ(anomalies("stops").back().action, "stop");
 }
 
-// Runs of four ranks in each layout: after a rewind they go on, and a run that is killed behind the rewind, or stopped
-// before the step, ends with the same bits.
+// Runs of four ranks in each layout continue after a rewind. A run that is killed after the rewind, or stopped before
+// the step, ends with the same bits.
 class AnomalousLayouts : public Anomalies, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
@@ -203,7 +202,7 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
     config.train.on_nan = "rewind";
     return config;
   };
-  // By what is in the data, so that it comes again when the same samples do.
+  // Depends on the data, so that the fault returns with the same samples.
   std::vector<int32_t> tokens;
   run_injected(laid("looks"), [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step == 7) tokens = batches.front().tokens;
@@ -216,14 +215,14 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
   EXPECT_EQ(anomalies("whole")[0].action, "rewind");
   EXPECT_EQ(state("whole", 12).consumed_samples, 56 + 8 * 8);
 
-  RunConfig stopped = laid("stopped");  // before the step, with a checkpoint that the whole run has not
+  RunConfig stopped = laid("stopped");  // before the step, with a checkpoint that the uninterrupted run lacks
   stopped.train.train_iters = 6;
   run_injected(stopped, by_data);
   run_injected(laid("stopped"), by_data);
   EXPECT_EQ(weights("whole", 12), weights("stopped", 12));
   expect_same_steps("whole", "stopped");
 
-  RunConfig killed = laid("killed");  // behind it, before the next checkpoint
+  RunConfig killed = laid("killed");  // after the rewind, before the next checkpoint
   EXPECT_THROW(run_injected(killed,
                             [&](int rank, int64_t step, std::vector<Batch>& batches, Engine& engine) {
                               by_data(rank, step, batches, engine);
@@ -231,7 +230,7 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
                                 throw IoError("killed");
                             }),
                IoError);
-  // Without the fault, which has passed: what was left out stays so.
+  // The fault has passed, and the samples stay left out.
   run(killed);
   EXPECT_EQ(weights("whole", 12), weights("killed", 12));
   expect_same_steps("whole", "killed");
@@ -247,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, AnomalousLayouts,
                            return name;
                          });
 
-// The step that goes wrong is the one after which the run is to end: it goes back, and ends there.
+// The anomalous step is the one after which the run is to end: it rewinds, and ends there.
 TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
   struct Case {
     const char* name;
@@ -263,7 +262,7 @@ TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
     config.train.on_nan = "rewind";
     return config;
   };
-  // By what is in the data, so that it comes again when the same samples do.
+  // Depends on the data, so that the fault returns with the same samples.
   std::vector<int32_t> tokens;
   run_injected(rewinding("looks"), [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step == 7) tokens = batches.front().tokens;
@@ -329,7 +328,7 @@ TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
   const auto injected = [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step >= 2 && step <= 5) batches.back().loss_mask[3] = kNan;
   };
-  streak.train.exit_interval = 4;  // ends, and saves, after the third of four in a row
+  streak.train.exit_interval = 4;  // ends and saves after the third of four consecutive ones
   run_injected(streak, injected);
   ASSERT_TRUE(fs::exists(checkpoint("streak", 4)));
   streak.train.exit_interval = 0;
@@ -350,7 +349,7 @@ TEST_F(Anomalies, WithoutACheckpointThereIsNothingToGoBackTo) {
   EXPECT_EQ(state("early", 12).updates, 11);
 }
 
-// A loss that leaps: found by skip_step_sigma, and taken back.
+// A loss spike is found by skip_step_sigma, and undone.
 TEST_F(Anomalies, ASpikeRewindsAndTheWindowIsTheCheckpoints) {
   RunConfig spiky = config("spiky");
   spiky.optimizer.skip_step_sigma = 50;
@@ -368,7 +367,7 @@ TEST_F(Anomalies, ASpikeRewindsAndTheWindowIsTheCheckpoints) {
   EXPECT_EQ(state("spiky", 12).spikes.steps, 12) << "of the steps that stayed";
 }
 
-// The folder is a checkpoint of weights with the batch: computed again by one rank, the step is as it was.
+// One rank computes the step again from its folder, with the same loss.
 TEST_F(Anomalies, TheFolderHasWhatTheStepWasComputedFrom) {
   RunConfig kept = config("kept");
   std::vector<std::vector<Batch>> batches(2);
@@ -411,7 +410,7 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// That later ones are not is said once, and of each step there is one line.
+// The log has a line for each step, and says only once that later ones are not investigated.
 TEST_F(Anomalies, OnlyTheFirstAreKept) {
   RunConfig often = config("often");
   often.train.keep_anomalies = 1;
@@ -435,7 +434,7 @@ TEST_F(Anomalies, ThatLaterOnesAreNotKeptIsSaidOnceOfRewindsToo) {
   often.train.keep_anomalies = 1;
   often.train.on_nan = "rewind";
   often.train.max_rewinds = 10;
-  const std::vector<int64_t> wrong = {5, 6, 7, 6};  // one after the other: each sends the run back to step 4
+  const std::vector<int64_t> wrong = {5, 6, 7, 6};  // in this order; each sends the run back to step 4
   size_t injected = 0;
   run_injected(often, [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank != 0 || injected == wrong.size() || step != wrong[injected]) return;

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "support/message_of.h"
 #include "train/loop/trainer_support.h"
 #include "witan/train/state/train_state.h"
@@ -50,7 +49,7 @@ TEST_F(EarlyStopping, IsTheSameWhereverTheRunIsResumed) {
   }
 }
 
-// The last line of metrics is that of the last step, although no interval of lines ends there.
+// The last line of metrics belongs to the last step, although no log interval ends there.
 TEST_F(EarlyStopping, EveryStepIsRecorded) {
   RunConfig config = still("a");
   config.train.log_interval = 100;
@@ -73,7 +72,7 @@ TEST_F(EarlyStopping, NeedsEvaluations) {
             std::string::npos);
 }
 
-// The second call has a learning rate that ruins the model.
+// The second call has a learning rate that destroys the model.
 TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   RunConfig config = this->config("a");
   config.optimizer.lr = config.optimizer.min_lr = 0.01;
@@ -84,7 +83,7 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   config.train.keep_last = config.train.keep_best = 1;
   config.train.train_iters = 6;
   run(config);
-  config.train.train_iters = 12;  // the losses of checkpoints are in them
+  config.train.train_iters = 12;  // checkpoints contain their losses
   config.optimizer.lr = config.optimizer.min_lr = 3;
   run(config);
   const std::vector<EvalEvent> evals = metrics("a").evals;
@@ -100,7 +99,7 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   EXPECT_EQ(open_run(folder_.path(), "a").checkpoint.step, 12);
   EXPECT_NE(message_of<CheckpointError>([&] { open_run(folder_.path(), "a@7"); }).find("has no checkpoint 7"),
             std::string::npos);
-  // A run that was given such a name when it could be.
+  // A run from before such names were refused.
   fs::copy(folder_ / "a", folder_ / "a@best", fs::copy_options::recursive);
   EXPECT_THAT(message_of<UsageError>([&] { open_run(folder_.path(), "a@best"); }),
               ::testing::AllOf(::testing::HasSubstr("a@best is a run in "),
@@ -122,7 +121,7 @@ TEST_F(EarlyStopping, BestTellsWhereTheBestWeightsAreLost) {
   config.train.train_iters = 2;
   run(config);
   config.train.train_iters = 3;
-  config.optimizer.lr = config.optimizer.min_lr = 3;  // ruins the model, so that one of the first two steps is best
+  config.optimizer.lr = config.optimizer.min_lr = 3;  // destroys the model, so that one of the first two steps is best
   run(config);
   const std::vector<EvalEvent> evals = metrics("a").evals;
   const auto best = std::ranges::min_element(evals, {}, &EvalEvent::loss);

@@ -1,4 +1,4 @@
-// A rank that does not come to a call of a step: the others say which, and where in the step they wait for it.
+// If a rank does not reach a collective call, the others name the call, and the place in the step where they wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::own_batches;
 using testing::ProcessRank;
 using testing::small_config;
 
-// Hangs in the first call at a place until another rank has given up.
+// Hangs in the first call at a place of the step until another rank has given up.
 class HangsAt : public CallObserver {
  public:
   HangsAt(const TraceContext& place, std::shared_ptr<Failure> failure) : place_(place), failure_(std::move(failure)) {}
@@ -41,7 +41,7 @@ RunConfig config_of(int64_t ranks, int64_t expert) {
   return config;
 }
 
-// Three steps of which rank 1 does not come to the call at `place`.
+// Three steps in which rank 1 does not reach the call at `place`.
 void hang(const RunConfig& config, World& world, int rank, const TraceContext& place) {
   config.validate();
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);

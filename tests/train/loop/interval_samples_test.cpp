@@ -46,7 +46,7 @@ TEST_F(IntervalSamples, StandInTheFileTheMetricsAndTheLog) {
   EXPECT_THAT(read_file(folder_ / "a" / "train.log"), HasSubstr("sample       step 3: the witan "));
 }
 
-// Whatever holds the weights: experts on several ranks, replicas, values in shards.
+// Samples are the same with experts on several ranks, replicas, and sharded weights.
 TEST_F(IntervalSamples, ChangeNoBitOfTraining) {
   int number = 0;
   for (const bool experts : {true, false})
@@ -66,7 +66,7 @@ TEST_F(IntervalSamples, ChangeNoBitOfTraining) {
     }
 }
 
-// What lies behind the checkpoint is forgotten, and comes again.
+// Samples from after the checkpoint are removed, and generated again.
 TEST_F(IntervalSamples, AreTheSameAfterAResume) {
   run(sampling("whole"));
   RunConfig parts = sampling("parts");
@@ -77,7 +77,7 @@ TEST_F(IntervalSamples, AreTheSameAfterAResume) {
   parts.train.train_iters = 12;
   EXPECT_EQ(run(parts).resumed_from, 8);
   EXPECT_EQ(samples_of("parts"), samples_of("whole"));
-  // A run that starts anew under the name, as behind one that was killed before its first save, begins its file anew.
+  // A run that starts afresh, as after a kill before the first save, starts a new file.
   fs::remove_all(folder_ / "parts" / "checkpoints");
   fs::remove(folder_ / "parts" / "metrics.jsonl");
   run(parts);

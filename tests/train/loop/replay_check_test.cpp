@@ -1,5 +1,5 @@
-// Ranks compute each other's micro-batches: a bit that one of them has otherwise is found before the update, and where
-// there is none the run is as it was.
+// Ranks compute each other's micro-batches: a flipped bit is found before the update, and without one the run is the
+// same as without the check.
 #include "witan/train/loop/replay_check.h"
 
 #include <gmock/gmock.h>
@@ -51,10 +51,10 @@ class Replay : public testing::Trainer {
     };
     return message_of<CommError>([&] { run(ill); });
   }
-  std::string faulty_;  // the parameter's name
+  std::string faulty_;  // name of a parameter
 };
 
-// Each of the two ranks has two micro-batches: the second one's gradient is wrong in the step itself.
+// Each of the two ranks has two micro-batches. The gradient of the second one is wrong in the step itself.
 TEST_F(Replay, OfTwoRanksBothAreNamed) {
   const std::string said = complaint(config("two", "replicate=2", 3), {.rank = 1, .step = 6, .from = 1, .to = 2});
   EXPECT_THAT(said, HasSubstr(cat("step 6: replay_interval: of the micro-batches of rank 1, rank 0 computed other bits "
@@ -64,7 +64,7 @@ TEST_F(Replay, OfTwoRanksBothAreNamed) {
   EXPECT_FALSE(fs::exists(checkpoint("two", 8)));
 }
 
-// What is wrong is what rank 2 computes of rank 1's micro-batch before step 6, after its own backward in step 5.
+// Rank 2 computes rank 1's micro-batch wrongly, before step 6 and after its own backward in step 5.
 TEST_F(Replay, OfFourRanksAThirdOneSaysWhichIsWrong) {
   const std::string said = complaint(config("four", "replicate=4", 3), {.rank = 2, .step = 5, .from = 1, .to = 2});
   EXPECT_THAT(said,
@@ -87,7 +87,7 @@ TEST_F(Replay, ARankThatIsAlwaysWrongIsNamedTwice) {
                           HasSubstr("rank 0 the same as rank 3: rank 2 is wrong")));
 }
 
-// Of shards, whose gradients are freed as they are reduced, the same is found.
+// Sharded gradients are freed as they are reduced, and a fault in them is found, too.
 TEST_F(Replay, ShardedGradientsAreCompared) {
   RunConfig sharded = config("sharded", "shard=2", 3);
   sharded.parallel.data_parallel_sharding_strategy = "optim_grads_params";
@@ -105,7 +105,7 @@ TEST_F(Replay, ABatchThatOneRankHasOtherwiseShowsInTheLoss) {
 
 class ReplayLayouts : public Replay, public ::testing::WithParamInterface<const char*> {};
 
-// With dropout, whose random numbers go by the micro-batch, and losses of routers over the global batch.
+// Dropout, whose random numbers depend on the micro-batch, and router losses over the global batch are the same.
 TEST_P(ReplayLayouts, WhereNothingIsWrongTheRunIsAsItWas) {
   RunConfig replayed = config("replayed", GetParam(), 2), plain = config("plain", GetParam(), 0);
   for (RunConfig* one : {&replayed, &plain}) {

@@ -47,7 +47,7 @@ std::vector<RunConfig> layouts() {
           })};
 }
 
-// What a step really calls.
+// The calls of a real step.
 CallSchedule real_schedule(const RunConfig& config, const Layout& layout, World& world, int rank) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 28), pool);
@@ -68,7 +68,7 @@ CallSchedule real_schedule(const RunConfig& config, const Layout& layout, World&
 TEST(StartCheck, ForeseesTheCallsOfAStep) {
   for (RunConfig config : layouts()) {
     const Layout layout = layout_of(config);
-    // As many micro-batches as are looked at.
+    // Exactly the micro-batches that the check uses.
     config.train.global_batch_size =
         2 * config.parallel.pipeline_model_parallel_size * config.train.micro_batch_size * layout.data_ranks();
     ThreadWorld world(layout.world_size(), {.deadline_seconds = 20});
@@ -92,7 +92,7 @@ TEST(StartCheck, ForeseesTheCallsOfAStep) {
 TEST(StartCheck, ARankThatWouldCallSomethingElseIsRefused) {
   const RunConfig usual = layouts()[0];
   RunConfig other = usual;
-  other.parallel.overlap_grad_reduce = false;  // the same calls, all of them after the backward
+  other.parallel.overlap_grad_reduce = false;  // the same calls, but all after the backward
   RunConfig checks = usual;
   checks.train.check_states = true;
   const auto compare = [&](const RunConfig& of_one) {

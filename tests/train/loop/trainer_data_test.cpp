@@ -1,4 +1,4 @@
-// What runs read: samples of several datasets, and data that is read again.
+// The data of runs: samples of several datasets, and several epochs.
 #include <fstream>
 #include <set>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// Shards of the text, in two orders of samples: a run that is killed resumes with the samples that it would have read.
+// A run that is killed resumes with the samples that it would have read, in two orders of samples.
 TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
   RunConfig text = config("text");
   text.train.train_iters = 1;
@@ -53,7 +53,7 @@ TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
   EXPECT_NE(message_of<DataError>([&] { run(longer); }).find("or the length of the run"), std::string::npos);
 }
 
-// Samples of whole documents are the same in every layout, and where a run resumes, over epochs and window by window.
+// Packed samples are the same in every layout and after a run resumes, over epochs and packing windows.
 TEST_F(Trainer, ResumesAmongPackedDocumentsOnAnotherLayoutToTheBit) {
   const auto packed = [&](const std::string& name, int64_t ranks, int64_t steps) {
     RunConfig config = this->config(name);

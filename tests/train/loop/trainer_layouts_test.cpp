@@ -1,4 +1,4 @@
-// Runs that are resumed on other layouts.
+// Runs that are resumed in other layouts.
 #include "train/loop/trainer_support.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/loop/trainer.h"
@@ -8,8 +8,8 @@ namespace {
 
 using testing::Trainer;
 
-// Two optimizers, sharded by elements and by matrices: the groups are in the run's configuration, and a resumed run has
-// them though its call does not say so; layouts and what ranks divide change no bit.
+// Two optimizers, which shard by elements and by matrices. Their groups are in the run's configuration, so that a
+// resumed run has them without naming them. Layouts and sharding change no bit.
 TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {
   const auto grouped = [&](const std::string& name, int64_t ranks, const char* strategy, int64_t steps) {
     RunConfig config = this->config(name);
@@ -32,7 +32,7 @@ TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {
   EXPECT_EQ(weights("one", 12), weights("moved", 12));
 }
 
-// Of global tensors: shards are cut as the last layout has it.
+// Compares global tensors, since the last layout divides the shards.
 TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
     RunConfig config = this->config(name);
@@ -54,7 +54,7 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
-// Delayed scales and their history belong to the run, whichever ranks resume it.
+// Delayed scales and their history are resumed in every layout.
 TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
   const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
     RunConfig config = this->config(name);
@@ -79,7 +79,7 @@ TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
-// 289 words, of which ranks hold 144 and 145, or 72 and 73: one model, with rows that pad the table and without.
+// 289 vocabulary entries, which ranks divide unevenly: the same model with and without padding rows.
 TEST_F(Trainer, RanksThatDivideWordsUnevenlyResumeOneAnother) {
   for (const int64_t multiple : {1, 16}) {
     const auto layout = [&](const std::string& name, int64_t tensor, int64_t steps) {

@@ -1,4 +1,4 @@
-// Runs whose files are lost, damaged or not what they were.
+// Runs whose files are lost, damaged or changed.
 #include <fstream>
 
 #include "support/message_of.h"
@@ -11,7 +11,7 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// What is lost after the last checkpoint is done again, and comes out the same.
+// Steps that are lost after the last checkpoint are repeated with the same results.
 TEST_F(Trainer, GoesOnFromTheLastWholeCheckpoint) {
   run(config("whole"));
   run(config("torn"));
@@ -55,7 +55,7 @@ TEST_F(Trainer, OtherTokensAreNoResumption) {
   EXPECT_NE(read_file(folder_ / "changed" / "train.log").find("the text has changed"), std::string::npos);
 }
 
-// A run whose checkpoints are all damaged must not quietly begin again over them.
+// A run whose checkpoints are all damaged must not silently start over.
 TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
   run(config("damaged"));
   for (const int64_t step : {4, 8, 12}) fs::resize_file(checkpoint("damaged", step) / "shard-00001.safetensors", 100);
@@ -66,7 +66,7 @@ TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
   EXPECT_TRUE(fs::exists(checkpoint("damaged", 12)));
 }
 
-// Nor over a record that says there were some.
+// The same if all checkpoints are missing, but the records list some.
 TEST_F(Trainer, LostCheckpointsStopIt) {
   run(config("lost"));
   const fs::path checkpoints = folder_ / "lost" / "checkpoints";

@@ -1,4 +1,4 @@
-// A resumed run is the run that never stopped, on the same layout.
+// A resumed run ends with the same bits as one that was never stopped, in the same layout.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -34,8 +34,8 @@ TEST_F(Trainer, ResumesToTheBit) {
   EXPECT_TRUE(std::regex_match(resumes[0].time, std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"))) << resumes[0].time;
 }
 
-// Pools of the even load overflow in every step, the last before a save, and the first after it, among them. A run may
-// resume with pools of another size, or without.
+// Receive buffers for a balanced load overflow in every step, including those around a save. A run may resume with
+// other buffers, or with none.
 TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   RunConfig whole = config("whole"), first = config("parts");
   whole.parallel.deterministic = first.parallel.deterministic = true;
@@ -57,15 +57,15 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   EXPECT_FALSE(steps("whole")[6].scalars.get(kPoolOverflows));
 }
 
-// Parts of the even load overflow in the first step of each call, after which some steps exchange rows as they come: a
-// run that resumes begins anew with that, and no bit depends on it.
+// Send buffers for a balanced load overflow in the first step of each call, after which some steps use exact counts. A
+// resumed run starts over with that, and no bit depends on it.
 TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
   RunConfig whole = config("whole"), first = config("parts");
   whole.parallel.deterministic = first.parallel.deterministic = true;
   RunConfig second = first;
   run(whole);
   first.model.moe.moe_exchange_factor = 1;
-  first.train.train_iters = 7;  // the last one overflows
+  first.train.train_iters = 7;  // the last step overflows
   run(first);
   second.model.moe.moe_exchange_factor = 1.01;
   EXPECT_EQ(run(second).resumed_from, 7);
@@ -81,8 +81,8 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
   EXPECT_FALSE(steps("whole")[6].scalars.get(kExchangeOverflows));
 }
 
-// Which experts are computed on several ranks follows from each micro-batch alone: nothing of it has to be saved. In
-// deterministic mode a run may resume with others, or with none.
+// The replicated experts depend only on each micro-batch, so that nothing about them is saved. In deterministic mode a
+// run may resume with another number of them, or with none.
 TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {
   for (const bool deterministic : {false, true}) {
     const auto named = [&](const char* name) { return cat(name, deterministic ? "_deterministic" : ""); };
@@ -100,7 +100,7 @@ TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {
   }
 }
 
-// The history that spikes are found by is saved and restored; a skipped step is no update, and is told of.
+// The history for spikes is saved and restored; a skipped step is reported, and is no update.
 TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
   const auto spiky = [&](const std::string& name) {
     RunConfig config = this->config(name);
@@ -127,7 +127,7 @@ TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
   EXPECT_NE(log.find("; the step was skipped"), std::string::npos) << log;
 }
 
-// A run that begins with overflows, and is saved among them: the scale, its counts and the masters go on.
+// A run that begins with overflows and is saved among them resumes with the loss scale, its counters and the masters.
 TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   const auto narrow = [&](const std::string& name) {
     RunConfig config = this->config(name);
@@ -135,7 +135,7 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
     config.optimizer.initial_loss_scale = 0x1p28;
     config.optimizer.loss_scale_window = 2;
     config.optimizer.hysteresis = 1;
-    config.train.most_skipped = 2;  // more are skipped in a row while the scale falls
+    config.train.most_skipped = 2;  // more than that are skipped in a row while the scale falls
     return config;
   };
   run(narrow("whole"));
@@ -157,8 +157,8 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   EXPECT_EQ(all[0].scalars.get(kLossScale), 0x1p27);
 }
 
-// The schedule stands still while steps overflow, its first update moves nothing, and it goes on to the bit. Beside a
-// step stands the rate of the update that follows.
+// The schedule stands still while steps overflow, its first update has a learning rate of 0, and it continues to the
+// bit. A step's line has the rate of the next update.
 TEST_F(Trainer, AScheduleOfUpdatesGoesOnToTheBitAmongOverflows) {
   const auto scheduled = [&](const std::string& name) {
     RunConfig config = this->config(name);
@@ -207,7 +207,7 @@ TEST_F(Trainer, TheFirstUpdateOfAScheduleOfUpdatesMovesByWarmupInit) {
   }
 }
 
-// Moments go on in another dtype than the one that they were saved in.
+// Moments are resumed in another dtype than the saved one.
 TEST_F(Trainer, ResumesWithMomentsInBfloat16) {
   RunConfig first = config("moments");
   first.train.train_iters = 8;
@@ -226,7 +226,7 @@ TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
     gpt.model.make_vocab_size_divisible_by = 128;
     made.model = gpt.model;
     made.parallel = {2, 1, 1};
-    made.train.sample_tokens = 100;  // more than there are positions
+    made.train.sample_tokens = 100;  // more than the model has positions
     return made;
   };
   const RunResult whole = run(like_gpt("whole"));
@@ -235,7 +235,7 @@ TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
   first.train.train_iters = 8;
   run(first);
   EXPECT_EQ(run(like_gpt("parts")).resumed_from, 8);
-  // The first of two ranks that hold the same writes it all.
+  // The first of two replicas writes everything.
   const auto saved = [&](const std::string& name) {
     return read_file(checkpoint(name, 12) / "shard-00000.safetensors");
   };
@@ -251,14 +251,14 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
   for (RunResult result; !is_finished(result.end); ++stops) {
     std::atomic<bool> over = false;
     std::thread signaller([&] {
-      // The handler is in place once the run has written its first line of metrics after this call began.
+      // The handler is installed before the run writes its first line of metrics.
       const auto metrics = folder_ / "stopped" / "metrics.jsonl";
       std::error_code none;
       const auto before = fs::file_size(metrics, none);
       while (!over && (fs::file_size(metrics, none) == before || none)) std::this_thread::yield();
       if (!over) std::raise(SIGTERM);
     });
-    // Should the signal come when the run is over, it must not end the test.
+    // A signal that comes after the run has ended must not end the test.
     const StopSignals catches(StopSignals::Answer::stop);
     result = run(stopped);
     over = true;
@@ -285,7 +285,7 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
               last == 12 ? "finished" : "stopped by exit_interval");
   }
   EXPECT_NE(read_file(folder_ / "steps" / "train.log").find("exit_interval: saving"), std::string::npos);
-  time.train.exit_duration_in_mins = 1e-9;  // each process is older after a step
+  time.train.exit_duration_in_mins = 1e-9;  // every process is older after a step
   for (int64_t last = 1; last <= 3; ++last) EXPECT_EQ(run(time).step, last);
   EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins: saving"), std::string::npos);
   time.train.exit_duration_in_mins = 1e9;
@@ -324,7 +324,7 @@ TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
   EXPECT_EQ(read_metrics(folder_ / "longer" / "metrics.jsonl").run->total_steps, 12);
 }
 
-// Within the ramp, where the size changes, and after it.
+// Saves within the ramp, at a change of the size, and after it.
 TEST_F(Trainer, ResumesToTheBitWhereverTheGlobalBatchGrows) {
   const auto ramped = [&](const std::string& name, int64_t steps) {
     RunConfig config = this->config(name);
@@ -358,7 +358,7 @@ TEST_F(Trainer, ResumesToTheBitWhereverTheGlobalBatchGrows) {
   EXPECT_EQ(log.find("step 5: global batch size"), std::string::npos) << "only where it changes";
 }
 
-// As Megatron-LM prints it: the learning rate that the next update will use, by the samples of updates so far.
+// Megatron-LM prints the learning rate of the next update, by the samples of updates so far.
 TEST_F(Trainer, SchedulesOfSamplesCountThoseOfTheRamp) {
   RunConfig config = this->config("samples");
   config.train.global_batch_size = 12;

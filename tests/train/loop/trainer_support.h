@@ -16,7 +16,7 @@
 
 namespace witan::testing {
 
-// Runs of a small model on made-up text, each in a folder of its own below one temporary folder.
+// Runs of a small model on generated text, each in its own folder below a temporary one.
 class Trainer : public ::testing::Test {
  protected:
   Trainer() {
@@ -40,7 +40,7 @@ class Trainer : public ::testing::Test {
     config.train.runs_folder = folder_.path().string();
     config.train.global_batch_size = 8;
     config.train.train_iters = 12;
-    config.optimizer.lr_decay_iters = 12;  // the same schedule, however long this call trains
+    config.optimizer.lr_decay_iters = 12;  // the same schedule for every length of the call
     config.train.save_interval = 4;
     config.train.eval_interval = 5;
     config.train.keep_last = 100;
@@ -75,9 +75,9 @@ class Trainer : public ::testing::Test {
   fs::path checkpoint(const std::string& run, int64_t step) {
     return folder_ / run / "checkpoints" / cat("step-", step);
   }
-  // Everything that a checkpoint holds but the time it took to get there.
+  // Everything in a checkpoint except the elapsed time.
   std::string weights(const std::string& run, int64_t step) {
-    const fs::path second = checkpoint(run, step) / "shard-00001.safetensors";  // not of a run of one rank
+    const fs::path second = checkpoint(run, step) / "shard-00001.safetensors";  // a run of one rank has none
     return read_file(checkpoint(run, step) / "shard-00000.safetensors") +
            (fs::exists(second) ? read_file(second) : std::string());
   }
@@ -94,7 +94,7 @@ class Trainer : public ::testing::Test {
   }
 
   test::TempFolder folder_;
-  RunAids aids_;  // of the runs from here on
+  RunAids aids_;  // for the following runs
 };
 
 }  // namespace witan::testing

@@ -118,7 +118,7 @@ TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
   shaky.train.train_iters = 4;
   shaky.train.most_skipped = 3;
   run(shaky);
-  // As if the steps before the checkpoint had been skipped.
+  // Pretends that the steps before the checkpoint were skipped.
   Manifest manifest = open_checkpoint(checkpoint("shaky", 4)).manifest;
   manifest.scalars["skipped_in_a_row"] = 2;
   write_file_atomically(checkpoint("shaky", 4) / kManifestName, manifest_text(manifest));
@@ -127,7 +127,7 @@ TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
   EXPECT_EQ(TrainState::from_json(open_checkpoint(checkpoint("shaky", 8)).scalars).skipped_in_a_row, 0);
 }
 
-// Whose weights may be the reason: a checkpoint among them must not take the place of one before.
+// The weights may be the reason for skipped steps, so that a checkpoint among them must not replace an earlier one.
 TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
   RunConfig wild = config("wild");
   wild.train.train_iters = 6;
@@ -149,7 +149,7 @@ TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
     EXPECT_FALSE(before && step.skipped) << step.step;
   }
 
-  // Asked for, as by a signal, it is saved, beside the one before.
+  // If asked for, as by a signal, it is saved in addition to the earlier one.
   wild.train.exit_interval = all[0].first + 6;
   run(wild);
   EXPECT_TRUE(fs::exists(all[0].second));
@@ -183,7 +183,7 @@ TEST_F(Trainer, KeepsTheLastCheckpointsAlone) {
   EXPECT_TRUE(fs::exists(checkpoint("few", 12)));
 }
 
-// A run reserves what the plan says: for its sample too.
+// A run reserves the planned memory, which includes that for its sample.
 TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
   RunConfig wordy = config("wordy");
   wordy.train.train_iters = 1;

@@ -1,4 +1,4 @@
-// What a run watches of its ranks: which is slow, and which holds other values than its replicas.
+// Runs find slow ranks, and ranks whose values differ from those of their replicas.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ class TrainerWatch : public testing::Trainer {
   }
 };
 
-// Every rank's backward takes 40 ms longer, that of rank 2 120 ms: the others wait for it, and are not to blame.
+// Every rank's backward takes 40 ms longer, rank 2's 120 ms. The others wait for it, and are not reported.
 TEST_F(TrainerWatch, AStragglerIsNamed) {
   RunConfig slow = config("slow", "replicate=4");
   slow.train.train_iters = 22;
@@ -56,7 +56,7 @@ TEST_F(TrainerWatch, AStragglerIsNamed) {
   EXPECT_THAT(read_file(folder_ / "slow" / "train.log"), Not(HasSubstr("rank 1 (host ")));
 }
 
-// One bit of one rank's state; which is found at the next interval, or before it would be saved.
+// A flipped bit in one rank's state is found at the next interval, or before it is saved.
 class Corruption : public TrainerWatch {
  protected:
   std::string complaint_of(const std::string& name, const std::string& mesh, int64_t interval, int64_t at,

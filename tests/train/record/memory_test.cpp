@@ -51,7 +51,7 @@ TEST(MemoryFile, GoldenJson) {
 
 class MemoryOfARun : public testing::Trainer {};
 
-// Rank 1 takes what is in no plan.
+// Rank 1 allocates memory that is not planned.
 TEST_F(MemoryOfARun, IsWrittenWhereItRunsOut) {
   aids_.before_step = [](int rank, int64_t step, std::vector<Batch>&, Engine& engine) {
     if (rank == 1 && step == 3) engine.stream().empty({int64_t{1} << 28}, DType::f32);
@@ -89,7 +89,7 @@ std::vector<fs::path> files_of(const fs::path& folder, int rank) {
   return files;
 }
 
-// Asked for in step 3, when a rank may or may not have looked in it already.
+// The request is made in step 3, after which a rank may or may not look in the same step.
 TEST_F(Trainer, ShowsItsMemoryWhenItIsAsked) {
   RunConfig config = this->config("shown");
   config.train.train_iters = 6;
@@ -119,7 +119,7 @@ TEST_F(Trainer, ShowsItsMemoryWhenItIsAsked) {
   EXPECT_NE(log.find("step 4: the memory of each rank is shown in "), std::string::npos) << log;
 }
 
-// An earlier start's request is nobody's any more.
+// An earlier start's request is ignored.
 TEST_F(Trainer, DoesNotAnswerWhatAnEarlierStartWasAsked) {
   RunConfig config = this->config("old");
   config.train.train_iters = 2;

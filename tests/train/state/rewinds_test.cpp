@@ -14,7 +14,7 @@ namespace {
 
 class Rewinds : public ::testing::Test {
  protected:
-  // A checkpoint of one number.
+  // A checkpoint of a single number.
   void save(int64_t step) {
     ThreadWorld world(1);
     world.run([&](int) {
@@ -72,7 +72,7 @@ TEST_F(Rewinds, AreTakenUpByARunThatResumesFromTheirCheckpoint) {
   EXPECT_EQ(resumed(30, {kFirst, kSecond}, false).consumed_samples, 240) << "what a checkpoint knows was done";
 }
 
-// A later checkpoint was lost: what came behind it did not happen.
+// A later checkpoint was lost, so that rewinds to it are undone.
 TEST_F(Rewinds, OfCheckpointsThatAreGoneAreForgotten) {
   record_rewind(run_, {kFirst, kLater});
   EXPECT_EQ(resumed(10, {}, false).rewinds, std::vector<Rewind>());

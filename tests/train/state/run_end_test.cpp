@@ -1,4 +1,4 @@
-// Why a run ends, as whoever asks is told: by what train() returns, in metrics.jsonl and train.log, for ranks that are
+// The reason why a run ends, as train() returns it and as metrics.jsonl and train.log record it, for ranks that are
 // threads of one process and for ranks that are processes.
 #include "witan/train/state/run_end.h"
 
@@ -35,7 +35,7 @@ TEST(RunEndTest, EachIsToldInItsWay) {
   EXPECT_FALSE(is_finished(none));
 }
 
-// Two ranks, which train 12 steps and evaluate after each fifth one.
+// Two ranks, which train 12 steps and evaluate after every fifth one.
 class RunEnds : public testing::Trainer {
  protected:
   RunConfig config(const std::string& name) {
@@ -45,7 +45,7 @@ class RunEnds : public testing::Trainer {
     config.train.save_interval = 0;
     return config;
   }
-  // Sends a signal to this process while it makes this step.
+  // Sends a signal to this process during this step.
   void signal_in_step(int signal, int64_t at, int of_rank) {
     aids_.before_step = [=](int rank, int64_t step, std::vector<Batch>&, Engine&) {
       if (rank == of_rank && step == at) std::raise(signal);
@@ -54,7 +54,7 @@ class RunEnds : public testing::Trainer {
   static std::string said_of(RunEnd end) {
     return cat(reason_of(end), ", exit code ", static_cast<int>(exit_code_of(end)));
   }
-  // What one of two processes says of the end.
+  // The end as reported by one of two processes.
   std::string train_as(RunConfig config, ProcessWorld& world) {
     config.parallel.ranks_per_process = 1;
     std::FILE* quiet = std::fopen("/dev/null", "w");
@@ -87,7 +87,7 @@ class RunEnds : public testing::Trainer {
     return said_of(result.end);
   }
   std::string log(const std::string& name) { return read_file(folder_ / name / "train.log"); }
-  // The run's last words, all of the same end.
+  // Checks that all records have the same reason.
   void expect_end(const std::string& name, RunEnd end, int64_t step) {
     const Metrics metrics = read_metrics(folder_ / name / "metrics.jsonl");
     ASSERT_TRUE(metrics.end) << name;
@@ -99,7 +99,7 @@ class RunEnds : public testing::Trainer {
       EXPECT_EQ(log(name).find(cat(key, ": saving")) != std::string::npos, key_of(end) == key) << name << log(name);
   }
 
-  // What ends a run, and how.
+  // Causes, with the expected reasons.
   struct Case {
     const char* name;
     RunEnd end;
@@ -109,11 +109,11 @@ class RunEnds : public testing::Trainer {
   };
   static std::vector<Case> cases() {
     return {{"last", finished, 12, [](RunConfig&) {}},
-            // What would end the run after its last step does not: it is finished.
+            // After the last step the run is finished, whatever else would end it.
             {"last-interval", finished, 12, [](RunConfig& c) { c.train.exit_interval = 12; }},
             {"interval", exit_interval, 7, [](RunConfig& c) { c.train.exit_interval = 7; }},
             {"duration", exit_duration_in_mins, 1, [](RunConfig& c) { c.train.exit_duration_in_mins = 1e-9; }},
-            // Both at the same step.
+            // Two reasons at the same step.
             {"both", exit_interval, 1,
              [](RunConfig& c) {
                c.train.exit_interval = 1;
@@ -121,7 +121,7 @@ class RunEnds : public testing::Trainer {
              }},
             {"preempted", preempted, 6, [](RunConfig& c) { c.train.exit_interval = 6; }, SIGTERM},
             {"interrupted", interrupted, 6, [](RunConfig&) {}, SIGINT},
-            // No evaluation is better than that of step 2, and that of step 6 is the last in patience.
+            // No evaluation is better than that of step 2, and patience ends with that of step 6.
             {"early", stopped_early, 6, [](RunConfig& c) {
                c.optimizer.lr = c.optimizer.min_lr = 0;
                c.train.eval_interval = 2;
@@ -143,7 +143,7 @@ TEST_F(RunEnds, OfThreads) {
   }
 }
 
-// Each is told the same, and what process 0 writes is what was true of another one.
+// All processes return the same reason, and process 0 records it, though it arose in another one.
 TEST_F(RunEnds, OfProcesses) {
   for (const Case& one : cases()) {
     RunConfig config = this->config(one.name);

@@ -34,7 +34,7 @@ struct Expected {
   double flops = 0, bytes_sent = 0;
 };
 
-// Three steps of which some are traced; a rank may fail at the end of the second.
+// Three steps, some of which are traced. A rank may fail at the end of the second.
 std::vector<Expected> run(const RunFolder& folder, const StepRange& range, int failing = -1) {
   const RunConfig config = traced_config();
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
@@ -182,7 +182,7 @@ TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
   });
 }
 
-// Traces of hosts whose clocks differ begin together.
+// The traces of hosts with different clocks begin at a common moment.
 TEST(Clocks, ShowOneMomentEachInItsOwnWay) {
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t before = steady_ns();

@@ -46,7 +46,7 @@ TEST(Times, LevelsAreMegatronLms) {
   EXPECT_EQ(names(2).size(), 8u);
 }
 
-// What is told of a run costs memory too, and the plan knows: every tag to the byte, wherever ranks and experts lie.
+// The plan includes the memory for reports of a run, by tag and to the byte, in every layout.
 TEST(Times, ThePlanCountsWhatLoggingTakes) {
   for (const ParallelConfig& parallel : {ParallelConfig{1, 1, 1}, ParallelConfig{4, 2, 1}, ParallelConfig{8, 1, 1}}) {
     RunConfig config = small_config();
@@ -87,7 +87,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
   }
 }
 
-// Each parameter counted once, wherever it lies.
+// Each parameter is counted once, in every layout.
 TEST(ParamsNorm, IsTheSameInEveryLayout) {
   std::vector<double> norms;
   for (const ParallelConfig& parallel : {ParallelConfig{1, 1, 1}, ParallelConfig{2, 2, 1}, ParallelConfig{4, 2, 1}}) {

@@ -1,4 +1,4 @@
-// Runs that start from the weights of others compute what those computed, under every layout.
+// Runs that start from other runs' weights compute the same values as those, in every layout.
 #include "witan/train/weights/initial_weights.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ RunConfig source_config(const LaidOut& layout = {}) {
 
 class InitialWeightsOf : public ::testing::Test {
  protected:
-  // Trains a model for two steps and saves it as the run "source"; its loss on the batch that comes next.
+  // Trains a model for two steps, saves it as the run "source", and returns its loss on the next batch.
   double save_source(const RunConfig& config) {
     double loss = 0;
     with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
@@ -96,7 +96,7 @@ TEST_F(InitialWeightsOf, ARunGoOnUnderEveryLayout) {
     EXPECT_NEAR(first_loss_of(new_config(layout)), expected, 1e-9 * expected) << testing::described(layout);
 }
 
-// Modules of multi-token prediction go on like layers, or begin anew behind a model that has none.
+// Modules of multi-token prediction are taken like layers, or initialised if the source has none.
 TEST(OpenWeights, OfANameOfTheHubSaysHowToFetchIt) {
   std::vector<std::string> warnings;
   EXPECT_THAT(message_of<CheckpointError>([&] { open_weights("Nobody/none-0.6B", "runs", "init_from: ", warnings); }),
@@ -124,7 +124,7 @@ TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionLeavesItAnew) {
   EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected);
 }
 
-// A run's record of its tensors' magnitudes stays with it.
+// The history of tensors' magnitudes (FP8) is not taken from the source.
 TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
   RunConfig source = source_config();
   source.model.dtype = "float32";
@@ -142,7 +142,7 @@ TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
   EXPECT_NEAR(first_loss_of(config), expected, 5e-3 * expected);
 }
 
-// Rows that pad the vocabulary are a run's own.
+// Rows that pad the vocabulary may differ in number.
 TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
   RunConfig source = source_config();
   source.model.make_vocab_size_divisible_by = 4;
@@ -154,7 +154,7 @@ TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
   }
 }
 
-// A bfloat16 run rounds values and keeps what they are rounded from.
+// A bfloat16 run takes rounded values, and masters that are not rounded.
 TEST_F(InitialWeightsOf, MastersAreTheSourcesWeights) {
   RunConfig source = source_config();
   source.model.dtype = "float32";

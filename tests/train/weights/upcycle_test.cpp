@@ -1,4 +1,4 @@
-// MoE models made of dense ones: what they compute first is what the dense one computed.
+// MoE models made from dense ones: at first they compute the same values.
 #include "witan/train/weights/upcycle.h"
 
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@ double first_loss(const RunConfig& config, Engine& engine, const Groups& groups)
 
 class Upcycle : public ::testing::Test {
  protected:
-  // Trains the dense model for two steps and saves it; its loss on the batch that comes next.
-  // `more`: a tensor that no model has.
+  // Trains the dense model for two steps, saves it, and returns its loss on the next batch. `more`: an additional
+  // tensor that no model has.
   double save_dense(const RunConfig& config, const std::string& more = "") {
     double loss = 0;
     with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
@@ -74,7 +74,7 @@ class Upcycle : public ::testing::Test {
     config.train.runs_folder = folder_.path();
     return laid_out(config, layout);
   }
-  // The loss of the first step; `weights`: where what it began with goes.
+  // The loss of the first step. `weights` receives the initial weights.
   double first_loss_of(const RunConfig& config, Weights* weights = nullptr) {
     double loss = 0;
     std::mutex mutex;
@@ -132,7 +132,7 @@ TEST_F(Upcycle, CopiesComputeWhatTheDenseModelDoesUnderEveryLayout) {
   }
 }
 
-// Without a gate, and with layers that stay dense.
+// MLPs without a gate, in a model with layers that stay dense.
 TEST_F(Upcycle, CopiesOfPlainMlpsInSomeLayersDoToo) {
   RunConfig small = dense_config();
   small.model.mlp.swiglu = false;
@@ -154,7 +154,7 @@ TEST_F(Upcycle, SlicesComputeWhatTheDenseModelDoesUnderEveryLayout) {
   }
 }
 
-// Weights that are no share of the chosen sum to K / E on average alone; with all experts chosen they do exactly.
+// Weights that are not normalised sum to K / E only on average, but exactly if all experts are selected.
 TEST_F(Upcycle, WeightsThatAreNotNormalisedAreScaledFor) {
   const double dense = save_dense(dense_config());
   RunConfig config = moe_config("copied");
@@ -166,7 +166,7 @@ TEST_F(Upcycle, WeightsThatAreNotNormalisedAreScaledFor) {
   EXPECT_NEAR(first_loss_of(config), dense, 0.02 * dense);
 }
 
-// The score of one expert is not divided by itself: it is what a logit of 0 gives.
+// The score of a single expert is not normalised: it is that of a logit of 0.
 TEST_F(Upcycle, ScoresOfOneExpertAreScaledForByScoreFunction) {
   const double dense = save_dense(dense_config());
   RunConfig config = moe_config("copied");
@@ -194,7 +194,7 @@ TEST_F(Upcycle, EveryExpertIsTheDenseMlpToTheBit) {
   EXPECT_EQ(weights.at("layers.0.attention.q_proj.weight"), dense_tensor("layers.0.attention.q_proj.weight"));
 }
 
-// Noise of the asked size, different in each expert, the same under every layout.
+// The noise has the given size, differs between experts, and is the same in every layout.
 TEST_F(Upcycle, NoiseHasItsDeviationAndNoLayout) {
   save_dense(dense_config());
   RunConfig config = moe_config("copied");
@@ -213,7 +213,7 @@ TEST_F(Upcycle, NoiseHasItsDeviationAndNoLayout) {
   EXPECT_NE(experts[0], experts[dense.size()]);
 }
 
-// Half of the units of each expert are drawn anew, the same ones in gate, up and down; the others are the dense ones.
+// Half of the hidden units of each expert are drawn anew, the same ones in gate, up and down; the others are copies.
 TEST_F(Upcycle, DroppedUnitsAreDrawnLikeThoseTheyReplace) {
   save_dense(dense_config());
   Weights weights, divided;
@@ -251,7 +251,7 @@ TEST_F(Upcycle, DroppedUnitsAreDrawnLikeThoseTheyReplace) {
   EXPECT_NE(anew[0], anew[1]);
 }
 
-// The masters of a bfloat16 model are float32 that the dense model's were.
+// The masters of a bfloat16 model come from the dense model's float32 masters.
 TEST_F(Upcycle, MastersOfNarrowValuesAreCopied) {
   RunConfig narrow = dense_config();
   narrow.model.dtype = "bfloat16";
@@ -302,13 +302,13 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   config.train.upcycle = "absent";
   expect(config, "upcycle = absent: there is neither a checkpoint, nor a run in ", CheckpointError(""));
 
-  // What the MoE model has no place for.
+  // A tensor for which the MoE model has no place.
   fs::remove_all(folder_ / "dense");
   save_dense(dense_config(), "layers.1.mlp.scale");
   expect(moe_config("copied"), "holds \"layers.1.mlp.scale\", which the MoE model has no place for: it would be lost",
          CheckpointError(""));
 
-  // A model with experts is no origin.
+  // A model with experts cannot be upcycled.
   fs::remove_all(folder_ / "dense");
   RunConfig experts = dense_config();
   experts.model.moe.num_experts = 2;
