@@ -75,7 +75,7 @@ TEST(RunConfig, RefusesPackingThatIsNotOfTextInWitansOrder) {
   };
   EXPECT_NE(packed([](RunConfig& c) { c.data.data_samples = "megatron"; }).find("set data_samples = \"witan\""),
             std::string::npos);
-  EXPECT_NE(packed([](RunConfig& c) { c.data.sft = true, c.data.tokenizer = "t.json"; }).find("is what packing says"),
+  EXPECT_NE(packed([](RunConfig& c) { c.data.sft = true, c.data.tokenizer = "t.json"; }).find("packing decides how"),
             std::string::npos);
 }
 

@@ -220,8 +220,7 @@ void validate_qk_clip(const RunConfig& config) {
   if (attention.multi_latent_attention) return;  // its norms are before the projections that are clipped
   require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
                        attention.qk_layernorm ? "qk_layernorm" : "qk_l2_norm",
-                       ": norms undo what scaling their inputs does, and bound logits "
-                       "themselves; set qk_clip = false");
+                       ": norms undo the scaling of their inputs, and bound logits already; set qk_clip = false");
 }
 
 // Modules of multi-token prediction are on the last pipeline stage, which lacks some parameters; and routes and
@@ -260,12 +259,12 @@ void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
                        " and init_from = ", train.init_from,
                        " both say where the first weights come from: give one (upcycling reads imported runs too)");
   require<ConfigError>(!train.branches() || !train.init_from.empty(),
-                       "init_state = training goes on with the training of another run: name that run by init_from");
+                       "init_state = training continues the training of another run: set init_from to that run");
   require<ConfigError>(train.upcycle.empty() || moe.num_experts > 0, "upcycle = ", train.upcycle,
-                       " makes experts of a dense model's layers, and num_experts = 0: set num_experts");
+                       " makes experts from a dense model's layers, and num_experts = 0: set num_experts");
   require<ConfigError>(train.record_routes.empty() || train.record_routes != train.replay_routes,
                        "record_routes and replay_routes are both ", train.record_routes,
-                       ": what is replayed would be overwritten; record into another folder");
+                       ": the replayed routes would be overwritten; record into another folder");
 }
 
 // A rewind leaves samples out, reads later ones instead, and computes steps again.

@@ -132,13 +132,13 @@ void DataConfig::validate() const {
   parse_validation_sets(valid_data);
   require<ConfigError>(
       !sft || !tokenizer.empty(),
-      "sft = true needs tokenizer: that of the model which is fine-tuned, whose special tokens the chat "
+      "sft = true needs tokenizer: the tokenizer of the model that is fine-tuned, whose special tokens the chat "
       "template writes");
   require<ConfigError>(!sft || !eod_mask_loss,
-                       "sft = true with eod_mask_loss: which tokens are learnt from is what loss_on says; set "
+                       "sft = true with eod_mask_loss: loss_on decides which tokens contribute to the loss; set "
                        "eod_mask_loss = false");
   require<ConfigError>(!sft || data_packing == "none", "data_packing = ", data_packing,
-                       " with sft = true: how conversations fill samples is what packing says; set data_packing = "
+                       " with sft = true: packing decides how conversations fill samples; set data_packing = "
                        "none");
   require<ConfigError>(data.empty() || data_path.empty(), "data and data_path are both set: give text or token shards");
   require<ConfigError>(!reads_shards() || !tokenizer.empty(), data_path.empty() ? "train_data_path" : "data_path",

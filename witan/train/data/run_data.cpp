@@ -136,7 +136,7 @@ std::vector<std::string> describe_packing(const SampleSource& samples) {
   const int64_t all = size.documents + size.left_out, most = samples.sequence_length() + 1;
   if (size.cut > 0)
     found.push_back(cat(size.cut, " of ", counted(all, "conversation"), size.cut == 1 ? " is" : " are",
-                        " longer than seq_length + 1 = ", most, " tokens: what is beyond them is cut off"));
+                        " longer than seq_length + 1 = ", most, " tokens: the rest of them is cut off"));
   if (size.left_out > 0)
     found.push_back(cat(size.left_out, " of ", counted(all, "conversation"), size.left_out == 1 ? " has" : " have",
                         " no token to learn from in the first ", most, " and ", size.left_out == 1 ? "is" : "are",

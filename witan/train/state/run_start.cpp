@@ -37,9 +37,9 @@ Checkpoint find_branched(const TrainConfig& train, std::vector<std::string>& war
   const std::string asked = cat("init_from = ", train.init_from, ": ");
   std::optional<Checkpoint> from = find_named(train.init_from, train.runs_folder, asked, warnings);
   require<ConfigError>(from && !from->scalars.contains(kImported), asked,
-                       "init_state = training goes on from a run's checkpoint, which has an optimizer's state; ",
+                       "init_state = training continues from a run's checkpoint, which has optimizer state; ",
                        from ? "this run was imported, and has weights alone" : "there is none of that name",
-                       ". Take weights alone with init_state = weights");
+                       ". Take only the weights with init_state = weights");
   require<ConfigError>(from->step < train.train_iters, asked, from->folder.string(), " has done ", from->step,
                        " steps, and train_iters = ", train.train_iters, " leaves none: set a larger train_iters");
   return std::move(*from);
