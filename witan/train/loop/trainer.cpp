@@ -307,6 +307,20 @@ class RankTrainer {
     if (rank_watch_) rank_watch_->end_step(seconds);
     tracer_.after_step(state_.step + 1);
     result.times.batch = loader_->waited_seconds() - waited;
+    advance(result, seconds);
+    record_step(result, seconds, logs);
+    if (result.skipped && lowers_loss_scale(result)) {
+      if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
+    } else if (result.skipped) {
+      if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
+        rewind(back->checkpoint, std::move(back->event));
+    }
+    anomalies_.require_updates(state_, result.spike, newest_);
+    return result.end;
+  }
+
+  // Adds the step to the state.
+  void advance(const StepResult& result, double seconds) {
     ++state_.step;
     state_.validation_loss.reset();
     state_.consumed_samples += result.samples;
@@ -318,6 +332,11 @@ class RankTrainer {
     else if (!lowers_loss_scale(result))
       ++state_.skipped_in_a_row;
     state_.elapsed_s += seconds;
+  }
+
+  // Reports the step that the state ends with; collective. `logs`: whether it closes a log interval.
+  void record_step(const StepResult& result, double seconds, bool logs) {
+    const RunConfig& config = run_.config;
     if (is_rank_zero())
       run_.recorder().step(state_, result, seconds, result.times.batch,
                            evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
@@ -328,14 +347,6 @@ class RankTrainer {
     if (is_rank_zero() && logs && config.log.log_memory_to_tensorboard)
       run_.recorder().memory_in_use(state_.step, memory_in_use(), blocks_in_use());
     if (config.log.megatron()) report_interval(result.times);
-    if (result.skipped && lowers_loss_scale(result)) {
-      if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
-    } else if (result.skipped) {
-      if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
-        rewind(back->checkpoint, std::move(back->event));
-    }
-    anomalies_.require_updates(state_, result.spike, newest_);
-    return result.end;
   }
 
   // Watches ranks that compute on the host. A GPU's step is one graph, which cannot be observed, and a trace needs the
